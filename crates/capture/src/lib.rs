@@ -1,0 +1,1 @@
+//! Reading and writing of pcap and pcapng captures with integer timestamps.

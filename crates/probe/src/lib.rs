@@ -1,0 +1,1 @@
+//! Frame headers, the probe payload, packet keys and send schedules.
