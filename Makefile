@@ -1,0 +1,93 @@
+# One recipe per thing a person or CI does. Each sets up what it needs, once.
+#
+#   make demo     simulate a device under test, analyse its captures, write a report
+#   make test     every test, Rust and Python
+#   make help     the others
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+
+# scripts/setup looks for Rust and Python where the caller has them; recipes use what it chose.
+HOST_PATH := $(PATH)
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.venv/rust:$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/.venv
+unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+
+TOOLS := .venv/tools.stamp
+ENGINE := python/tailscope/_engine.abi3.so
+# Folders are listed too, so that a file that goes away is noticed.
+ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
+	$(shell find crates -not -path '*/tests*' \( -type d -o -name '*.rs' -o -name Cargo.toml \))
+
+.PHONY: help setup system demo test test-rust test-python lint fuzz bench docs clean
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+# --- set-up ------------------------------------------------------------------
+
+## make setup    system packages, Rust, .venv and the engine: what the others need
+setup: $(ENGINE)
+
+## make system   as root: the system packages only, for users who have no sudo
+system:
+	@scripts/setup system
+
+$(TOOLS): export PATH := $(HOST_PATH)
+$(TOOLS): scripts/setup constraints.txt
+	@scripts/setup
+	@touch $@
+
+$(ENGINE): $(TOOLS) $(ENGINE_SOURCES)
+	@echo 'setup: building the engine' >&2
+	@maturin develop --quiet --release --uv
+	@touch $@
+
+# --- jobs --------------------------------------------------------------------
+
+## make demo     simulate a device under test, analyse its captures, write demo/run/report.html
+demo: $(ENGINE)
+	@rm -rf demo
+	tailscope simulate --seed 1 demo
+	tailscope analyze demo/latencies-pre-*.pcap* demo/latencies-post-*.pcap* --out demo/run
+	@echo "The report: $(CURDIR)/demo/run/report.html"
+
+## make test     every test, Rust and Python
+test: test-rust test-python
+
+# The binding crate has no Rust tests: pytest tests it from Python.
+test-rust: $(TOOLS)
+	cargo test --locked --quiet --workspace --exclude tailscope-python
+
+test-python: $(ENGINE)
+	pytest
+
+## make lint     formatting, clippy, ruff and words
+lint: $(TOOLS) .venv/rust/cargo-clippy
+	cargo fmt --all --check
+	cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
+	ruff check
+	ruff format --check
+	scripts/words
+
+.venv/rust/cargo-clippy: | $(TOOLS)
+	@scripts/setup lint
+
+## make docs     the Rust crates' documentation, in target/doc
+docs: $(TOOLS)
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --workspace --no-deps
+
+## make fuzz     every fuzz target for 60 seconds (FUZZ_SECONDS=N)
+FUZZ_SECONDS ?= 60
+fuzz: $(TOOLS) .venv/bin/cargo-fuzz
+	fuzz/run.sh $(FUZZ_SECONDS)
+
+.venv/bin/cargo-fuzz: | $(TOOLS)
+	@scripts/setup have c++:g++
+	cargo install --quiet --locked --root .venv cargo-fuzz
+
+## make clean    what the recipes made
+clean:
+	rm -rf .venv target demo $(ENGINE)
