@@ -1,0 +1,170 @@
+//! Frames of every kind for every `--match-on`: alike where the key looks, noise everywhere else.
+
+use super::Dice;
+use crate::reference::{MatchOn, Packet};
+
+/// How the packets of one case look.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    on: On,
+    first_id: u64,
+    keyless_one_in: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum On {
+    Frame,
+    L3,
+    Probe,
+    Bytes,
+}
+
+/// Three ranges, one of them a single byte and not in order.
+const RANGES: [(usize, usize); 3] = [(20, 4), (3, 1), (24, 2)];
+
+impl Frames {
+    pub fn new(dice: &mut Dice) -> Self {
+        Self {
+            on: dice.pick(&[On::Frame, On::L3, On::Probe, On::Bytes]),
+            first_id: dice.below(7),
+            keyless_one_in: dice.pick(&[6, 1_000_000]),
+        }
+    }
+
+    pub fn match_on(&self) -> MatchOn {
+        match self.on {
+            On::Frame => MatchOn::Frame,
+            On::L3 => MatchOn::L3,
+            On::Probe => MatchOn::Probe,
+            On::Bytes => MatchOn::Bytes(RANGES.to_vec()),
+        }
+    }
+
+    /// A packet whose key says `id`.
+    pub fn packet(&self, ts: u64, id: u64, dice: &mut Dice) -> Packet {
+        let id = self.first_id + id;
+        let keyless = dice.chance(self.keyless_one_in);
+        let data = match self.on {
+            On::Frame => frame(id, false, dice),
+            On::L3 => frame(id, true, dice),
+            On::Probe if keyless => no_probe(dice),
+            On::Probe => probe_frame(id, dice),
+            On::Bytes if keyless => noise(dice, 25),
+            On::Bytes => bytes_frame(id, dice),
+        };
+        cut(ts, data, dice)
+    }
+}
+
+/// The wire may have had more than was captured, once the capture holds the key.
+fn cut(ts: u64, mut data: Vec<u8>, dice: &mut Dice) -> Packet {
+    let orig_len = data.len() as u32;
+    if data.len() > 80 && dice.chance(3) {
+        data.truncate(80 + dice.below(data.len() as u64 - 80) as usize);
+    }
+    Packet { ts, orig_len, data }
+}
+
+fn noise(dice: &mut Dice, len: usize) -> Vec<u8> {
+    (0..len).map(|_| dice.next() as u8).collect()
+}
+
+fn macs(dice: &mut Dice) -> Vec<u8> {
+    noise(dice, 12)
+}
+
+/// The kind of a frame is a function of its id, so that the same id always has the same key; of
+/// seven in a row, the first two differ in their length alone, the next two in their TTL alone.
+fn frame(id: u64, routed: bool, dice: &mut Dice) -> Vec<u8> {
+    let (content, mut frame) = (id / 7, macs(dice));
+    let mut ttl = |fixed: u8| if routed { dice.next() as u8 } else { fixed };
+    let (ttl64, ttl63) = (ttl(64), ttl(63));
+    match id % 7 {
+        0 | 1 => {
+            frame.extend([0x08, 0x06]);
+            frame.extend(content.to_be_bytes());
+            frame.resize(if id % 7 == 0 { 42 } else { 43 }, 0);
+        }
+        2 => ipv4(&mut frame, 0x45, 17, ttl64, content, dice),
+        3 => ipv4(&mut frame, 0x45, 17, ttl63, content, dice),
+        4 => {
+            frame.extend([0x81, 0x00, 0x00, 0x07]);
+            ipv4(&mut frame, 0x45, 6, ttl64, content, dice);
+        }
+        5 => {
+            frame.extend([0x88, 0xa8, 0x00, 0x07, 0x81, 0x00, 0x00, 0x08]);
+            let first = if content % 2 == 0 { 0x45 } else { 0x46 };
+            ipv4(&mut frame, first, 17, ttl64, content, dice);
+        }
+        _ => ipv6(&mut frame, ttl64, content, dice),
+    }
+    frame
+}
+
+fn ipv4(frame: &mut Vec<u8>, first: u8, proto: u8, ttl: u8, content: u64, dice: &mut Dice) {
+    let l3 = frame.len() + 2;
+    frame.extend([0x08, 0x00, first, 0]);
+    frame.resize(64, content as u8);
+    frame[l3 + 8] = ttl;
+    frame[l3 + 9] = proto;
+    for offset in checksums(first, proto) {
+        frame[l3 + offset] = dice.next() as u8;
+    }
+    frame.extend(noise(dice, 40));
+}
+
+/// The bytes of an IPv4 packet that any device may recompute.
+fn checksums(first: u8, proto: u8) -> Vec<usize> {
+    match (first, proto) {
+        (0x45, 17) => vec![10, 11, 26, 27],
+        (0x45, 6) => vec![10, 11, 36, 37],
+        _ => vec![10, 11],
+    }
+}
+
+fn ipv6(frame: &mut Vec<u8>, ttl: u8, content: u64, dice: &mut Dice) {
+    let l3 = frame.len() + 2;
+    frame.extend([0x86, 0xdd, 0x60]);
+    frame.resize(64, content as u8);
+    frame[l3 + 7] = ttl;
+    frame.extend(noise(dice, 20));
+}
+
+/// The id stands in the payload; every byte that the key does not cover is noise.
+fn probe_frame(id: u64, dice: &mut Dice) -> Vec<u8> {
+    let mut frame = macs(dice);
+    let ipv6 = dice.chance(3);
+    if dice.chance(3) {
+        frame.extend([0x81, 0x00, 0x00, 0x07]);
+    }
+    if ipv6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 28, 17, 64]);
+        frame.extend(noise(dice, 32));
+    } else {
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 48, 0, 1, 0, 0, 64, 17]);
+        frame.extend(noise(dice, 10));
+    }
+    frame.extend(noise(dice, 8));
+    frame.extend(probe::payload::MAGIC);
+    frame.extend(id.to_be_bytes());
+    frame.extend(noise(dice, 12));
+    frame
+}
+
+/// Something else on the wire: ARP, or UDP with another payload.
+fn no_probe(dice: &mut Dice) -> Vec<u8> {
+    let mut frame = probe_frame(1, dice);
+    let at = if dice.chance(2) { 13 } else { frame.len() - 24 };
+    frame[at] ^= 0x55;
+    frame
+}
+
+fn bytes_frame(id: u64, dice: &mut Dice) -> Vec<u8> {
+    let mut frame = noise(dice, 26 + 40);
+    let parts = [id as u8, 1, 2, 3, (id >> 8) as u8, 4, 5];
+    let offsets = RANGES.iter().flat_map(|&(offset, len)| offset..offset + len);
+    for (offset, byte) in offsets.zip(parts) {
+        frame[offset] = byte;
+    }
+    frame
+}

@@ -1,0 +1,189 @@
+//! The slow, obvious answer: every figure of a pair of captures straight from its definition.
+//!
+//! Nothing here is shared with the engine. Packets are held in plain vectors, keys are the bytes
+//! themselves, every rule is a scan. Where a rule can be got wrong in a plausible way, a [`Twist`]
+//! does so on purpose: a comparison that does not notice is no comparison.
+
+mod fates;
+mod keys;
+mod order;
+mod sides;
+pub mod stats;
+
+pub use fates::{PostFate, PreFate, fates};
+pub use keys::{Keyed, MatchOn, key};
+
+/// One captured packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    pub ts: u64,
+    pub orig_len: u32,
+    pub data: Vec<u8>,
+}
+
+/// What is asked of a pair.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub match_on: MatchOn,
+    pub window: u64,
+    pub trim: u64,
+    pub worst: usize,
+}
+
+/// A deliberately wrong rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twist {
+    None,
+    ZeroLatencyMatches,
+    WindowHoldsItsEnd,
+    AmbiguityIgnored,
+    AmbiguityHoldsTheWindow,
+    AmbiguityLooksBackOnly,
+    LastPostWins,
+    LateBeforeNegative,
+    NegativeIgnoresAmbiguity,
+    NegativeHoldsTheWindow,
+    LateForever,
+    LateEndsLater,
+    LateEvenWhenMatched,
+    TrimKeepsTheCut,
+    TrimByPre,
+    ReorderedAgainstNeighbour,
+    IpdvAcrossLoss,
+    WorstTiesLastFirst,
+    SidesShareTheFirst,
+    GapsIgnoreTrim,
+    FrameKeepsChecksums,
+    FrameMasksTtl,
+    LengthIsNoKey,
+}
+
+impl Twist {
+    /// Every wrong rule.
+    pub const WRONG: [Self; 22] = [
+        Self::ZeroLatencyMatches,
+        Self::WindowHoldsItsEnd,
+        Self::AmbiguityIgnored,
+        Self::AmbiguityHoldsTheWindow,
+        Self::AmbiguityLooksBackOnly,
+        Self::LastPostWins,
+        Self::LateBeforeNegative,
+        Self::NegativeIgnoresAmbiguity,
+        Self::NegativeHoldsTheWindow,
+        Self::LateForever,
+        Self::LateEndsLater,
+        Self::LateEvenWhenMatched,
+        Self::TrimKeepsTheCut,
+        Self::TrimByPre,
+        Self::ReorderedAgainstNeighbour,
+        Self::IpdvAcrossLoss,
+        Self::WorstTiesLastFirst,
+        Self::SidesShareTheFirst,
+        Self::GapsIgnoreTrim,
+        Self::FrameKeepsChecksums,
+        Self::FrameMasksTtl,
+        Self::LengthIsNoKey,
+    ];
+}
+
+/// How many packets met which fate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub pre_packets: u64,
+    pub pre_trimmed: u64,
+    pub pre_unkeyed: u64,
+    pub ambiguous: u64,
+    pub sent: u64,
+    pub count: u64,
+    pub lost: u64,
+    pub late: u64,
+    pub post_packets: u64,
+    pub post_trimmed: u64,
+    pub post_unkeyed: u64,
+    pub duplicated: u64,
+    pub negative: u64,
+    pub post_ambiguous: u64,
+    pub post_late: u64,
+    pub post_unknown: u64,
+    pub reordered: u64,
+}
+
+/// A packet seen on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    pub pre_index: u64,
+    pub post_index: u64,
+    pub pre_ts: u64,
+    pub post_ts: u64,
+}
+
+impl Match {
+    pub fn latency(&self) -> u64 {
+        self.post_ts - self.pre_ts
+    }
+}
+
+/// One of the slowest packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worst {
+    pub latency: u64,
+    pub pre_ts: u64,
+    pub post_ts: u64,
+    pub pre_index: u64,
+}
+
+/// One side on its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Side {
+    pub received: u64,
+    pub received_trimmed: u64,
+    /// Sorted.
+    pub gaps: Vec<u64>,
+    /// Second of the capture and packets in it; only seconds that have some.
+    pub per_second: Vec<(u64, u64)>,
+}
+
+/// Every figure of a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    pub counts: Counts,
+    /// The kept matches in the order of pre.
+    pub matches: Vec<Match>,
+    /// Sorted.
+    pub ipdv: Vec<i64>,
+    pub worst: Vec<Worst>,
+    pub pre: Side,
+    pub post: Side,
+}
+
+impl Figures {
+    /// The latencies, sorted.
+    pub fn latencies(&self) -> Vec<u64> {
+        let mut sorted: Vec<u64> = self.matches.iter().map(Match::latency).collect();
+        sorted.sort_unstable();
+        sorted
+    }
+}
+
+/// All figures of `pre` and `post`, given in file order.
+pub fn figures(pre: &[Packet], post: &[Packet], ask: &Question, twist: Twist) -> Figures {
+    let (pre, post) = (by_time(pre), by_time(post));
+    let (pre_fates, post_fates) = fates(&pre, &post, ask, twist);
+    let mut counts = Counts::default();
+    let matches = fates::keep(&pre, &post, (&pre_fates, &post_fates), ask, twist, &mut counts);
+    counts.reordered = order::reordered(&matches, twist);
+    Figures {
+        ipdv: order::ipdv(&matches, twist),
+        worst: order::worst(&matches, ask.worst, twist),
+        pre: sides::side(&pre, &post, ask.trim, twist),
+        post: sides::side(&post, &pre, ask.trim, twist),
+        matches,
+        counts,
+    }
+}
+
+fn by_time(packets: &[Packet]) -> Vec<Packet> {
+    let mut sorted = packets.to_vec();
+    sorted.sort_by_key(|packet| packet.ts);
+    sorted
+}

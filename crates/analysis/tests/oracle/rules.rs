@@ -1,0 +1,125 @@
+//! The reference on cases small enough to work out by hand, and the canary: every wrong rule is
+//! told from the right one by the cases that the engine is tested with.
+
+use crate::generate;
+use crate::reference::{Figures, MatchOn, Packet, Question, Twist, figures};
+
+fn packets(times: &[(u64, u8)]) -> Vec<Packet> {
+    let packet = |&(ts, id)| Packet { ts, orig_len: 1, data: vec![id] };
+    times.iter().map(packet).collect()
+}
+
+fn of(pre: &[(u64, u8)], post: &[(u64, u8)], trim: u64) -> Figures {
+    let ask = Question { match_on: MatchOn::Bytes(vec![(0, 1)]), window: 10, trim, worst: 2 };
+    figures(&packets(pre), &packets(post), &ask, Twist::None)
+}
+
+/// (count, lost, late, ambiguous) and (duplicated, negative, ambiguous, late, unknown).
+fn fates(pre: &[(u64, u8)], post: &[(u64, u8)]) -> ([u64; 4], [u64; 5]) {
+    let c = of(pre, post, 0).counts;
+    let posts = [c.duplicated, c.negative, c.post_ambiguous, c.post_late, c.post_unknown];
+    ([c.count, c.lost, c.late, c.ambiguous], posts)
+}
+
+#[test]
+fn a_match_lies_strictly_inside_the_window() {
+    for (post, pre_fate, post_fate) in [
+        (89, [0, 1, 0, 0], [0, 0, 0, 0, 1]),
+        (90, [0, 1, 0, 0], [0, 0, 0, 0, 1]),
+        (91, [0, 1, 0, 0], [0, 1, 0, 0, 0]),
+        (100, [0, 1, 0, 0], [0, 1, 0, 0, 0]),
+        (101, [1, 0, 0, 0], [0; 5]),
+        (109, [1, 0, 0, 0], [0; 5]),
+        (110, [0, 0, 1, 0], [0, 0, 0, 1, 0]),
+        (119, [0, 0, 1, 0], [0, 0, 0, 1, 0]),
+        (120, [0, 1, 0, 0], [0, 0, 0, 0, 1]),
+    ] {
+        assert_eq!(fates(&[(100, 7)], &[(post, 7)]), (pre_fate, post_fate), "post at {post}");
+    }
+}
+
+#[test]
+fn a_key_that_returns_within_the_window_is_ambiguous() {
+    assert_eq!(fates(&[(100, 7), (109, 7)], &[(105, 7)]), ([0, 0, 0, 2], [0, 0, 1, 0, 0]));
+    assert_eq!(fates(&[(100, 7), (110, 7)], &[(105, 7)]), ([1, 1, 0, 0], [0; 5]));
+    assert_eq!(fates(&[(100, 7), (100, 7)], &[(100, 7)]), ([0, 0, 0, 2], [0, 0, 1, 0, 0]));
+    assert_eq!(fates(&[(100, 7), (100, 8)], &[(101, 8), (101, 7)]), ([2, 0, 0, 0], [0; 5]));
+}
+
+#[test]
+fn negative_comes_before_late() {
+    assert_eq!(fates(&[(100, 7), (115, 7)], &[(112, 7)]), ([0, 2, 0, 0], [0, 1, 0, 0, 0]));
+}
+
+#[test]
+fn the_first_post_counts() {
+    assert_eq!(
+        fates(&[(100, 7)], &[(102, 7), (105, 7), (113, 7)]),
+        ([1, 0, 0, 0], [1, 0, 0, 0, 1])
+    );
+    assert_eq!(fates(&[(100, 7)], &[(111, 7), (112, 7)]), ([0, 0, 1, 0], [0, 0, 0, 2, 0]));
+}
+
+#[test]
+fn the_trim_drops_by_post_what_matched_and_by_itself_what_did_not() {
+    let pre = [(99, 0), (103, 1), (104, 2), (104, 9), (106, 8)];
+    let post = [(100, 0), (104, 1), (105, 2)];
+    let counts = of(&pre, &post, 4).counts;
+    assert_eq!((counts.count, counts.lost, counts.pre_trimmed), (1, 1, 3));
+    assert_eq!(counts.post_trimmed, 2);
+}
+
+#[test]
+fn order_and_variation_follow_from_the_kept_matches() {
+    let pre = [(100, 0), (101, 1), (102, 2), (103, 3), (104, 4)];
+    let post = [(105, 1), (106, 0), (107, 4), (108, 2), (108, 9)];
+    let figures = of(&pre, &post, 0);
+    assert_eq!(figures.counts.reordered, 2);
+    assert_eq!(figures.ipdv, [-2, 2]);
+    assert_eq!(
+        figures.worst.iter().map(|w| (w.latency, w.pre_index)).collect::<Vec<_>>(),
+        [(6, 0), (6, 2)]
+    );
+    assert_eq!(figures.latencies(), [3, 4, 6, 6]);
+    assert_eq!(figures.post.gaps, [0, 1, 1, 1]);
+}
+
+/// A figure that never moves is not tested.
+#[test]
+fn the_cases_reach_every_fate() {
+    let mut seen = [0u64; 14];
+    for seed in 0..2_000 {
+        let case = generate::case(seed);
+        let c = figures(&case.pre, &case.post, &case.ask, Twist::None).counts;
+        let pre = [c.pre_trimmed, c.pre_unkeyed, c.ambiguous, c.count, c.lost, c.late];
+        let post = [c.post_trimmed, c.post_unkeyed, c.duplicated, c.negative, c.post_ambiguous];
+        let rest = [c.post_late, c.post_unknown, c.reordered];
+        for (seen, count) in seen.iter_mut().zip([&pre[..], &post, &rest].concat()) {
+            *seen += u64::from(count > 0);
+        }
+    }
+    assert!(seen.iter().all(|&cases| cases >= 100), "{seen:?}");
+}
+
+#[test]
+fn every_wrong_rule_is_noticed() {
+    for twist in Twist::WRONG {
+        let noticed = (0..2_000).filter(|&seed| {
+            let case = generate::case(seed);
+            let right = figures(&case.pre, &case.post, &case.ask, Twist::None);
+            figures(&case.pre, &case.post, &case.ask, twist) != right
+        });
+        assert!(noticed.count() >= 3, "{twist:?} looks like the right rule");
+    }
+}
+
+#[test]
+fn what_goes_in_comes_out() {
+    for seed in 0..2_000 {
+        let case = generate::case(seed);
+        let c = figures(&case.pre, &case.post, &case.ask, Twist::None).counts;
+        assert_eq!(c.pre_packets, c.pre_trimmed + c.pre_unkeyed + c.ambiguous + c.sent, "{seed}");
+        let fates = c.duplicated + c.negative + c.post_ambiguous + c.post_late + c.post_unknown;
+        assert_eq!(c.post_packets, c.post_trimmed + c.post_unkeyed + c.count + fates, "{seed}");
+    }
+}
