@@ -1,0 +1,20 @@
+/// What can be wrong with a request to this crate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text names no way to match packets.
+    #[error(
+        "{got:?} is not a way to match packets: \
+         expected auto, frame, l3, probe or bytes:OFF+LEN,..., like bytes:42+8"
+    )]
+    MatchOn {
+        /// The text as given.
+        got: String,
+    },
+    /// A part of a `bytes:` list is not a range of bytes.
+    #[error("{got:?} is not a range of bytes: expected OFF+LEN with LEN at least 1, like 42+8")]
+    ByteRange {
+        /// The part as given.
+        got: String,
+    },
+}

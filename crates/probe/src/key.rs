@@ -1,0 +1,202 @@
+//! The key of a packet: what makes it the same packet before and after a device.
+//!
+//! - `frame`: bytes 12 to 63 of the frame (so no MAC addresses), with the IPv4 header checksum and,
+//!   when IPv4 has no options, the UDP or TCP checksum set to zero. VLAN tags shift what is masked.
+//!   Of a frame shorter than 64 bytes on the wire, the bytes that it has.
+//! - `l3`: as `frame`, with TTL or hop limit set to zero too.
+//! - `probe`: the sequence number in the probe payload.
+//! - `bytes:OFF+LEN,…`: those bytes of the frame, as they are.
+//!
+//! A key is kept as a 128-bit hash (XXH3) of those bytes: among 10⁸ packets in flight, two different
+//! ones share it with a probability of about 10⁻²³.
+
+use crate::{headers, payload};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128, xxh3_128_with_seed};
+
+pub use match_on::{ByteRange, MatchOn};
+
+mod match_on;
+
+/// Where the keyed part of a frame starts: behind the MAC addresses.
+const START: usize = 12;
+/// Where it ends.
+const END: usize = 64;
+
+/// A packet's identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The upper 64 bits of the hash.
+    pub hi: u64,
+    /// The lower 64 bits of the hash.
+    pub lo: u64,
+}
+
+/// What became of the search for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keyed {
+    /// The packet has this key.
+    Key(Key),
+    /// The packet has none: it carries no probe, or is shorter than the bytes that were asked for.
+    None,
+    /// The packet had a key on the wire, but too little of it was captured.
+    Short {
+        /// Bytes that the capture should have kept of this packet.
+        need: u32,
+    },
+}
+
+/// Computes keys in one way, decided before the first packet.
+#[derive(Clone, Debug)]
+pub struct Keyer(Rule);
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Frame { mask_ttl: bool },
+    Probe,
+    Bytes(Vec<ByteRange>),
+}
+
+/// Why there is no key.
+enum Missing {
+    NotThere,
+    Short(u32),
+}
+
+impl Keyer {
+    /// A keyer for `match_on`. [`MatchOn::Auto`] with no frames to look at means `frame`; see
+    /// [`MatchOn::resolve`].
+    #[must_use]
+    pub fn new(match_on: &MatchOn) -> Self {
+        Self(match match_on {
+            MatchOn::Auto | MatchOn::Frame => Rule::Frame { mask_ttl: false },
+            MatchOn::L3 => Rule::Frame { mask_ttl: true },
+            MatchOn::Probe => Rule::Probe,
+            MatchOn::Bytes(ranges) => Rule::Bytes(ranges.clone()),
+        })
+    }
+
+    /// The key of a packet of which `data` was captured and `orig_len` bytes were on the wire.
+    #[inline]
+    #[must_use]
+    pub fn key(&self, data: &[u8], orig_len: u32) -> Keyed {
+        let hash = match &self.0 {
+            Rule::Frame { mask_ttl } => masked_frame(data, orig_len, *mask_ttl)
+                .map(|(bytes, len)| xxh3_128_with_seed(&bytes, len as u64)),
+            Rule::Probe => probe(data, orig_len).map(|seq| xxh3_128(&seq.to_be_bytes())),
+            Rule::Bytes(ranges) => hash_of_ranges(ranges, data, orig_len),
+        };
+        match hash {
+            Ok(hash) => Keyed::Key(Key { hi: (hash >> 64) as u64, lo: hash as u64 }),
+            Err(Missing::NotThere) => Keyed::None,
+            Err(Missing::Short(need)) => Keyed::Short { need },
+        }
+    }
+
+    /// The bytes that the key is a hash of, into `bytes`; nothing where there is no key.
+    pub fn bytes(&self, data: &[u8], orig_len: u32, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        match &self.0 {
+            Rule::Frame { mask_ttl } => {
+                if let Ok((frame, len)) = masked_frame(data, orig_len, *mask_ttl) {
+                    bytes.extend_from_slice(&frame[..len]);
+                }
+            }
+            Rule::Probe => {
+                if let Ok(seq) = probe(data, orig_len) {
+                    bytes.extend_from_slice(&seq.to_be_bytes());
+                }
+            }
+            Rule::Bytes(ranges) => {
+                if within(ranges, data, orig_len).is_ok() {
+                    ranges.iter().for_each(|range| bytes.extend_from_slice(&data[range.range()]));
+                }
+            }
+        }
+    }
+}
+
+/// The masked bytes of `frame` and `l3`, filled up with zeros, and how many they are.
+#[inline]
+fn masked_frame(
+    data: &[u8],
+    orig_len: u32,
+    mask_ttl: bool,
+) -> Result<([u8; END - START], usize), Missing> {
+    let wire = data.len().max(orig_len as usize);
+    let mut bytes = [0; END - START];
+    let len = if let Some(whole) = data.get(START..END) {
+        bytes.copy_from_slice(whole);
+        whole.len()
+    } else {
+        let end = wire.min(END);
+        if end <= START {
+            return Err(Missing::NotThere);
+        }
+        let part = data.get(START..end).ok_or(Missing::Short(end as u32))?;
+        bytes[..part.len()].copy_from_slice(part);
+        part.len()
+    };
+    mask(&mut bytes, mask_ttl);
+    Ok((bytes, len))
+}
+
+/// Zeroes what devices rewrite. Behind two VLAN tags even the TCP checksum still lies within.
+#[inline]
+fn mask(bytes: &mut [u8; END - START], mask_ttl: bool) {
+    let Some((ethertype, at)) = headers::behind_tags(bytes) else { return };
+    let header = &mut bytes[at..];
+    match ethertype {
+        headers::IPV4 => {
+            header[10..12].fill(0);
+            match (header[0], header[9]) {
+                (0x45, headers::UDP) => header[26..28].fill(0),
+                (0x45, headers::TCP) => header[36..38].fill(0),
+                _ => {}
+            }
+            if mask_ttl {
+                header[8] = 0;
+            }
+        }
+        headers::IPV6 if mask_ttl => header[7] = 0,
+        _ => {}
+    }
+}
+
+fn probe(data: &[u8], orig_len: u32) -> Result<u64, Missing> {
+    let need = match headers::udp_payload(data) {
+        headers::UdpPayload::Absent => return Err(Missing::NotThere),
+        headers::UdpPayload::Cut { need } => need,
+        headers::UdpPayload::At(at) => match data.get(at..) {
+            Some(bytes) if bytes.len() >= payload::LEN => {
+                return payload::read(bytes).ok_or(Missing::NotThere);
+            }
+            _ => at + payload::LEN,
+        },
+    };
+    Err(if orig_len as usize >= need { Missing::Short(need as u32) } else { Missing::NotThere })
+}
+
+fn hash_of_ranges(ranges: &[ByteRange], data: &[u8], orig_len: u32) -> Result<u128, Missing> {
+    within(ranges, data, orig_len)?;
+    if let [range] = ranges {
+        return Ok(xxh3_128(&data[range.range()]));
+    }
+    let mut hash = Xxh3::new();
+    ranges.iter().for_each(|range| hash.update(&data[range.range()]));
+    Ok(hash.digest128())
+}
+
+/// Whether all the bytes are there.
+fn within(ranges: &[ByteRange], data: &[u8], orig_len: u32) -> Result<(), Missing> {
+    let need = ranges.iter().map(ByteRange::end).max().unwrap_or(0);
+    if data.len() >= need as usize {
+        Ok(())
+    } else if orig_len >= need {
+        Err(Missing::Short(need))
+    } else {
+        Err(Missing::NotThere)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+use super::*;
+use crate::headers::{Addresses, UdpHeaders};
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+const FRAME: MatchOn = MatchOn::Frame;
+
+fn v4() -> UdpHeaders {
+    UdpHeaders {
+        to_mac: [2, 0, 0, 0, 0, 1],
+        from_mac: [2, 0, 0, 0, 0, 2],
+        vlan: None,
+        addresses: Addresses::V4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)),
+        from_port: 1000,
+        to_port: 53,
+        ttl: 64,
+    }
+}
+
+fn v6() -> UdpHeaders {
+    UdpHeaders { addresses: Addresses::V6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST), ..v4() }
+}
+
+/// A frame of 100 bytes with a probe payload.
+fn frame(headers: &UdpHeaders) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..100).collect();
+    payload::write(&mut frame[headers.payload_offset()..], 7);
+    headers.write(&mut frame);
+    frame
+}
+
+fn tagged(mut frame: Vec<u8>, tags: usize) -> Vec<u8> {
+    for _ in 0..tags {
+        frame.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+    }
+    frame
+}
+
+fn key(match_on: &MatchOn, data: &[u8]) -> Keyed {
+    Keyer::new(match_on).key(data, data.len() as u32)
+}
+
+fn bytes(match_on: &MatchOn, data: &[u8], orig_len: u32) -> Vec<u8> {
+    let mut bytes = vec![0xff; 3];
+    Keyer::new(match_on).bytes(data, orig_len, &mut bytes);
+    bytes
+}
+
+/// The bytes of the frame that the key does not depend on.
+fn ignored(match_on: &MatchOn, frame: &[u8]) -> Vec<usize> {
+    let before = key(match_on, frame);
+    assert!(matches!(before, Keyed::Key(_)));
+    let mut other = frame.to_vec();
+    let unmoved = |at: &usize| {
+        other[*at] ^= 0x80;
+        let same = key(match_on, &other) == before;
+        other[*at] ^= 0x80;
+        same
+    };
+    (0..64).filter(unmoved).collect()
+}
+
+/// The MAC addresses and these bytes.
+fn macs_and(others: &[usize]) -> Vec<usize> {
+    (0..12).chain(others.iter().copied()).collect()
+}
+
+#[test]
+fn a_frame_is_keyed_without_macs_and_checksums() {
+    let udp = frame(&v4());
+    let mut tcp = udp.clone();
+    tcp[23] = headers::TCP;
+    let mut icmp = udp.clone();
+    icmp[23] = 1;
+    for tags in 0..=2 {
+        let at =
+            |bytes: &[usize]| macs_and(&bytes.iter().map(|b| b + 4 * tags).collect::<Vec<_>>());
+        assert_eq!(ignored(&FRAME, &tagged(udp.clone(), tags)), at(&[24, 25, 40, 41]));
+        assert_eq!(ignored(&FRAME, &tagged(tcp.clone(), tags)), at(&[24, 25, 50, 51]));
+        assert_eq!(ignored(&FRAME, &tagged(icmp.clone(), tags)), at(&[24, 25]));
+        assert_eq!(ignored(&MatchOn::L3, &tagged(udp.clone(), tags)), at(&[22, 24, 25, 40, 41]));
+        assert_eq!(ignored(&MatchOn::L3, &tagged(tcp.clone(), tags)), at(&[22, 24, 25, 50, 51]));
+    }
+}
+
+#[test]
+fn behind_ipv4_options_only_the_header_checksum_is_masked() {
+    let mut options = frame(&v4());
+    options[14] = 0x46;
+    assert_eq!(ignored(&FRAME, &options), macs_and(&[24, 25]));
+    assert_eq!(ignored(&MatchOn::L3, &options), macs_and(&[22, 24, 25]));
+}
+
+#[test]
+fn ipv6_and_others_keep_all_bytes_but_the_hop_limit() {
+    let v6 = frame(&v6());
+    let mut arp = frame(&v4());
+    arp[13] = 0x06;
+    for tags in 0..=2 {
+        assert_eq!(ignored(&FRAME, &tagged(v6.clone(), tags)), macs_and(&[]));
+        assert_eq!(ignored(&MatchOn::L3, &tagged(v6.clone(), tags)), macs_and(&[21 + 4 * tags]));
+        assert_eq!(ignored(&MatchOn::L3, &tagged(arp.clone(), tags)), macs_and(&[]));
+    }
+    assert_eq!(ignored(&MatchOn::L3, &tagged(v6, 3)), macs_and(&[]));
+}
+
+#[test]
+fn the_masked_bytes_are_those_of_the_definition() {
+    let udp = frame(&v4());
+    let mut expected = udp[12..64].to_vec();
+    for at in [24, 25, 40, 41] {
+        expected[at - 12] = 0;
+    }
+    assert_eq!(bytes(&FRAME, &udp, 100), expected);
+    expected[22 - 12] = 0;
+    assert_eq!(bytes(&MatchOn::L3, &udp, 100), expected);
+    assert_eq!(bytes(&MatchOn::Probe, &udp, 100), 7u64.to_be_bytes());
+    let ranges = "bytes:42+4,0+1".parse().unwrap();
+    assert_eq!(bytes(&ranges, &udp, 100), [&payload::MAGIC[..], &udp[..1]].concat());
+}
+
+#[test]
+fn without_a_key_there_are_no_bytes() {
+    let ranges = "bytes:98+4".parse().unwrap();
+    for match_on in [FRAME, MatchOn::L3, MatchOn::Probe, ranges] {
+        assert_eq!(bytes(&match_on, &frame(&v4())[..40], 200), []);
+    }
+}
+
+#[test]
+fn bytes_beyond_the_64th_do_not_matter() {
+    let whole = frame(&v4());
+    assert_eq!(key(&FRAME, &whole), key(&FRAME, &whole[..64]));
+}
+
+#[test]
+fn a_short_frame_is_keyed_by_what_it_has_and_its_length() {
+    let mut whole = frame(&v4());
+    whole[14..].fill(0);
+    let mut seen = HashSet::new();
+    for len in 13..=64 {
+        let Keyed::Key(key) = key(&FRAME, &whole[..len]) else { panic!("no key at {len}") };
+        assert!(seen.insert(key), "{len}");
+        assert_eq!(bytes(&FRAME, &whole[..len], len as u32), whole[12..len]);
+    }
+    assert_eq!(key(&FRAME, &whole[..12]), Keyed::None);
+    assert_eq!(key(&FRAME, &[]), Keyed::None);
+}
+
+#[test]
+fn a_frame_captured_too_short_says_what_it_needs() {
+    let whole = frame(&v4());
+    let keyer = Keyer::new(&FRAME);
+    for (captured, wire, need) in [(63, 64, 64), (63, 1500, 64), (59, 60, 60), (0, 13, 13)] {
+        assert_eq!(keyer.key(&whole[..captured], wire), Keyed::Short { need });
+    }
+    assert_eq!(keyer.key(&whole[..64], 0), key(&FRAME, &whole));
+}
+
+#[test]
+fn a_probe_is_keyed_by_its_sequence_number_alone() {
+    let key = |data: &[u8]| key(&MatchOn::Probe, data);
+    let mut routed = frame(&UdpHeaders { ttl: 3, vlan: Some(9), from_port: 9, ..v6() });
+    assert_eq!(key(&frame(&v4())), key(&routed));
+    assert_ne!(key(&routed), Keyed::None);
+    let at = v6().payload_offset() + 4;
+    payload::write(&mut routed[at..], 8);
+    assert_ne!(key(&frame(&v4())), key(&routed));
+}
+
+#[test]
+fn what_carries_no_probe_has_no_key() {
+    let probe = frame(&v4());
+    for (at, byte) in [(42, 0), (23, headers::TCP), (12, 0x09), (21, 1)] {
+        let mut other = probe.clone();
+        other[at] = byte;
+        assert_eq!(key(&MatchOn::Probe, &other), Keyed::None, "byte {at}");
+    }
+    for wire in [0, 13, 33, 53] {
+        assert_eq!(key(&MatchOn::Probe, &probe[..wire]), Keyed::None, "{wire} bytes");
+    }
+}
+
+#[test]
+fn a_probe_captured_too_short_says_what_it_needs() {
+    let keyer = Keyer::new(&MatchOn::Probe);
+    let short = |need| Keyed::Short { need };
+    for (captured, need) in [(0, 14), (33, 34), (34, 54), (53, 54)] {
+        assert_eq!(keyer.key(&frame(&v4())[..captured], 100), short(need), "{captured}");
+    }
+    assert_eq!(keyer.key(&frame(&v6())[..73], 74), short(74));
+}
+
+#[test]
+fn chosen_bytes_are_the_key_in_the_order_given() {
+    let way = |text: &str| text.parse::<MatchOn>().unwrap();
+    let data = frame(&v4());
+    assert_eq!(key(&way("bytes:42+8"), &data), key(&way("bytes:42+4,46+4"), &data));
+    assert_ne!(key(&way("bytes:42+4,46+4"), &data), key(&way("bytes:46+4,42+4"), &data));
+    let mut other = data.clone();
+    other[..42].fill(0xff);
+    other[50..].fill(0xff);
+    assert_eq!(key(&way("bytes:42+8"), &data), key(&way("bytes:42+8"), &other));
+    assert_ne!(key(&way("bytes:42+9"), &data), key(&way("bytes:42+9"), &other));
+}
+
+#[test]
+fn chosen_bytes_must_be_on_the_wire_and_captured() {
+    let keyer = Keyer::new(&"bytes:90+10,0+1".parse().unwrap());
+    let data = frame(&v4());
+    assert!(matches!(keyer.key(&data, 100), Keyed::Key(_)));
+    assert_eq!(keyer.key(&data[..99], 99), Keyed::None);
+    assert_eq!(keyer.key(&data[..99], 100), Keyed::Short { need: 100 });
+}
+
+#[test]
+fn keys_differ_where_bytes_differ() {
+    let mut data = frame(&v4());
+    let mut seen = HashSet::new();
+    for seq in 0..100_000u64 {
+        payload::write(&mut data[42..], seq);
+        let Keyed::Key(key) = key(&FRAME, &data) else { panic!("no key") };
+        assert!(seen.insert(key.hi) && seen.insert(key.lo));
+    }
+}
