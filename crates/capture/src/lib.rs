@@ -1,1 +1,35 @@
 //! Reading and writing of pcap and pcapng captures with integer timestamps.
+//!
+//! [`Reader`] walks a capture record by record, plain, gzip or zstd, from a file or from standard
+//! input. A plain file is memory mapped and its packets are handed out without a copy; anything
+//! else is read (and decompressed) by a thread of its own. [`Writer`] writes nanosecond captures.
+//!
+//! Timestamps are integers from the first byte: pcap in microseconds or nanoseconds, pcapng in any
+//! resolution of which a second holds at most 2^64 − 1 units. A time that falls between two
+//! nanoseconds is rounded down.
+//!
+//! Nothing in a capture is trusted. What was cut off at its end is a [`Cut`]: the packets before it
+//! are good. Whatever else would make an answer wrong is an [`Error`] that names the place.
+//!
+//! Start reading in `reader.rs`: it joins the bytes (`window.rs`, over `map.rs` or `stream.rs`) with
+//! the formats (`pcap.rs`, `pcapng.rs`), which know nothing of files.
+
+mod draft;
+mod error;
+mod info;
+mod map;
+mod pcap;
+mod pcapng;
+mod reader;
+mod stream;
+mod time;
+mod walk;
+mod window;
+mod writer;
+
+pub use draft::Draft;
+pub use error::{Error, Place};
+pub use info::{ByteOrder, Compression, Format, Info};
+pub use reader::{Cut, Packet, Reader};
+pub use time::Resolution;
+pub use writer::Writer;

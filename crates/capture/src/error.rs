@@ -1,0 +1,202 @@
+//! What can be wrong with a capture.
+
+use std::fmt;
+use std::io;
+
+use units::Nanos;
+
+use crate::{Compression, Resolution};
+
+/// Where in a capture something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The name of the capture: its path, or `standard input`.
+    pub file: String,
+    /// The offset in bytes, after decompression where the capture is compressed.
+    pub offset: u64,
+    /// Whether the offset is counted after decompression.
+    pub decompressed: bool,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stream = if self.decompressed { " (decompressed)" } else { "" };
+        write!(f, "{}: byte {}{stream}", self.file, self.offset)
+    }
+}
+
+/// Why a capture can not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused.
+    #[error("{file}: cannot {action}: {source}")]
+    Io {
+        /// The file.
+        file: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is nothing in the file.
+    #[error("{file}: empty: got 0 bytes, expected a pcap or pcapng capture")]
+    Empty {
+        /// The file.
+        file: String,
+    },
+    /// The first bytes are of no known format.
+    #[error("{file}: byte 0: not a capture: got {got:02x?}, expected the magic of pcap or pcapng")]
+    NotACapture {
+        /// The file.
+        file: String,
+        /// The first bytes, at most four.
+        got: Vec<u8>,
+    },
+    /// The capture ends within its first header, before it says what it holds.
+    #[error("{place}: the capture ends within its header: got {got} bytes, expected {expected}")]
+    HeaderCut {
+        /// Where the header starts.
+        place: Place,
+        /// The bytes that are there.
+        got: u64,
+        /// The bytes that it takes.
+        expected: u64,
+    },
+    /// A header, record or block contradicts the format or itself.
+    #[error("{place}: {what}: got {got}, expected {expected}")]
+    Corrupt {
+        /// Where the record or block starts.
+        place: Place,
+        /// What is wrong.
+        what: &'static str,
+        /// The value in the capture.
+        got: String,
+        /// The values that are right.
+        expected: String,
+    },
+    /// The frames are not Ethernet.
+    #[error("{place}: link type: got {got}{}, expected 1 (Ethernet)", link_name(*.got))]
+    LinkType {
+        /// Where the record or block that needs it starts.
+        place: Place,
+        /// The link type by its registered number.
+        got: u32,
+    },
+    /// A timestamp unit that is finer than any clock, and than 64 bits can count.
+    #[error(
+        "{place}: if_tsresol: got {got:#04x}, expected at most 0x13 (10^-19 s) or 0xbf (2^-63 s)"
+    )]
+    Resolution {
+        /// Where the interface description starts.
+        place: Place,
+        /// The option's byte.
+        got: u8,
+    },
+    /// A packet without a time.
+    #[error(
+        "{place}: packet without a time: got a simple packet block, expected an enhanced packet block"
+    )]
+    Untimed {
+        /// Where the block starts.
+        place: Place,
+    },
+    /// A time before 1970 or after 2554.
+    #[error("{place}: time of the packet: got {got}, expected 0 to 2^64 - 1 ns since 1970")]
+    Time {
+        /// Where the record starts.
+        place: Place,
+        /// The time as the capture writes it.
+        got: Ticks,
+    },
+    /// The compressed data are damaged.
+    #[error(
+        "{file}: near byte {offset}: damaged {compression} data: {got}, expected a whole stream"
+    )]
+    Compressed {
+        /// The file.
+        file: String,
+        /// How many compressed bytes were read until then.
+        offset: u64,
+        /// How the file is compressed.
+        compression: Compression,
+        /// What the decompressor said.
+        got: String,
+    },
+    /// A packet that the format can not hold.
+    #[error("{file}: cannot write a packet: {what}: got {got}, expected {expected}")]
+    Unwritable {
+        /// The file.
+        file: String,
+        /// What does not fit.
+        what: &'static str,
+        /// Its value.
+        got: u64,
+        /// The values that fit.
+        expected: String,
+    },
+}
+
+impl Error {
+    /// Advice apart from the message, where there is any.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotACapture { got, .. } => magic_hint(got),
+            Self::Untimed { .. } => {
+                Some("capture again with enhanced packet blocks, which dumpcap and tcpdump write")
+            }
+            Self::LinkType { .. } => Some(
+                "capture on one Ethernet interface; the interface `any` yields another link type",
+            ),
+            Self::Compressed { .. } => Some("copy or download the file again"),
+            _ => None,
+        }
+    }
+}
+
+/// A time as a capture writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticks {
+    /// The count of units.
+    pub count: u64,
+    /// The unit.
+    pub unit: Resolution,
+    /// Seconds to add (`if_tsoffset`).
+    pub offset_s: i64,
+}
+
+impl fmt::Display for Ticks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {} {:+} s", self.count, self.unit, self.offset_s)
+    }
+}
+
+/// The latest time that a pcap record can hold.
+pub(crate) const PCAP_END: Nanos = Nanos(u32::MAX as u64 * 1_000_000_000 + 999_999_999);
+
+fn link_name(link: u32) -> &'static str {
+    match link {
+        0 => " (BSD loopback)",
+        101 => " (raw IP)",
+        105 => " (IEEE 802.11)",
+        113 => " (Linux cooked capture)",
+        127 => " (IEEE 802.11 radiotap)",
+        228 => " (raw IPv4)",
+        229 => " (raw IPv6)",
+        276 => " (Linux cooked capture v2)",
+        _ => "",
+    }
+}
+
+fn magic_hint(magic: &[u8]) -> Option<&'static str> {
+    match magic {
+        [b'B', b'Z', b'h', ..] | [0xfd, b'7', b'z', b'X'] | [0x04, 0x22, 0x4d, 0x18] => {
+            Some("bzip2, xz and lz4 are not read here: recompress with zstd or gzip")
+        }
+        [0x34, 0xcd, 0xb2, 0xa1] | [0xa1, 0xb2, 0xcd, 0x34] => {
+            Some("this is Kuznetsov's variant of pcap: convert it with editcap -F nsecpcap")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,113 @@
+//! What a capture says of itself.
+
+use std::fmt;
+
+use crate::Resolution;
+
+/// A capture's file format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The classic format: one header, then records.
+    Pcap,
+    /// The block format: sections and interfaces.
+    PcapNg,
+}
+
+/// How a capture is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// gzip, of one member or several.
+    Gzip,
+    /// Zstandard, of one frame or several.
+    Zstd,
+}
+
+/// The byte order of a capture's integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// What a capture says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// The capture's name: its path, or `standard input`.
+    pub name: String,
+    /// The file format.
+    pub format: Format,
+    /// The compression around it.
+    pub compression: Compression,
+    /// The byte order (of the latest section).
+    pub byte_order: ByteOrder,
+    /// The unit of the timestamps, the coarsest of the interfaces seen so far. A pcapng capture
+    /// with no interface has none.
+    pub resolution: Option<Resolution>,
+}
+
+impl Compression {
+    /// What the first bytes of a file say.
+    pub(crate) fn detect(head: &[u8]) -> Self {
+        match head {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Self::Zstd,
+            _ => Self::None,
+        }
+    }
+}
+
+impl ByteOrder {
+    #[inline]
+    pub(crate) fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    /// The 32-bit words that `bytes` starts with; there must be as many.
+    #[inline]
+    pub(crate) fn words<const N: usize>(self, bytes: &[u8]) -> [u32; N] {
+        let mut words = [0; N];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+            let bytes = [bytes[0], bytes[1], bytes[2], bytes[3]];
+            *word = match self {
+                Self::Little => u32::from_le_bytes(bytes),
+                Self::Big => u32::from_be_bytes(bytes),
+            };
+        }
+        words
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pcap => "pcap",
+            Self::PcapNg => "pcapng",
+        })
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "uncompressed",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+impl fmt::Display for ByteOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Little => "little-endian",
+            Self::Big => "big-endian",
+        })
+    }
+}
