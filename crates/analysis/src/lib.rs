@@ -1,1 +1,35 @@
 //! Matching of packets before and after a device, and exact figures of what happened in between.
+//!
+//! [`analyze_pair`] reads two captures, matches them and returns an [`Analysis`]; [`Analysis::summary`]
+//! names every figure. Memory follows what is under way within the window and never the length of a
+//! capture.
+//!
+//! Start reading in `pair.rs`: it merges two streams of keyed packets (`ingest.rs`) by time and hands
+//! them to the matcher (`matcher.rs`, over `flight.rs`); what the matcher decides goes to the
+//! statistics (`histogram.rs`, `variation.rs`, `arrival.rs`, `worst.rs`).
+
+mod arrival;
+mod error;
+mod flight;
+mod histogram;
+mod hlog;
+mod ingest;
+mod keys;
+mod matcher;
+mod pair;
+mod quantile;
+mod side;
+mod summary;
+mod variation;
+mod worst;
+
+pub use error::Error;
+pub use histogram::Histogram;
+pub use keys::worst_keys;
+pub use matcher::{Counts, MAX_WINDOW, Match};
+pub use pair::{Analysis, Captured, Config, Observer, Progress, analyze_pair};
+pub use quantile::{LEVEL, Quantile, SUPPORT, interval_ranks, lower_bound_rank, rank};
+pub use side::Side;
+pub use summary::{QUANTILES, Value};
+pub use variation::Variation;
+pub use worst::Worst;

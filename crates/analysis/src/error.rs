@@ -1,0 +1,100 @@
+//! What can keep a pair of captures from being analysed.
+
+use units::Nanos;
+
+/// Why a pair of captures gives no figures.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A capture cannot be read.
+    #[error(transparent)]
+    Capture(#[from] capture::Error),
+    /// There is nothing to match.
+    #[error("{file}: no packets: got 0, expected at least 1 before the device")]
+    NoPackets {
+        /// The file.
+        file: String,
+    },
+    /// A packet was captured shorter than its key.
+    #[error(
+        "{file}: byte {offset}: packet {packet}: captured too short for its key: got {got} bytes, \
+         expected at least {need}"
+    )]
+    ShortCapture {
+        /// The file.
+        file: String,
+        /// Where the record starts, in bytes (after decompression where the capture is compressed).
+        offset: u64,
+        /// The packet's number; the first is 1.
+        packet: u64,
+        /// The captured bytes.
+        got: usize,
+        /// The bytes that the key needs.
+        need: u32,
+    },
+    /// Packets are further out of order than can be mended on the way.
+    #[error(
+        "{file}: byte {offset}: packet {packet}: time goes back: got {got_ns} ns, expected at least \
+         {expected_ns} ns"
+    )]
+    TimeGoesBack {
+        /// The file.
+        file: String,
+        /// Where the record starts, in bytes (after decompression where the capture is compressed).
+        offset: u64,
+        /// The packet's number; the first is 1.
+        packet: u64,
+        /// The packet's time.
+        got_ns: u64,
+        /// The time that was reached before.
+        expected_ns: u64,
+    },
+    /// More packets wait for their counterpart than memory is meant for.
+    #[error(
+        "more than {limit} packets within the window of {window} at {at_ns} ns ({unmatched} unmatched \
+         after it, {orphans} behind the device without a counterpart)"
+    )]
+    InFlight {
+        /// The bound.
+        limit: usize,
+        /// The time that was reached.
+        at_ns: u64,
+        /// The window.
+        window: Nanos,
+        /// Packets that were not matched within the window.
+        unmatched: usize,
+        /// Posts without a pre packet.
+        orphans: usize,
+    },
+    /// The window is too long to be counted.
+    #[error("window: got {got}, expected 1ns to {max}")]
+    Window {
+        /// The window asked for.
+        got: Nanos,
+        /// The longest one.
+        max: Nanos,
+    },
+    /// The observer asked to stop.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl Error {
+    /// Advice apart from the message, where there is any.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Capture(error) => error.hint(),
+            Self::ShortCapture { .. } => Some(
+                "capture with a larger snapshot length, or match on fewer bytes: --match-on bytes:OFF+LEN",
+            ),
+            Self::TimeGoesBack { .. } => {
+                Some("sort the capture by time first, for instance with reordercap")
+            }
+            Self::InFlight { .. } => Some(
+                "shorten --window, or check that both captures hold the same traffic and time base",
+            ),
+            _ => None,
+        }
+    }
+}

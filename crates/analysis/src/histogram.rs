@@ -1,0 +1,240 @@
+//! An exact histogram of nanoseconds: every value is counted as itself, none is rounded.
+//!
+//! Two levels: the upper bits of a value choose a page of 4096 ns, the lower bits a cell in it. A
+//! page begins as a list of what fell into it and becomes an array of counters once it holds
+//! [`DENSE_FROM`] samples. The bulk of a latency distribution lies in a few dense pages; a tail
+//! that is spread over seconds costs two bytes a sample, four at the worst.
+
+use std::collections::BTreeMap;
+
+const PAGE_BITS: u32 = 12;
+const PAGE: usize = 1 << PAGE_BITS;
+const LOW_PAGES: usize = 4096;
+
+/// From this many samples on, a page is an array of counters.
+pub const DENSE_FROM: usize = 4096;
+
+#[derive(Clone, Debug)]
+enum Page {
+    Sparse(Vec<u16>),
+    Dense(Box<[u64; PAGE]>),
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self::Sparse(Vec::new())
+    }
+}
+
+impl Page {
+    #[inline]
+    fn add(&mut self, cell: u16) {
+        match self {
+            Self::Dense(counts) => counts[usize::from(cell) % PAGE] += 1,
+            Self::Sparse(cells) => {
+                cells.push(cell);
+                if cells.len() >= DENSE_FROM {
+                    self.condense();
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn condense(&mut self) {
+        if let Self::Sparse(cells) = self {
+            let mut counts = Box::new([0; PAGE]);
+            for &cell in cells.iter() {
+                counts[usize::from(cell)] += 1;
+            }
+            *self = Self::Dense(counts);
+        }
+    }
+
+    /// Calls `each(cell, count)` in ascending order of cells.
+    fn for_each(&self, mut each: impl FnMut(u64, u64)) {
+        match self {
+            Self::Dense(counts) => {
+                for (cell, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+                    each(cell as u64, count);
+                }
+            }
+            Self::Sparse(cells) => {
+                let mut sorted = cells.clone();
+                sorted.sort_unstable();
+                for run in sorted.chunk_by(|a, b| a == b) {
+                    each(u64::from(run[0]), run.len() as u64);
+                }
+            }
+        }
+    }
+}
+
+/// Counts of values in nanoseconds, exact at 1 ns.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    low: Vec<Page>,
+    high: BTreeMap<u64, Page>,
+    count: u64,
+    sum: u128,
+    min: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            low: vec![Page::default(); LOW_PAGES],
+            high: BTreeMap::new(),
+            count: 0,
+            sum: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts one value.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.count += 1;
+        self.sum += u128::from(ns);
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
+        let page = ns >> PAGE_BITS;
+        let cell = (ns % PAGE as u64) as u16;
+        match self.low.get_mut(page as usize) {
+            Some(page) => page.add(cell),
+            None => self.high.entry(page).or_default().add(cell),
+        }
+    }
+
+    /// How many values were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The smallest value; `None` without values.
+    #[must_use]
+    pub fn min(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.min)
+    }
+
+    /// The largest value; `None` without values.
+    #[must_use]
+    pub fn max(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.max)
+    }
+
+    /// The arithmetic mean; `None` without values.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
+    }
+
+    /// Calls `each(value, count)` for every value that occurred, in ascending order.
+    pub fn for_each(&self, mut each: impl FnMut(u64, u64)) {
+        let low = self.low.iter().enumerate().map(|(index, page)| (index as u64, page));
+        for (index, page) in low.chain(self.high.iter().map(|(index, page)| (*index, page))) {
+            page.for_each(|cell, count| each((index << PAGE_BITS) | cell, count));
+        }
+    }
+
+    /// The values at `ranks` (1 is the smallest value, [`count`](Self::count) the largest), which
+    /// must ascend, in one pass.
+    ///
+    /// # Panics
+    /// When the ranks do not ascend or lie outside of `1..=count`.
+    #[must_use]
+    pub fn values_at(&self, ranks: &[u64]) -> Vec<u64> {
+        assert!(ranks.is_sorted(), "ranks must ascend");
+        assert!(ranks.iter().all(|rank| (1..=self.count).contains(rank)), "no such rank");
+        let mut values = Vec::with_capacity(ranks.len());
+        let mut seen = 0;
+        self.for_each(|value, count| {
+            seen += count;
+            while ranks.get(values.len()).is_some_and(|&rank| rank <= seen) {
+                values.push(value);
+            }
+        });
+        assert_eq!(seen, self.count, "the cells hold every value");
+        values
+    }
+
+    /// Non-empty buckets of `width` ns as (lower bound, count), in ascending order.
+    ///
+    /// # Panics
+    /// When `width` is 0.
+    #[must_use]
+    pub fn buckets(&self, width: u64) -> Vec<(u64, u64)> {
+        assert!(width > 0, "a bucket has a width");
+        let mut buckets: Vec<(u64, u64)> = Vec::new();
+        self.for_each(|value, count| {
+            let start = value - value % width;
+            match buckets.last_mut() {
+                Some((last, sum)) if *last == start => *sum += count,
+                _ => buckets.push((start, count)),
+            }
+        });
+        buckets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn filled(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        values.iter().for_each(|&ns| histogram.record(ns));
+        histogram
+    }
+
+    fn values() -> impl Strategy<Value = Vec<u64>> {
+        let one =
+            prop_oneof![0..20_000u64, 0..200_000_000u64, any::<u64>(), Just(4095), Just(4096)];
+        prop::collection::vec(one, 1..400)
+    }
+
+    proptest! {
+        #[test]
+        fn ranks_equal_sorting(values in values()) {
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            let ranks: Vec<u64> = (1..=values.len() as u64).collect();
+            let histogram = filled(&values);
+            prop_assert_eq!(histogram.values_at(&ranks), sorted.clone());
+            prop_assert_eq!(histogram.min(), sorted.first().copied());
+            prop_assert_eq!(histogram.max(), sorted.last().copied());
+        }
+
+        #[test]
+        fn buckets_hold_every_value(values in values(), width in 1..5000u64) {
+            let mut expected = BTreeMap::new();
+            for value in &values {
+                *expected.entry(value / width * width).or_insert(0) += 1;
+            }
+            prop_assert_eq!(filled(&values).buckets(width), Vec::from_iter(expected));
+        }
+    }
+
+    #[test]
+    fn a_page_that_becomes_dense_keeps_its_counts() {
+        let values: Vec<u64> =
+            (0..3 * DENSE_FROM as u64).map(|i| 50_000_000 + i * i % 4000).collect();
+        let mut sorted = values.clone();
+        sorted.sort_unstable();
+        let ranks: Vec<u64> = (1..=values.len() as u64).collect();
+        assert_eq!(filled(&values).values_at(&ranks), sorted);
+    }
+
+    #[test]
+    fn nothing_counted_has_no_figures() {
+        let empty = Histogram::default();
+        assert_eq!((empty.min(), empty.max(), empty.mean()), (None, None, None));
+        assert_eq!(empty.buckets(100), []);
+    }
+}

@@ -1,0 +1,297 @@
+//! The analysis of a pair of captures: two ingest threads feed one matcher.
+
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::thread;
+
+use capture::Reader;
+use probe::key::{Keyer, MatchOn};
+use units::Nanos;
+
+use crate::arrival::Reordering;
+use crate::error::Error;
+use crate::histogram::Histogram;
+use crate::ingest::{Ahead, End, Ingest, Message, Stamped};
+use crate::matcher::{Counts, MAX_WINDOW, Match, Matcher};
+use crate::side::Side;
+use crate::variation::Variation;
+use crate::worst::{Worst, WorstPackets};
+
+/// Batches that may wait between an ingest thread and the matcher.
+const AHEAD_BATCHES: usize = 4;
+
+/// Packets that decide what [`MatchOn::Auto`] means.
+const LOOK_AT: usize = 64;
+
+/// How a pair is analysed.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What makes a packet the same before and after the device.
+    pub match_on: MatchOn,
+    /// How long a packet may take.
+    pub window: Nanos,
+    /// How much of the beginning is left out.
+    pub trim: Nanos,
+    /// How many of the worst packets are kept.
+    pub worst: usize,
+    /// How many packets may wait for their counterpart before the analysis gives up.
+    pub max_in_flight: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            match_on: MatchOn::Auto,
+            window: Nanos(5_000_000_000),
+            trim: Nanos(0),
+            worst: 5000,
+            max_in_flight: 1 << 24,
+        }
+    }
+}
+
+/// How far an analysis is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Bytes read of both files.
+    pub done_bytes: u64,
+    /// Bytes of both files; `None` where one is a pipe.
+    pub total_bytes: Option<u64>,
+}
+
+/// Follows an analysis while it runs, and can stop it.
+pub trait Observer {
+    /// Matches that are final and within the trimmed interval, in order of pre.
+    fn matches(&mut self, _batch: &[Match]) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// Called every few thousand packets.
+    fn progress(&mut self, _progress: Progress) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// An observer that only lets the analysis run.
+impl Observer for () {}
+
+/// One of the two captures, and its figures.
+#[derive(Debug)]
+pub struct Captured {
+    /// What the capture says of itself.
+    pub info: capture::Info,
+    /// Where it was cut off, if it was.
+    pub cut: Option<capture::Cut>,
+    /// Its figures.
+    pub side: Side,
+}
+
+/// Everything that a pair of captures says.
+#[derive(Debug)]
+pub struct Analysis {
+    /// How the pair was analysed; `match_on` is what [`MatchOn::Auto`] turned out to mean.
+    pub config: Config,
+    /// What became of the packets.
+    pub counts: Counts,
+    /// Latencies of the matches.
+    pub latency: Histogram,
+    /// Inter-packet delay variation.
+    pub variation: Variation,
+    /// Packets that a packet sent later had overtaken.
+    pub reordered: u64,
+    /// The packets with the highest latencies: latency descending, then in order of pre.
+    pub worst: Vec<Worst>,
+    /// The capture before the device.
+    pub pre: Captured,
+    /// The capture behind the device.
+    pub post: Captured,
+}
+
+/// Matches two captures and computes every figure, in one pass.
+///
+/// # Errors
+/// When a capture cannot be read, when an answer would be wrong, or when `observer` stops it.
+pub fn analyze_pair(
+    mut pre: Reader,
+    post: Reader,
+    config: &Config,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, Error> {
+    if !(Nanos(1)..=MAX_WINDOW).contains(&config.window) {
+        return Err(Error::Window { got: config.window, max: MAX_WINDOW });
+    }
+    let ahead = Ahead::read(&mut pre, LOOK_AT)?;
+    if ahead.is_empty() {
+        return Err(Error::NoPackets { file: pre.info().name.clone() });
+    }
+    let frames = ahead.iter().map(|packet| packet.data.as_slice());
+    let config = Config { match_on: config.match_on.clone().resolve(frames), ..config.clone() };
+    let total_bytes = pre.total_bytes().zip(post.total_bytes()).map(|(pre, post)| pre + post);
+    let pre = Source::start(pre, ahead, &config);
+    let post = Source::start(post, Vec::new(), &config);
+    Run::new(pre, post, config, total_bytes)?.finish(observer)
+}
+
+/// A capture that is being read.
+struct Source {
+    messages: Receiver<Message>,
+    used: Sender<Vec<Stamped>>,
+    batch: Vec<Stamped>,
+    next: usize,
+    consumed_bytes: u64,
+    end: Option<End>,
+}
+
+impl Source {
+    fn start(reader: Reader, ahead: Vec<Ahead>, config: &Config) -> Self {
+        let (batches, messages) = sync_channel(AHEAD_BATCHES);
+        let (used, unused) = channel();
+        let name = reader.info().name.clone();
+        let keyer = Keyer::new(&config.match_on);
+        let ingest = Ingest::new(name, keyer, Side::new(config.trim), batches, unused);
+        // Not joined: one that waits for a pipe must not keep a stopped analysis from returning.
+        thread::spawn(move || ingest.run(&ahead, reader));
+        Self { messages, used, batch: Vec::new(), next: 0, consumed_bytes: 0, end: None }
+    }
+
+    /// The packets at hand that were not taken yet; none at the end of the capture.
+    fn waiting(&mut self) -> Result<&[Stamped], Error> {
+        while self.next == self.batch.len() && self.end.is_none() {
+            match self.messages.recv() {
+                Ok(Message::Batch { packets, consumed_bytes }) => {
+                    self.consumed_bytes = consumed_bytes;
+                    let _ = self.used.send(std::mem::replace(&mut self.batch, packets));
+                    self.next = 0;
+                }
+                Ok(Message::End(end)) => self.end = Some((*end)?),
+                Err(_) => unreachable!("an ingest thread says how it ended"),
+            }
+        }
+        Ok(&self.batch[self.next..])
+    }
+
+    fn finish(self) -> Captured {
+        let End { side, info, cut } = self.end.expect("all of it was read");
+        Captured { info, cut, side }
+    }
+}
+
+/// An analysis under way.
+struct Run {
+    config: Config,
+    pre: Source,
+    post: Source,
+    total_bytes: Option<u64>,
+    matcher: Matcher,
+    matches: Vec<Match>,
+    latency: Histogram,
+    variation: Variation,
+    reordering: Reordering,
+    worst: WorstPackets,
+}
+
+impl Run {
+    fn new(
+        pre: Source,
+        mut post: Source,
+        config: Config,
+        total_bytes: Option<u64>,
+    ) -> Result<Self, Error> {
+        let first = post.waiting()?.first().filter(|_| config.trim.0 > 0).map(|packet| packet.ts);
+        let cut = first.map(|ts| Nanos(ts.saturating_add(config.trim.0)));
+        Ok(Self {
+            matcher: Matcher::new(config.window, cut, config.max_in_flight),
+            worst: WorstPackets::new(config.worst),
+            config,
+            pre,
+            post,
+            total_bytes,
+            matches: Vec::new(),
+            latency: Histogram::default(),
+            variation: Variation::default(),
+            reordering: Reordering::default(),
+        })
+    }
+
+    fn finish(mut self, observer: &mut dyn Observer) -> Result<Analysis, Error> {
+        while self.step()? {
+            self.collect(observer)?;
+            let done_bytes = self.pre.consumed_bytes + self.post.consumed_bytes;
+            let progress = Progress { done_bytes, total_bytes: self.total_bytes };
+            continue_unless_stopped(observer.progress(progress))?;
+        }
+        self.matcher.finish();
+        self.collect(observer)?;
+        let (pre, post) = (self.pre.finish(), self.post.finish());
+        let counts = self.matcher.counts();
+        counts.assert_conserved(pre.side.packets, post.side.packets);
+        assert_eq!(counts.matched, self.latency.count(), "every match has its latency");
+        Ok(Analysis {
+            config: self.config,
+            counts,
+            latency: self.latency,
+            variation: self.variation,
+            reordered: self.reordering.finish(),
+            worst: self.worst.finish(),
+            pre,
+            post,
+        })
+    }
+
+    /// Merges the packets at hand by time until one side needs more; `false` when there are none.
+    fn step(&mut self) -> Result<bool, Error> {
+        let (pre, post) = (self.pre.waiting()?, self.post.waiting()?);
+        let (mut i, mut j) = (0, 0);
+        if pre.is_empty() && post.is_empty() {
+            return Ok(false);
+        }
+        loop {
+            match (pre.get(i), post.get(j)) {
+                (Some(sent), Some(seen)) if sent.ts <= seen.ts => {
+                    self.matcher.pre(sent.ts, sent.key())?;
+                    i += 1;
+                }
+                (Some(sent), None) if post.is_empty() => {
+                    self.matcher.pre(sent.ts, sent.key())?;
+                    i += 1;
+                }
+                (Some(_), Some(seen)) => {
+                    self.matcher.post(seen.ts, seen.key())?;
+                    j += 1;
+                }
+                (None, Some(seen)) if pre.is_empty() => {
+                    self.matcher.post(seen.ts, seen.key())?;
+                    j += 1;
+                }
+                _ => break,
+            }
+        }
+        self.pre.next += i;
+        self.post.next += j;
+        Ok(true)
+    }
+
+    fn collect(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        self.matcher.take_matches(&mut self.matches);
+        for found in &self.matches {
+            self.latency.record(found.latency_ns);
+            self.variation.push(found);
+            self.worst.push(found);
+            self.reordering.push(found);
+        }
+        if let Some(settled_ns) = self.matcher.settled_ns() {
+            self.reordering.settle(settled_ns);
+        }
+        if self.matches.is_empty() {
+            return Ok(());
+        }
+        continue_unless_stopped(observer.matches(&self.matches))
+    }
+}
+
+fn continue_unless_stopped(flow: ControlFlow<()>) -> Result<(), Error> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Stopped),
+    }
+}

@@ -1,0 +1,100 @@
+//! What one capture says on its own: packets, gaps, rate.
+
+use units::Nanos;
+
+use crate::histogram::Histogram;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Figures of one capture, within the interval that begins after its own trim.
+#[derive(Clone, Debug, Default)]
+pub struct Side {
+    /// Packets in the capture.
+    pub packets: u64,
+    /// Packets within the interval: later than the first one plus the trim.
+    pub kept: u64,
+    /// Time of the first packet, in ns; `None` without packets.
+    pub first_ns: Option<u64>,
+    /// Time of the last packet, in ns.
+    pub last_ns: Option<u64>,
+    /// Packets whose time lay before that of a packet in front of them; they were put in order.
+    pub disordered: u64,
+    /// By how much at most, in ns.
+    pub disorder_ns_max: u64,
+    /// Time between a packet and the one before it, within the interval.
+    pub gaps: Histogram,
+    /// Packets per second as (start of the second in ns, packets); seconds count from the first
+    /// packet of the interval, and one without packets is left out.
+    pub rate: Vec<(u64, u64)>,
+    trim: u64,
+    last_kept: Option<u64>,
+}
+
+impl Side {
+    pub(crate) fn new(trim: Nanos) -> Self {
+        Self { trim: trim.0, ..Self::default() }
+    }
+
+    /// Counts the next packet in order of time.
+    #[inline]
+    pub(crate) fn record(&mut self, ts: u64) {
+        self.packets += 1;
+        let first = *self.first_ns.get_or_insert(ts);
+        self.last_ns = Some(ts);
+        if self.trim > 0 && ts - first <= self.trim {
+            return;
+        }
+        self.kept += 1;
+        match self.last_kept.replace(ts) {
+            Some(last) => self.gaps.record(ts - last),
+            None => self.rate.push((ts, 0)),
+        }
+        let (start, count) = self.rate.last_mut().expect("the first packet began a second");
+        if ts - *start < SECOND_NS {
+            *count += 1;
+        } else {
+            let start = ts - (ts - *start) % SECOND_NS;
+            self.rate.push((start, 1));
+        }
+    }
+
+    /// Mean of the packets per second over the seconds that had any; `None` without packets.
+    #[must_use]
+    pub fn rate_pps(&self) -> Option<f64> {
+        (!self.rate.is_empty()).then(|| self.kept as f64 / self.rate.len() as f64)
+    }
+
+    /// From the first to the last packet of the interval, in ns.
+    #[must_use]
+    pub fn duration_ns(&self) -> Option<u64> {
+        Some(self.last_kept? - self.rate.first()?.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(trim: u64, times: &[u64]) -> Side {
+        let mut side = Side::new(Nanos(trim));
+        times.iter().for_each(|&ts| side.record(ts));
+        side
+    }
+
+    #[test]
+    fn seconds_count_from_the_first_packet_and_empty_ones_are_left_out() {
+        let s = SECOND_NS;
+        let side = side(0, &[7, 7, s + 6, s + 7, 5 * s + 8]);
+        assert_eq!(side.rate, [(7, 3), (s + 7, 1), (5 * s + 7, 1)]);
+        assert_eq!(side.gaps.buckets(1), [(0, 1), (1, 1), (s - 1, 1), (4 * s + 1, 1)]);
+        assert_eq!(side.rate_pps(), Some(5.0 / 3.0));
+    }
+
+    #[test]
+    fn trimming_drops_up_to_and_with_the_border() {
+        let side = side(10, &[100, 110, 111, 115]);
+        assert_eq!((side.packets, side.kept), (4, 2));
+        assert_eq!(side.gaps.buckets(1), [(4, 1)]);
+        assert_eq!(side.duration_ns(), Some(4));
+    }
+}

@@ -1,0 +1,238 @@
+//! Every figure under its name.
+
+use crate::histogram::Histogram;
+use crate::pair::{Analysis, Captured};
+use crate::quantile::{LEVEL, Quantile};
+
+/// The quantiles of the summary and the ends of their names.
+pub const QUANTILES: [(f64, &str); 7] = [
+    (0.5, "p50"),
+    (0.9, "p90"),
+    (0.99, "p99"),
+    (0.999, "p999"),
+    (0.9999, "p9999"),
+    (0.999_99, "p99999"),
+    (0.999_999, "p999999"),
+];
+
+/// The value of a figure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A count or a time.
+    Unsigned(u64),
+    /// A difference.
+    Signed(i64),
+    /// A ratio or a mean.
+    Real(f64),
+    /// A name.
+    Text(String),
+    /// A mark.
+    Flag(bool),
+    /// There is no such value: no sample, or too few to support it.
+    Missing,
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Unsigned(value)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Signed(value)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Real(value)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Flag(value)
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Missing, Into::into)
+    }
+}
+
+/// Figures in the order in which they are named.
+#[derive(Default)]
+struct Figures(Vec<(String, Value)>);
+
+impl Figures {
+    fn add(&mut self, name: impl Into<String>, value: impl Into<Value>) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    /// A quantile with all that is known of its worth.
+    fn add_quantile(&mut self, name: &str, quantile: Option<&Quantile>) {
+        self.add(name, quantile.map(|q| q.value_ns));
+        self.add(format!("{name}_ci_low"), quantile.and_then(|q| q.ci_low_ns));
+        self.add(format!("{name}_ci_high"), quantile.and_then(|q| q.ci_high_ns));
+        self.add(format!("{name}_beyond"), quantile.map(|q| q.beyond));
+        self.add(format!("{name}_supported"), quantile.is_some_and(|q| q.supported));
+    }
+
+    /// The quantiles that the samples support, less `base`.
+    fn add_supported(&mut self, name: &str, histogram: &Histogram, base: u64) {
+        let found = histogram.quantiles(&QUANTILES.map(|(q, _)| q));
+        for (i, (_, label)) in QUANTILES.iter().enumerate() {
+            let supported = found.get(i).filter(|quantile| quantile.supported);
+            self.add(format!("{name}_{label}"), supported.map(|quantile| quantile.value_ns - base));
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+impl Analysis {
+    /// Every figure under its name, in a fixed order (`docs/analyze.md` defines each).
+    #[must_use]
+    pub fn summary(&self) -> Vec<(String, Value)> {
+        let mut figures = Figures::default();
+        self.add_counts(&mut figures);
+        self.add_latency(&mut figures);
+        self.add_variation(&mut figures);
+        for (name, captured) in [("pre", &self.pre), ("post", &self.post)] {
+            add_side(&mut figures, name, captured);
+        }
+        self.add_provenance(&mut figures);
+        figures.0
+    }
+
+    fn add_counts(&self, figures: &mut Figures) {
+        let counts = &self.counts;
+        figures.add("count", counts.matched);
+        figures.add("sent", counts.sent);
+        figures.add("lost", counts.lost);
+        figures.add("loss_ratio", ratio(counts.lost, counts.sent));
+        figures.add("late", counts.late);
+        figures.add("ambiguous", counts.ambiguous);
+        figures.add("duplicated", counts.duplicated);
+        figures.add("negative", counts.negative);
+        figures.add("reordered", self.reordered);
+        figures.add("reordered_ratio", ratio(self.reordered, counts.matched));
+        figures.add("transfer_rate", ratio(self.post.side.kept, self.pre.side.kept));
+        figures.add("pre_packets", self.pre.side.packets);
+        figures.add("pre_trimmed", counts.pre_trimmed);
+        figures.add("pre_unkeyed", counts.pre_unkeyed);
+        figures.add("post_packets", self.post.side.packets);
+        figures.add("post_trimmed", counts.post_trimmed);
+        figures.add("post_unkeyed", counts.post_unkeyed);
+        figures.add("post_ambiguous", counts.post_ambiguous);
+        figures.add("post_late", counts.post_late);
+        figures.add("post_unknown", counts.post_unknown);
+    }
+
+    fn add_latency(&self, figures: &mut Figures) {
+        figures.add("latency_ns_min", self.latency.min());
+        figures.add("latency_ns_mean", self.latency.mean());
+        let found = self.latency.quantiles(&QUANTILES.map(|(q, _)| q));
+        for (i, (_, label)) in QUANTILES.iter().enumerate() {
+            figures.add_quantile(&format!("latency_ns_{label}"), found.get(i));
+        }
+        figures.add("latency_ns_max", self.latency.max());
+        figures.add("ci_level", LEVEL);
+    }
+
+    fn add_variation(&self, figures: &mut Figures) {
+        figures.add_supported("pdv_ns", &self.latency, self.latency.min().unwrap_or(0));
+        let range = self.variation.range_ns();
+        figures.add("ipdv_ns_min", range.map(|(min, _)| min));
+        figures.add("ipdv_ns_max", range.map(|(_, max)| max));
+        figures.add("ipdv_abs_ns_mean", self.variation.magnitude().mean());
+        figures.add_supported("ipdv_abs_ns", self.variation.magnitude(), 0);
+    }
+
+    fn add_provenance(&self, figures: &mut Figures) {
+        figures.add("match_on", self.config.match_on.to_string());
+        figures.add("window_ns", self.config.window.0);
+        figures.add("trim_ns", self.config.trim.0);
+        figures.add("clock", "capture-file".to_owned());
+        figures.add("floor_ns", Value::Missing);
+    }
+
+    /// What a reader of the figures must know, in words.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        self.pre.warn(&mut warnings);
+        self.post.warn(&mut warnings);
+        self.warn_of_counts(&mut warnings);
+        warnings
+    }
+
+    fn warn_of_counts(&self, warnings: &mut Vec<String>) {
+        let counts = &self.counts;
+        if counts.matched == 0 {
+            warnings.push(format!(
+                "no packet was matched on {:?}: do both captures hold the same traffic, on one time base?",
+                self.config.match_on.to_string()
+            ));
+        }
+        let mut warn = |count: u64, what: &str| {
+            if count > 0 {
+                warnings.push(format!("{count} {what}"));
+            }
+        };
+        warn(
+            counts.ambiguous,
+            "packets share their key with another one within the window: not matched",
+        );
+        warn(
+            counts.negative,
+            "posts lie at or before their pre packet: the clocks disagree; a packet with no other post counts as lost",
+        );
+        warn(counts.pre_unkeyed, "packets before the device have no key: not matched");
+        warn(counts.post_unkeyed, "packets behind the device have no key: not matched");
+    }
+}
+
+impl Captured {
+    fn warn(&self, warnings: &mut Vec<String>) {
+        let name = &self.info.name;
+        if let Some(cut) = &self.cut {
+            warnings.push(format!(
+                "{name}: cut off at byte {}: {}; analysed the {} packets up to there",
+                cut.offset, cut.reason, cut.packets
+            ));
+        }
+        if self.side.disordered > 0 {
+            warnings.push(format!(
+                "{name}: {} packets were out of order by at most {} ns: put in order",
+                self.side.disordered, self.side.disorder_ns_max
+            ));
+        }
+    }
+}
+
+fn add_side(figures: &mut Figures, name: &str, captured: &Captured) {
+    let side = &captured.side;
+    figures.add(format!("{name}_rate_pps"), side.rate_pps());
+    figures.add(format!("{name}_duration_s"), side.duration_ns().map(|ns| ns as f64 / 1e9));
+    figures.add(format!("{name}_gap_ns_min"), side.gaps.min());
+    figures.add(format!("{name}_gap_ns_mean"), side.gaps.mean());
+    figures.add_supported(&format!("{name}_gap_ns"), &side.gaps, 0);
+    figures.add(format!("{name}_gap_ns_max"), side.gaps.max());
+    figures.add(format!("{name}_disordered"), side.disordered);
+    figures.add(format!("{name}_file"), captured.info.name.clone());
+    figures.add(format!("{name}_format"), captured.info.format.to_string());
+    let resolution = captured.info.resolution.as_ref().map(ToString::to_string);
+    figures.add(format!("{name}_resolution"), resolution);
+    figures.add(format!("{name}_cut_offset_bytes"), captured.cut.as_ref().map(|cut| cut.offset));
+}
