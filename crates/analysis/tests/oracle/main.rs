@@ -1,5 +1,8 @@
 //! The engine against a slow, obvious reference, and the reference against itself.
 
+mod engine;
+mod equal;
 mod generate;
+mod keys;
 mod reference;
 mod rules;

@@ -75,12 +75,12 @@ fn order_and_variation_follow_from_the_kept_matches() {
     let post = [(105, 1), (106, 0), (107, 4), (108, 2), (108, 9)];
     let figures = of(&pre, &post, 0);
     assert_eq!(figures.counts.reordered, 2);
-    assert_eq!(figures.ipdv, [-2, 2]);
+    assert_eq!((figures.ipdv, figures.ipdv_range), (vec![2, 2], Some((-2, 2))));
     assert_eq!(
         figures.worst.iter().map(|w| (w.latency, w.pre_index)).collect::<Vec<_>>(),
         [(6, 0), (6, 2)]
     );
-    assert_eq!(figures.latencies(), [3, 4, 6, 6]);
+    assert_eq!(figures.latencies, [3, 4, 6, 6]);
     assert_eq!(figures.post.gaps, [0, 1, 1, 1]);
 }
 

@@ -44,6 +44,9 @@ fn bytes(ranges: &[(usize, usize)], data: &[u8], wire: usize) -> Keyed {
 
 fn frame(data: &[u8], wire: usize, ttl: bool, twist: Twist) -> Keyed {
     let end = wire.min(64);
+    if end <= 12 {
+        return Keyed::None;
+    }
     if data.len() < end {
         return Keyed::Short;
     }
@@ -92,22 +95,33 @@ fn ethertype(data: &[u8]) -> (Option<u16>, usize) {
     (at(12 + shift), shift)
 }
 
-/// Magic and sequence number at the start of a UDP payload.
+/// The sequence number behind the magic at the start of a UDP payload; a later fragment has none.
 fn probe(data: &[u8], wire: usize) -> Keyed {
-    let (ethertype, shift) = ethertype(data);
-    let l3 = 14 + shift;
-    let udp = match (ethertype, data.get(l3)) {
-        (Some(0x0800), Some(first)) if data.get(l3 + 9) == Some(&17) => {
-            l3 + 4 * usize::from(first & 0x0f)
-        }
-        (Some(0x86dd), Some(_)) if data.get(l3 + 6) == Some(&17) => l3 + 40,
-        _ => return Keyed::None,
+    let look = |at: usize| match data.get(at) {
+        Some(byte) => Ok(*byte),
+        None if at < wire => Err(Keyed::Short),
+        None => Err(Keyed::None),
     };
-    let payload = udp + 8;
-    match data.get(payload..payload + 12) {
-        Some(bytes) if bytes[..4] == probe::payload::MAGIC => Keyed::Key(bytes.to_vec()),
-        Some(_) => Keyed::None,
-        None if wire >= payload + 12 => Keyed::Short,
-        None => Keyed::None,
-    }
+    let sequence = || {
+        let mut l3 = 14;
+        while l3 < 22 && matches!((look(l3 - 2)?, look(l3 - 1)?), (0x81, 0x00) | (0x88, 0xa8)) {
+            l3 += 4;
+        }
+        let payload = 8 + match (look(l3 - 2)?, look(l3 - 1)?) {
+            (0x08, 0x00) if look(l3)? >> 4 == 4 && look(l3 + 9)? == 17 => {
+                if look(l3 + 6)? & 0x1f != 0 || look(l3 + 7)? != 0 {
+                    return Err(Keyed::None);
+                }
+                l3 + 4 * usize::from(look(l3)? & 0x0f)
+            }
+            (0x86, 0xdd) if look(l3)? >> 4 == 6 && look(l3 + 6)? == 17 => l3 + 40,
+            _ => return Err(Keyed::None),
+        };
+        let found: Vec<u8> = (payload..payload + 12).map(look).collect::<Result<_, _>>()?;
+        match found.split_at(4) {
+            (magic, sequence) if magic == probe::payload::MAGIC => Ok(sequence.to_vec()),
+            _ => Err(Keyed::None),
+        }
+    };
+    sequence().map_or_else(|why| why, Keyed::Key)
 }

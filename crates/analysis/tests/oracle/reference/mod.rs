@@ -139,7 +139,7 @@ pub struct Side {
     pub received_trimmed: u64,
     /// Sorted.
     pub gaps: Vec<u64>,
-    /// Second of the capture and packets in it; only seconds that have some.
+    /// Start of each second, counted from the first packet kept, and packets in it, if any.
     pub per_second: Vec<(u64, u64)>,
 }
 
@@ -150,19 +150,14 @@ pub struct Figures {
     /// The kept matches in the order of pre.
     pub matches: Vec<Match>,
     /// Sorted.
-    pub ipdv: Vec<i64>,
+    pub latencies: Vec<u64>,
+    /// Absolute values of the delay variation, sorted.
+    pub ipdv: Vec<u64>,
+    /// The largest decrease and the largest increase.
+    pub ipdv_range: Option<(i64, i64)>,
     pub worst: Vec<Worst>,
     pub pre: Side,
     pub post: Side,
-}
-
-impl Figures {
-    /// The latencies, sorted.
-    pub fn latencies(&self) -> Vec<u64> {
-        let mut sorted: Vec<u64> = self.matches.iter().map(Match::latency).collect();
-        sorted.sort_unstable();
-        sorted
-    }
 }
 
 /// All figures of `pre` and `post`, given in file order.
@@ -172,14 +167,22 @@ pub fn figures(pre: &[Packet], post: &[Packet], ask: &Question, twist: Twist) ->
     let mut counts = Counts::default();
     let matches = fates::keep(&pre, &post, (&pre_fates, &post_fates), ask, twist, &mut counts);
     counts.reordered = order::reordered(&matches, twist);
+    let changes = order::ipdv(&matches, twist);
     Figures {
-        ipdv: order::ipdv(&matches, twist),
+        latencies: sorted(matches.iter().map(Match::latency).collect()),
+        ipdv: sorted(changes.iter().map(|change| change.unsigned_abs()).collect()),
+        ipdv_range: order::range(&changes),
         worst: order::worst(&matches, ask.worst, twist),
         pre: sides::side(&pre, &post, ask.trim, twist),
         post: sides::side(&post, &pre, ask.trim, twist),
         matches,
         counts,
     }
+}
+
+fn sorted(mut values: Vec<u64>) -> Vec<u64> {
+    values.sort_unstable();
+    values
 }
 
 fn by_time(packets: &[Packet]) -> Vec<Packet> {

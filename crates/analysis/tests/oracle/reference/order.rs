@@ -18,15 +18,19 @@ pub fn reordered(matches: &[Match], twist: Twist) -> u64 {
     reordered
 }
 
-/// RFC 5481: the change of latency between packets sent one after the other, sorted.
+/// RFC 5481: the change of latency between packets sent one after the other.
 pub fn ipdv(matches: &[Match], twist: Twist) -> Vec<i64> {
-    let mut changes: Vec<i64> = matches
+    matches
         .windows(2)
         .filter(|pair| pair[1].pre_index == pair[0].pre_index + 1 || twist == Twist::IpdvAcrossLoss)
         .map(|pair| pair[1].latency() as i64 - pair[0].latency() as i64)
-        .collect();
-    changes.sort_unstable();
-    changes
+        .collect()
+}
+
+/// The largest decrease, at most 0, and the largest increase, at least 0.
+pub fn range(changes: &[i64]) -> Option<(i64, i64)> {
+    let (min, max) = (changes.iter().min()?, changes.iter().max()?);
+    Some(((*min).min(0), (*max).max(0)))
 }
 
 /// The slowest packets, slowest first; among equals the one sent first.

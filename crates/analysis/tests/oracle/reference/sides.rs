@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Packet, Side, Twist};
 
+const SECOND: u64 = 1_000_000_000;
+
 /// The side `own`, in order of time.
 pub fn side(own: &[Packet], other: &[Packet], trim: u64, twist: Twist) -> Side {
     let deciding = if twist == Twist::SidesShareTheFirst { other } else { own };
@@ -20,7 +22,7 @@ pub fn side(own: &[Packet], other: &[Packet], trim: u64, twist: Twist) -> Side {
     gaps.sort_unstable();
     let mut per_second = BTreeMap::new();
     for ts in &kept {
-        *per_second.entry((ts - kept[0]) / 1_000_000_000).or_insert(0) += 1;
+        *per_second.entry(kept[0] + (ts - kept[0]) / SECOND * SECOND).or_insert(0) += 1;
     }
     Side {
         received: own.len() as u64,

@@ -1,0 +1,106 @@
+//! The engine's answer, told in the reference's words.
+
+use std::ops::ControlFlow;
+
+use analysis::{Analysis, Config, Error, Histogram, Match, Observer, analyze_pair};
+use capture::Reader;
+use units::Nanos;
+
+use crate::keys::match_on;
+use crate::reference::{self, Counts, Figures, Question, Side, Worst};
+
+/// Every match that the engine hands out.
+#[derive(Default)]
+pub struct Matches(pub Vec<Match>);
+
+impl Observer for Matches {
+    fn matches(&mut self, batch: &[Match]) -> ControlFlow<()> {
+        self.0.extend_from_slice(batch);
+        ControlFlow::Continue(())
+    }
+}
+
+/// What is asked, in the engine's words.
+pub fn config(ask: &Question) -> Config {
+    Config {
+        match_on: match_on(&ask.match_on),
+        window: Nanos(ask.window),
+        trim: Nanos(ask.trim),
+        worst: ask.worst,
+        ..Config::default()
+    }
+}
+
+/// Analyses two capture files, held in memory.
+pub fn run(pre: Vec<u8>, post: Vec<u8>, config: &Config) -> Result<(Analysis, Figures), Error> {
+    let (pre, post) = (Reader::from_bytes("pre", pre)?, Reader::from_bytes("post", post)?);
+    let mut matches = Matches::default();
+    let analysis = analyze_pair(pre, post, config, &mut matches)?;
+    let figures = figures(&analysis, &matches.0);
+    Ok((analysis, figures))
+}
+
+/// Every figure of an analysis.
+pub fn figures(analysis: &Analysis, matches: &[Match]) -> Figures {
+    let worst = analysis.worst.iter().map(|worst| Worst {
+        latency: worst.latency_ns,
+        pre_ts: worst.pre_ns,
+        post_ts: worst.pre_ns + worst.latency_ns,
+        pre_index: worst.pre_index,
+    });
+    let in_words = |found: &Match| reference::Match {
+        pre_index: found.pre_index,
+        post_index: found.post_index,
+        pre_ts: found.pre_ns,
+        post_ts: found.pre_ns + found.latency_ns,
+    };
+    Figures {
+        counts: counts(analysis),
+        matches: matches.iter().map(in_words).collect(),
+        latencies: values(&analysis.latency),
+        ipdv: values(analysis.variation.magnitude()),
+        ipdv_range: analysis.variation.range_ns(),
+        worst: worst.collect(),
+        pre: side(&analysis.pre.side),
+        post: side(&analysis.post.side),
+    }
+}
+
+fn counts(analysis: &Analysis) -> Counts {
+    let counts = &analysis.counts;
+    Counts {
+        pre_packets: analysis.pre.side.packets,
+        pre_trimmed: counts.pre_trimmed,
+        pre_unkeyed: counts.pre_unkeyed,
+        ambiguous: counts.ambiguous,
+        sent: counts.sent,
+        count: counts.matched,
+        lost: counts.lost,
+        late: counts.late,
+        post_packets: analysis.post.side.packets,
+        post_trimmed: counts.post_trimmed,
+        post_unkeyed: counts.post_unkeyed,
+        duplicated: counts.duplicated,
+        negative: counts.negative,
+        post_ambiguous: counts.post_ambiguous,
+        post_late: counts.post_late,
+        post_unknown: counts.post_unknown,
+        reordered: analysis.reordered,
+    }
+}
+
+fn side(side: &analysis::Side) -> Side {
+    Side {
+        received: side.packets,
+        received_trimmed: side.kept,
+        gaps: values(&side.gaps),
+        per_second: side.rate.clone(),
+    }
+}
+
+/// The values of a histogram, one by one, in ascending order.
+pub fn values(histogram: &Histogram) -> Vec<u64> {
+    let mut values = Vec::new();
+    histogram.for_each(|value, count| values.extend(std::iter::repeat_n(value, count as usize)));
+    values
+}

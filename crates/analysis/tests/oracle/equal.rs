@@ -1,0 +1,98 @@
+//! The engine equals the reference in every figure.
+
+use std::fmt::Debug;
+
+use crate::engine;
+use crate::generate::{self, Case, Dice, pcap};
+use crate::reference::{Figures, Packet, Twist, figures};
+
+/// Pairs of hostile captures. Each is a few dozen packets, so that a failure can be read.
+const CASES: u64 = 6_000;
+
+/// Where two sets of figures first differ, in words.
+pub fn difference(got: &Figures, want: &Figures) -> Option<String> {
+    fn differ<T: PartialEq + Debug>(what: &str, got: &T, want: &T) -> Option<String> {
+        (got != want).then(|| format!("{what}: got {got:?}, expected {want:?}"))
+    }
+    differ("counts", &got.counts, &want.counts)
+        .or_else(|| differ("matches", &got.matches, &want.matches))
+        .or_else(|| differ("latencies", &got.latencies, &want.latencies))
+        .or_else(|| differ("ipdv", &got.ipdv, &want.ipdv))
+        .or_else(|| differ("ipdv range", &got.ipdv_range, &want.ipdv_range))
+        .or_else(|| differ("worst", &got.worst, &want.worst))
+        .or_else(|| differ("pre", &got.pre, &want.pre))
+        .or_else(|| differ("post", &got.post, &want.post))
+}
+
+/// What the engine gets wrong of a case; a capture without packets before the device is refused.
+fn complaint(case: &Case, twist: Twist) -> Option<String> {
+    let run = engine::run(pcap(&case.pre), pcap(&case.post), &engine::config(&case.ask));
+    match run {
+        Err(analysis::Error::NoPackets { .. }) if case.pre.is_empty() => None,
+        Err(error) => Some(error.to_string()),
+        Ok((_, got)) => difference(&got, &figures(&case.pre, &case.post, &case.ask, twist)),
+    }
+}
+
+/// The smallest case, packet by packet left out, that the engine still gets wrong.
+fn shrunk(case: &Case) -> Case {
+    let mut small = case.clone();
+    let fewer = |case: &Case, at: usize| {
+        let mut fewer = case.clone();
+        match at.checked_sub(case.pre.len()) {
+            None => drop(fewer.pre.remove(at)),
+            Some(at) => drop(fewer.post.remove(at)),
+        }
+        fewer
+    };
+    while let Some(fewer) = (0..small.pre.len() + small.post.len())
+        .map(|at| fewer(&small, at))
+        .find(|fewer| complaint(fewer, Twist::None).is_some())
+    {
+        small = fewer;
+    }
+    small
+}
+
+fn check(seed: u64, case: &Case) {
+    if complaint(case, Twist::None).is_some() {
+        let small = shrunk(case);
+        let complaint = complaint(&small, Twist::None);
+        panic!("seed {seed}: {}\n{small:#?}", complaint.unwrap_or_default());
+    }
+}
+
+/// Swaps packets with near ones, as a capture of several queues does.
+fn stir(packets: &mut [Packet], reach: u64, dice: &mut Dice) {
+    for at in 1..packets.len() {
+        let back = dice.below(reach + 1).min(at as u64) as usize;
+        packets.swap(at, at - back);
+    }
+}
+
+#[test]
+fn hostile_pairs() {
+    for seed in 0..CASES {
+        check(seed, &generate::case(seed));
+    }
+}
+
+#[test]
+fn captures_slightly_out_of_order() {
+    for seed in 0..CASES / 4 {
+        let mut case = generate::case(seed);
+        let mut dice = Dice::new(!seed);
+        stir(&mut case.pre, 3, &mut dice);
+        stir(&mut case.post, 3, &mut dice);
+        check(seed, &case);
+    }
+}
+
+/// The comparison itself is tested: the engine must be found to differ from every wrong rule.
+#[test]
+fn the_engine_differs_from_every_wrong_rule() {
+    for twist in Twist::WRONG {
+        let found = (0..CASES).any(|seed| complaint(&generate::case(seed), twist).is_some());
+        assert!(found, "the engine cannot be told from {twist:?}");
+    }
+}
