@@ -15,9 +15,9 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
-const MAX_VLAN_TAGS: usize = 2;
+pub(crate) const MAX_VLAN_TAGS: usize = 2;
 const MACS_LEN: usize = 12;
-const TAG_LEN: usize = 4;
+pub(crate) const TAG_LEN: usize = 4;
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;

@@ -15,12 +15,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128, xxh3_128_with_seed};
 
 pub use match_on::{ByteRange, MatchOn};
 
+mod frame;
 mod match_on;
-
-/// Where the keyed part of a frame starts: behind the MAC addresses.
-const START: usize = 12;
-/// Where it ends.
-const END: usize = 64;
 
 /// A packet's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,7 +47,7 @@ pub struct Keyer(Rule);
 
 #[derive(Clone, Debug)]
 enum Rule {
-    Frame { mask_ttl: bool },
+    Frame(&'static frame::Masks),
     Probe,
     Bytes(Vec<ByteRange>),
 }
@@ -68,8 +64,8 @@ impl Keyer {
     #[must_use]
     pub fn new(match_on: &MatchOn) -> Self {
         Self(match match_on {
-            MatchOn::Auto | MatchOn::Frame => Rule::Frame { mask_ttl: false },
-            MatchOn::L3 => Rule::Frame { mask_ttl: true },
+            MatchOn::Auto | MatchOn::Frame => Rule::Frame(&frame::FRAME),
+            MatchOn::L3 => Rule::Frame(&frame::L3),
             MatchOn::Probe => Rule::Probe,
             MatchOn::Bytes(ranges) => Rule::Bytes(ranges.clone()),
         })
@@ -80,8 +76,8 @@ impl Keyer {
     #[must_use]
     pub fn key(&self, data: &[u8], orig_len: u32) -> Keyed {
         let hash = match &self.0 {
-            Rule::Frame { mask_ttl } => masked_frame(data, orig_len, *mask_ttl)
-                .map(|(bytes, len)| xxh3_128_with_seed(&bytes, len as u64)),
+            Rule::Frame(masks) => frame::masked(data, orig_len, masks)
+                .map(|(frame, key)| xxh3_128_with_seed(&frame, key.len() as u64)),
             Rule::Probe => probe(data, orig_len).map(|seq| xxh3_128(&seq.to_be_bytes())),
             Rule::Bytes(ranges) => hash_of_ranges(ranges, data, orig_len),
         };
@@ -96,9 +92,9 @@ impl Keyer {
     pub fn bytes(&self, data: &[u8], orig_len: u32, bytes: &mut Vec<u8>) {
         bytes.clear();
         match &self.0 {
-            Rule::Frame { mask_ttl } => {
-                if let Ok((frame, len)) = masked_frame(data, orig_len, *mask_ttl) {
-                    bytes.extend_from_slice(&frame[..len]);
+            Rule::Frame(masks) => {
+                if let Ok((frame, key)) = frame::masked(data, orig_len, masks) {
+                    bytes.extend_from_slice(&frame[key]);
                 }
             }
             Rule::Probe => {
@@ -112,53 +108,6 @@ impl Keyer {
                 }
             }
         }
-    }
-}
-
-/// The masked bytes of `frame` and `l3`, filled up with zeros, and how many they are.
-#[inline]
-fn masked_frame(
-    data: &[u8],
-    orig_len: u32,
-    mask_ttl: bool,
-) -> Result<([u8; END - START], usize), Missing> {
-    let wire = data.len().max(orig_len as usize);
-    let mut bytes = [0; END - START];
-    let len = if let Some(whole) = data.get(START..END) {
-        bytes.copy_from_slice(whole);
-        whole.len()
-    } else {
-        let end = wire.min(END);
-        if end <= START {
-            return Err(Missing::NotThere);
-        }
-        let part = data.get(START..end).ok_or(Missing::Short(end as u32))?;
-        bytes[..part.len()].copy_from_slice(part);
-        part.len()
-    };
-    mask(&mut bytes, mask_ttl);
-    Ok((bytes, len))
-}
-
-/// Zeroes what devices rewrite. Behind two VLAN tags even the TCP checksum still lies within.
-#[inline]
-fn mask(bytes: &mut [u8; END - START], mask_ttl: bool) {
-    let Some((ethertype, at)) = headers::behind_tags(bytes) else { return };
-    let header = &mut bytes[at..];
-    match ethertype {
-        headers::IPV4 => {
-            header[10..12].fill(0);
-            match (header[0], header[9]) {
-                (0x45, headers::UDP) => header[26..28].fill(0),
-                (0x45, headers::TCP) => header[36..38].fill(0),
-                _ => {}
-            }
-            if mask_ttl {
-                header[8] = 0;
-            }
-        }
-        headers::IPV6 if mask_ttl => header[7] = 0,
-        _ => {}
     }
 }
 
