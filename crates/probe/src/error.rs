@@ -1,3 +1,5 @@
+use units::{Nanos, Pps};
+
 /// What can be wrong with a request to this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -16,5 +18,24 @@ pub enum Error {
     ByteRange {
         /// The part as given.
         got: String,
+    },
+    /// A schedule without packets.
+    #[error("a rate of {got} sends nothing: expected at least 1 packet/s")]
+    Rate {
+        /// The rate as given.
+        got: Pps,
+    },
+    /// A burst without packets.
+    #[error("a burst of 0 packets sends nothing: expected at least 1")]
+    EmptyBurst,
+    /// Bursts that run into each other.
+    #[error("a burst of {size} packets lasts {got}: expected less than the {expected} between two")]
+    Burst {
+        /// Packets in a burst.
+        size: u32,
+        /// How long one burst takes.
+        got: Nanos,
+        /// The time from one burst to the next.
+        expected: Nanos,
     },
 }

@@ -1,12 +1,13 @@
 //! Frame headers, the probe payload, packet keys and send schedules.
 //!
 //! What a packet is called ([`key`]), what it carries ([`payload`]), how its headers are read and
-//! written ([`headers`]). Nothing here knows where
+//! written ([`headers`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
 //! packets come from.
 
 mod error;
 pub mod headers;
 pub mod key;
 pub mod payload;
+pub mod schedule;
 
 pub use error::Error;

@@ -1,0 +1,202 @@
+//! When packets are meant to leave: open loop, so that nothing a device does moves a departure.
+//!
+//! Every schedule keeps its rate exactly: what rounding to nanoseconds takes from one departure it
+//! gives to the next.
+
+use crate::Error;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use units::{Nanos, Pps};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// How departures are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// At a constant rate.
+    Cbr,
+    /// Packets back to back, bursts at a constant rate.
+    Burst {
+        /// Packets in a burst.
+        size: u32,
+        /// From one packet of a burst to the next: what the wire takes for a packet.
+        gap: Nanos,
+    },
+    /// Independently of each other: exponential gaps.
+    Poisson,
+}
+
+/// Intended departures, counted from the first one. Ends where the time no longer fits.
+#[derive(Clone, Debug)]
+pub struct Departures(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Burst { period: Period, size: u32, gap_ns: u64, sent: u32 },
+    Poisson { at_ns: u64, fraction: f64, mean_ns: f64, random: Box<Xoshiro256PlusPlus> },
+}
+
+impl Pattern {
+    /// The departures of this pattern at `rate`, the first at 0. Only Poisson looks at `seed`.
+    ///
+    /// # Errors
+    /// When nothing would be sent, or bursts would overlap.
+    pub fn departures(self, rate: Pps, seed: u64) -> Result<Departures, Error> {
+        if rate.0 == 0 {
+            return Err(Error::Rate { got: rate });
+        }
+        Ok(Departures(match self {
+            Self::Cbr => burst(1, Nanos(0), rate)?,
+            Self::Burst { size, gap } => burst(size, gap, rate)?,
+            Self::Poisson => Kind::Poisson {
+                at_ns: 0,
+                fraction: 0.0,
+                mean_ns: NS_PER_S as f64 / rate.0 as f64,
+                random: Box::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
+            },
+        }))
+    }
+}
+
+fn burst(size: u32, gap: Nanos, rate: Pps) -> Result<Kind, Error> {
+    let period = Period::new(u64::from(size) * NS_PER_S, rate.0);
+    let last = u64::from(size).checked_sub(1).ok_or(Error::EmptyBurst)?;
+    let lasts = Nanos(last.saturating_mul(gap.0));
+    if last > 0 && lasts.0 >= period.step_ns {
+        return Err(Error::Burst { size, got: lasts, expected: Nanos(period.step_ns) });
+    }
+    Ok(Kind::Burst { period, size, gap_ns: gap.0, sent: 0 })
+}
+
+/// The times `⌊k · span / times⌋`, without ever adding up an error.
+#[derive(Clone, Debug)]
+struct Period {
+    step_ns: u64,
+    rest: u64,
+    times: u64,
+    at_ns: u64,
+    sum: u64,
+}
+
+impl Period {
+    fn new(span_ns: u64, times: u64) -> Self {
+        Self { step_ns: span_ns / times, rest: span_ns % times, times, at_ns: 0, sum: 0 }
+    }
+
+    fn advance(&mut self) -> Option<()> {
+        let carry = self.sum >= self.times - self.rest;
+        self.sum = if carry { self.sum - (self.times - self.rest) } else { self.sum + self.rest };
+        self.at_ns = self.at_ns.checked_add(self.step_ns)?.checked_add(u64::from(carry))?;
+        Some(())
+    }
+}
+
+impl Iterator for Departures {
+    type Item = Nanos;
+
+    #[inline]
+    fn next(&mut self) -> Option<Nanos> {
+        match &mut self.0 {
+            Kind::Burst { period, size, gap_ns, sent } => {
+                if sent == size {
+                    period.advance()?;
+                    *sent = 0;
+                }
+                let at_ns = period.at_ns.checked_add(u64::from(*sent) * *gap_ns)?;
+                *sent += 1;
+                Some(Nanos(at_ns))
+            }
+            Kind::Poisson { at_ns, fraction, mean_ns, random } => {
+                let departure = Nanos(*at_ns);
+                // 1 - u is never 0; this logarithm is the same on every platform.
+                let gap_ns = -libm::log(1.0 - random.random::<f64>()) * *mean_ns + *fraction;
+                *fraction = gap_ns.fract();
+                *at_ns = at_ns.checked_add(gap_ns as u64)?;
+                Some(departure)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn departures(pattern: Pattern, rate: u64, count: usize) -> Vec<u64> {
+        let departures = pattern.departures(Pps(rate), 1).unwrap();
+        departures.take(count).map(Nanos::get).collect()
+    }
+
+    #[test]
+    fn a_constant_rate_is_kept_to_the_nanosecond() {
+        for rate in [1, 3, 7_001, 10_000, 999_999_999, 1_000_000_000, 3_000_000_001, u64::MAX] {
+            for (k, at_ns) in departures(Pattern::Cbr, rate, 100_000).into_iter().enumerate() {
+                let exact = k as u128 * u128::from(NS_PER_S) / u128::from(rate);
+                assert_eq!(u128::from(at_ns), exact, "packet {k} at {rate} packets/s");
+            }
+        }
+    }
+
+    #[test]
+    fn bursts_keep_the_rate_and_their_gaps() {
+        let pattern = Pattern::Burst { size: 32, gap: Nanos(67) };
+        for (k, at_ns) in departures(pattern, 7_001, 100_000).into_iter().enumerate() {
+            let (burst, nth) = (k as u64 / 32, k as u64 % 32);
+            assert_eq!(at_ns, burst * 32 * NS_PER_S / 7_001 + nth * 67);
+        }
+    }
+
+    #[test]
+    fn gaps_of_poisson_are_exponential() {
+        let count = 1_000_000;
+        let times = departures(Pattern::Poisson, 10_000, count + 1);
+        let gaps: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / count as f64;
+        let beyond = |x: f64| gaps.iter().filter(|gap| **gap > x).count() as f64 / count as f64;
+        assert!((mean / 100_000.0 - 1.0).abs() < 0.004, "mean {mean} ns"); // 4 standard errors
+        for multiple in [0.1, 1.0, 3.0] {
+            let (got, expected) = (beyond(multiple * 100_000.0), (-multiple).exp());
+            let error = (expected * (1.0 - expected) / count as f64).sqrt();
+            assert!((got - expected).abs() < 4.0 * error, "{got} beyond {multiple} means");
+        }
+    }
+
+    #[test]
+    fn poisson_loses_nothing_to_rounding_at_high_rates() {
+        let times = departures(Pattern::Poisson, 1_000_000_000, 1_000_000);
+        let mean = times[999_999] as f64 / 999_999.0;
+        assert!((mean - 1.0).abs() < 0.004, "mean {mean} ns");
+    }
+
+    #[test]
+    fn a_seed_is_a_schedule_on_every_platform() {
+        let first = |seed| Pattern::Poisson.departures(Pps(1), seed).unwrap().nth(1).unwrap();
+        assert_eq!(first(1), first(1));
+        assert_ne!(first(1), first(2));
+        assert_eq!(departures(Pattern::Poisson, 1_000, 4), [0, 1_669_252, 3_044_032, 3_149_560]);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused() {
+        let error = |pattern: Pattern, rate| pattern.departures(Pps(rate), 0).unwrap_err();
+        assert_eq!(error(Pattern::Cbr, 0), Error::Rate { got: Pps(0) });
+        let burst = |size, gap_ns| Pattern::Burst { size, gap: Nanos(gap_ns) };
+        assert_eq!(error(burst(0, 1), 1), Error::EmptyBurst);
+        let overlap = Error::Burst { size: 11, got: Nanos(10_000), expected: Nanos(10_000) };
+        assert_eq!(error(burst(11, 1_000), 1_100_000), overlap);
+        assert!(matches!(error(burst(u32::MAX, u64::MAX), 1), Error::Burst { .. }));
+    }
+
+    #[test]
+    fn a_schedule_ends_with_time() {
+        let gap = Nanos(u64::MAX / 2);
+        let mut slow = Departures(Kind::Burst {
+            period: Period::new(u64::MAX / 2, 1),
+            size: 1,
+            gap_ns: gap.0,
+            sent: 0,
+        });
+        assert_eq!(slow.by_ref().count(), 3);
+        assert_eq!(slow.next(), None);
+    }
+}
