@@ -1,0 +1,7 @@
+"""``python -m tailscope`` is ``tailscope``."""
+
+import sys
+
+from tailscope.cli import main
+
+sys.exit(main())

@@ -1,0 +1,55 @@
+"""The engine, compiled from `crates/python`; `tailscope.analysis` documents what it offers."""
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Array = NDArray[np.uint64]
+_Progress = Callable[[int, int | None], None]
+
+VERSION: Final[str]
+
+class EngineError(Exception):
+    hint: str | None
+
+class CaptureError(EngineError): ...
+
+class Analysis:
+    @property
+    def summary(self) -> dict[str, int | float | str | bool | None]: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    @property
+    def worst(self) -> tuple[_Array, _Array, _Array, _Array]: ...
+    @property
+    def series(self) -> tuple[_Array, _Array, _Array] | None: ...
+    def quantiles(
+        self, qs: list[float]
+    ) -> list[tuple[float, int, int | None, int | None, int, bool]]: ...
+    def histogram(self, bucket_ns: int) -> tuple[_Array, _Array]: ...
+    def gap_histogram(
+        self, side: Literal["pre", "post"], bucket_ns: int
+    ) -> tuple[_Array, _Array]: ...
+    def rate_per_second(self, side: Literal["pre", "post"]) -> tuple[_Array, _Array]: ...
+    def worst_keys(self, pre: str) -> list[str]: ...
+    def hlog(self) -> str: ...
+
+def analyze(
+    pre: str,
+    post: str,
+    *,
+    match_on: str,
+    trim_ns: int,
+    window_ns: int,
+    worst: int,
+    series: bool = False,
+    sink: Callable[[_Array, _Array, _Array], None] | None = None,
+    progress: _Progress | None = None,
+) -> Analysis: ...
+def simulate(
+    out_dir: str, *, progress: _Progress | None = None, **scenario: Any
+) -> dict[str, Any]: ...
+def parse_duration_ns(text: str) -> int: ...
+def parse_rate_pps(text: str) -> int: ...

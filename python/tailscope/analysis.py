@@ -1,0 +1,364 @@
+"""Two captures in, the truth out: the typed face of the engine.
+
+Every figure is computed by the engine; nothing is computed again here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from tailscope import _engine
+from tailscope.exceptions import AnalysisError, CaptureError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    Nanoseconds: TypeAlias = NDArray[np.uint64]
+    Counts: TypeAlias = NDArray[np.uint64]
+    Sink: TypeAlias = Callable[[Counts, Nanoseconds, Nanoseconds], None]
+    Progress: TypeAlias = Callable[[int, int | None], None]
+
+__all__ = ["Analysis", "Histogram", "Quantile", "Rate", "Series", "Worst", "analyze", "duration_ns"]
+
+Side: TypeAlias = Literal["pre", "post"]
+Figure: TypeAlias = int | float | str | bool | None
+
+
+class Quantile(NamedTuple):
+    """A quantile with its uncertainty.
+
+    Attributes
+    ----------
+    q : float
+        Quantile in [0, 1].
+    value_ns : int
+        The smallest latency with at least ``q * n`` samples at or below it.
+    ci_low_ns, ci_high_ns : int or None
+        Narrowest pair of order statistics that covers the true quantile with at least 95 %
+        probability; None where the samples do not bound that side.
+    beyond : int
+        Number of samples of higher rank.
+    supported : bool
+        Whether at least 10 samples lie beyond. If not, only the lower bound says something.
+    """
+
+    q: float
+    value_ns: int
+    ci_low_ns: int | None
+    ci_high_ns: int | None
+    beyond: int
+    supported: bool
+
+
+class Histogram(NamedTuple):
+    """Non-empty buckets, ascending.
+
+    Attributes
+    ----------
+    bucket_ns : ndarray of uint64, shape (n_buckets,)
+        Lower edges.
+    counts : ndarray of uint64, shape (n_buckets,)
+    """
+
+    bucket_ns: Nanoseconds
+    counts: Counts
+
+
+class Rate(NamedTuple):
+    """Packets per second of one side.
+
+    Attributes
+    ----------
+    start_ns : ndarray of uint64, shape (n_seconds,)
+        Begin of each second.
+    counts : ndarray of uint64, shape (n_seconds,)
+    """
+
+    start_ns: Nanoseconds
+    counts: Counts
+
+
+class Worst(NamedTuple):
+    """The worst packets, by latency descending, then by time.
+
+    Attributes
+    ----------
+    latency_ns, pre_ns, post_ns : ndarray of uint64, shape (n_worst,)
+    pre_seq : ndarray of uint64, shape (n_worst,)
+        Position of the packet in the pre capture, from 0.
+    """
+
+    latency_ns: Nanoseconds
+    pre_ns: Nanoseconds
+    post_ns: Nanoseconds
+    pre_seq: Counts
+
+
+class Series(NamedTuple):
+    """Every match in the order of the pre capture.
+
+    Attributes
+    ----------
+    seq : ndarray of uint64, shape (n,)
+        Position of the packet in the pre capture, from 0.
+    pre_ns, latency_ns : ndarray of uint64, shape (n,)
+    """
+
+    seq: Counts
+    pre_ns: Nanoseconds
+    latency_ns: Nanoseconds
+
+
+class Analysis:
+    """What `analyze` found.
+
+    Arrays are the engine's own memory where that is possible: they are not copied.
+
+    Attributes
+    ----------
+    summary : Mapping[str, int | float | str | bool | None]
+        Every figure by its flat name, units in the names (``latency_ns_p999``).
+    warnings : tuple of str
+        What a reader of the figures must know.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.summary: Mapping[str, Figure] = engine.summary
+        self.warnings: tuple[str, ...] = tuple(engine.warnings)
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"<tailscope.Analysis count={summary['count']} lost={summary['lost']}"
+            f" latency_ns_p50={summary['latency_ns_p50']}>"
+        )
+
+    def quantile(self, q: float) -> Quantile | None:
+        """One quantile of the latency; None when there is no sample.
+
+        Parameters
+        ----------
+        q : float
+            Quantile in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If `q` lies outside of [0, 1].
+        """
+        found = self.quantiles([q])
+        return found[0] if found else None
+
+    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
+        """Quantiles of the latency; an empty list when there is no sample.
+
+        Parameters
+        ----------
+        qs : iterable of float
+            Quantiles in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If one lies outside of [0, 1].
+        """
+        wanted = list(qs)
+        for q in wanted:
+            if not 0.0 <= q <= 1.0:
+                raise ValueError(f"a quantile lies in [0, 1], got {q!r}")
+        if not self.summary["count"]:
+            return []
+        return [Quantile(*found) for found in self._engine.quantiles(wanted)]
+
+    def histogram(self, bucket_ns: int = 100) -> Histogram:
+        """Histogram of the latency.
+
+        Parameters
+        ----------
+        bucket_ns : int
+            Width of a bucket in ns.
+        """
+        return Histogram(*self._engine.histogram(bucket_ns))
+
+    def gaps(self, side: Side, bucket_ns: int = 100) -> Histogram:
+        """Histogram of the gaps between consecutive packets of one side.
+
+        Parameters
+        ----------
+        side : {"pre", "post"}
+        bucket_ns : int
+            Width of a bucket in ns.
+        """
+        return Histogram(*self._engine.gap_histogram(side, bucket_ns))
+
+    def rate(self, side: Side) -> Rate:
+        """Packets per second of one side.
+
+        Parameters
+        ----------
+        side : {"pre", "post"}
+        """
+        return Rate(*self._engine.rate_per_second(side))
+
+    @property
+    def worst(self) -> Worst:
+        """The worst packets."""
+        return Worst(*self._engine.worst)
+
+    @property
+    def series(self) -> Series | None:
+        """Every match, or None when `analyze` was told not to keep them."""
+        found = self._engine.series
+        return None if found is None else Series(*found)
+
+    def table(self) -> pa.Table | None:
+        """Every match as an Arrow table that shares the memory of `series`.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Columns ``seq``, ``pre_ns`` and ``latency_ns``, all uint64.
+        """
+        series = self.series
+        if series is None:
+            return None
+        import pyarrow as pa
+
+        return pa.table(dict(zip(series._fields, map(pa.array, series), strict=True)))
+
+    def worst_keys(self, pre: str | os.PathLike[str]) -> list[str]:
+        """Key bytes of the worst packets in hexadecimal, in the order of `worst`.
+
+        Parameters
+        ----------
+        pre : path
+            The pre capture, which is read a second time.
+
+        Raises
+        ------
+        CaptureError
+            If it cannot be read again.
+        """
+        with _translated():
+            return list(self._engine.worst_keys(os.fspath(pre)))
+
+    def hlog(self) -> str:
+        """The latency as an HdrHistogram log (V2)."""
+        return str(self._engine.hlog())
+
+
+def duration_ns(value: int | str, name: str) -> int:
+    """Read a duration.
+
+    Parameters
+    ----------
+    value : int or str
+        Nanoseconds, or a text such as ``"5ms"``, ``"100ns"``, ``"1s"``.
+    name : str
+        What the duration is, for the error.
+
+    Raises
+    ------
+    UsageError
+        If it is no duration.
+    """
+    if isinstance(value, int):
+        if value < 0:
+            raise UsageError(f"{name}: a duration is not negative, got {value} ns")
+        return value
+    try:
+        return int(_engine.parse_duration_ns(value))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def analyze(
+    pre: str | os.PathLike[str],
+    post: str | os.PathLike[str],
+    *,
+    match_on: str = "auto",
+    trim: int | str = 0,
+    window: int | str = "5s",
+    worst: int = 5000,
+    series: bool = True,
+    sink: Sink | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Match two captures of the same traffic and measure what happened in between.
+
+    The definitions are those of ``docs/analyze.md``; they reproduce Tables I and II of Gallenmüller
+    et al., "5G QoS: Impact of Security Functions on Latency" (NOMS 2020), to the nanosecond.
+
+    Parameters
+    ----------
+    pre, post : path
+        Captures before and after the device under test: pcap or pcapng, plain, gzip or zstd;
+        ``"-"`` is standard input.
+    match_on : str
+        What makes a packet recognisable: ``auto``, ``frame``, ``l3``, ``probe`` or
+        ``bytes:OFF+LEN,...``.
+    trim : int or str
+        Drop matches up to this long after the first post packet; ns, or a text such as ``"1s"``.
+    window : int or str
+        A post packet matches a pre packet that is younger than this.
+    worst : int
+        How many of the worst packets to keep.
+    series : bool
+        Keep every match (24 bytes each) for `Analysis.series`.
+    sink : callable, optional
+        Receives every match in the order of the pre capture, as chunks of three uint64 arrays
+        (position in pre, time in pre in ns, latency in ns): all of them in constant memory.
+    progress : callable, optional
+        Receives (bytes done, bytes in total or None).
+
+    Returns
+    -------
+    Analysis
+
+    Raises
+    ------
+    UsageError
+        If an argument cannot be understood.
+    CaptureError
+        If a capture cannot be read.
+    AnalysisError
+        If the figures would not be true, or too many packets are in flight.
+    """
+    trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
+    if worst < 0:
+        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+    with _translated():
+        return Analysis(
+            _engine.analyze(
+                os.fspath(pre),
+                os.fspath(post),
+                match_on=match_on,
+                trim_ns=trim_ns,
+                window_ns=window_ns,
+                worst=worst,
+                series=series,
+                sink=sink,
+                progress=progress,
+            )
+        )
+
+
+class _translated:  # noqa: N801  (reads as a statement)
+    """Turns the errors of the engine into those of the package."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _engine.CaptureError):
+            raise CaptureError(str(error), hint=error.hint) from None
+        if isinstance(error, _engine.EngineError):
+            raise AnalysisError(str(error), hint=error.hint) from None
+        if isinstance(error, ValueError):
+            raise UsageError(str(error)) from None

@@ -1,0 +1,111 @@
+"""The command line: one file a command, each of them parse, then plan, then run.
+
+Exit status: 0 ran, 1 could not run (wrong usage included), 130 interrupted. 2 and 3 are kept for
+runs whose result exceeds a limit or does not suffice. Results go to standard output, all else to
+standard error. Heavy libraries are imported where they are used: ``tailscope --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailscope.cli import analyze, report, simulate
+from tailscope.exceptions import TailscopeError
+from tailscope.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import tailscope
+
+        print(f"tailscope {tailscope.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tailscope_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Measure, explain and predict the tail latency of network functions."""
+
+
+app.command("analyze")(analyze.command)
+app.command("report")(report.command)
+app.command("simulate")(simulate.command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Without the name of the program; those of the process by default.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    status = _run(None if arguments is None else list(arguments))
+    return _failed("interrupted", None, INTERRUPTED) if status == INTERRUPTED else status
+
+
+def _run(arguments: list[str] | None) -> int:
+    """Turn every way in which a command can end into an exit status: the only place that does."""
+    try:
+        status = app(arguments, prog_name="tailscope", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        return _failed(error.format_message(), "`tailscope --help` lists what can be said")
+    except TailscopeError as error:
+        return _failed(str(error), error.hint)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename is not None else ""
+        return _failed(f"{name}{error.strerror or error}", None)
+    except MemoryError:
+        return _failed("out of memory", None)
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        return _failed(
+            f"internal: {type(error).__name__}: {error}",
+            "this is a bug in tailscope; `python -X dev -m tailscope ...` shows where",
+        )
+    return status or 0
+
+
+def _failed(message: str, hint: str | None, status: int = 1) -> int:
+    """Report an error on one line, with its hint on the next."""
+    print("error:", printable(message), file=sys.stderr)
+    if hint:
+        print("hint:", printable(hint), file=sys.stderr)
+    return status

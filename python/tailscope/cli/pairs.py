@@ -1,0 +1,84 @@
+"""Finding pairs of captures in a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from tailscope.exceptions import UsageError
+
+__all__ = ["Pair", "find_pairs"]
+
+_KINDS = (".pcap", ".pcapng", ".cap")
+_COMPRESSIONS = ("", ".gz", ".zst")
+_SUFFIXES = tuple(kind + compression for kind in _KINDS for compression in _COMPRESSIONS)
+
+
+class Pair(NamedTuple):
+    """The captures before and after a device; one that was looked for and not found is None."""
+
+    pre: Path | None
+    post: Path | None
+
+    @property
+    def name(self) -> Path:
+        """The name of the pair: of the pre capture, or of the lonely post capture."""
+        found = self.pre or self.post
+        assert found is not None, "a pair has at least one capture"
+        return found
+
+
+def find_pairs(folder: Path) -> list[Pair]:
+    """Find captures ``*-pre-*`` and their ``*-post-*``, in the folder and those below it.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Returns
+    -------
+    list of Pair
+        Sorted by name; a capture whose other half is missing is a pair as well.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    captures = sorted(
+        Path(root) / name
+        for root, _, names in os.walk(folder, onerror=_refuse)
+        for name in names
+        if name.endswith(_SUFFIXES)
+    )
+    known = set(captures)
+    pairs = [
+        Pair(pre, _other(pre, "-pre-", "-post-", known)) for pre in captures if "-pre-" in pre.name
+    ]
+    taken = {capture for pair in pairs for capture in pair}
+    lonely = (path for path in captures if "-post-" in path.name and path not in taken)
+    pairs += [Pair(None, post) for post in lonely]
+    if not pairs:
+        raise UsageError(
+            f"{folder}: no pair of captures in it",
+            hint="pairs are named alike but for `-pre-` and `-post-`, and end in "
+            + ", ".join(_KINDS)
+            + " (.gz, .zst)",
+        )
+    return sorted(pairs, key=lambda pair: pair.name)
+
+
+def _other(path: Path, this: str, that: str, known: set[Path]) -> Path | None:
+    """Find the other half: `this` may occur more than once in a name."""
+    start = path.name.find(this)
+    while start >= 0:
+        other = path.with_name(path.name[:start] + that + path.name[start + len(this) :])
+        if other in known:
+            return other
+        start = path.name.find(this, start + 1)
+    return None
+
+
+def _refuse(error: OSError) -> None:
+    raise error

@@ -1,0 +1,74 @@
+"""A progress bar for those who wait at a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["ProgressBar"]
+
+PATIENCE_S = 1.0
+
+
+class ProgressBar:
+    """Shows progress on standard error when that is a terminal and it takes more than a second.
+
+    Parameters
+    ----------
+    what : str
+        What is being done.
+    unit : {"bytes", "packets"}
+        What is counted.
+    """
+
+    def __init__(self, what: str, unit: str = "bytes") -> None:
+        self._what, self._unit = what, unit
+        self._bar: Progress | None = None
+        self._show_after_s = time.monotonic() + PATIENCE_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    @property
+    def callback(self) -> Any:
+        """What the engine shall call, or None where nobody watches."""
+        return self._advance if sys.stderr.isatty() else None
+
+    def _advance(self, done: int, total: int | None) -> None:
+        if self._bar is None:
+            if time.monotonic() < self._show_after_s:
+                return
+            self._bar = self._started(total)
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+
+    def _started(self, total: int | None) -> Progress:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        count = DownloadColumn() if self._unit == "bytes" else MofNCompleteColumn()
+        bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            count,
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        bar.add_task(self._what, total=total)
+        bar.start()
+        return bar

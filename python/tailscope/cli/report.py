@@ -1,0 +1,91 @@
+"""``tailscope report``: one page, or figures, of one run or of several together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailscope.exceptions import UsageError
+
+__all__ = ["command"]
+
+FORMATS = ("png", "svg", "pdf")
+
+
+def command(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories of `analyze --out`.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Where to write the page; report.html unless --figures is given.",
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures", metavar="DIR", help="Write each figure, and a CSV of what it shows."
+        ),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--format", metavar="LIST", help="Formats of the figures.")
+    ] = ",".join(FORMATS),
+) -> int:
+    """Draw one run, or several runs in the same figures."""
+    _run(_plan(runs, out, figures, formats))
+    return 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be drawn where; run directories by label."""
+
+    runs: dict[str, Path]
+    out: Path | None
+    figures: Path | None
+    formats: tuple[str, ...]
+
+
+def _plan(runs: list[Path], out: Path | None, figures: Path | None, formats: str) -> Plan:
+    wanted = tuple(dict.fromkeys(name.strip().lower() for name in formats.split(",")))
+    for name in wanted:
+        if name not in FORMATS:
+            raise UsageError(f"--format: expected some of {', '.join(FORMATS)}, got {name!r}")
+    if out is None and figures is None:
+        out = Path("report.html")
+    return Plan(_labelled(runs), out, figures, wanted)
+
+
+def _labelled(runs: list[Path]) -> dict[str, Path]:
+    """Call each run by its name, or by its whole path where names are alike."""
+    names = [run.resolve().name for run in runs]
+    labels = names if len(set(names)) == len(names) else [str(run) for run in runs]
+    if len(set(labels)) != len(labels):
+        raise UsageError("the same run is named twice")
+    return dict(zip(labels, runs, strict=True))
+
+
+def _run(plan: Plan) -> None:
+    from tailscope.store.directory import read_run
+    from tailscope.text import printable
+
+    found = [read_run(path, label=label) for label, path in plan.runs.items()]
+    written: list[Path] = []
+    if plan.figures is not None:
+        from tailscope.report.figures import write_figures
+
+        written += write_figures(found, plan.figures, plan.formats)
+    if plan.out is not None:
+        from tailscope.report.html import page
+        from tailscope.store.atomic import write_text
+
+        write_text(plan.out, page(found))
+        written.append(plan.out)
+    for path in written:
+        print(printable(str(path)))

@@ -1,0 +1,74 @@
+"""The errors of tailscope.
+
+::
+
+    TailscopeError
+    ├── UsageError                 arguments that cannot be understood or contradict each other
+    ├── AnalysisError              the engine could not reach a true answer
+    │   └── CaptureError           a capture cannot be read
+    └── RunError                   something is wrong with a run directory
+        ├── RunExistsError         it would have to be overwritten
+        ├── RunIncompleteError     it was never finished
+        └── RunCorruptError        it is not what was once written
+
+The text of an error says what happened, with file, offset, got and expected where there are such;
+``hint`` says what can be done about it. Everything that tailscope raises on purpose is a
+`TailscopeError`, apart from the `OSError` of a disk that refuses.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AnalysisError",
+    "CaptureError",
+    "RunCorruptError",
+    "RunError",
+    "RunExistsError",
+    "RunIncompleteError",
+    "TailscopeError",
+    "UsageError",
+]
+
+
+class TailscopeError(Exception):
+    """Base of all errors of tailscope.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    hint : str, optional
+        What can be done about it.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(TailscopeError):
+    """Arguments that cannot be understood or contradict each other."""
+
+
+class AnalysisError(TailscopeError):
+    """The engine could not reach a true answer."""
+
+
+class CaptureError(AnalysisError):
+    """A capture cannot be read."""
+
+
+class RunError(TailscopeError):
+    """Something is wrong with a run directory."""
+
+
+class RunExistsError(RunError):
+    """A run directory would have to be overwritten."""
+
+
+class RunIncompleteError(RunError):
+    """A run directory was never finished."""
+
+
+class RunCorruptError(RunError):
+    """A run directory is not what was once written."""

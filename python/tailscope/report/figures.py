@@ -1,0 +1,231 @@
+"""Drawing: the same figures for a page and for files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from tailscope.report.curves import FIGURES, UNSUPPORTED
+from tailscope.store.atomic import replacing, write_text
+from tailscope.text import percentile_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from tailscope.report.curves import Curve, Figure
+    from tailscope.store.run import Run
+
+__all__ = ["GRID", "INK", "draw_svg", "write_figures"]
+
+INK = "#1b1f24"
+GRID = "#d0d7de"
+"""Colours of text and grid; a page replaces them by its own, so that they follow its theme."""
+
+# Okabe and Ito, without the black and the yellow that one of the two themes would hide.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_DASHES = ("-", "--", "-.")
+_VECTORS_UP_TO = 4000
+_WIDE = 30.0
+_SETTINGS = {
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": "medium",
+    "font.size": 9,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.3,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tailscope",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def draw_svg(figure: Figure, runs: Sequence[Run]) -> str:
+    """Draw a figure of some runs as SVG.
+
+    Parameters
+    ----------
+    figure : Figure
+    runs : sequence of Run
+    """
+    with mpl.rc_context(_SETTINGS):
+        text = io.StringIO()
+        _drawn(figure, runs, title=False).savefig(
+            text, format="svg", transparent=True, metadata={"Date": None}
+        )
+    return text.getvalue()
+
+
+def write_figures(runs: Sequence[Run], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write every figure, and beside it a CSV of what it shows.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    folder : Path
+        Made when it is not there; files of the same name are replaced.
+    formats : sequence of {"png", "svg", "pdf"}
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with mpl.rc_context(_SETTINGS):
+        for figure in FIGURES:
+            canvas = _drawn(figure, runs, title=True)
+            for kind in formats:
+                path = folder / f"{figure.name}.{kind}"
+                dated = {"pdf": "CreationDate", "svg": "Date"}.get(kind)
+                with replacing(path) as file:
+                    canvas.savefig(
+                        file, format=kind, dpi=200, metadata={dated: None} if dated else None
+                    )
+                written.append(path)
+            path = folder / f"{figure.name}.csv"
+            write_text(path, _csv(figure, runs))
+            written.append(path)
+    return written
+
+
+def _csv(figure: Figure, runs: Sequence[Run]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    y = figure.columns[1]
+    writer.writerow(["run", "part", *figure.columns, f"{y}_ci_low", f"{y}_ci_high"])
+    for run in runs:
+        for curve in figure.curves(run):
+            unknown = [""] * len(curve.x)
+            columns = [
+                unknown if each is None else ["" if np.isnan(v) else v for v in each.tolist()]
+                for each in (curve.x, curve.y, curve.low, curve.high)
+            ]
+            rows = zip(*columns, strict=True)
+            writer.writerows([printable(run.label), curve.part, *row] for row in rows)
+    return text.getvalue()
+
+
+def _drawn(figure: Figure, runs: Sequence[Run], *, title: bool) -> Canvas:
+    canvas = Canvas(figsize=(7.2, 3.6))
+    axes = canvas.subplots()
+    canvas.subplots_adjust(left=0.1, right=0.98, bottom=0.15, top=0.9 if title else 0.97)
+    drawn = [figure.curves(run) for run in runs]
+    curves = [curve for parts in drawn for curve in parts]
+    rasterized = sum(len(curve.x) for curve in curves) > _VECTORS_UP_TO
+    for index, parts in enumerate(drawn):
+        for part, curve in enumerate(parts):
+            _draw(axes, figure, curve, index, part, rasterized=rasterized)
+    _dress(axes, figure, curves)
+    if title:
+        axes.set_title(figure.title, loc="left")
+    if len(runs) > 1:
+        _add_legend(axes, runs)
+    return canvas
+
+
+def _draw(
+    axes: Axes, figure: Figure, curve: Curve, index: int, part: int, *, rasterized: bool
+) -> None:
+    colour = _COLOURS[index % len(_COLOURS)]
+    look: dict[str, Any] = {"color": colour, "rasterized": rasterized}
+    if figure.style == "points":
+        axes.plot(curve.x, curve.y, ".", markersize=2, **look)
+        return
+    dashes = _DASHES[index // len(_COLOURS) % len(_DASHES)]
+    if curve.part == UNSUPPORTED:
+        dashes = ":"
+    elif curve.part == "post":
+        dashes = "--"
+    # The lone value of a quantile holds up to its rank: the step comes before it.
+    steps = {"percentiles": "steps-pre", "rate": "steps-post"}.get(figure.name, "default")
+    if figure.style == "steps" and figure.name in ("cdf", "ccdf"):
+        steps = "steps-post"
+    alone = "." if len(curve.x) < 3 else None
+    axes.plot(
+        curve.x,
+        curve.y,
+        linestyle=dashes,
+        drawstyle=steps,
+        marker=alone,
+        zorder=2 - part / 10,
+        **look,
+    )
+    if curve.low is not None and curve.high is not None:
+        axes.fill_between(
+            curve.x,
+            curve.low,
+            curve.high,
+            step="pre" if steps == "steps-pre" else None,
+            alpha=0.2,
+            linewidth=0,
+            **look,
+        )
+
+
+def _dress(axes: Axes, figure: Figure, curves: Sequence[Curve]) -> None:
+    axes.set_xlabel(figure.x_label)
+    axes.set_ylabel(figure.y_label)
+    axes.grid(visible=True)
+    axes.set_axisbelow(True)
+    for axis, set_scale, scale, values in (
+        (axes.xaxis, axes.set_xscale, figure.x_scale, [curve.x for curve in curves]),
+        (axes.yaxis, axes.set_yscale, figure.y_scale, [curve.y for curve in curves]),
+    ):
+        shown = np.concatenate(values) if values else np.array([])
+        shown = shown[shown > 0]
+        wide = len(shown) > 0 and shown.max() >= _WIDE * shown.min()
+        if (scale == "log" and len(shown) > 0) or (scale == "auto" and wide):
+            set_scale("log")
+            axis.set_major_locator(LogLocator(numticks=12))
+            axis.set_minor_formatter(NullFormatter())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    if figure.name == "percentiles":
+        _name_percentiles(axes, curves)
+    if figure.name in ("rate",):
+        axes.set_ylim(bottom=0)
+
+
+def _name_percentiles(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Say 10,000 and p99.99: the axis is for those who calculate, its names for all others."""
+    last = max((curve.x.max() for curve in curves), default=10.0)
+    ticks = [1.0, 2.0, *(10.0**power for power in range(1, 10) if 10**power <= last)]
+    axes.set_xlim(1, max(last, 10.0))
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    names = FuncFormatter(lambda odds, _: f"{odds:,.0f}\n{percentile_name(1 - 1 / odds)}")
+    axes.xaxis.set_major_formatter(names)
+    axes.figure.subplots_adjust(bottom=0.19)
+
+
+def _add_legend(axes: Axes, runs: Sequence[Run]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=_COLOURS[index % len(_COLOURS)],
+            linestyle=_DASHES[index // len(_COLOURS) % len(_DASHES)],
+        )
+        for index in range(len(runs))
+    ]
+    # A label that begins with an underscore would be left out.
+    labels = [f"\u200b{printable(run.label)}" for run in runs]
+    axes.legend(handles, labels, fontsize="small", framealpha=0, loc="best")

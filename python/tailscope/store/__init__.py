@@ -1,0 +1,1 @@
+"""What is kept on disk: run directories, and the file formats of the papers' authors."""

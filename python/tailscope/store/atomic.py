@@ -1,0 +1,63 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["TEMPORARY_SUFFIX", "replacing", "write_bytes", "write_text"]
+
+TEMPORARY_SUFFIX = ".part"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that appears under its name when the block ends well, and never otherwise.
+
+    It is written under a temporary name in the same folder, synced and renamed. A block that is
+    left by an exception, Ctrl-C included, leaves nothing behind.
+
+    Parameters
+    ----------
+    path : Path
+        Where the file shall be. An existing file is replaced.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file, or nothing."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a whole UTF-8 file, or nothing."""
+    write_bytes(path, content.encode("utf-8", "backslashreplace"))
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,42 @@
+"""The fingerprint of the machine that a run was analysed on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+__all__ = ["fingerprint"]
+
+
+def fingerprint() -> dict[str, str | int | None]:
+    """Describe this machine; what cannot be read is None.
+
+    Returns
+    -------
+    dict
+        ``cpu_model``, ``cpu_microcode``, ``cpu_count``, ``machine``, ``kernel`` and
+        ``kernel_command_line``.
+    """
+    cpu = _first_cpu()
+    return {
+        "cpu_model": cpu.get("model name"),
+        "cpu_microcode": cpu.get("microcode"),
+        "cpu_count": os.cpu_count(),
+        "machine": platform.machine(),
+        "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
+        "kernel_command_line": _read("/proc/cmdline"),
+    }
+
+
+def _first_cpu() -> dict[str, str]:
+    block = (_read("/proc/cpuinfo") or "").split("\n\n", 1)[0]
+    pairs = (line.partition(":") for line in block.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

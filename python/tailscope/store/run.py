@@ -1,0 +1,119 @@
+"""The content of a run, apart from its single packets: all that a report draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tailscope.exceptions import RunCorruptError
+from tailscope.store.grid import grid_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
+
+__all__ = ["SIDES", "Run", "check_conservation"]
+
+SIDES: tuple[Side, Side] = ("pre", "post")
+
+_SUMS = {
+    "pre_packets": ("pre_trimmed", "pre_unkeyed", "ambiguous", "sent"),
+    "sent": ("count", "lost", "late"),
+    "post_packets": (
+        "post_trimmed",
+        "post_unkeyed",
+        "count",
+        "duplicated",
+        "negative",
+        "post_ambiguous",
+        "post_late",
+        "post_unknown",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One analysed pair of captures.
+
+    Attributes
+    ----------
+    label : str
+        What the run is called in figures.
+    info : Mapping
+        ``run.json``: plan, inputs, clock, floor, host, versions.
+    summary : Mapping
+        Every figure by its flat name.
+    warnings : tuple of str
+    percentiles : list of Quantile
+        From the minimum up to the last quantile that has a sample beyond.
+    latency : Histogram
+    gaps : Mapping of side to Histogram
+    rate : Mapping of side to Rate
+    worst : Worst
+    """
+
+    label: str
+    info: Mapping[str, Any]
+    summary: Mapping[str, Figure]
+    warnings: tuple[str, ...]
+    percentiles: list[Quantile]
+    latency: Histogram
+    gaps: Mapping[Side, Histogram]
+    rate: Mapping[Side, Rate]
+    worst: Worst
+
+    @classmethod
+    def of(cls, analysis: Analysis, *, label: str, info: Mapping[str, Any], bucket_ns: int) -> Run:
+        """Collect the content of a run from an analysis.
+
+        Parameters
+        ----------
+        analysis : Analysis
+        label : str
+            What the run is called in figures.
+        info : Mapping
+            The content of ``run.json``.
+        bucket_ns : int
+            Bucket of the histograms in ns.
+        """
+        return cls(
+            label=label,
+            info=info,
+            summary=analysis.summary,
+            warnings=analysis.warnings,
+            percentiles=analysis.quantiles(grid_for(int(analysis.summary["count"] or 0))),
+            latency=analysis.histogram(bucket_ns),
+            gaps={side: analysis.gaps(side, bucket_ns) for side in SIDES},
+            rate={side: analysis.rate(side) for side in SIDES},
+            worst=analysis.worst,
+        )
+
+
+def check_conservation(summary: Mapping[str, Figure], source: str) -> None:
+    """Check that no packet got lost between the figures.
+
+    Parameters
+    ----------
+    summary : Mapping
+        Every figure by its flat name.
+    source : str
+        Where it was read, for the error.
+
+    Raises
+    ------
+    RunCorruptError
+        If a whole differs from the sum of its parts, or one of them is missing.
+    """
+    for whole, parts in _SUMS.items():
+        numbers = {name: summary.get(name) for name in (whole, *parts)}
+        for name, number in numbers.items():
+            if not isinstance(number, int):
+                raise RunCorruptError(f"{source}: {name}: expected a count, got {number!r}")
+        total = sum(numbers[part] for part in parts)  # type: ignore[misc]
+        if total != numbers[whole]:
+            equation = " + ".join(parts)
+            raise RunCorruptError(
+                f"{source}: {whole} = {equation}: expected {numbers[whole]}, got {total}"
+            )

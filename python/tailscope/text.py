@@ -1,0 +1,75 @@
+"""Text for people: durations, counts, and names that come from outside."""
+
+from __future__ import annotations
+
+__all__ = ["count_text", "duration_text", "percentile_name", "printable"]
+
+_UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
+
+
+def duration_text(ns: float) -> str:
+    """Write a duration in its natural unit without losing a nanosecond.
+
+    Parameters
+    ----------
+    ns : int or float
+        Duration in ns; a fraction of a nanosecond is rounded.
+
+    Examples
+    --------
+    >>> duration_text(3137)
+    '3.137 µs'
+    >>> duration_text(-2518062)
+    '-2.518062 ms'
+    """
+    value = round(ns)
+    sign, value = ("-", -value) if value < 0 else ("", value)
+    for size, digits, unit in _UNITS:
+        if value >= size:
+            return f"{sign}{value // size}.{value % size:0{digits}d} {unit}"
+    return f"{sign}{value} ns"
+
+
+def count_text(count: int) -> str:
+    """Write a count with separated thousands.
+
+    Examples
+    --------
+    >>> count_text(289992)
+    '289,992'
+    """
+    return f"{count:,}"
+
+
+def percentile_name(q: float) -> str:
+    """Write a quantile as the percentile that people speak of.
+
+    Parameters
+    ----------
+    q : float
+        Quantile in [0, 1].
+
+    Examples
+    --------
+    >>> percentile_name(0.99999)
+    'p99.999'
+    """
+    return f"p{q * 100:.10g}"
+
+
+def printable(text: str) -> str:
+    r"""Make a name from outside safe to show: what has no shape of its own is escaped.
+
+    File names may hold terminal escapes, text direction marks and bytes that are no text.
+
+    Examples
+    --------
+    >>> printable("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )

@@ -1,0 +1,177 @@
+"""The figures of a run in words: the same for the terminal and for a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailscope.text import count_text, duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tailscope.analysis import Figure
+
+__all__ = ["Row", "count_rows", "has_bounds", "latency_rows", "provenance", "sentence"]
+
+BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
+FLOOR = "unknown: captures carry none"
+CLOCK = "times of the capture files"
+NOTHING = "-"
+
+_PERCENTILES = {
+    "p50": "p50",
+    "p90": "p90",
+    "p99": "p99",
+    "p999": "p99.9",
+    "p9999": "p99.99",
+    "p99999": "p99.999",
+    "p999999": "p99.9999",
+}
+_COUNTS = {
+    "pre_packets": "packets before",
+    "post_packets": "packets after",
+    "sent": "sent",
+    "count": "matched",
+    "lost": "lost",
+    "late": "late",
+    "duplicated": "duplicated",
+    "ambiguous": "ambiguous",
+    "negative": "negative latency",
+    "reordered": "reordered",
+}
+_COUNTS_IF_ANY = {
+    "pre_trimmed": "trimmed before",
+    "post_trimmed": "trimmed after",
+    "pre_unkeyed": "without key before",
+    "post_unkeyed": "without key after",
+    "post_ambiguous": "ambiguous after",
+    "post_late": "late after",
+    "post_unknown": "only seen after",
+}
+_SHARES = {"lost": "sent", "late": "sent", "reordered": "count"}
+
+
+class Row(NamedTuple):
+    """One figure: its name, its value, and how far to trust it."""
+
+    label: str
+    value: str
+    interval: str = ""
+    beyond: str = ""
+
+
+def count_rows(summary: Mapping[str, Figure]) -> list[Row]:
+    """Say what became of the packets; a rare fate only when a packet met it."""
+    rows = [
+        Row(label, _count(summary[name]), _share(summary, name)) for name, label in _COUNTS.items()
+    ]
+    rows += [
+        Row(label, _count(summary[name])) for name, label in _COUNTS_IF_ANY.items() if summary[name]
+    ]
+    rate = summary["transfer_rate"]
+    rows.append(Row("transfer rate", NOTHING if rate is None else f"{rate:.6f}"))
+    return rows
+
+
+def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
+    """Say how long the packets took; a quantile without support is a bound."""
+    return [
+        Row("min", _duration(summary["latency_ns_min"])),
+        Row("mean", _duration(summary["latency_ns_mean"])),
+        *_quantile_rows(summary),
+        Row("max", _duration(summary["latency_ns_max"])),
+    ]
+
+
+def has_bounds(summary: Mapping[str, Figure]) -> bool:
+    """Whether a quantile in the table is but a bound."""
+    return bool(summary["count"]) and not all(
+        summary[f"latency_ns_{name}_supported"] for name in _PERCENTILES
+    )
+
+
+def provenance(summary: Mapping[str, Figure], plan: Mapping[str, Any]) -> dict[str, str]:
+    """Say where the figures come from.
+
+    Parameters
+    ----------
+    summary : Mapping
+        Every figure by its flat name.
+    plan : Mapping
+        The resolved options, as in ``run.json``.
+    """
+    files = {
+        side: f"{plan[side]} ({summary[f'{side}_format']}, {summary[f'{side}_resolution']})"
+        for side in ("pre", "post")
+    }
+    matching = (
+        f"on {summary['match_on']}, window {_option(plan['window_ns'])},"
+        f" trim {_option(plan['trim_ns'])}"
+    )
+    return {**files, "matching": matching, "clock": CLOCK, "floor": FLOOR}
+
+
+def sentence(summary: Mapping[str, Figure]) -> str:
+    """Say in one sentence what was measured, without a verdict."""
+    sent, lost = _count(summary["sent"]), _count(summary["lost"])
+    if not summary["count"]:
+        return f"No packet was matched; {lost} of {sent} sent packets are lost."
+    best = _last_supported(summary)
+    tail = f", {best.label} {best.value} ({best.interval})" if best else ""
+    return (
+        f"Latency of {_count(summary['count'])} packets: median"
+        f" {_duration(summary['latency_ns_p50'])}{tail}, maximum"
+        f" {_duration(summary['latency_ns_max'])}; {lost} of {sent} packets lost."
+    )
+
+
+def _last_supported(summary: Mapping[str, Figure]) -> Row | None:
+    supported = (name for name in _PERCENTILES if summary[f"latency_ns_{name}_supported"])
+    name = next(reversed([*supported]), "p50")
+    return None if name == "p50" else _quantile_row(summary, name)
+
+
+def _quantile_rows(summary: Mapping[str, Figure]) -> Iterator[Row]:
+    return (_quantile_row(summary, name) for name in _PERCENTILES)
+
+
+def _quantile_row(summary: Mapping[str, Figure], name: str) -> Row:
+    flat, label = f"latency_ns_{name}", _PERCENTILES[name]
+    value, low = summary[flat], summary[f"{flat}_ci_low"]
+    interval = _interval(low, summary[f"{flat}_ci_high"])
+    if value is None:
+        return Row(label, NOTHING, NOTHING, NOTHING)
+    beyond = _count(summary[f"{flat}_beyond"])
+    if summary[f"{flat}_supported"]:
+        return Row(label, _duration(value), interval, beyond)
+    bound = NOTHING if low is None else f"≥ {_duration(low)}"
+    return Row(f"{label} *", bound, f"sample {_duration(value)}", beyond)
+
+
+def _interval(low: Figure, high: Figure) -> str:
+    if low is None and high is None:
+        return NOTHING
+    left = "…" if low is None else _duration(low)
+    right = "…" if high is None else _duration(high)
+    return f"{left} to {right}"
+
+
+def _count(value: Figure) -> str:
+    return NOTHING if value is None else count_text(int(value))
+
+
+def _duration(value: Figure) -> str:
+    return NOTHING if value is None else duration_text(float(value))
+
+
+def _share(summary: Mapping[str, Figure], name: str) -> str:
+    whole = summary.get(_SHARES.get(name, ""))
+    return f"{100 * int(summary[name] or 0) / int(whole):.4g} %" if whole else ""
+
+
+def _option(ns: int) -> str:
+    """Write a duration as it would be typed."""
+    for size, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
+        if ns and ns % size == 0:
+            return f"{ns // size}{unit}"
+    return f"{ns}ns"
