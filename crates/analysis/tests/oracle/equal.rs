@@ -62,11 +62,12 @@ fn check(seed: u64, case: &Case) {
     }
 }
 
-/// Swaps packets with near ones, as a capture of several queues does.
-fn stir(packets: &mut [Packet], reach: u64, dice: &mut Dice) {
-    for at in 1..packets.len() {
-        let back = dice.below(reach + 1).min(at as u64) as usize;
-        packets.swap(at, at - back);
+/// Shuffles packets among their neighbours, as a capture of several queues does.
+fn stir(packets: &mut [Packet], reach: usize, dice: &mut Dice) {
+    for near in packets.chunks_mut(reach) {
+        for at in 1..near.len() {
+            near.swap(at, dice.below(at as u64 + 1) as usize);
+        }
     }
 }
 
@@ -82,10 +83,39 @@ fn captures_slightly_out_of_order() {
     for seed in 0..CASES / 4 {
         let mut case = generate::case(seed);
         let mut dice = Dice::new(!seed);
-        stir(&mut case.pre, 3, &mut dice);
-        stir(&mut case.post, 3, &mut dice);
+        let reach = dice.pick(&[2, 4, 50]);
+        stir(&mut case.pre, reach, &mut dice);
+        stir(&mut case.post, reach, &mut dice);
         check(seed, &case);
     }
+}
+
+/// A figure that long pairs never move would not be tested beyond the first batch.
+fn assert_all_moved(total: &[u64]) {
+    assert!(total.iter().all(|&packets| packets > 3_000), "{total:?}");
+}
+
+#[test]
+fn long_pairs() {
+    let mut total = [0; 12];
+    for seed in 0..60 {
+        let mut case = generate::long_case(seed);
+        let mut dice = Dice::new(!seed);
+        if dice.chance(2) {
+            stir(&mut case.pre, 2_000, &mut dice);
+            stir(&mut case.post, 2_000, &mut dice);
+        }
+        let complaint =
+            complaint(&case, Twist::None).map(|text| text[..1_000.min(text.len())].to_owned());
+        assert_eq!(complaint, None, "seed {seed}");
+        let c = figures(&case.pre, &case.post, &case.ask, Twist::None).counts;
+        let pre = [c.pre_trimmed, c.ambiguous, c.count, c.lost, c.late, c.reordered];
+        let post = [c.post_trimmed, c.duplicated, c.negative, c.post_ambiguous, c.post_late];
+        for (sum, packets) in total.iter_mut().zip([&pre[..], &post, &[c.post_unknown]].concat()) {
+            *sum += packets;
+        }
+    }
+    assert_all_moved(&total);
 }
 
 /// The comparison itself is tested: the engine must be found to differ from every wrong rule.

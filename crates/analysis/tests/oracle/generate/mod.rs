@@ -2,10 +2,12 @@
 
 mod file;
 mod frames;
+mod long;
 
-use crate::reference::{MatchOn, Packet, Question};
+use crate::reference::{Packet, Question};
 pub use file::pcap;
 pub use frames::Frames;
+pub use long::long_case;
 
 /// A seeded generator of numbers (SplitMix64): the same everywhere.
 #[derive(Clone, Debug)]

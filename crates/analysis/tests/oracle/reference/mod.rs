@@ -10,7 +10,6 @@ mod order;
 mod sides;
 pub mod stats;
 
-pub use fates::{PostFate, PreFate, fates};
 pub use keys::{Keyed, MatchOn, key};
 
 /// One captured packet.
@@ -163,7 +162,7 @@ pub struct Figures {
 /// All figures of `pre` and `post`, given in file order.
 pub fn figures(pre: &[Packet], post: &[Packet], ask: &Question, twist: Twist) -> Figures {
     let (pre, post) = (by_time(pre), by_time(post));
-    let (pre_fates, post_fates) = fates(&pre, &post, ask, twist);
+    let (pre_fates, post_fates) = fates::fates(&pre, &post, ask, twist);
     let mut counts = Counts::default();
     let matches = fates::keep(&pre, &post, (&pre_fates, &post_fates), ask, twist, &mut counts);
     counts.reordered = order::reordered(&matches, twist);
