@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -63,11 +64,14 @@ def _plan(runs: list[Path], out: Path | None, figures: Path | None, formats: str
 
 
 def _labelled(runs: list[Path]) -> dict[str, Path]:
-    """Call each run by its name, or by its whole path where names are alike."""
-    names = [run.resolve().name for run in runs]
-    labels = names if len(set(names)) == len(names) else [str(run) for run in runs]
-    if len(set(labels)) != len(labels):
+    """Call each run by its name, or by what its path does not share where names are alike."""
+    paths = [run.resolve() for run in runs]
+    if len(set(paths)) != len(paths):
         raise UsageError("the same run is named twice")
+    labels = [path.name for path in paths]
+    if len(set(labels)) != len(labels):
+        shared = os.path.commonpath(paths)
+        labels = [os.path.relpath(path, shared) for path in paths]
     return dict(zip(labels, runs, strict=True))
 
 

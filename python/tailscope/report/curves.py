@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Quantile
+    from tailscope.analysis import Quantile, Rate
     from tailscope.store.run import Run
 
 __all__ = ["FIGURES", "Curve", "Figure"]
@@ -62,7 +62,8 @@ class Figure:
         The curves of one run.
     x_scale, y_scale : {"linear", "log", "auto"}
         "auto" is log where the values span a factor of 30 or more.
-    style : {"steps", "line", "points"}
+    style : {"quantiles", "steps", "points"}
+        How values hold: up to their x, from their x on, or at their x alone.
     note : str
         What a reader must know.
     """
@@ -75,7 +76,7 @@ class Figure:
     curves: Callable[[Run], list[Curve]]
     x_scale: Literal["linear", "log", "auto"]
     y_scale: Literal["linear", "log", "auto"]
-    style: Literal["steps", "line", "points"]
+    style: Literal["quantiles", "steps", "points"]
     note: str
 
 
@@ -135,12 +136,18 @@ def _gaps(run: Run) -> list[Curve]:
 
 
 def _rate(run: Run) -> list[Curve]:
-    def curve(side: Literal["pre", "post"]) -> Curve:
-        rate = run.rate[side]
-        start = rate.start_ns - rate.start_ns[:1] if len(rate.start_ns) else rate.start_ns
-        return Curve(side, start / _NS_PER_S, rate.counts.astype(np.float64))
+    return [Curve(side, *_with_silence(run.rate[side])) for side in SIDES]
 
-    return [curve(side) for side in SIDES]
+
+def _with_silence(rate: Rate) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Add a zero where seconds without packets begin, and one at the end."""
+    second = ((rate.start_ns - rate.start_ns[:1]) // np.uint64(_NS_PER_S)).astype(np.float64)
+    last = np.append(np.diff(second) > 1, np.ones(min(len(second), 1), bool))
+    silent = np.flatnonzero(last)
+    return (
+        np.insert(second, silent + 1, second[silent] + 1),
+        np.insert(rate.counts.astype(np.float64), silent + 1, 0.0),
+    )
 
 
 FIGURES = (
@@ -153,7 +160,7 @@ FIGURES = (
         curves=_hdr,
         x_scale="log",
         y_scale="auto",
-        style="steps",
+        style="quantiles",
         note="Shaded: 95 % interval. Dotted: fewer than 10 samples lie beyond, so the samples "
         "say what happened and not what to expect.",
     ),
@@ -202,8 +209,8 @@ FIGURES = (
         curves=_gaps,
         x_scale="auto",
         y_scale="log",
-        style="line",
-        note="Each gap is drawn in the middle of its bucket. Solid: before; dashed: after.",
+        style="points",
+        note="Buckets that hold a packet, drawn in their middle. Dots: before; crosses: after.",
     ),
     Figure(
         name="rate",

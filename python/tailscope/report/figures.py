@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from tailscope.report.curves import FIGURES, UNSUPPORTED
@@ -35,6 +36,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.")
 _VECTORS_UP_TO = 4000
 _WIDE = 30.0
+_WIDTH_IN, _HEIGHT_IN, _LINE_IN = 7.2, 3.7, 0.18
 _SETTINGS = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -123,60 +125,45 @@ def _csv(figure: Figure, runs: Sequence[Run]) -> str:
 
 
 def _drawn(figure: Figure, runs: Sequence[Run], *, title: bool) -> Canvas:
-    canvas = Canvas(figsize=(7.2, 3.6))
+    legend_in = _LINE_IN * len(runs) if len(runs) > 1 else 0.0
+    height_in = _HEIGHT_IN + legend_in
+    canvas = Canvas(figsize=(_WIDTH_IN, height_in))
     axes = canvas.subplots()
-    canvas.subplots_adjust(left=0.1, right=0.98, bottom=0.15, top=0.9 if title else 0.97)
+    canvas.subplots_adjust(
+        left=0.11,
+        right=0.98,
+        bottom=(0.65 + legend_in) / height_in,
+        top=1 - (0.32 if title else 0.1) / height_in,
+    )
     drawn = [figure.curves(run) for run in runs]
     curves = [curve for parts in drawn for curve in parts]
     rasterized = sum(len(curve.x) for curve in curves) > _VECTORS_UP_TO
     for index, parts in enumerate(drawn):
-        for part, curve in enumerate(parts):
-            _draw(axes, figure, curve, index, part, rasterized=rasterized)
+        for curve in parts:
+            _draw(axes, figure, curve, index, rasterized=rasterized)
     _dress(axes, figure, curves)
     if title:
         axes.set_title(figure.title, loc="left")
     if len(runs) > 1:
-        _add_legend(axes, runs)
+        _add_legend(canvas, runs)
     return canvas
 
 
-def _draw(
-    axes: Axes, figure: Figure, curve: Curve, index: int, part: int, *, rasterized: bool
-) -> None:
-    colour = _COLOURS[index % len(_COLOURS)]
-    look: dict[str, Any] = {"color": colour, "rasterized": rasterized}
+def _draw(axes: Axes, figure: Figure, curve: Curve, index: int, *, rasterized: bool) -> None:
+    look: dict[str, Any] = {"color": _COLOURS[index % len(_COLOURS)], "rasterized": rasterized}
     if figure.style == "points":
-        axes.plot(curve.x, curve.y, ".", markersize=2, **look)
+        marker = "x" if curve.part == "post" else "."
+        axes.plot(curve.x, curve.y, marker, markersize=3, markeredgewidth=0.7, **look)
         return
-    dashes = _DASHES[index // len(_COLOURS) % len(_DASHES)]
-    if curve.part == UNSUPPORTED:
-        dashes = ":"
-    elif curve.part == "post":
-        dashes = "--"
-    # The lone value of a quantile holds up to its rank: the step comes before it.
-    steps = {"percentiles": "steps-pre", "rate": "steps-post"}.get(figure.name, "default")
-    if figure.style == "steps" and figure.name in ("cdf", "ccdf"):
-        steps = "steps-post"
-    alone = "." if len(curve.x) < 3 else None
-    axes.plot(
-        curve.x,
-        curve.y,
-        linestyle=dashes,
-        drawstyle=steps,
-        marker=alone,
-        zorder=2 - part / 10,
-        **look,
-    )
+    step: Literal["pre", "post"] = "pre" if figure.style == "quantiles" else "post"
+    axes.plot(curve.x, curve.y, linestyle=_dashes(curve, index), drawstyle=f"steps-{step}", **look)
     if curve.low is not None and curve.high is not None:
-        axes.fill_between(
-            curve.x,
-            curve.low,
-            curve.high,
-            step="pre" if steps == "steps-pre" else None,
-            alpha=0.2,
-            linewidth=0,
-            **look,
-        )
+        axes.fill_between(curve.x, curve.low, curve.high, step=step, alpha=0.2, linewidth=0, **look)
+
+
+def _dashes(curve: Curve, index: int) -> str:
+    by_part = {UNSUPPORTED: ":", "post": "--"}
+    return by_part.get(curve.part) or _DASHES[index // len(_COLOURS) % len(_DASHES)]
 
 
 def _dress(axes: Axes, figure: Figure, curves: Sequence[Curve]) -> None:
@@ -198,7 +185,7 @@ def _dress(axes: Axes, figure: Figure, curves: Sequence[Curve]) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     if figure.name == "percentiles":
         _name_percentiles(axes, curves)
-    if figure.name in ("rate",):
+    if figure.name == "rate":
         axes.set_ylim(bottom=0)
 
 
@@ -211,12 +198,9 @@ def _name_percentiles(axes: Axes, curves: Sequence[Curve]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     names = FuncFormatter(lambda odds, _: f"{odds:,.0f}\n{percentile_name(1 - 1 / odds)}")
     axes.xaxis.set_major_formatter(names)
-    axes.figure.subplots_adjust(bottom=0.19)
 
 
-def _add_legend(axes: Axes, runs: Sequence[Run]) -> None:
-    from matplotlib.lines import Line2D
-
+def _add_legend(canvas: Canvas, runs: Sequence[Run]) -> None:
     handles = [
         Line2D(
             [],
@@ -228,4 +212,6 @@ def _add_legend(axes: Axes, runs: Sequence[Run]) -> None:
     ]
     # A label that begins with an underscore would be left out.
     labels = [f"\u200b{printable(run.label)}" for run in runs]
-    axes.legend(handles, labels, fontsize="small", framealpha=0, loc="best")
+    canvas.legend(
+        handles, labels, loc="lower left", fontsize="small", frameon=False, labelspacing=0.3
+    )

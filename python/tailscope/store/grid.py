@@ -9,6 +9,7 @@ HEADLINE = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 
 _DECADES = 9
 _STEPS = 30
+_STEPS_DRAWN = 50
 
 
 def _authors_grid() -> tuple[float, ...]:
@@ -29,8 +30,7 @@ AUTHORS_GRID = _authors_grid()
 def grid_for(count: int) -> list[float]:
     """The quantiles that `count` samples can speak of, for drawing.
 
-    Every percent, the authors' grid and the headline quantiles, up to the first one that has no
-    sample beyond.
+    Every percent, 50 ranks a decade, and the headline quantiles, as far as a sample lies beyond.
 
     Parameters
     ----------
@@ -38,5 +38,6 @@ def grid_for(count: int) -> list[float]:
         Number of samples.
     """
     percents = (percent / 100 for percent in range(100))
-    grid = sorted({*percents, *AUTHORS_GRID, *HEADLINE})
-    return [q for q in grid if (1 - q) * count >= 1] if count else []
+    decades = (1 - 10 ** (-step / _STEPS_DRAWN) for step in range(_DECADES * _STEPS_DRAWN))
+    grid = sorted({*percents, *decades, *HEADLINE})
+    return [q for q in grid if (1 - q) * count >= 1]
