@@ -64,12 +64,13 @@ test-rust: $(TOOLS)
 test-python: $(ENGINE)
 	pytest
 
-## make lint     formatting, clippy, ruff and words
+## make lint     formatting, clippy, ruff, mypy and words
 lint: $(TOOLS) .venv/rust/cargo-clippy
 	cargo fmt --all --check
 	cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
 	ruff check
 	ruff format --check
+	mypy
 	scripts/words
 
 .venv/rust/cargo-clippy: | $(TOOLS)
