@@ -19,6 +19,14 @@ pub enum Error {
         /// The part as given.
         got: String,
     },
+    /// The text names no pattern of departures.
+    #[error(
+        "{got:?} is not a pattern: expected cbr, poisson or burst:SIZE,GAP, like burst:32,67ns"
+    )]
+    Pattern {
+        /// The text as given.
+        got: String,
+    },
     /// A schedule without packets.
     #[error("a rate of {got} sends nothing: expected at least 1 packet/s")]
     Rate {

@@ -6,11 +6,13 @@
 use crate::Error;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::fmt;
+use std::str::FromStr;
 use units::{Nanos, Pps};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How departures are spaced.
+/// How departures are spaced. As text: `cbr`, `poisson`, `burst:32,67ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// At a constant rate.
@@ -55,6 +57,33 @@ impl Pattern {
                 random: Box::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
             },
         }))
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let burst = |sizes: &str| {
+            let (size, gap) = sizes.split_once(',')?;
+            Some(Self::Burst { size: size.parse().ok()?, gap: gap.parse().ok()? })
+        };
+        match text {
+            "cbr" => Some(Self::Cbr),
+            "poisson" => Some(Self::Poisson),
+            _ => text.strip_prefix("burst:").and_then(burst),
+        }
+        .ok_or_else(|| Error::Pattern { got: text.into() })
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cbr => f.write_str("cbr"),
+            Self::Poisson => f.write_str("poisson"),
+            Self::Burst { size, gap } => write!(f, "burst:{size},{gap}"),
+        }
     }
 }
 
@@ -185,6 +214,16 @@ mod tests {
         let overlap = Error::Burst { size: 11, got: Nanos(10_000), expected: Nanos(10_000) };
         assert_eq!(error(burst(11, 1_000), 1_100_000), overlap);
         assert!(matches!(error(burst(u32::MAX, u64::MAX), 1), Error::Burst { .. }));
+    }
+
+    #[test]
+    fn a_pattern_is_read_as_it_is_written() {
+        for text in ["cbr", "poisson", "burst:32,67ns"] {
+            assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
+        }
+        for got in ["", "CBR", "burst", "burst:32", "burst:32,67", "burst:-1,67ns"] {
+            assert_eq!(got.parse::<Pattern>(), Err(Error::Pattern { got: got.into() }));
+        }
     }
 
     #[test]
