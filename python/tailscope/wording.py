@@ -117,7 +117,7 @@ def sentence(summary: Mapping[str, Figure]) -> str:
     if not summary["count"]:
         return f"No packet was matched; {lost} of {sent} sent packets are lost."
     best = _last_supported(summary)
-    tail = f", {best.label} {best.value} ({best.interval})" if best else ""
+    tail = f", {best.label} {best.value} (95 % interval {best.interval})" if best else ""
     return (
         f"Latency of {_count(summary['count'])} packets: median"
         f" {_duration(summary['latency_ns_p50'])}{tail}, maximum"
@@ -172,6 +172,6 @@ def _share(summary: Mapping[str, Figure], name: str) -> str:
 def _option(ns: int) -> str:
     """Write a duration as it would be typed."""
     for size, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
-        if ns and ns % size == 0:
+        if ns % size == 0:
             return f"{ns // size}{unit}"
     return f"{ns}ns"

@@ -173,7 +173,7 @@ def _run_pair(plan: Plan) -> int:
     if json_file is not None:
         _write_json(json_file, _figures(analysis))
     if json_file != STANDARD:
-        print_table(analysis, plan.record())
+        print_table(analysis, plan.record(), written=[plan.csv_folder, plan.out])
     return 0
 
 
@@ -192,6 +192,8 @@ def _run_folder(folder: Path, options: Options) -> int:
             failed += 1
             everything.append({"pair": name, "error": str(error)})
             print(printable(f"error: {name}: {error}"), file=sys.stderr)
+            if hint := getattr(error, "hint", None):
+                print(f"hint: {hint}", file=sys.stderr)
             continue
         everything.append({"pair": name, **_figures(analysis)})
         if options.json_file != STANDARD:
@@ -248,7 +250,7 @@ def _analyze(plan: Plan) -> Analysis:
 
             run_writer.finish(
                 analysis,
-                info=run_info(plan.record()),
+                info=run_info(plan.record(), analysis.summary),
                 bucket_ns=options.bucket_ns,
                 report=lambda run: page([run]),
             )

@@ -15,14 +15,17 @@ from tailscope.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from tailscope.analysis import Analysis
 
 __all__ = ["one_line", "print_table"]
 
 
-def print_table(analysis: Analysis, plan: Mapping[str, Any]) -> None:
+def print_table(
+    analysis: Analysis, plan: Mapping[str, Any], written: Iterable[Path | None] = ()
+) -> None:
     """Print all figures of one pair on standard output.
 
     Parameters
@@ -30,6 +33,8 @@ def print_table(analysis: Analysis, plan: Mapping[str, Any]) -> None:
     analysis : Analysis
     plan : Mapping
         The resolved options, as in ``run.json``.
+    written : iterable of Path or None
+        Folders that more was written to.
     """
     from rich import box
     from rich.console import Console
@@ -49,6 +54,8 @@ def print_table(analysis: Analysis, plan: Mapping[str, Any]) -> None:
         console.print(BOUND_NOTE)
     for name, value in provenance(analysis.summary, plan).items():
         console.print(f"{name:<10}{printable(value)}", soft_wrap=True)
+    for folder in filter(None, written):
+        console.print(f"{'written':<10}{printable(str(folder))}", soft_wrap=True)
     for warning in analysis.warnings:
         console.print(f"warning   {printable(warning)}", style="yellow", soft_wrap=True)
 

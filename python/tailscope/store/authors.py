@@ -7,11 +7,11 @@ capture, the parameters, the kind.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from tailscope.store.atomic import replacing, write_text
+from tailscope.store.atomic import replacing
 from tailscope.store.grid import AUTHORS_GRID
 from tailscope.store.run import SIDES
 
@@ -27,7 +27,7 @@ _NS_PER_MS = 1_000_000
 
 
 class CsvWriter:
-    """Writes the authors' files of one pair; a context that leaves no half file behind.
+    """Writes the authors' files of one pair; a context at whose end all appear, or none.
 
     Parameters
     ----------
@@ -46,10 +46,12 @@ class CsvWriter:
         self._trim = f"trim_ms{Decimal(trim_ns) / _NS_PER_MS:f}"
         self._bucket = f"bucket_size{bucket_ns}"
         self._bucket_ns, self._worst = bucket_ns, worst
+        self._made = False
         self._stack = ExitStack()
         self._series: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
+        self._made = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(self._trim, "latency-ts")
         self._series = self._stack.enter_context(replacing(path))
@@ -57,7 +59,12 @@ class CsvWriter:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._stack.__exit__(kind, error, trace)
+        try:
+            self._stack.__exit__(kind, error, trace)
+        finally:
+            if error is not None and self._made:
+                with suppress(OSError):
+                    self._folder.rmdir()
 
     def sink(self, _seq: Counts, pre_ns: Nanoseconds, latency_ns: Nanoseconds) -> None:
         """Take matches for the file of all latencies: the `sink` of `tailscope.analyze`."""
@@ -119,8 +126,9 @@ class CsvWriter:
         self._write((self._bucket, self._trim, f"jitter{side}"), "bucket,count", gaps)
 
     def _write(self, parts: tuple[str, ...], header: str, rows: Iterable[Iterable[Any]]) -> None:
+        file = self._stack.enter_context(replacing(self._path(*parts)))
         lines = [header, *(",".join(map(str, row)) for row in rows)]
-        write_text(self._path(*parts), "\n".join(lines) + "\n")
+        file.write(("\n".join(lines) + "\n").encode())
 
     def _path(self, *parts: str) -> Path:
         return self._folder / ".".join((self._pre.name, *parts, "csv"))

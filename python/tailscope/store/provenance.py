@@ -12,24 +12,32 @@ from tailscope.store.host import fingerprint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tailscope.analysis import Figure
+
 __all__ = ["run_info"]
 
 
-def run_info(plan: Mapping[str, Any]) -> dict[str, Any]:
+def run_info(plan: Mapping[str, Any], summary: Mapping[str, Figure]) -> dict[str, Any]:
     """Collect everything that ``run.json`` keeps besides checksums.
 
     Parameters
     ----------
     plan : Mapping
         The resolved options; ``pre`` and ``post`` name the captures.
+    summary : Mapping
+        Every figure by its flat name.
     """
     return {
         "tailscope_version": tailscope.__version__,
         "python_version": platform.python_version(),
         "plan": dict(plan),
         "inputs": {side: _input(plan[side]) for side in ("pre", "post")},
-        "clock": {"source": "capture-file"},
-        "floor": {"ns": None, "why": "captures carry none"},
+        "clock": {
+            "source": summary["clock"],
+            "pre_resolution": summary["pre_resolution"],
+            "post_resolution": summary["post_resolution"],
+        },
+        "floor": {"ns": summary["floor_ns"], "why": "captures carry none"},
         "host": fingerprint(),
     }
 
