@@ -1,69 +1,42 @@
-//! Reordering (RFC 4737): matches arrive in order of pre, this puts them in order of arrival.
+//! Reordering (RFC 4737), counted in order of pre.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::matcher::Match;
 
-/// When a packet arrived, then its place in post, then its place in pre.
-type Arrival = (u64, u64, u64);
+/// When a packet arrived, then its place in post.
+type Arrival = (u64, u64);
 
 /// Counts packets that an earlier arrival had overtaken.
 ///
 /// Type-P-Reordered of RFC 4737 §3.3: a packet is reordered if a packet sent after it arrived before
-/// it. Matches that come in order of arrival, nearly all, wait in a plain queue; the others in a heap.
+/// it. So the next packet sent makes all those reordered that arrived after it; what it leaves is in
+/// order of arrival again, and each packet is looked at once.
 #[derive(Debug, Default)]
 pub(crate) struct Reordering {
     in_order: VecDeque<Arrival>,
-    overtaken: BinaryHeap<Reverse<Arrival>>,
-    next_expected: u64,
     reordered: u64,
 }
 
 impl Reordering {
+    /// The next match in order of pre.
     #[inline]
     pub fn push(&mut self, found: &Match) {
-        let arrival = (found.pre_ns + found.latency_ns, found.post_index, found.pre_index);
-        if self.in_order.back().is_none_or(|last| *last < arrival) {
-            self.in_order.push_back(arrival);
-        } else {
-            self.overtaken.push(Reverse(arrival));
+        let arrival = (found.pre_ns + found.latency_ns, found.post_index);
+        while self.in_order.back().is_some_and(|last| *last > arrival) {
+            self.in_order.pop_back();
+            self.reordered += 1;
         }
-    }
-
-    /// Counts the arrivals up to `settled_ns`: no match that is still to come arrived before that.
-    pub fn settle(&mut self, settled_ns: u64) {
-        while let Some((_, _, pre_index)) = self.pop_until(settled_ns) {
-            self.reordered += u64::from(pre_index < self.next_expected);
-            self.next_expected = self.next_expected.max(pre_index + 1);
-        }
-    }
-
-    /// Everything arrived: the number of reordered packets.
-    pub fn finish(mut self) -> u64 {
-        self.settle(u64::MAX);
-        self.reordered
-    }
-
-    #[inline]
-    fn pop_until(&mut self, settled_ns: u64) -> Option<Arrival> {
-        let first = self.in_order.front().copied();
-        let overtaken = self.overtaken.peek().map(|Reverse(arrival)| *arrival);
-        let (next, from_heap) = match (first, overtaken) {
-            (Some(a), Some(b)) if b < a => (b, true),
-            (Some(a), _) => (a, false),
-            (None, Some(b)) => (b, true),
-            (None, None) => return None,
-        };
-        if next.0 > settled_ns {
-            return None;
-        }
-        if from_heap {
-            self.overtaken.pop();
-        } else {
+        // No packet that is still to come can arrive before it was sent.
+        while self.in_order.front().is_some_and(|first| first.0 <= found.pre_ns) {
             self.in_order.pop_front();
         }
-        Some(next)
+        self.in_order.push_back(arrival);
+    }
+
+    /// The packets that had been overtaken so far.
+    pub fn count(&self) -> u64 {
+        self.reordered
     }
 }
 
@@ -90,11 +63,9 @@ mod tests {
                 matches.iter().any(|b| b.pre_index > a.pre_index && arrival(b) < arrival(a))
             };
             let mut reordering = Reordering::default();
-            for found in &matches {
-                reordering.settle(found.pre_ns);
-                reordering.push(found);
-            }
-            prop_assert_eq!(reordering.finish(), matches.iter().filter(overtaken).count() as u64);
+            matches.iter().for_each(|found| reordering.push(found));
+            prop_assert_eq!(reordering.count(), matches.iter().filter(overtaken).count() as u64);
+            prop_assert!(reordering.in_order.len() <= 9, "bounded by latency and rate");
         }
     }
 }

@@ -5,8 +5,6 @@
 //! keeps 32 bits of the key beside the place, the entry another 64, so that two keys are taken for
 //! one only if 96 bits of their hashes agree.
 
-use std::collections::VecDeque;
-
 use probe::key::Key;
 
 const CHUNK_BITS: u32 = 12;
@@ -14,9 +12,12 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 const PLACE_MASK: u64 = (1 << 31) - 1;
 const EMPTY: u64 = u64::MAX;
 const FIRST_SLOTS: usize = 1 << 12;
+const HELD: &str = "a place under way has its chunk";
 
 /// The most entries that can be under way.
 pub const MOST: usize = 1 << 30;
+
+type Chunk<T> = Box<[Entry<T>; CHUNK]>;
 
 /// A packet under way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,8 +37,9 @@ impl<T> Entry<T> {
 /// A queue of packets in order of time, with an index of the newest packet of each key.
 #[derive(Debug)]
 pub struct Flight<T> {
-    chunks: VecDeque<Box<[Entry<T>]>>,
-    spare: Vec<Box<[Entry<T>]>>,
+    /// Chunk `place / CHUNK` lies at that index, modulo the length, which is a power of two.
+    chunks: Vec<Option<Chunk<T>>>,
+    spare: Vec<Chunk<T>>,
     head: u64,
     tail: u64,
     slots: Vec<u64>,
@@ -47,7 +49,7 @@ pub struct Flight<T> {
 impl<T: Copy + Default> Flight<T> {
     pub fn new() -> Self {
         Self {
-            chunks: VecDeque::new(),
+            chunks: vec![None],
             spare: Vec::new(),
             head: 0,
             tail: 0,
@@ -74,14 +76,19 @@ impl<T: Copy + Default> Flight<T> {
 
     #[inline]
     pub fn get(&self, place: u64) -> &Entry<T> {
-        let offset = (place - (self.head & !(CHUNK as u64 - 1))) as usize;
-        &self.chunks[offset >> CHUNK_BITS][offset % CHUNK]
+        let chunk = &self.chunks[self.chunk_of(place)];
+        &chunk.as_ref().expect(HELD)[place as usize % CHUNK]
     }
 
     #[inline]
     pub fn get_mut(&mut self, place: u64) -> &mut Entry<T> {
-        let offset = (place - (self.head & !(CHUNK as u64 - 1))) as usize;
-        &mut self.chunks[offset >> CHUNK_BITS][offset % CHUNK]
+        let index = self.chunk_of(place);
+        &mut self.chunks[index].as_mut().expect(HELD)[place as usize % CHUNK]
+    }
+
+    #[inline]
+    fn chunk_of(&self, place: u64) -> usize {
+        (place >> CHUNK_BITS) as usize & (self.chunks.len() - 1)
     }
 
     /// Appends a packet that cannot be found by key; returns its place.
@@ -90,11 +97,7 @@ impl<T: Copy + Default> Flight<T> {
         assert!(self.len() < MOST, "more packets under way than the index can address");
         let place = self.tail;
         if place as usize % CHUNK == 0 {
-            self.chunks.push_back(
-                self.spare
-                    .pop()
-                    .unwrap_or_else(|| vec![Entry::default(); CHUNK].into_boxed_slice()),
-            );
+            self.add_chunk();
         }
         self.tail += 1;
         *self.get_mut(place) = entry;
@@ -150,6 +153,22 @@ impl<T: Copy + Default> Flight<T> {
         }
     }
 
+    /// Loads what [`insert`](Self::insert) and [`newest`](Self::newest) will look at first for
+    /// these keys, all at once: the misses of a large table overlap instead of adding up.
+    #[inline]
+    pub fn warm_up(&self, slots: impl Iterator<Item = u32>) {
+        let mask = self.slots.len() - 1;
+        let touched = slots.fold(0, |sum, slot| sum ^ self.slots[slot as usize & mask]);
+        std::hint::black_box(touched);
+    }
+
+    /// The same for the `most` packets that [`pop`](Self::pop) removes next.
+    #[inline]
+    pub fn warm_up_oldest(&self, most: u64) {
+        let last = self.tail.min(self.head + most);
+        self.warm_up((self.head..last).map(|place| self.get(place).slot));
+    }
+
     /// Removes the oldest packet.
     ///
     /// # Panics
@@ -162,9 +181,27 @@ impl<T: Copy + Default> Flight<T> {
         self.forget(entry.slot, place);
         self.head += 1;
         if self.head as usize % CHUNK == 0 {
-            self.spare.extend(self.chunks.pop_front());
+            let index = self.chunk_of(place);
+            self.spare.extend(self.chunks[index].take());
         }
         (place, entry)
+    }
+
+    /// Makes room behind the newest packet, which fills its chunk.
+    #[cold]
+    fn add_chunk(&mut self) {
+        if self.chunks[self.chunk_of(self.tail)].is_some() {
+            let wider = self.chunks.len() * 2;
+            let mut chunks: Vec<_> = std::iter::repeat_with(|| None).take(wider).collect();
+            for number in (self.head >> CHUNK_BITS)..(self.tail >> CHUNK_BITS) {
+                let old = number as usize & (self.chunks.len() - 1);
+                chunks[number as usize & (wider - 1)] = self.chunks[old].take();
+            }
+            self.chunks = chunks;
+        }
+        let index = self.chunk_of(self.tail);
+        let fresh = || Box::new([Entry::default(); CHUNK]);
+        self.chunks[index] = Some(self.spare.pop().unwrap_or_else(fresh));
     }
 
     /// Takes the index entry of `place` out, if it has one, and closes the gap.
@@ -215,7 +252,7 @@ impl<T: Copy + Default> Flight<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, VecDeque};
 
     use super::*;
     use proptest::prelude::*;
@@ -290,7 +327,8 @@ mod tests {
                 flight.pop();
             }
         }
-        assert!(flight.chunks.len() + flight.spare.len() <= 3);
+        let held = flight.chunks.iter().flatten().count();
+        assert!(held + flight.spare.len() <= 3);
         assert_eq!(flight.slots.len(), FIRST_SLOTS);
     }
 }

@@ -30,6 +30,12 @@ impl Stamped {
         Self { ts, hi, lo: lo as u32, keyed: key.is_some() }
     }
 
+    /// What [`Matcher::warm_up`](crate::matcher::Matcher::warm_up) wants to know.
+    #[inline]
+    pub fn slot(&self) -> u32 {
+        self.lo
+    }
+
     #[inline]
     pub fn key(&self) -> Option<Key> {
         self.keyed.then_some(Key { hi: self.hi, lo: u64::from(self.lo) })

@@ -150,6 +150,9 @@ struct Extra {
     negative: u64,
 }
 
+/// Packets whose places in the index are loaded together.
+pub(crate) const AT_ONCE: usize = 16;
+
 /// Decides what became of every packet.
 pub(crate) struct Matcher {
     window: u64,
@@ -159,7 +162,7 @@ pub(crate) struct Matcher {
     unmatched: Flight<Unmatched>,
     orphans: Flight<Orphan>,
     extras: HashMap<u64, Extra>,
-    deadline: u64,
+    next_settling: u64,
     post_packets: u64,
     counts: Counts,
     matches: Vec<Match>,
@@ -176,7 +179,7 @@ impl Matcher {
             unmatched: Flight::new(),
             orphans: Flight::new(),
             extras: HashMap::new(),
-            deadline: u64::MAX,
+            next_settling: 0,
             post_packets: 0,
             counts: Counts::default(),
             matches: Vec::new(),
@@ -195,11 +198,12 @@ impl Matcher {
             return Ok(());
         };
         let (place, former) = self.pre.insert(Entry::new(key, ts, Sent::default()));
-        if let Some(former) = former {
+        if let Some(former) = former.filter(|former| ts - self.pre.get(*former).ts < self.window) {
             self.pre.get_mut(former).state.set(Sent::AMBIGUOUS);
             self.pre.get_mut(place).state.set(Sent::AMBIGUOUS);
         }
         if self.orphans.len() > 0 {
+            self.settle(ts);
             self.claim_orphans(key, place);
         }
         Ok(())
@@ -217,7 +221,8 @@ impl Matcher {
             self.counts.post_unkeyed += u64::from(kept);
             return Ok(());
         };
-        let Some(place) = self.pre.newest(key) else {
+        let Some(place) = self.within_window(key, ts) else {
+            self.settle(ts);
             self.check_room(ts)?;
             self.orphan(ts, key, kept);
             return Ok(());
@@ -233,6 +238,12 @@ impl Matcher {
             extra.negative += u64::from(kept && latency == 0);
         }
         Ok(())
+    }
+
+    /// Loads what the next packets will look at; `slots` are the lower 32 bits of their keys.
+    #[inline]
+    pub fn warm_up(&self, slots: impl Iterator<Item = u32>) {
+        self.pre.warm_up(slots);
     }
 
     /// Everything was seen: decides what is still open.
@@ -251,11 +262,6 @@ impl Matcher {
         std::mem::swap(into, &mut self.matches);
     }
 
-    /// Every pre packet up to this time is decided.
-    pub fn settled_ns(&self) -> Option<u64> {
-        self.pre.oldest_ts()
-    }
-
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -264,21 +270,31 @@ impl Matcher {
         self.cut.is_none_or(|cut| ts > cut)
     }
 
-    /// Decides whatever left its window by `now`.
+    /// The newest pre packet of `key`, if its window is open.
+    #[inline]
+    fn within_window(&self, key: Key, now: u64) -> Option<u64> {
+        self.pre.newest(key).filter(|place| now - self.pre.get(*place).ts < self.window)
+    }
+
+    /// Decides, now and then, what left its window. What is left lying a little longer is passed
+    /// over where it is found, and wherever that would not do, [`settle`](Self::settle) comes first.
     #[inline]
     fn advance(&mut self, now: u64) {
-        if now >= self.deadline {
+        if now >= self.next_settling {
             self.settle(now);
-        }
-        if self.deadline == u64::MAX {
-            self.deadline = now.saturating_add(self.window);
+            self.next_settling = now.saturating_add(self.window / 64 + 1);
         }
     }
 
     fn settle(&mut self, now: u64) {
         let left = |ts: Option<u64>, window| ts.is_some_and(|ts| now - ts >= window);
         while left(self.pre.oldest_ts(), self.window) {
-            self.settle_pre();
+            self.pre.warm_up_oldest(AT_ONCE as u64);
+            for _ in 0..AT_ONCE {
+                if left(self.pre.oldest_ts(), self.window) {
+                    self.settle_pre();
+                }
+            }
         }
         while left(self.orphans.oldest_ts(), self.window) {
             self.settle_orphan();
@@ -286,11 +302,6 @@ impl Matcher {
         while left(self.unmatched.oldest_ts(), 2 * self.window) {
             self.unmatched.pop();
         }
-        let oldest = [self.pre.oldest_ts(), self.orphans.oldest_ts()].into_iter().flatten().min();
-        let next = oldest.map_or(u64::MAX, |ts| ts.saturating_add(self.window));
-        let late = self.unmatched.oldest_ts();
-        let late = late.map_or(u64::MAX, |ts| ts.saturating_add(2 * self.window));
-        self.deadline = next.min(late);
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use crate::arrival::Reordering;
 use crate::error::Error;
 use crate::histogram::Histogram;
 use crate::ingest::{Ahead, End, Ingest, Message, Stamped};
-use crate::matcher::{Counts, MAX_WINDOW, Match, Matcher};
+use crate::matcher::{AT_ONCE, Counts, MAX_WINDOW, Match, Matcher};
 use crate::side::Side;
 use crate::variation::Variation;
 use crate::worst::{Worst, WorstPackets};
@@ -231,7 +231,7 @@ impl Run {
             counts,
             latency: self.latency,
             variation: self.variation,
-            reordered: self.reordering.finish(),
+            reordered: self.reordering.count(),
             worst: self.worst.finish(),
             pre,
             post,
@@ -242,33 +242,28 @@ impl Run {
     fn step(&mut self) -> Result<bool, Error> {
         let (pre, post) = (self.pre.waiting()?, self.post.waiting()?);
         let (mut i, mut j) = (0, 0);
-        if pre.is_empty() && post.is_empty() {
-            return Ok(false);
-        }
-        loop {
-            match (pre.get(i), post.get(j)) {
-                (Some(sent), Some(seen)) if sent.ts <= seen.ts => {
-                    self.matcher.pre(sent.ts, sent.key())?;
-                    i += 1;
-                }
-                (Some(sent), None) if post.is_empty() => {
-                    self.matcher.pre(sent.ts, sent.key())?;
-                    i += 1;
-                }
-                (Some(_), Some(seen)) => {
-                    self.matcher.post(seen.ts, seen.key())?;
-                    j += 1;
-                }
-                (None, Some(seen)) if pre.is_empty() => {
-                    self.matcher.post(seen.ts, seen.key())?;
-                    j += 1;
-                }
+        while i < pre.len() || j < post.len() {
+            let is_pre = match (pre.get(i), post.get(j)) {
+                (Some(sent), Some(seen)) => sent.ts <= seen.ts,
+                (Some(_), None) if post.is_empty() => true,
+                (None, Some(_)) if pre.is_empty() => false,
                 _ => break,
+            };
+            let (side, next) = if is_pre { (pre, &mut i) } else { (post, &mut j) };
+            if *next % AT_ONCE == 0 {
+                self.matcher.warm_up(side[*next..].iter().take(AT_ONCE).map(Stamped::slot));
+            }
+            let packet = side[*next];
+            *next += 1;
+            if is_pre {
+                self.matcher.pre(packet.ts, packet.key())?;
+            } else {
+                self.matcher.post(packet.ts, packet.key())?;
             }
         }
         self.pre.next += i;
         self.post.next += j;
-        Ok(true)
+        Ok(i + j > 0)
     }
 
     fn collect(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
@@ -278,9 +273,6 @@ impl Run {
             self.variation.push(found);
             self.worst.push(found);
             self.reordering.push(found);
-        }
-        if let Some(settled_ns) = self.matcher.settled_ns() {
-            self.reordering.settle(settled_ns);
         }
         if self.matches.is_empty() {
             return Ok(());

@@ -1,7 +1,6 @@
 //! The packets with the highest latencies.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 use crate::matcher::Match;
 
@@ -17,51 +16,57 @@ pub struct Worst {
     pub(crate) tag: u64,
 }
 
-/// Latency ascending, then `pre_ns` and `pre_index` descending: the best of the worst is smallest.
-type Rank = (u64, Reverse<u64>, Reverse<u64>);
-
 /// Keeps the `capacity` packets of the highest latency; of equal ones the earlier.
+///
+/// Candidates gather in a list of twice the capacity; when it is full, the better half goes and
+/// nothing below the rest is taken any more.
 #[derive(Debug)]
 pub(crate) struct WorstPackets {
     capacity: usize,
-    heap: BinaryHeap<Reverse<(Rank, u64)>>,
+    candidates: Vec<Worst>,
+    least: u64,
 }
 
 impl WorstPackets {
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, heap: BinaryHeap::new() }
+        Self { capacity, candidates: Vec::new(), least: 0 }
     }
 
+    /// The next match in order of pre.
     #[inline]
     pub fn push(&mut self, found: &Match) {
-        if self.heap.len() < self.capacity {
-            self.heap.push(Reverse((rank(found), found.tag)));
+        // Matches come in order of pre, so one of the least latency kept so far comes too late.
+        if found.latency_ns <= self.least {
             return;
         }
-        if let Some(mut best) = self.heap.peek_mut() {
-            // Matches come in order of pre, so an equal latency is a later packet.
-            if found.latency_ns > best.0.0.0 {
-                *best = Reverse((rank(found), found.tag));
-            }
+        let &Match { pre_index, pre_ns, latency_ns, tag, .. } = found;
+        self.candidates.push(Worst { pre_ns, latency_ns, pre_index, tag });
+        if self.candidates.len() >= (2 * self.capacity).max(1) {
+            self.select();
         }
+    }
+
+    #[cold]
+    fn select(&mut self) {
+        if self.capacity == 0 {
+            self.least = u64::MAX;
+        } else {
+            let (_, last, _) = self.candidates.select_nth_unstable_by_key(self.capacity - 1, order);
+            self.least = last.latency_ns;
+        }
+        self.candidates.truncate(self.capacity);
     }
 
     /// Latency descending, then in order of pre.
-    pub fn finish(self) -> Vec<Worst> {
-        let ranked = self.heap.into_sorted_vec().into_iter();
-        ranked
-            .map(|Reverse(((latency_ns, Reverse(pre_ns), Reverse(pre_index)), tag))| Worst {
-                pre_ns,
-                latency_ns,
-                pre_index,
-                tag,
-            })
-            .collect()
+    pub fn finish(mut self) -> Vec<Worst> {
+        self.candidates.sort_unstable_by_key(order);
+        self.candidates.truncate(self.capacity);
+        self.candidates
     }
 }
 
-fn rank(found: &Match) -> Rank {
-    (found.latency_ns, Reverse(found.pre_ns), Reverse(found.pre_index))
+fn order(packet: &Worst) -> (Reverse<u64>, u64, u64) {
+    (Reverse(packet.latency_ns), packet.pre_ns, packet.pre_index)
 }
 
 #[cfg(test)]
