@@ -1,6 +1,36 @@
 //! The Python face of the engine: converts, releases the GIL, maps errors; nothing else.
+//!
+//! What it offers is documented where people read it: in the Python package `tailscope`.
+#![allow(missing_docs)]
+
+mod analysis;
+mod errors;
+mod follow;
+mod simulation;
+
 use pyo3::prelude::*;
 
-/// `tailscope._engine`
 #[pymodule]
-mod _engine {}
+mod _engine {
+    use super::*;
+
+    #[pymodule_export]
+    use super::analysis::{Analysis, analyze};
+    #[pymodule_export]
+    use super::errors::{CaptureError, EngineError};
+    #[pymodule_export]
+    use super::simulation::simulate;
+
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    #[pyfunction]
+    fn parse_duration_ns(text: &str) -> PyResult<u64> {
+        text.parse::<units::Nanos>().map(units::Nanos::get).map_err(errors::value)
+    }
+
+    #[pyfunction]
+    fn parse_rate_pps(text: &str) -> PyResult<u64> {
+        text.parse::<units::Pps>().map(|rate| rate.0).map_err(errors::value)
+    }
+}

@@ -1,0 +1,175 @@
+//! The analysis of a pair of captures.
+
+use std::path::Path;
+
+use ::analysis::{Config, Histogram, Value, analyze_pair, worst_keys};
+use capture::Reader;
+use numpy::{IntoPyArray, PyArray1};
+use probe::key::MatchOn;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use units::Nanos;
+
+use crate::errors;
+use crate::follow::{Columns, Follower};
+
+type Array<'py> = Bound<'py, PyArray1<u64>>;
+type Pairs<'py> = (Array<'py>, Array<'py>);
+type Series = (Py<PyArray1<u64>>, Py<PyArray1<u64>>, Py<PyArray1<u64>>);
+type Found = (f64, u64, Option<u64>, Option<u64>, u64, bool);
+
+#[pyclass(frozen, module = "tailscope._engine")]
+pub struct Analysis {
+    found: ::analysis::Analysis,
+    series: Option<Series>,
+}
+
+#[pyfunction]
+#[pyo3(signature = (pre, post, *, match_on, trim_ns, window_ns, worst, series=false, sink=None, progress=None))]
+#[allow(clippy::too_many_arguments)]
+pub fn analyze(
+    py: Python<'_>,
+    pre: &str,
+    post: &str,
+    match_on: &str,
+    trim_ns: u64,
+    window_ns: u64,
+    worst: usize,
+    series: bool,
+    sink: Option<Py<PyAny>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Analysis> {
+    let config = Config {
+        match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
+        trim: Nanos(trim_ns),
+        window: Nanos(window_ns),
+        worst,
+        ..Config::default()
+    };
+    let mut follower =
+        Follower { series: series.then(Columns::default), sink, progress, raised: None };
+    let run = || -> Result<_, ::analysis::Error> {
+        let (pre, post) = (Reader::open(Path::new(pre))?, Reader::open(Path::new(post))?);
+        analyze_pair(pre, post, &config, &mut follower)
+    };
+    let found = py.detach(run);
+    if let Some(raised) = follower.raised {
+        return Err(raised);
+    }
+    let found = found.map_err(|error| errors::analysis(&error))?;
+    let array = |column: Vec<u64>| column.into_pyarray(py).unbind();
+    let series = follower.series.map(|columns| {
+        (array(columns.seq), array(columns.pre_ns), array(columns.latency_ns))
+    });
+    Ok(Analysis { found, series })
+}
+
+#[pymethods]
+impl Analysis {
+    #[getter]
+    fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let summary = PyDict::new(py);
+        for (name, value) in self.found.summary() {
+            match value {
+                Value::Unsigned(value) => summary.set_item(name, value)?,
+                Value::Signed(value) => summary.set_item(name, value)?,
+                Value::Real(value) => summary.set_item(name, value)?,
+                Value::Text(value) => summary.set_item(name, PyString::new(py, &value))?,
+                Value::Flag(value) => summary.set_item(name, value)?,
+                Value::Missing => summary.set_item(name, py.None())?,
+            }
+        }
+        Ok(summary)
+    }
+
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.found.warnings()
+    }
+
+    fn quantiles(&self, qs: Vec<f64>) -> PyResult<Vec<Found>> {
+        if let Some(wrong) = qs.iter().find(|q| !(0.0..=1.0).contains(*q)) {
+            return Err(errors::value(format!("quantile: got {wrong}, expected 0 to 1")));
+        }
+        let found = self.found.latency.quantiles(&qs);
+        Ok(found
+            .into_iter()
+            .map(|q| (q.q, q.value_ns, q.ci_low_ns, q.ci_high_ns, q.beyond, q.supported))
+            .collect())
+    }
+
+    fn histogram<'py>(&self, py: Python<'py>, bucket_ns: u64) -> PyResult<Pairs<'py>> {
+        buckets(py, &self.found.latency, bucket_ns)
+    }
+
+    fn gap_histogram<'py>(
+        &self,
+        py: Python<'py>,
+        side: &str,
+        bucket_ns: u64,
+    ) -> PyResult<Pairs<'py>> {
+        buckets(py, &self.side(side)?.gaps, bucket_ns)
+    }
+
+    fn rate_per_second<'py>(&self, py: Python<'py>, side: &str) -> PyResult<Pairs<'py>> {
+        Ok(columns(py, self.side(side)?.rate.clone()))
+    }
+
+    #[getter]
+    fn worst<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> (Array<'py>, Array<'py>, Array<'py>, Array<'py>) {
+        let worst = &self.found.worst;
+        let column = |of: fn(&::analysis::Worst) -> u64| -> Array<'py> {
+            worst.iter().map(of).collect::<Vec<_>>().into_pyarray(py)
+        };
+        (
+            column(|packet| packet.latency_ns),
+            column(|packet| packet.pre_ns),
+            column(|packet| packet.pre_ns + packet.latency_ns),
+            column(|packet| packet.pre_index),
+        )
+    }
+
+    fn worst_keys(&self, py: Python<'_>, pre: &str) -> PyResult<Vec<String>> {
+        let (match_on, worst) = (&self.found.config.match_on, &self.found.worst);
+        let keys = py.detach(|| {
+            Reader::open(Path::new(pre)).map_err(Into::into).and_then(|r| worst_keys(r, match_on, worst))
+        });
+        let hex = |key: Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(keys.map_err(|error| errors::analysis(&error))?.into_iter().map(hex).collect())
+    }
+
+    #[getter]
+    fn series(&self, py: Python<'_>) -> Option<Series> {
+        let (seq, pre_ns, latency_ns) = self.series.as_ref()?;
+        Some((seq.clone_ref(py), pre_ns.clone_ref(py), latency_ns.clone_ref(py)))
+    }
+
+    fn hlog(&self, py: Python<'_>) -> String {
+        py.detach(|| self.found.hlog())
+    }
+}
+
+impl Analysis {
+    fn side(&self, name: &str) -> PyResult<&::analysis::Side> {
+        match name {
+            "pre" => Ok(&self.found.pre.side),
+            "post" => Ok(&self.found.post.side),
+            _ => Err(errors::value(format!("side: got {name:?}, expected \"pre\" or \"post\""))),
+        }
+    }
+}
+
+fn buckets<'py>(py: Python<'py>, histogram: &Histogram, bucket_ns: u64) -> PyResult<Pairs<'py>> {
+    if bucket_ns == 0 {
+        return Err(errors::value("bucket: got 0 ns, expected at least 1 ns"));
+    }
+    Ok(columns(py, histogram.buckets(bucket_ns)))
+}
+
+fn columns(py: Python<'_>, pairs: Vec<(u64, u64)>) -> Pairs<'_> {
+    let (left, right): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
+    (left.into_pyarray(py), right.into_pyarray(py))
+}

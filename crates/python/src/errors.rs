@@ -1,0 +1,35 @@
+//! Errors of the engine as exceptions.
+
+use std::fmt::Display;
+
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(_engine, EngineError, PyException, "The engine could not reach a true answer.");
+create_exception!(_engine, CaptureError, EngineError, "A capture cannot be read or written.");
+
+/// An argument that cannot be understood.
+pub fn value(error: impl Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+pub fn capture(error: &capture::Error) -> PyErr {
+    with_hint(CaptureError::new_err(error.to_string()), error.hint())
+}
+
+pub fn analysis(error: &::analysis::Error) -> PyErr {
+    match error {
+        ::analysis::Error::Capture(error) => capture(error),
+        ::analysis::Error::Stopped => PyKeyboardInterrupt::new_err(()),
+        ::analysis::Error::Window { .. } => value(error),
+        _ => with_hint(EngineError::new_err(error.to_string()), error.hint()),
+    }
+}
+
+fn with_hint(error: PyErr, hint: Option<&str>) -> PyErr {
+    Python::attach(|py| match error.value(py).setattr("hint", hint) {
+        Ok(()) => error,
+        Err(broken) => broken,
+    })
+}
