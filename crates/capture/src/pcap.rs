@@ -45,31 +45,37 @@ impl Pcap {
         if self.unit_ns == 1 { Resolution::NANO } else { Resolution::MICRO }
     }
 
+    /// The packet that lies next, if it lies there whole and right.
     #[inline]
+    pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
+        let (header, rest) = ahead.split_at_checked(RECORD)?;
+        let [seconds, fraction, captured, orig_len] = self.order.words(header);
+        let right = lengths_hold(captured, orig_len) && fraction < self.units_per_second;
+        if !self.begun || !right || rest.len() < captured as usize {
+            return None;
+        }
+        // At most (2^32 − 1) · 10^9 + 10^9 − 1, which is less than 2^63.
+        let ts = Nanos(u64::from(seconds) * 1_000_000_000 + u64::from(fraction * self.unit_ns));
+        let len = RECORD + captured as usize;
+        Some(Record { ts, orig_len, data: RECORD..len, len })
+    }
+
+    /// Why no packet lies next.
     pub fn step(&mut self, ahead: &[u8], site: Site<'_>) -> Result<Step, Error> {
         if !self.begun {
             return self.begin(ahead, site);
         }
-        let Some((header, rest)) = ahead.split_at_checked(RECORD) else {
-            return Ok(Step::Need(RECORD));
-        };
-        let [seconds, fraction, captured, orig_len] = self.order.words(header);
+        let Some(header) = ahead.get(..RECORD) else { return Ok(Step::Need(RECORD)) };
+        let [_, fraction, captured, orig_len] = self.order.words(header);
         if !lengths_hold(captured, orig_len) {
             return Err(site.bad_lengths(captured, orig_len));
         }
         if fraction >= self.units_per_second {
             return Err(self.bad_fraction(fraction, site));
         }
-        let len = RECORD + captured as usize;
-        if rest.len() < captured as usize {
-            return Ok(Step::Need(len));
-        }
-        // At most (2^32 − 1) · 10^9 + 10^9 − 1, which is less than 2^63.
-        let ts = u64::from(seconds) * 1_000_000_000 + u64::from(fraction * self.unit_ns);
-        Ok(Step::Packet(Record { ts: Nanos(ts), orig_len, data: RECORD..len, len }))
+        Ok(Step::Need(RECORD + captured as usize))
     }
 
-    #[cold]
     fn begin(&mut self, ahead: &[u8], site: Site<'_>) -> Result<Step, Error> {
         let Some(header) = ahead.get(..HEADER) else { return Ok(Step::Need(HEADER)) };
         let major = self.order.u16([header[4], header[5]]);
@@ -86,7 +92,6 @@ impl Pcap {
         Ok(Step::Skip(HEADER))
     }
 
-    #[cold]
     fn bad_fraction(&self, fraction: u32, site: Site<'_>) -> Error {
         let unit = self.resolution();
         let expected = format!("less than {} x {unit}", self.units_per_second);

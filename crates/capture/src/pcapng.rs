@@ -21,9 +21,10 @@ const OPTION_END: u16 = 0;
 const HEAD: usize = 8;
 const TAIL: usize = 4;
 /// What a packet block says before the packet.
-const PACKET_HEAD: usize = 20;
+const PACKET_HEAD: usize = HEAD + 20;
+const MIN_BLOCK: u32 = 12;
 /// The largest block that is believed: libpcap's own limit.
-const MAX_BLOCK: usize = 16 * 1024 * 1024;
+const MAX_BLOCK: u32 = 16 * 1024 * 1024;
 
 #[derive(Default)]
 pub(crate) struct PcapNg {
@@ -50,6 +51,16 @@ impl PcapNg {
         self.coarsest
     }
 
+    /// The packet that lies next, if it lies there as a whole and right enhanced packet block.
+    #[inline]
+    pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
+        let section = self.section.as_ref()?;
+        let [kind, len] = section.order.words(ahead.get(..HEAD)?);
+        let block = ahead.get(..len as usize)?;
+        let right = kind == ENHANCED && length_holds(len) && section.trailer(block) == len;
+        if right { section.packet(ENHANCED, block) } else { None }
+    }
+
     pub fn step(&mut self, ahead: &[u8], site: Site<'_>) -> Result<Step, Error> {
         let Some(head) = ahead.get(..HEAD + 4) else { return Ok(Step::Need(HEAD + 4)) };
         // The type of a section header reads the same in both orders: its order comes after.
@@ -59,59 +70,95 @@ impl PcapNg {
         let Some(section) = &mut self.section else {
             return Err(site.corrupt("first block", "another", "a section header"));
         };
-        let order = section.order;
-        let [kind, len] = order.words(head);
-        let len = checked_len(len as usize, site)?;
-        let Some(block) = ahead.get(..len) else { return Ok(Step::Need(len)) };
-        let [trailer] = order.words(&block[len - TAIL..]);
-        if trailer as usize != len {
+        let [kind, len] = section.order.words(head);
+        if !length_holds(len) {
+            let expected = format!("a multiple of 4 from {MIN_BLOCK} to {MAX_BLOCK}");
+            return Err(site.corrupt("block length", len, expected));
+        }
+        let Some(block) = ahead.get(..len as usize) else { return Ok(Step::Need(len as usize)) };
+        let trailer = section.trailer(block);
+        if trailer != len {
             return Err(site.corrupt("block length at its end", trailer, len));
         }
-        let body = &block[HEAD..len - TAIL];
+        let body = &block[HEAD..block.len() - TAIL];
         match kind {
-            ENHANCED | PACKET => return section.packet(kind, body, len, site).map(Step::Packet),
+            ENHANCED | PACKET => {
+                let packet = section.packet(kind, block);
+                return packet.map(Step::Packet).ok_or_else(|| section.flaw(kind, block, site));
+            }
             SIMPLE => return Err(Error::Untimed { place: site.place() }),
-            SECTION => check_version(order, body, site)?,
+            SECTION => check_version(section.order, body, site)?,
             INTERFACE => {
-                let interface = Interface::read(order, body, site)?;
+                let interface = Interface::read(section.order, body, site)?;
                 self.coarsest = Some(coarser(self.coarsest, interface.clock.resolution));
                 section.interfaces.push(interface);
             }
             _ => {}
         }
-        Ok(Step::Skip(len))
+        Ok(Step::Skip(block.len()))
     }
 }
 
 impl Section {
     #[inline]
-    fn packet(&self, kind: u32, body: &[u8], len: usize, site: Site<'_>) -> Result<Record, Error> {
-        let Some(head) = body.get(..PACKET_HEAD) else {
-            return Err(site.corrupt("length of a packet block", len, "at least 32"));
+    fn trailer(&self, block: &[u8]) -> u32 {
+        let [len] = self.order.words(&block[block.len() - TAIL..]);
+        len
+    }
+
+    /// The packet in a block of `kind`, if it is right.
+    #[inline]
+    fn packet(&self, kind: u32, block: &[u8]) -> Option<Record> {
+        let [id, high, low, captured, orig_len] = self.order.words(block.get(HEAD..PACKET_HEAD)?);
+        let interface = self.interfaces.get(self.interface_id(kind, id))?;
+        let ts = interface.clock.nanos(u64::from(high) << 32 | u64::from(low))?;
+        let data = PACKET_HEAD..PACKET_HEAD + captured as usize;
+        let right = interface.link == ETHERNET
+            && lengths_hold(captured, orig_len)
+            && data.end + TAIL <= block.len();
+        right.then_some(Record { ts, orig_len, data, len: block.len() })
+    }
+
+    /// The obsolete packet block has a drop count in the second half of the word.
+    #[inline]
+    fn interface_id(&self, kind: u32, word: u32) -> usize {
+        let id = match (kind, self.order) {
+            (PACKET, ByteOrder::Little) => word & 0xffff,
+            (PACKET, ByteOrder::Big) => word >> 16,
+            _ => word,
+        };
+        id as usize
+    }
+
+    /// Why there is no packet in a block of `kind`.
+    #[cold]
+    fn flaw(&self, kind: u32, block: &[u8], site: Site<'_>) -> Error {
+        let Some(head) = block.get(HEAD..PACKET_HEAD) else {
+            let least = PACKET_HEAD + TAIL;
+            return site.corrupt(
+                "length of a packet block",
+                block.len(),
+                format!("at least {least}"),
+            );
         };
         let [id, high, low, captured, orig_len] = self.order.words(head);
-        // The obsolete packet block has a drop count in the other half of the word.
-        let id = if kind == PACKET { self.order.u16([head[0], head[1]]).into() } else { id };
-        let Some(interface) = self.interfaces.get(id as usize) else {
-            let known = format!("less than {}", self.interfaces.len());
-            return Err(site.corrupt("interface", id, known));
+        let id = self.interface_id(kind, id);
+        let Some(interface) = self.interfaces.get(id) else {
+            return site.corrupt("interface", id, format!("less than {}", self.interfaces.len()));
         };
         if interface.link != ETHERNET {
-            return Err(Error::LinkType { place: site.place(), got: interface.link });
+            return Error::LinkType { place: site.place(), got: interface.link };
         }
         if !lengths_hold(captured, orig_len) {
-            return Err(site.bad_lengths(captured, orig_len));
+            return site.bad_lengths(captured, orig_len);
         }
-        let space = body.len() - PACKET_HEAD;
-        if captured as usize > space {
-            return Err(site.corrupt("captured length", captured, format!("at most {space}")));
+        let count = u64::from(high) << 32 | u64::from(low);
+        let Clock { resolution: unit, offset_s, .. } = interface.clock;
+        if interface.clock.nanos(count).is_none() {
+            return Error::Time { place: site.place(), got: Ticks { count, unit, offset_s } };
         }
-        let ticks = u64::from(high) << 32 | u64::from(low);
-        let Some(ts) = interface.clock.nanos(ticks) else {
-            return Err(interface.bad_time(ticks, site));
-        };
-        let start = HEAD + PACKET_HEAD;
-        Ok(Record { ts, orig_len, data: start..start + captured as usize, len })
+        let space = block.len().saturating_sub(PACKET_HEAD + TAIL);
+        site.corrupt("captured length", captured, format!("at most the {space} bytes of its block"))
     }
 }
 
@@ -119,9 +166,9 @@ impl Interface {
     fn read(order: ByteOrder, body: &[u8], site: Site<'_>) -> Result<Self, Error> {
         let Some((head, mut options)) = body.split_at_checked(8) else {
             return Err(site.corrupt(
-                "length of an interface block",
-                body.len() + 12,
-                "at least 20",
+                "length of an interface description",
+                body.len(),
+                "at least 8",
             ));
         };
         let link = order.u16([head[0], head[1]]).into();
@@ -136,12 +183,6 @@ impl Interface {
         }
         Ok(Self { link, clock: Clock::new(resolution, offset_s) })
     }
-
-    #[cold]
-    fn bad_time(&self, count: u64, site: Site<'_>) -> Error {
-        let Clock { resolution: unit, offset_s, .. } = self.clock;
-        Error::Time { place: site.place(), got: Ticks { count, unit, offset_s } }
-    }
 }
 
 fn section_order(head: &[u8], site: Site<'_>) -> Result<ByteOrder, Error> {
@@ -154,17 +195,14 @@ fn section_order(head: &[u8], site: Site<'_>) -> Result<ByteOrder, Error> {
         })
 }
 
-fn checked_len(len: usize, site: Site<'_>) -> Result<usize, Error> {
-    if !(HEAD + TAIL..=MAX_BLOCK).contains(&len) || len % 4 != 0 {
-        let expected = format!("a multiple of 4 from {} to {MAX_BLOCK}", HEAD + TAIL);
-        return Err(site.corrupt("block length", len, expected));
-    }
-    Ok(len)
+#[inline]
+fn length_holds(len: u32) -> bool {
+    (MIN_BLOCK..=MAX_BLOCK).contains(&len) && len % 4 == 0
 }
 
 fn check_version(order: ByteOrder, body: &[u8], site: Site<'_>) -> Result<(), Error> {
     if body.len() < 16 {
-        return Err(site.corrupt("length of a section header", body.len() + 12, "at least 28"));
+        return Err(site.corrupt("length of a section header", body.len(), "at least 16"));
     }
     let (major, minor) = (order.u16([body[4], body[5]]), order.u16([body[6], body[7]]));
     // 1.2 is 1.0 by another name (draft-ietf-opsawg-pcapng, section 4.1).

@@ -10,12 +10,14 @@ use units::Nanos;
 use crate::error::Error;
 use crate::map::Map;
 use crate::stream::{Ending, Stream};
-use crate::walk::{Site, Step, Walk};
+use crate::walk::{Record, Site, Step, Walk};
 use crate::window::Window;
 use crate::{Compression, Info};
 
 /// How many bytes tell a format.
 const MAGIC: usize = 4;
+/// The bytes of the shortest first header, that of pcap.
+const HEADER_MIN: u64 = 24;
 
 /// A packet of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,20 +133,10 @@ impl Reader {
         let head = &window.ahead()[..window.ahead().len().min(MAGIC)];
         let Some(walk) = Walk::detect(head) else { return Err(origin.no_capture(head, &window)) };
         let mut reader = Self { walk, window, packets: 0, cut: None, origin };
-        loop {
-            let site = reader.origin.site(&reader.window);
-            match reader.walk.step(reader.window.ahead(), site)? {
-                Step::Packet(_) => return Ok(reader),
-                Step::Skip(len) => reader.window.advance(len),
-                Step::Need(len) if reader.fill(len)? => {}
-                Step::Need(expected) if reader.window.offset() == 0 => {
-                    let got = reader.window.ahead().len() as u64;
-                    let place = reader.origin.site(&reader.window).place();
-                    return Err(Error::HeaderCut { place, got, expected: expected as u64 });
-                }
-                Step::Need(_) => return Ok(reader),
-            }
+        if reader.seek()?.is_none() && reader.window.offset() == 0 {
+            return Err(reader.header_cut());
         }
+        Ok(reader)
     }
 
     /// The next packet, or `None` at the end: then [`Reader::cut`] tells whether it is a clean one.
@@ -155,18 +147,29 @@ impl Reader {
     #[allow(clippy::should_implement_trait, reason = "a packet borrows from the reader")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
+        let record = match self.walk.peek(self.window.ahead()) {
+            Some(record) => record,
+            None => match self.seek()? {
+                Some(record) => record,
+                None => return Ok(None),
+            },
+        };
+        self.packets += 1;
+        let Record { ts, orig_len, data, len } = record;
+        let offset = self.window.offset();
+        Ok(Some(Packet { ts, orig_len, data: &self.window.take(len)[data], offset }))
+    }
+
+    /// Goes on to the next packet, whatever lies before it.
+    #[inline(never)]
+    fn seek(&mut self) -> Result<Option<Record>, Error> {
         loop {
+            if let Some(record) = self.walk.peek(self.window.ahead()) {
+                return Ok(Some(record));
+            }
             let site = self.origin.site(&self.window);
-            let offset = site.offset;
             match self.walk.step(self.window.ahead(), site)? {
-                Step::Packet(record) => {
-                    self.packets += 1;
-                    self.window.advance(record.len);
-                    let back = record.len - record.data.start;
-                    let data = self.window.behind(back, record.data.len());
-                    let (ts, orig_len) = (record.ts, record.orig_len);
-                    return Ok(Some(Packet { ts, orig_len, data, offset }));
-                }
+                Step::Packet(record) => return Ok(Some(record)),
                 Step::Skip(len) => self.window.advance(len),
                 Step::Need(len) => {
                     if !self.fill(len)? {
@@ -178,8 +181,6 @@ impl Reader {
     }
 
     /// Whether `need` bytes lie ahead; if not, the capture ends here, which is noted if it is a cut.
-    #[cold]
-    #[inline(never)]
     fn fill(&mut self, need: usize) -> Result<bool, Error> {
         self.window.fill(need);
         let have = self.window.ahead().len();
@@ -195,6 +196,12 @@ impl Reader {
         };
         self.cut = Some(Cut { offset: self.window.offset(), packets: self.packets, reason });
         Ok(false)
+    }
+
+    fn header_cut(&self) -> Error {
+        let place = self.origin.site(&self.window).place();
+        let got = self.window.ahead().len() as u64;
+        Error::HeaderCut { place, got, expected: HEADER_MIN }
     }
 
     /// What the capture says of itself, as far as it has been read.
@@ -242,7 +249,7 @@ impl Origin {
             Ending::Failed(error) => self.failed(error, window),
             Ending::Cut if head.len() < MAGIC => {
                 let place = self.site(window).place();
-                Error::HeaderCut { place, got: head.len() as u64, expected: MAGIC as u64 }
+                Error::HeaderCut { place, got: head.len() as u64, expected: HEADER_MIN }
             }
             _ if head.is_empty() => Error::Empty { file },
             _ => Error::NotACapture { file, got: head.into() },

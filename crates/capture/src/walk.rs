@@ -57,7 +57,15 @@ impl Walk {
         }
     }
 
+    /// The packet that lies next, where that is quick to tell; otherwise [`Walk::step`] tells.
     #[inline]
+    pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
+        match self {
+            Self::Pcap(pcap) => pcap.peek(ahead),
+            Self::PcapNg(pcapng) => pcapng.peek(ahead),
+        }
+    }
+
     pub fn step(&mut self, ahead: &[u8], site: Site<'_>) -> Result<Step, Error> {
         match self {
             Self::Pcap(pcap) => pcap.step(ahead, site),

@@ -11,17 +11,16 @@ pub(crate) struct Window {
 
 enum Bytes {
     Map(Map),
-    Memory(Vec<u8>),
-    Stream(Box<Streamed>),
+    Buffer(Buffer),
 }
 
-/// The part of a stream that has come and is not yet read.
-struct Streamed {
-    buffer: Vec<u8>,
-    /// The offset in the stream of the buffer's first byte.
+/// What has come of a stream and is not yet read; or a whole capture.
+struct Buffer {
+    bytes: Vec<u8>,
+    /// The offset in the stream of the first byte.
     base: u64,
-    stream: Stream,
-    ended: Option<Ending>,
+    stream: Option<Stream>,
+    ending: Option<Ending>,
 }
 
 impl Window {
@@ -30,12 +29,16 @@ impl Window {
     }
 
     pub fn memory(bytes: Vec<u8>) -> Self {
-        Self { bytes: Bytes::Memory(bytes), pos: 0 }
+        Self::buffer(bytes, None)
     }
 
     pub fn stream(stream: Stream) -> Self {
-        let streamed = Streamed { buffer: Vec::new(), base: 0, stream, ended: None };
-        Self { bytes: Bytes::Stream(Box::new(streamed)), pos: 0 }
+        Self::buffer(Vec::new(), Some(stream))
+    }
+
+    fn buffer(bytes: Vec<u8>, stream: Option<Stream>) -> Self {
+        let buffer = Buffer { bytes, base: 0, stream, ending: None };
+        Self { bytes: Bytes::Buffer(buffer), pos: 0 }
     }
 
     /// The bytes from the read position on.
@@ -48,8 +51,7 @@ impl Window {
     fn visible(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Map(map) => map.visible(),
-            Bytes::Memory(bytes) => bytes,
-            Bytes::Stream(streamed) => &streamed.buffer,
+            Bytes::Buffer(buffer) => &buffer.bytes,
         }
     }
 
@@ -59,67 +61,67 @@ impl Window {
         self.pos += len;
     }
 
-    /// The bytes `back` before the read position.
+    /// Moves the read position over `len` bytes, which must be visible, and returns them.
     #[inline]
-    pub fn behind(&self, back: usize, len: usize) -> &[u8] {
-        let start = self.pos - back;
-        &self.visible()[start..start + len]
+    pub fn take(&mut self, len: usize) -> &[u8] {
+        let start = self.pos;
+        self.pos += len;
+        &self.visible()[start..self.pos]
     }
 
     /// The read position in the (decompressed) capture.
     #[inline]
     pub fn offset(&self) -> u64 {
         match &self.bytes {
-            Bytes::Stream(streamed) => streamed.base + self.pos as u64,
-            _ => self.pos as u64,
+            Bytes::Map(_) => self.pos as u64,
+            Bytes::Buffer(buffer) => buffer.base + self.pos as u64,
         }
     }
 
     /// The read position in the file on disk.
     pub fn consumed(&self) -> u64 {
         match &self.bytes {
-            Bytes::Stream(streamed) => streamed.stream.taken(),
+            Bytes::Buffer(Buffer { stream: Some(stream), .. }) => stream.taken(),
             _ => self.pos as u64,
         }
     }
 
     /// Makes `need` bytes visible from the read position on, or as many as there are.
-    #[cold]
     pub fn fill(&mut self, need: usize) {
         match &mut self.bytes {
             Bytes::Map(map) => map.advance(self.pos, need),
-            Bytes::Memory(_) => {}
-            Bytes::Stream(streamed) => {
-                streamed.forget(std::mem::take(&mut self.pos));
-                streamed.fill(need);
+            Bytes::Buffer(buffer) => {
+                buffer.forget(std::mem::take(&mut self.pos));
+                buffer.fill(need);
             }
         }
     }
 
-    /// How the stream ended, where it did not end as it should.
+    /// How the bytes ended, once [`Window::fill`] has found no more.
     pub fn ending(&self) -> &Ending {
         match &self.bytes {
-            Bytes::Stream(streamed) => streamed.ended.as_ref().unwrap_or(&Ending::Whole),
-            _ => &Ending::Whole,
+            Bytes::Map(_) => &Ending::Whole,
+            Bytes::Buffer(buffer) => buffer.ending.as_ref().unwrap_or(&Ending::Whole),
         }
     }
 }
 
-impl Streamed {
+impl Buffer {
     fn forget(&mut self, len: usize) {
-        self.buffer.drain(..len);
+        self.bytes.drain(..len);
         self.base += len as u64;
     }
 
     fn fill(&mut self, need: usize) {
-        while self.buffer.len() < need && self.ended.is_none() {
-            match self.stream.receive() {
+        let Some(stream) = &self.stream else { return };
+        while self.bytes.len() < need && self.ending.is_none() {
+            match stream.receive() {
                 Some(Message::Chunk(chunk)) => {
-                    self.buffer.extend_from_slice(&chunk);
-                    self.stream.recycle(chunk);
+                    self.bytes.extend_from_slice(&chunk);
+                    stream.recycle(chunk);
                 }
-                Some(Message::End(ending)) => self.ended = Some(ending),
-                None => self.ended = Some(died()),
+                Some(Message::End(ending)) => self.ending = Some(ending),
+                None => self.ending = Some(died()),
             }
         }
     }
