@@ -277,7 +277,7 @@ mod tests {
 
     /// Many keys share a slot, some share all but the tag.
     fn key(name: u8) -> Key {
-        Key { hi: u64::from(name), lo: u64::from(name % 37) * 0x1_0000 | u64::from(name % 5) }
+        Key { hi: u64::from(name), lo: (u64::from(name % 37) * 0x1_0000) | u64::from(name % 5) }
     }
 
     proptest! {

@@ -7,4 +7,5 @@ mod generate;
 mod keys;
 mod reference;
 mod rules;
+mod simulated;
 mod statistics;
