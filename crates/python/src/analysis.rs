@@ -58,9 +58,9 @@ pub fn analyze(
     }
     let found = found.map_err(|error| errors::analysis(&error))?;
     let array = |column: Vec<u64>| column.into_pyarray(py).unbind();
-    let series = follower.series.map(|columns| {
-        (array(columns.seq), array(columns.pre_ns), array(columns.latency_ns))
-    });
+    let series = follower
+        .series
+        .map(|columns| (array(columns.seq), array(columns.pre_ns), array(columns.latency_ns)));
     Ok(Analysis { found, series })
 }
 
@@ -116,10 +116,7 @@ impl Analysis {
     }
 
     #[getter]
-    fn worst<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> (Array<'py>, Array<'py>, Array<'py>, Array<'py>) {
+    fn worst<'py>(&self, py: Python<'py>) -> (Array<'py>, Array<'py>, Array<'py>, Array<'py>) {
         let worst = &self.found.worst;
         let column = |of: fn(&::analysis::Worst) -> u64| -> Array<'py> {
             worst.iter().map(of).collect::<Vec<_>>().into_pyarray(py)
@@ -135,7 +132,9 @@ impl Analysis {
     fn worst_keys(&self, py: Python<'_>, pre: &str) -> PyResult<Vec<String>> {
         let (match_on, worst) = (&self.found.config.match_on, &self.found.worst);
         let keys = py.detach(|| {
-            Reader::open(Path::new(pre)).map_err(Into::into).and_then(|r| worst_keys(r, match_on, worst))
+            Reader::open(Path::new(pre))
+                .map_err(Into::into)
+                .and_then(|r| worst_keys(r, match_on, worst))
         });
         let hex = |key: Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(keys.map_err(|error| errors::analysis(&error))?.into_iter().map(hex).collect())

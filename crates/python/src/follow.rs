@@ -45,7 +45,10 @@ impl Follower {
 
     pub fn report(&mut self, done: u64, total: Option<u64>) -> ControlFlow<()> {
         self.call(|py, follower| {
-            follower.progress.as_ref().map_or(Ok(()), |call| call.call1(py, (done, total)).map(drop))
+            follower
+                .progress
+                .as_ref()
+                .map_or(Ok(()), |call| call.call1(py, (done, total)).map(drop))
         })
     }
 }
