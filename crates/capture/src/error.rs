@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// The compressed data are damaged.
     #[error(
-        "{file}: near byte {offset}: damaged {compression} data: {got}, expected a whole stream"
+        "{file}: near byte {offset}: damaged {compression} data: got {got}, expected a whole stream"
     )]
     Compressed {
         /// The file.

@@ -1,6 +1,6 @@
 //! The analysis of a pair of captures.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use ::analysis::{Config, Histogram, Value, analyze_pair, worst_keys};
 use capture::Reader;
@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyString};
 use units::Nanos;
 
 use crate::errors;
-use crate::follow::{Columns, Follower};
+use crate::follow::{Columns, Follower, interruptible};
 
 type Array<'py> = Bound<'py, PyArray1<u64>>;
 type Pairs<'py> = (Array<'py>, Array<'py>);
@@ -29,8 +29,8 @@ pub struct Analysis {
 #[allow(clippy::too_many_arguments)]
 pub fn analyze(
     py: Python<'_>,
-    pre: &str,
-    post: &str,
+    pre: PathBuf,
+    post: PathBuf,
     match_on: &str,
     trim_ns: u64,
     window_ns: u64,
@@ -46,16 +46,13 @@ pub fn analyze(
         worst,
         ..Config::default()
     };
-    let mut follower =
-        Follower { series: series.then(Columns::default), sink, progress, raised: None };
-    let run = || -> Result<_, ::analysis::Error> {
-        let (pre, post) = (Reader::open(Path::new(pre))?, Reader::open(Path::new(post))?);
-        analyze_pair(pre, post, &config, &mut follower)
+    let series = series.then(Columns::default);
+    let follower = Follower { series, sink, progress, ..Follower::default() };
+    let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
+        let (pre, post) = (Reader::open(&pre)?, Reader::open(&post)?);
+        analyze_pair(pre, post, &config, follower)
     };
-    let found = py.detach(run);
-    if let Some(raised) = follower.raised {
-        return Err(raised);
-    }
+    let (found, follower) = interruptible(py, follower, run)?;
     let found = found.map_err(|error| errors::analysis(&error))?;
     let array = |column: Vec<u64>| column.into_pyarray(py).unbind();
     let series = follower
@@ -129,12 +126,10 @@ impl Analysis {
         )
     }
 
-    fn worst_keys(&self, py: Python<'_>, pre: &str) -> PyResult<Vec<String>> {
+    fn worst_keys(&self, py: Python<'_>, pre: PathBuf) -> PyResult<Vec<String>> {
         let (match_on, worst) = (&self.found.config.match_on, &self.found.worst);
         let keys = py.detach(|| {
-            Reader::open(Path::new(pre))
-                .map_err(Into::into)
-                .and_then(|r| worst_keys(r, match_on, worst))
+            Reader::open(&pre).map_err(Into::into).and_then(|r| worst_keys(r, match_on, worst))
         });
         let hex = |key: Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(keys.map_err(|error| errors::analysis(&error))?.into_iter().map(hex).collect())

@@ -1,10 +1,19 @@
 //! Python callbacks that follow the engine, and Ctrl-C.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use ::analysis::{Match, Observer, Progress};
 use numpy::IntoPyArray;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+
+/// How often Ctrl-C is looked for.
+const PULSE: Duration = Duration::from_millis(50);
 
 /// Matches as columns.
 #[derive(Default)]
@@ -29,12 +38,12 @@ pub struct Follower {
     pub sink: Option<Py<PyAny>>,
     pub progress: Option<Py<PyAny>>,
     pub raised: Option<PyErr>,
+    pub stopped: Arc<AtomicBool>,
 }
 
 impl Follower {
-    /// Calls Python with the GIL held; a pending Ctrl-C is raised first.
-    pub fn call(&mut self, act: impl FnOnce(Python<'_>, &Self) -> PyResult<()>) -> ControlFlow<()> {
-        match Python::attach(|py| py.check_signals().and_then(|()| act(py, self))) {
+    fn call(&mut self, act: impl FnOnce(Python<'_>, &Self) -> PyResult<()>) -> ControlFlow<()> {
+        match Python::attach(|py| act(py, self)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 self.raised = Some(error);
@@ -44,6 +53,12 @@ impl Follower {
     }
 
     pub fn report(&mut self, done: u64, total: Option<u64>) -> ControlFlow<()> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
+        }
+        if self.progress.is_none() {
+            return ControlFlow::Continue(());
+        }
         self.call(|py, follower| {
             follower
                 .progress
@@ -58,7 +73,7 @@ impl Observer for Follower {
         if let Some(series) = &mut self.series {
             series.extend(batch);
         }
-        if self.sink.is_none() {
+        if self.sink.is_none() || self.stopped.load(Ordering::Relaxed) {
             return ControlFlow::Continue(());
         }
         let mut chunk = Columns::default();
@@ -76,4 +91,33 @@ impl Observer for Follower {
     fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
         self.report(progress.done_bytes, progress.total_bytes)
     }
+}
+
+/// Does `work` with `follower` in a thread of its own, so that Ctrl-C is heard even while the engine
+/// waits for a pipe. An interrupted thread stops at its next report, or ends with the process.
+pub fn interruptible<T: Send + 'static>(
+    py: Python<'_>,
+    mut follower: Follower,
+    work: impl FnOnce(&mut Follower) -> T + Send + 'static,
+) -> PyResult<(T, Follower)> {
+    let stopped = follower.stopped.clone();
+    let (done, finished) = sync_channel(1);
+    thread::spawn(move || {
+        let found = work(&mut follower);
+        let _ = done.send((found, follower));
+    });
+    let finished = Mutex::new(finished);
+    let wait = || finished.lock().expect("only this thread waits").recv_timeout(PULSE);
+    let (found, mut follower) = loop {
+        match py.detach(wait) {
+            Ok(found) => break found,
+            Err(RecvTimeoutError::Timeout) => {
+                py.check_signals().inspect_err(|_| stopped.store(true, Ordering::Relaxed))?;
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("the engine broke off: this is a bug"));
+            }
+        }
+    };
+    follower.raised.take().map_or(Ok((found, follower)), Err)
 }

@@ -1,6 +1,6 @@
 //! Simulated captures.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use capture::{Compression, Format};
 use pyo3::exceptions::PyOSError;
@@ -9,14 +9,14 @@ use pyo3::types::{PyDict, PyString};
 use sim::{Scenario, Stalls, write_pair};
 
 use crate::errors;
-use crate::follow::Follower;
+use crate::follow::{Follower, interruptible};
 
 /// Simulates what `settings` say (fields of `sim::Scenario`; what is not there keeps its default).
 #[pyfunction]
 #[pyo3(signature = (out_dir, *, suffix="pcap", progress=None, **settings))]
 pub fn simulate<'py>(
     py: Python<'py>,
-    out_dir: &str,
+    out_dir: PathBuf,
     suffix: &str,
     progress: Option<Py<PyAny>>,
     settings: Option<&Bound<'py, PyDict>>,
@@ -26,15 +26,13 @@ pub fn simulate<'py>(
         set(&mut scenario, name.cast::<PyString>()?.to_str()?, &value)?;
     }
     let (format, compression) = format_of(suffix)?;
-    let mut follower = Follower { progress, ..Follower::default() };
+    let follower = Follower { progress, ..Follower::default() };
     let total = Some(scenario.packets);
-    let written = py.detach(|| {
+    let write = move |follower: &mut Follower| {
         let mut report = |packets| follower.report(packets, total);
-        write_pair(&scenario, Path::new(out_dir), format, compression, &mut report)
-    });
-    if let Some(raised) = follower.raised {
-        return Err(raised);
-    }
+        write_pair(&scenario, &out_dir, format, compression, &mut report)
+    };
+    let (written, _) = interruptible(py, follower, write)?;
     let written = written.map_err(|error| map_error(&error))?;
     let found = PyDict::new(py);
     found.set_item("pre", written.pre)?;
