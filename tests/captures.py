@@ -68,7 +68,9 @@ def _block(kind: int, body: bytes) -> bytes:
 def udp(number: int, *, payload: bytes = b"") -> bytes:
     """A 60-byte UDP frame that `number` sets apart."""
     ethernet = bytes.fromhex("020000000001 020000000002 0800")
-    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 46, number & 0xFFFF, 0, 64, 17, 0, b"\n\0\0\1", b"\n\0\0\2")
+    ip = struct.pack(
+        ">BBHHHBBH4s4s", 0x45, 0, 46, number & 0xFFFF, 0, 64, 17, 0, b"\n\0\0\1", b"\n\0\0\2"
+    )
     header = struct.pack(">HHHH", 1234, 53, 26, 0)
     return (ethernet + ip + header + (payload or struct.pack("<I", number))).ljust(60, b"\0")
 
@@ -78,7 +80,9 @@ def stream(times: list[int], *, first: int = 0) -> list[Packet]:
     return [Packet(ts, 60, udp(first + at)) for at, ts in enumerate(times)]
 
 
-def pair(folder: Path, latencies: list[int], *, start: int = 1_600_000_000 * SECOND, gap: int = 100_000) -> tuple[Path, Path]:
+def pair(
+    folder: Path, latencies: list[int], *, start: int = 1_600_000_000 * SECOND, gap: int = 100_000
+) -> tuple[Path, Path]:
     """A pair of plain captures in which packet i takes `latencies[i]`; `gap` apart, all in order."""
     sent = [start + at * gap for at in range(len(latencies))]
     folder.mkdir(parents=True, exist_ok=True)

@@ -362,3 +362,5 @@ class _translated:  # noqa: N801  (reads as a statement)
             raise AnalysisError(str(error), hint=error.hint) from None
         if isinstance(error, ValueError):
             raise UsageError(str(error)) from None
+        if isinstance(error, ValueError):
+            raise UsageError(str(error)) from None

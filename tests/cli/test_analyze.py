@@ -202,7 +202,7 @@ def test_a_pipe_that_closes_is_no_crash(pair: tuple[Path, Path], tailscope: Run)
         assert b"Traceback" not in process.stderr.read()
 
 
-HOSTILE = ["a\nb", "a\x1b[31mb", "[bold]b[/bold]", "<b>&'\"", "‮fdp", os.fsdecode(b"\xff\xfe")]
+HOSTILE = ["a\nb", "a\x1b[31mb", "[bold]b[red]", "<b>&'\"", "‮fdp", os.fsdecode(b"\xff\xfe")]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
@@ -232,7 +232,9 @@ def test_a_folder_is_all_its_pairs(tailscope: Run, tmp_path: Path) -> None:
     captures.pair(tmp_path / "b" / "c", LATENCIES[:10])
     broken = captures.pair(tmp_path / "bad", LATENCIES)
     broken[1].write_bytes(b"no capture")
-    done = tailscope("analyze", tmp_path, "--json", tmp_path / "all.json", "--out", tmp_path / "runs")
+    done = tailscope(
+        "analyze", tmp_path, "--json", tmp_path / "all.json", "--out", tmp_path / "runs"
+    )
     assert done.returncode == 1, "one of them failed"
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stdout
@@ -272,7 +274,15 @@ def test_help_is_help(tailscope: Run, help: str) -> None:
         assert done.returncode == 0
         assert "Usage" in done.stdout
         assert done.stderr == ""
-    for option in ("--match-on", "--trim", "--window", "--bucket-size", "--worst", "--json", "--csv"):
+    for option in (
+        "--match-on",
+        "--trim",
+        "--window",
+        "--bucket-size",
+        "--worst",
+        "--json",
+        "--csv",
+    ):
         assert option in tailscope("analyze", help).stdout
 
 

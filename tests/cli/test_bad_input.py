@@ -33,12 +33,24 @@ LATE = GOOD[:100] + GOOD[101:] * 8 + GOOD[100:101]
 #: What is in the file, and what the error must say besides the name of the file.
 BAD: dict[str, tuple[bytes, str]] = {
     "text": (b"this is not a capture\n", r"0x74686973|0x73696874|not a capture"),
-    "short": (b"\xd4\xc3", r"\b2\b"),
+    "short": (b"\xd4\xc3", r"d4, c3|\b2\b"),
     "link type": (captures.pcap(GOOD, link=113), r"\b113\b.*\b1\b"),
-    "length": (patched(PCAP, 24 + 7 * RECORD + 8, struct.pack("<I", 1 << 30)), rf"\b{24 + 7 * RECORD}\b.*1073741824"),
-    "fraction": (patched(PCAP, 24 + 7 * RECORD + 4, struct.pack("<I", 2_000_000_000)), rf"\b{24 + 7 * RECORD}\b.*2000000000"),
-    "block length": (patched(PCAPNG, FIRST_BLOCK + 4, struct.pack("<I", 97)), rf"\b{FIRST_BLOCK}\b.*\b97\b"),
-    "trailer": (patched(PCAPNG, FIRST_BLOCK + 88, struct.pack("<I", 96)), rf"\b{FIRST_BLOCK}\b.*\b96\b"),
+    "length": (
+        patched(PCAP, 24 + 7 * RECORD + 8, struct.pack("<I", 1 << 30)),
+        rf"\b{24 + 7 * RECORD}\b.*1073741824",
+    ),
+    "fraction": (
+        patched(PCAP, 24 + 7 * RECORD + 4, struct.pack("<I", 2_000_000_000)),
+        rf"\b{24 + 7 * RECORD}\b.*2000000000",
+    ),
+    "block length": (
+        patched(PCAPNG, FIRST_BLOCK + 4, struct.pack("<I", 97)),
+        rf"\b{FIRST_BLOCK}\b.*\b97\b",
+    ),
+    "trailer": (
+        patched(PCAPNG, FIRST_BLOCK + 88, struct.pack("<I", 96)),
+        rf"\b{FIRST_BLOCK}\b.*\b96\b",
+    ),
     "gzip checksum": (gzip.compress(PCAP)[:-8] + b"\0" * 8, r"gzip|checksum|crc"),
     "zstd": (patched(zstd(PCAP), 40, b"\xff" * 40), r"zstd|decompress|corrupt|checksum"),
     "times": (captures.pcap(LATE), r"time goes back|back"),
@@ -73,7 +85,9 @@ def test_what_is_wrong_is_named(
     bad.write_bytes(content)
     pair = (bad, good) if side == "pre" else (good, bad)
     out, csv, json = tmp_path / "run", tmp_path / "csv", tmp_path / "figures.json"
-    done = tailscope("analyze", *pair, "--match-on", "frame", "--out", out, "--csv", csv, "--json", json)
+    done = tailscope(
+        "analyze", *pair, "--match-on", "frame", "--out", out, "--csv", csv, "--json", json
+    )
     check(done, "bad.pcap", says)
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(left) == [bad, good], "a failed analysis leaves nothing"
@@ -102,9 +116,7 @@ def test_nothing_behind_the_device_is_loss(
 
 
 @pytest.mark.parametrize("file", ["missing.pcap", "a folder"])
-def test_what_is_no_file_is_named(
-    tailscope: Callable[..., Any], tmp_path: Path, file: str
-) -> None:
+def test_what_is_no_file_is_named(tailscope: Callable[..., Any], tmp_path: Path, file: str) -> None:
     (tmp_path / "a folder").mkdir()
     (tmp_path / "good.pcap").write_bytes(PCAP)
     done = tailscope("analyze", tmp_path / "good.pcap", tmp_path / file)
@@ -119,7 +131,7 @@ TAILS = {
     "pcap header": lambda content: content[: 24 + 1_500 * RECORD + 7],
     "pcapng": lambda _: PCAPNG[:-50],
     "gzip": lambda content: gzip.compress(content)[:-3_000],
-    "zstd": lambda content: zstd(content)[:-3_000],
+    "zstd": lambda content: zstd(content)[:-1_000],
 }
 
 
@@ -132,13 +144,15 @@ def test_a_capture_that_was_cut_off_counts_up_to_there(
     good.write_bytes(PCAP)
     cut.write_bytes(TAILS[kind](PCAP))
     # Seen 5 ns later, so that whatever is left of both sides matches.
-    good.write_bytes(captures.pcap([p._replace(ts=p.ts + (5 if side == "pre" else -5)) for p in GOOD]))
+    good.write_bytes(
+        captures.pcap([p._replace(ts=p.ts + (5 if side == "pre" else -5)) for p in GOOD])
+    )
     found = figures(*((cut, good) if side == "pre" else (good, cut)))
     packets = found[f"{side}_packets"]
     assert 0 < packets < 2_000
     assert found["count"] == packets
     offset = found[f"{side}_cut_offset_bytes"]
-    step, head = (96, FIRST_BLOCK) if kind == "pcapng" else (RECORD, 24)
+    step, head = (92, FIRST_BLOCK) if kind == "pcapng" else (RECORD, 24)
     assert offset == head + packets * step, "where the first packet that is not whole begins"
     (warning,) = (text for text in found["warnings"] if "cut" in text)
     assert "cut" in warning

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tailscope.text import count_text, printable
 
 __all__ = ["command"]
+
+PPB_PER_PPM = 1000
+
+
+def _probability(flag: str, what: str) -> Any:
+    return typer.Option(flag, min=0.0, max=1.0, metavar="P", help=f"Probability that {what}.")
 
 
 def command(
@@ -25,18 +31,91 @@ def command(
     rate: Annotated[
         str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
     ] = "10k",
+    pattern: Annotated[
+        str, typer.Option("--pattern", metavar="NAME", help="cbr, poisson or burst:SIZE,GAP.")
+    ] = "cbr",
+    size: Annotated[
+        int, typer.Option("--size", min=64, metavar="BYTES", help="Frame length on the wire.")
+    ] = 64,
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            "--latency",
+            metavar="LAW",
+            help="constant:TIME, uniform:LOW,HIGH, lognormal:MEDIAN,SIGMA"
+            " or bimodal:LOW,HIGH,P_HIGH,SIGMA; by default that of a forwarder, 3.1 µs.",
+        ),
+    ] = None,
+    stall_period: Annotated[
+        str, typer.Option("--stall-period", metavar="TIME", help="From one stall to the next.")
+    ] = "4ms",
+    stall_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--stall-duration",
+            metavar="TIME",
+            help="How long the device stands still; 0ns is never;"
+            " by default 7.75 µs, each third 10.25 µs.",
+        ),
+    ] = None,
+    loss: Annotated[
+        float, typer.Option("--loss", min=0.0, max=1.0, metavar="P", help="Share of packets lost.")
+    ] = 0.0,
+    duplication: Annotated[
+        float,
+        typer.Option(
+            "--duplication", min=0.0, max=1.0, metavar="P", help="Share of packets sent twice."
+        ),
+    ] = 0.0,
+    reordering: Annotated[
+        float,
+        typer.Option(
+            "--reordering", min=0.0, max=1.0, metavar="P", help="Share of packets held back."
+        ),
+    ] = 0.0,
+    clock_offset: Annotated[
+        int,
+        typer.Option("--clock-offset", metavar="NS", help="How far the second clock is ahead."),
+    ] = 0,
+    clock_drift: Annotated[
+        int,
+        typer.Option("--clock-drift", metavar="PPB", help="How much faster the second clock is."),
+    ] = 0,
+    suffix: Annotated[
+        str,
+        typer.Option("--format", metavar="NAME", help="pcap, pcap.zst, pcapng or pcapng.zst."),
+    ] = "pcap",
 ) -> int:
     """Simulate traffic through a device that stalls, and capture it on both sides."""
     from tailscope import _engine
-    from tailscope.cli.options import rate_pps
+    from tailscope.analysis import duration_ns
+    from tailscope.cli.options import positive_duration_ns, rate_pps
     from tailscope.cli.progress import ProgressBar
+    from tailscope.exceptions import UsageError
 
-    rate_pps_ = rate_pps(rate, "--rate")
-    with ProgressBar("simulating", unit="packets") as bar:
-        truth = _engine.simulate(
-            str(out), seed=seed, packets=packets, rate_pps=rate_pps_, progress=bar.callback
-        )
+    settings: dict[str, object] = {
+        "seed": seed,
+        "packets": packets,
+        "rate_pps": rate_pps(rate, "--rate"),
+        "pattern": pattern,
+        "frame_bytes": size,
+        "loss": loss,
+        "duplication": duplication,
+        "reordering": reordering,
+        "clock_offset_ns": clock_offset,
+        "clock_drift_ppb": clock_drift,
+    }
+    if latency is not None:
+        settings["latency"] = latency
+    if stall_duration is not None:
+        period_ns = positive_duration_ns(stall_period, "--stall-period")
+        settings["stalls_ns"] = (period_ns, duration_ns(stall_duration, "--stall-duration"))
+    try:
+        with ProgressBar("simulating", unit="packets") as bar:
+            truth = _engine.simulate(str(out), suffix=suffix, progress=bar.callback, **settings)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     for name, value in truth.items():
         text = count_text(value) if isinstance(value, int) else printable(str(value))
-        print(f"{name.replace('_', ' '):<12} {text}")
+        print(f"{name.replace('_', ' '):<14} {text}")
     return 0
