@@ -14,7 +14,8 @@ const MAX_FRAME_BYTES: u32 = 16_384;
 const MAX_SNAPLEN: u32 = 262_144;
 
 /// Everything that decides what both captures hold. Probabilities are per packet and independent
-/// of each other; changing one leaves departures and latencies as they are.
+/// of each other; changing one leaves the departures, what the laws draw and the other mishaps as
+/// they are.
 ///
 /// The default is 10 s of DNS-like packets at 10 kpps through a forwarder on an otherwise quiet
 /// core, shaped after noms2020 (§V and Table II, DPDK-l2fwd): a median of 3.1 µs, and timer

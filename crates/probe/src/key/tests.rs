@@ -120,6 +120,23 @@ fn the_masked_bytes_are_those_of_the_definition() {
 }
 
 #[test]
+fn frames_of_every_length_are_masked_alike() {
+    for protocol in [headers::UDP, headers::TCP, 1] {
+        for tags in 0..=2 {
+            let mut whole = frame(&v4());
+            whole[23] = protocol;
+            whole[50..].fill(0xff);
+            let whole = tagged(whole, tags);
+            let longest = bytes(&MatchOn::L3, &whole, 100);
+            for len in 34 + 4 * tags..=100 {
+                let key = bytes(&MatchOn::L3, &whole[..len], len as u32);
+                assert_eq!(key, longest[..len.min(64) - 12], "{protocol} {tags} {len}");
+            }
+        }
+    }
+}
+
+#[test]
 fn without_a_key_there_are_no_bytes() {
     let ranges = "bytes:98+4".parse().unwrap();
     for match_on in [FRAME, MatchOn::L3, MatchOn::Probe, ranges] {
