@@ -71,8 +71,8 @@ class RunWriter:
             self._write_json(_RUN, {"format": FORMAT, "complete": False})
             file = self._stack.enter_context(replacing(self.path / "latency.parquet"))
             self._latency = self._stack.enter_context(_LatencyFile(file))
-        except BaseException:
-            self._undo()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
 
