@@ -6,13 +6,14 @@ Every figure is computed by the engine; nothing is computed again here.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tailscope import _engine
 from tailscope.exceptions import AnalysisError, CaptureError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy as np
     import pyarrow as pa
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
     Sink: TypeAlias = Callable[[Counts, Nanoseconds, Nanoseconds], None]
     Progress: TypeAlias = Callable[[int, int | None], None]
 
-__all__ = ["Analysis", "Histogram", "Quantile", "Rate", "Series", "Worst", "analyze", "duration_ns"]
+__all__ = [
+    "Analysis",
+    "Histogram",
+    "Quantile",
+    "Rate",
+    "Series",
+    "Worst",
+    "analyze",
+    "duration_ns",
+    "engine_errors",
+]
 
 Side: TypeAlias = Literal["pre", "post"]
 Figure: TypeAlias = int | float | str | bool | None
@@ -245,12 +256,25 @@ class Analysis:
         CaptureError
             If it cannot be read again.
         """
-        with _translated():
+        with engine_errors():
             return list(self._engine.worst_keys(os.fspath(pre)))
 
     def hlog(self) -> str:
         """The latency as an HdrHistogram log (V2)."""
         return str(self._engine.hlog())
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Turn the errors of the engine into those of the package, within a block."""
+    try:
+        yield
+    except _engine.CaptureError as error:
+        raise CaptureError(str(error), hint=error.hint) from None
+    except _engine.EngineError as error:
+        raise AnalysisError(str(error), hint=error.hint) from None
+    except (ValueError, OverflowError) as error:
+        raise UsageError(str(error)) from None
 
 
 def duration_ns(value: int | str, name: str) -> int:
@@ -333,7 +357,7 @@ def analyze(
     trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
     if worst < 0:
         raise UsageError(f"worst: a number of packets is not negative, got {worst}")
-    with _translated():
+    with engine_errors():
         return Analysis(
             _engine.analyze(
                 os.fspath(pre),
@@ -347,20 +371,3 @@ def analyze(
                 progress=progress,
             )
         )
-
-
-class _translated:  # noqa: N801  (reads as a statement)
-    """Turns the errors of the engine into those of the package."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _engine.CaptureError):
-            raise CaptureError(str(error), hint=error.hint) from None
-        if isinstance(error, _engine.EngineError):
-            raise AnalysisError(str(error), hint=error.hint) from None
-        if isinstance(error, ValueError):
-            raise UsageError(str(error)) from None
-        if isinstance(error, ValueError):
-            raise UsageError(str(error)) from None

@@ -7,15 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tailscope.text import count_text, printable
+from tailscope.text import count_text, duration_text, printable
 
 __all__ = ["command"]
-
-PPB_PER_PPM = 1000
-
-
-def _probability(flag: str, what: str) -> Any:
-    return typer.Option(flag, min=0.0, max=1.0, metavar="P", help=f"Probability that {what}.")
 
 
 def command(
@@ -23,7 +17,10 @@ def command(
         Path, typer.Argument(metavar="OUT", help="Folder for the captures and truth.json.")
     ],
     seed: Annotated[
-        int, typer.Option("--seed", min=0, metavar="N", help="The same seed gives the same bytes.")
+        int,
+        typer.Option(
+            "--seed", min=0, max=2**64 - 1, metavar="N", help="The same seed gives the same bytes."
+        ),
     ],
     packets: Annotated[
         int, typer.Option("--packets", min=1, metavar="N", help="How many packets are sent.")
@@ -81,17 +78,17 @@ def command(
         int,
         typer.Option("--clock-drift", metavar="PPB", help="How much faster the second clock is."),
     ] = 0,
+    cut_bytes: Annotated[
+        int,
+        typer.Option("--cut-bytes", min=0, metavar="N", help="Bytes that the post capture lacks."),
+    ] = 0,
     suffix: Annotated[
         str,
         typer.Option("--format", metavar="NAME", help="pcap, pcap.zst, pcapng or pcapng.zst."),
     ] = "pcap",
 ) -> int:
     """Simulate traffic through a device that stalls, and capture it on both sides."""
-    from tailscope import _engine
-    from tailscope.analysis import duration_ns
-    from tailscope.cli.options import positive_duration_ns, rate_pps
-    from tailscope.cli.progress import ProgressBar
-    from tailscope.exceptions import UsageError
+    from tailscope.cli.options import rate_pps
 
     settings: dict[str, object] = {
         "seed": seed,
@@ -104,18 +101,41 @@ def command(
         "reordering": reordering,
         "clock_offset_ns": clock_offset,
         "clock_drift_ppb": clock_drift,
+        "cut_bytes": cut_bytes,
     }
     if latency is not None:
         settings["latency"] = latency
     if stall_duration is not None:
-        period_ns = positive_duration_ns(stall_period, "--stall-period")
-        settings["stalls_ns"] = (period_ns, duration_ns(stall_duration, "--stall-duration"))
-    try:
-        with ProgressBar("simulating", unit="packets") as bar:
-            truth = _engine.simulate(str(out), suffix=suffix, progress=bar.callback, **settings)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    for name, value in truth.items():
-        text = count_text(value) if isinstance(value, int) else printable(str(value))
-        print(f"{name.replace('_', ' '):<14} {text}")
+        settings["stalls_ns"] = _stalls_ns(stall_period, stall_duration)
+    _print(_run(out, suffix, settings))
     return 0
+
+
+def _stalls_ns(period: str, duration: str) -> tuple[int, int]:
+    from tailscope.analysis import duration_ns
+    from tailscope.cli.options import positive_duration_ns
+
+    return (
+        positive_duration_ns(period, "--stall-period"),
+        duration_ns(duration, "--stall-duration"),
+    )
+
+
+def _run(out: Path, suffix: str, settings: dict[str, object]) -> dict[str, Any]:
+    from tailscope import _engine
+    from tailscope.analysis import engine_errors
+    from tailscope.cli.progress import ProgressBar
+
+    with engine_errors(), ProgressBar("simulating", unit="packets") as bar:
+        return _engine.simulate(str(out), suffix=suffix, progress=bar.callback, **settings)
+
+
+def _print(truth: dict[str, Any]) -> None:
+    for name, value in truth.items():
+        if value is None:
+            text = "-"
+        elif "_ns_" in name:
+            text = duration_text(value)
+        else:
+            text = count_text(value) if isinstance(value, int) else printable(str(value))
+        print(f"{name.replace('_ns_', ' ').replace('_', ' '):<14}{text}")
