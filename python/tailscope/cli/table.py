@@ -48,7 +48,8 @@ def print_table(
         for row in rows:
             table.add_row(*row)
         table.add_section()
-    console = Console(highlight=False, markup=False, emoji=False)
+    # Wider than the table: on a narrow terminal its lines wrap, but no figure is cut.
+    console = Console(highlight=False, markup=False, emoji=False, width=120)
     console.print(table)
     if has_bounds(analysis.summary):
         console.print(BOUND_NOTE)

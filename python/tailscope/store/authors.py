@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["CsvWriter"]
 
 _NS_PER_MS = 1_000_000
+_ROWS_AT_ONCE = 1 << 16
 
 
 class CsvWriter:
@@ -69,9 +70,11 @@ class CsvWriter:
     def sink(self, _seq: Counts, pre_ns: Nanoseconds, latency_ns: Nanoseconds) -> None:
         """Take matches for the file of all latencies: the `sink` of `tailscope.analyze`."""
         assert self._series is not None, "the writer is a context"
-        columns = zip(latency_ns.tolist(), pre_ns.tolist(), strict=True)
-        lines = "".join([f"{latency},{pre},{pre + latency}\n" for latency, pre in columns])
-        self._series.write(lines.encode())
+        for start in range(0, len(pre_ns), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            columns = zip(latency_ns[part].tolist(), pre_ns[part].tolist(), strict=True)
+            lines = "".join([f"{latency},{pre},{pre + latency}\n" for latency, pre in columns])
+            self._series.write(lines.encode())
 
     def finish(self, analysis: Analysis) -> None:
         """Write all other files."""
