@@ -89,6 +89,11 @@ fuzz: $(TOOLS) .venv/bin/cargo-fuzz
 	@scripts/setup have c++:g++
 	cargo install --quiet --locked --root .venv cargo-fuzz
 
+## make bench    against PostgreSQL, DuckDB and plain hashing, side by side
+bench: $(ENGINE)
+	@scripts/setup have pg_ctlcluster:postgresql setpriv:util-linux
+	python -m bench
+
 ## make clean    what the recipes made
 clean:
 	rm -rf .venv target demo $(ENGINE)

@@ -1,0 +1,1 @@
+"""What tailscope costs, beside what else would do the same: ``python -m bench``."""

@@ -1,0 +1,203 @@
+"""The papers' way: a converter, an import into PostgreSQL, nine queries.
+
+Converter and queries are our own and do what ``docs/analyze.md`` defines; the tables are those of
+the papers. The server is private: a folder of its own, a Unix socket, no TCP.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import struct
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.pair import BUCKET_NS, QUANTILES, TRIM_NS, WINDOW_NS, WORST, Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECOND_NS = 1_000_000_000
+SCHEMA = """
+CREATE TABLE capture (capture_id int PRIMARY KEY, name text, type text);
+CREATE TABLE pkt (capture_id int REFERENCES capture, ts bigint, hdr bytea);
+INSERT INTO capture VALUES (1, 'pair', 'pre'), (2, 'pair', 'post');
+"""
+
+_SIDE = """
+{side} AS (
+    SELECT ts, hdr FROM pkt JOIN capture USING (capture_id)
+    WHERE capture.name = 'pair' AND capture.type = '{side}'
+)"""
+_KEPT = f"""
+kept AS (SELECT ts FROM {{side}} WHERE ts > (SELECT min(ts) + {TRIM_NS} FROM {{side}}))"""
+_MATCH = f"""
+once AS (
+    SELECT ts, hdr FROM (SELECT ts, hdr, count(*) OVER (PARTITION BY hdr) AS n FROM pre) seen
+    WHERE n = 1
+), found AS (
+    SELECT min(post.ts) - once.ts AS latency, once.ts AS prets, min(post.ts) AS postts, once.hdr
+    FROM once JOIN post USING (hdr)
+    WHERE post.ts > once.ts AND post.ts < once.ts + {WINDOW_NS}
+    GROUP BY once.ts, once.hdr
+), match AS (SELECT * FROM found WHERE postts > (SELECT min(ts) + {TRIM_NS} FROM post))"""
+
+
+def _of_matches(select: str) -> str:
+    return f"WITH {_SIDE.format(side='pre')}, {_SIDE.format(side='post')}, {_MATCH} {select}"
+
+
+def _of_side(side: str, select: str) -> str:
+    return f"WITH {_SIDE.format(side=side)}, {_KEPT.format(side=side)} {select}"
+
+
+def _gaps(side: str) -> str:
+    bucket = f"(ts - lag(ts) OVER (ORDER BY ts)) / {BUCKET_NS} * {BUCKET_NS}"
+    return _of_side(
+        side,
+        f"SELECT bucket, count(*) FROM (SELECT {bucket} AS bucket FROM kept) gaps"
+        " WHERE bucket IS NOT NULL GROUP BY bucket ORDER BY bucket",
+    )
+
+
+def _rate(side: str) -> str:
+    second = f"(ts - (SELECT min(ts) FROM kept)) / {SECOND_NS}"
+    return _of_side(side, f"SELECT {second} AS second, count(*) FROM kept GROUP BY 1 ORDER BY 1")
+
+
+_QUANTILE_LIST = ", ".join(map(str, QUANTILES))
+QUERIES = {
+    "percentiles": _of_matches(
+        f"SELECT count(*), percentile_disc(ARRAY[{_QUANTILE_LIST}])"
+        " WITHIN GROUP (ORDER BY latency) FROM match"
+    ),
+    "worst": _of_matches(
+        "SELECT latency, prets, postts, encode(hdr, 'hex') FROM match"
+        f" ORDER BY latency DESC, prets LIMIT {WORST}"
+    ),
+    "histogram": _of_matches(
+        f"SELECT latency / {BUCKET_NS} * {BUCKET_NS}, count(*) FROM match GROUP BY 1 ORDER BY 1"
+    ),
+    "latencies": _of_matches("SELECT latency, prets, postts FROM match ORDER BY prets"),
+    "transfer rate": f"WITH {_SIDE.format(side='pre')}, {_SIDE.format(side='post')}"
+    " SELECT (SELECT count(*) FROM post)::numeric / (SELECT count(*) FROM pre)",
+    "gaps pre": _gaps("pre"),
+    "gaps post": _gaps("post"),
+    "rate pre": _rate("pre"),
+    "rate post": _rate("post"),
+}
+
+
+def convert(capture: Path, capture_id: int) -> Iterator[bytes]:
+    """Lines for COPY: capture, time in ns, masked bytes 12 to 63."""
+    content = capture.read_bytes()
+    assert content[:4] == b"\x4d\x3c\xb2\xa1", "a nanosecond pcap of this byte order"
+    at = 24
+    while at < len(content):
+        seconds, nanoseconds, length, _ = struct.unpack_from("<IIII", content, at)
+        frame = bytearray(content[at + 16 : at + 16 + min(length, 64)])
+        if frame[12:14] == b"\x08\x00":
+            frame[24:26] = b"\0\0"
+            if frame[14] == 0x45 and frame[23] == 17:
+                frame[40:42] = b"\0\0"
+            elif frame[14] == 0x45 and frame[23] == 6:
+                frame[50:52] = b"\0\0"
+        yield b"%d\t%d\t\\\\x%b\n" % (
+            capture_id,
+            seconds * SECOND_NS + nanoseconds,
+            frame[12:].hex().encode(),
+        )
+        at += 16 + length
+
+
+class Server:
+    """A PostgreSQL server that exists for this benchmark only."""
+
+    def __init__(self, folder: Path, programs: Path, user: str) -> None:
+        self.folder, self._programs, self._user = folder, programs, user
+
+    def run(self, program: str, *arguments: str, **options: object) -> bytes:
+        """Run one of the server's programs as its user and return what it prints."""
+        command = [str(self._programs / program), *arguments]
+        if os.geteuid() == 0:
+            command = [*_as_user(self._user), *command]
+        done = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, cwd=self.folder, **options
+        )
+        return done.stdout
+
+    def sql(self, text: str) -> bytes:
+        """Run SQL and return unaligned rows."""
+        return self.run("psql", *self._psql, "-c", text)
+
+    @property
+    def _psql(self) -> list[str]:
+        return ["-qXAt", "-v", "ON_ERROR_STOP=1", "-h", str(self.folder), "-d", "postgres"]
+
+    def copy(self, capture: Path, capture_id: int) -> None:
+        """Convert a capture and import it, both at once."""
+        command = [str(self._programs / "psql"), *self._psql, "-c", "COPY pkt FROM STDIN"]
+        if os.geteuid() == 0:
+            command = [*_as_user(self._user), *command]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=self.folder) as process:
+            assert process.stdin is not None
+            process.stdin.writelines(convert(capture, capture_id))
+        assert process.returncode == 0
+
+
+def _as_user(user: str) -> list[str]:
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
+
+
+def _programs() -> Path | None:
+    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    found = sorted(versions, key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else None
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """Start a server and stop it, whatever happens."""
+    programs = _programs()
+    if programs is None:
+        raise SystemExit("error: no PostgreSQL server\nhint: apt-get install postgresql")
+    user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    folder = Path(tempfile.mkdtemp(prefix="tailscope-bench-pg-"))
+    if os.geteuid() == 0:
+        entry = pwd.getpwnam(user)
+        os.chown(folder, entry.pw_uid, entry.pw_gid)
+    running = Server(folder, programs, user)
+    data = str(folder / "data")
+    try:
+        running.run("initdb", "-D", data, "-A", "trust", "-U", user, "--no-sync")
+        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+        log = str(folder / "log")
+        running.run("pg_ctl", "-D", data, "-w", "-l", log, "-o", options, "start")
+        try:
+            yield running
+        finally:
+            running.run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder)
+
+
+def analyse(server: Server, pre: Path, post: Path) -> Answer:
+    """Import both captures and run the nine queries."""
+    server.sql("SET client_min_messages = error; DROP TABLE IF EXISTS pkt, capture")
+    server.sql(SCHEMA)
+    server.copy(pre, 1)
+    server.copy(post, 2)
+    server.sql("ANALYZE")
+    rows = {name: server.sql(query).decode().splitlines() for name, query in QUERIES.items()}
+    count, quantiles = rows["percentiles"][0].split("|")
+    worst = [row.split("|") for row in rows["worst"]]
+    assert all(rows.values())
+    return Answer(
+        int(count),
+        tuple(map(int, quantiles.strip("{}").split(","))),
+        tuple((int(row[0]), int(row[1])) for row in worst),
+    )
