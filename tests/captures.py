@@ -83,7 +83,7 @@ def stream(times: list[int], *, first: int = 0) -> list[Packet]:
 def pair(
     folder: Path, latencies: list[int], *, start: int = 1_600_000_000 * SECOND, gap: int = 100_000
 ) -> tuple[Path, Path]:
-    """A pair of plain captures in which packet i takes `latencies[i]`; `gap` apart, all in order."""
+    """Plain captures in which packet i takes `latencies[i]`; `gap` apart, all in order."""
     sent = [start + at * gap for at in range(len(latencies))]
     folder.mkdir(parents=True, exist_ok=True)
     pre, post = folder / "x-pre-1.pcap", folder / "x-post-1.pcap"

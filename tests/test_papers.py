@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import captures
 import numpy as np
 import pytest
 
 import tailscope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 NAMES = ("p50", "p90", "p99", "p999", "p9999", "p99999", "max")
 

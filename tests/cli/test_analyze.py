@@ -8,24 +8,36 @@ import re
 import struct
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import captures
 import pytest
 
 import tailscope as package
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 LATENCIES = list(range(1_001, 2_001))
 
 Run = Callable[..., Any]
 Figures = Callable[..., dict[str, Any]]
 
-NAMES = (
-    "count lost latency_ns_p50 latency_ns_p90 latency_ns_p99 latency_ns_p999 latency_ns_p9999"
-    " latency_ns_p99999 latency_ns_p999999 latency_ns_min latency_ns_mean latency_ns_max"
-    " transfer_rate"
-).split()
+NAMES = [
+    "count",
+    "lost",
+    "latency_ns_p50",
+    "latency_ns_p90",
+    "latency_ns_p99",
+    "latency_ns_p999",
+    "latency_ns_p9999",
+    "latency_ns_p99999",
+    "latency_ns_p999999",
+    "latency_ns_min",
+    "latency_ns_mean",
+    "latency_ns_max",
+    "transfer_rate",
+]
 
 
 @pytest.fixture
@@ -44,7 +56,7 @@ def test_figures_are_those_of_the_definitions(figures: Figures, pair: tuple[Path
     found = figures(*pair)
     assert found["count"] == found["sent"] == found["pre_packets"] == found["post_packets"] == 1_000
     assert found["lost"] == found["late"] == found["ambiguous"] == found["duplicated"] == 0
-    assert found["latency_ns_min"], found["latency_ns_max"] == (1_001, 2_000)
+    assert (found["latency_ns_min"], found["latency_ns_max"]) == (1_001, 2_000)
     assert found["latency_ns_mean"] == 1_500.5
     assert found["latency_ns_p50"] == 1_500
     assert found["latency_ns_p90"] == 1_900
@@ -93,7 +105,7 @@ def test_reordering_is_counted(figures: Figures, tmp_path: Path) -> None:
     pair = captures.pair(tmp_path, [250_000, 1_000, 1_000, 1_000, 350_000, 1_000])
     found = figures(*pair)
     assert found["reordered"] == 2
-    assert found["ipdv_ns_min"], found["ipdv_ns_max"] == (-349_000, 349_000)
+    assert (found["ipdv_ns_min"], found["ipdv_ns_max"]) == (-349_000, 349_000)
 
 
 @pytest.mark.parametrize(
@@ -267,14 +279,14 @@ def test_a_capture_without_its_other_half_is_named(tailscope: Run, tmp_path: Pat
     assert "x-post-1.pcap" in done.stderr
 
 
-@pytest.mark.parametrize("help", ["-h", "--help"])
-def test_help_is_help(tailscope: Run, help: str) -> None:
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_is_help(tailscope: Run, option: str) -> None:
     for command in ([], ["analyze"], ["simulate"], ["report"]):
-        done = tailscope(*command, help)
+        done = tailscope(*command, option)
         assert done.returncode == 0
         assert "Usage" in done.stdout
         assert done.stderr == ""
-    for option in (
+    for name in (
         "--match-on",
         "--trim",
         "--window",
@@ -283,7 +295,7 @@ def test_help_is_help(tailscope: Run, help: str) -> None:
         "--json",
         "--csv",
     ):
-        assert option in tailscope("analyze", help).stdout
+        assert name in tailscope("analyze", option).stdout
 
 
 def test_the_python_face_says_what_the_command_says(

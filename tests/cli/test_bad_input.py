@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import re
 import struct
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import captures
 import pyarrow
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 GOOD = captures.stream([1_600_000_000 * captures.SECOND + 10_000 * at for at in range(2_000)])
 RECORD = 16 + 60

@@ -5,10 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import captures
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BASE = 1_600_000_000 * captures.SECOND
 

@@ -1,0 +1,113 @@
+"""Reports: one page that needs nothing else, and figures in every format."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import captures
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+
+def analysed(tailscope: Run, folder: Path, name: str, scale: int = 1) -> Path:
+    latencies = [scale * (1_000 + at * at % 977) for at in range(2_000)]
+    pair = captures.pair(folder / f"captures of {name}", latencies)
+    done = tailscope("analyze", *pair, "--out", folder / name)
+    assert done.returncode == 0, done.stderr
+    return folder / name
+
+
+def check_page(page: str) -> None:
+    assert len(page) < 2 * 1024 * 1024
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "<script" not in page
+    for reference in re.findall(r"""(?:src|href)=["']?([^"'> ]*)""", page):
+        assert reference.startswith(("#", "data:")), f"{reference} is asked for from elsewhere"
+    assert not re.search(r"url\((?!['\"]?(#|data:))|@import", page)
+    identifiers = re.findall(r'\bid="([^"]*)"', page)
+    assert len(identifiers) == len(set(identifiers)), "figures must not borrow from each other"
+    assert "prefers-color-scheme" in page
+    assert "@media print" in page
+
+
+def test_a_run_has_its_report(tailscope: Run, tmp_path: Path) -> None:
+    page = (analysed(tailscope, tmp_path, "one") / "report.html").read_text()
+    check_page(page)
+    assert page.count("<svg") >= 5
+    assert "2,000" in page
+    assert "p99.9999" in page
+    assert "≥" in page
+
+
+def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
+    runs = [analysed(tailscope, tmp_path, "first"), analysed(tailscope, tmp_path, "second", 3)]
+    done = tailscope("report", *runs, "--out", tmp_path / "both.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "both.html").read_text()
+    check_page(page)
+    single = (runs[0] / "report.html").read_text()
+    assert page.count("<svg") == single.count("<svg")
+    assert "first" in page
+    assert "second" in page
+
+
+def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:
+    run = analysed(tailscope, tmp_path, "run")
+    done = tailscope("report", run, "--figures", tmp_path / "figures")
+    assert done.returncode == 0, done.stderr
+    files = {path.name: path for path in (tmp_path / "figures").iterdir()}
+    magic = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    stems = {path.stem for path in files.values() if path.suffix == ".svg"}
+    assert len(stems) >= 5
+    for stem in stems:
+        for suffix, start in magic.items():
+            assert files[f"{stem}.{suffix}"].read_bytes().startswith(start)
+        with files[f"{stem}.csv"].open(newline="") as file:
+            assert len(list(csv.reader(file))) > 1
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_one_format_may_be_enough(tailscope: Run, tmp_path: Path) -> None:
+    run = analysed(tailscope, tmp_path, "run")
+    done = tailscope("report", run, "--figures", tmp_path / "figures", "--format", "png")
+    assert done.returncode == 0, done.stderr
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".csv"}
+    refused = tailscope("report", run, "--figures", tmp_path / "figures", "--format", "gif")
+    assert refused.returncode == 1
+    assert "gif" in refused.stderr
+
+
+def test_names_in_a_page_are_text(tailscope: Run, tmp_path: Path) -> None:
+    run = analysed(tailscope, tmp_path, "<img src=x onerror=alert(1)>&amp;")
+    page = (run / "report.html").read_text()
+    assert "<img src=x" not in page
+    done = tailscope("report", run, "--out", tmp_path / "page.html", "--figures", tmp_path / "svg")
+    assert done.returncode == 0, done.stderr
+    assert "<img src=x" not in (tmp_path / "page.html").read_text()
+    for svg in (tmp_path / "svg").glob("*.svg"):
+        assert "<img src=x" not in svg.read_text()
+
+
+def test_a_run_without_a_single_match_can_be_drawn(tailscope: Run, tmp_path: Path) -> None:
+    (tmp_path / "pre").write_bytes(captures.pcap(captures.stream([1_000, 2_000])))
+    (tmp_path / "post").write_bytes(captures.pcap(captures.stream([1_500], first=9)))
+    done = tailscope("analyze", tmp_path / "pre", tmp_path / "post", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    check_page((tmp_path / "run" / "report.html").read_text())
+    assert tailscope("report", tmp_path / "run", "--figures", tmp_path / "f").returncode == 0
+
+
+@pytest.mark.parametrize("what", ["missing", "empty"])
+def test_what_is_no_run_is_refused(tailscope: Run, tmp_path: Path, what: str) -> None:
+    (tmp_path / "empty").mkdir()
+    done = tailscope("report", tmp_path / what, "--out", tmp_path / "page.html")
+    assert done.returncode == 1
+    assert what in done.stderr
+    assert not (tmp_path / "page.html").exists()

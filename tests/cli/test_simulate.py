@@ -1,0 +1,87 @@
+"""Simulated captures: the same for the same seed, and their truth is what the analysis finds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+
+def simulated(tailscope: Run, out: Path, *options: object) -> dict[str, Path]:
+    done = tailscope("simulate", "--packets", 5_000, *options, out)
+    assert done.returncode == 0, done.stderr
+    (pre,), (post,) = out.glob("*-pre-*"), out.glob("*-post-*")
+    return {"pre": pre, "post": post, "truth": out / "truth.json"}
+
+
+def test_a_seed_decides_every_byte(tailscope: Run, tmp_path: Path) -> None:
+    options = ("--loss", "0.01", "--reordering", "0.01", "--duplication", "0.01")
+    first = simulated(tailscope, tmp_path / "a", "--seed", 7, *options)
+    again = simulated(tailscope, tmp_path / "b", "--seed", 7, *options)
+    other = simulated(tailscope, tmp_path / "c", "--seed", 8, *options)
+    for side in ("pre", "post", "truth"):
+        assert first[side].read_bytes() == again[side].read_bytes()
+    assert first["post"].read_bytes() != other["post"].read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcap.zst", "pcapng", "pcapng.zst"])
+def test_the_truth_is_what_is_found(
+    tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path, kind: str
+) -> None:
+    options = ("--loss", "0.02", "--duplication", "0.03", "--reordering", "0.02")
+    files = simulated(tailscope, tmp_path, "--seed", 3, "--format", kind, *options)
+    totals = json.loads(files["truth"].read_text())["totals"]
+    found = figures(files["pre"], files["post"])
+    assert found["match_on"] == "probe"
+    assert found["pre_packets"] == totals["pre_packets"] == 5_000
+    assert found["post_packets"] == totals["post_packets"]
+    assert found["count"] == totals["delivered"]
+    assert found["lost"] == totals["lost"] > 0
+    assert found["duplicated"] == totals["duplicated"] > 0
+    assert found["reordered"] > 0
+    assert found["late"] == found["ambiguous"] == found["negative"] == 0
+
+
+def test_a_clock_that_is_behind_makes_negative_latencies(
+    tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    files = simulated(tailscope, tmp_path, "--seed", 1, "--clock-offset", -1_000_000)
+    found = figures(files["pre"], files["post"])
+    assert found["negative"] == found["lost"] == 5_000
+    assert found["count"] == 0
+    assert any("clock" in warning for warning in found["warnings"])
+
+
+def test_a_constant_latency_is_measured(
+    tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    law = ("--latency", "constant:5us", "--stall-duration", "0ns")
+    files = simulated(tailscope, tmp_path, "--seed", 1, *law)
+    found = figures(files["pre"], files["post"])
+    assert found["latency_ns_min"] >= 5_000 - 13
+    assert found["latency_ns_max"] <= 5_000 + 13
+    assert found["pre_gap_ns_mean"] == pytest.approx(100_000, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--loss", "1.5"),
+        ("--rate", "0"),
+        ("--latency", "soon"),
+        ("--size", "1"),
+        ("--format", "csv"),
+    ],
+)
+def test_what_cannot_be_is_refused(tailscope: Run, tmp_path: Path, option: str, value: str) -> None:
+    done = tailscope("simulate", "--seed", 1, tmp_path / "out", option, value)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert not list(tmp_path.rglob("*.pcap*"))
