@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailscope.exceptions import TailscopeError
+
 if TYPE_CHECKING:
     from tailscope.analysis import Analysis, analyze
-    from tailscope.exceptions import TailscopeError
 
 __all__ = ["Analysis", "TailscopeError", "__version__", "analyze"]
-
-_HOMES = {
-    "Analysis": "tailscope.analysis",
-    "TailscopeError": "tailscope.exceptions",
-    "analyze": "tailscope.analysis",
-}
 
 
 def __getattr__(name: str) -> object:
@@ -27,8 +22,8 @@ def __getattr__(name: str) -> object:
         from tailscope import _engine
 
         return _engine.VERSION
-    if name in _HOMES:
-        from importlib import import_module
+    if name in ("Analysis", "analyze"):
+        from tailscope import analysis
 
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(analysis, name)
     raise AttributeError(f"module 'tailscope' has no attribute {name!r}")

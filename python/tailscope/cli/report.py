@@ -76,7 +76,7 @@ def _labelled(runs: list[Path]) -> dict[str, Path]:
 
 
 def _run(plan: Plan) -> None:
-    from tailscope.store.directory import read_run
+    from tailscope.store.reader import read_run
     from tailscope.text import printable
 
     found = [read_run(path, label=label) for label, path in plan.runs.items()]

@@ -1,0 +1,73 @@
+"""``latency.parquet``: every match of a run, written as the matches come in."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tailscope.analysis import Series
+
+__all__ = ["LatencyFile"]
+
+
+class LatencyFile:
+    """``latency.parquet``, written as the matches come in.
+
+    Columns ``intended_ns`` and ``tainted`` are null: captures do not tell when a packet should have
+    been sent, nor whether the instrument itself delayed it.
+    """
+
+    ROWS_PER_GROUP = 1 << 20
+
+    def __init__(self, file: IO[bytes]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._pa = pa
+        self._schema = pa.schema(
+            [
+                pa.field("seq", pa.uint64(), nullable=False),
+                pa.field("pre_ns", pa.uint64(), nullable=False),
+                pa.field("latency_ns", pa.uint64(), nullable=False),
+                pa.field("intended_ns", pa.uint64()),
+                pa.field("tainted", pa.bool_()),
+            ]
+        )
+        self._writer = pq.ParquetWriter(
+            file,
+            self._schema,
+            compression="zstd",
+            use_dictionary=False,
+            column_encoding={
+                "seq": "DELTA_BINARY_PACKED",
+                "pre_ns": "DELTA_BINARY_PACKED",
+                "latency_ns": "DELTA_BINARY_PACKED",
+                "intended_ns": "PLAIN",
+                "tainted": "PLAIN",
+            },
+        )
+        self._waiting: list[pa.RecordBatch] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self._flush()
+        self._writer.close()
+
+    def write(self, series: Series) -> None:
+        """Append matches; they reach the file a group of rows at a time."""
+        pa = self._pa
+        rows = len(series.seq)
+        columns = [*map(pa.array, series), pa.nulls(rows, pa.uint64()), pa.nulls(rows, pa.bool_())]
+        self._waiting.append(pa.record_batch(columns, schema=self._schema))
+        if sum(map(len, self._waiting)) >= self.ROWS_PER_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = self._pa.Table.from_batches(self._waiting, schema=self._schema)
+        self._writer.write_table(table, row_group_size=self.ROWS_PER_GROUP)
+        self._waiting = []

@@ -1,0 +1,17 @@
+"""The files of a run directory."""
+
+from __future__ import annotations
+
+FORMAT = 1
+"""Version of the layout; a reader refuses any other."""
+
+RUN = "run.json"
+SUMMARY = "summary.json"
+PERCENTILES = "percentiles.csv"
+HISTOGRAM = "histogram.csv"
+HLOG = "histogram.hlog"
+GAPS = "gaps.csv"
+RATE = "rate.csv"
+WORST = "worst.parquet"
+LATENCY = "latency.parquet"
+REPORT = "report.html"

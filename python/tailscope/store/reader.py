@@ -1,0 +1,142 @@
+"""Reading a run directory back: what it says is believed only after its checksums."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailscope.analysis import Histogram, Quantile, Rate, Worst
+from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
+from tailscope.store import layout
+from tailscope.store.run import SIDES, Run, check_conservation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["read_mark", "read_run"]
+
+
+def read_run(path: Path, *, label: str | None = None) -> Run:
+    """Read a run directory, apart from its single packets.
+
+    Parameters
+    ----------
+    path : Path
+        The directory.
+    label : str, optional
+        What the run is called in figures; the name of the directory by default.
+
+    Raises
+    ------
+    RunError
+        If there is no run.
+    RunIncompleteError
+        If it was never finished.
+    RunCorruptError
+        If a file differs from its checksum, or the counts do not add up.
+    """
+    path = Path(path)
+    info = read_mark(path)
+    if info is None:
+        raise RunError(
+            f"{path}: not a run directory: no {layout.RUN} in it",
+            hint="`tailscope analyze PRE POST --out RUN` writes one",
+        )
+    if not info.get("complete"):
+        raise RunIncompleteError(
+            f"{path}: the run was never finished", hint="analyse the captures again"
+        )
+    if info.get("format") != layout.FORMAT:
+        raise RunError(
+            f"{path}: format of the run: expected {layout.FORMAT}, got {info.get('format')!r}"
+        )
+    try:
+        return _read_complete(path, info, label or path.resolve().name)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise RunCorruptError(f"{path}: not as it was written: {error!r}") from error
+
+
+def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
+    summary = json.loads(_verified(path, info, layout.SUMMARY))
+    warnings = tuple(summary.pop("warnings"))
+    check_conservation(summary, str(path / layout.SUMMARY))
+    gaps, rate = _csv_rows(path, info, layout.GAPS), _csv_rows(path, info, layout.RATE)
+    return Run(
+        label=label,
+        info=info,
+        summary=summary,
+        warnings=warnings,
+        percentiles=[_quantile(row) for row in _csv_rows(path, info, layout.PERCENTILES)],
+        latency=Histogram(*_columns(_csv_rows(path, info, layout.HISTOGRAM))),
+        gaps={side: Histogram(*_columns(_of_side(gaps, side))) for side in SIDES},
+        rate={side: Rate(*_columns(_of_side(rate, side))) for side in SIDES},
+        worst=_read_worst(_verified(path, info, layout.WORST)),
+    )
+
+
+def read_mark(path: Path) -> dict[str, Any] | None:
+    """Read ``run.json``; None where there is none.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is not as it was written.
+    """
+    try:
+        mark = json.loads((path / layout.RUN).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise RunCorruptError(f"{path / layout.RUN}: {error}") from None
+    if not isinstance(mark, dict):
+        raise RunCorruptError(f"{path / layout.RUN}: expected an object, got {type(mark).__name__}")
+    return mark
+
+
+def _verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
+    expected = info["files"][name]["sha256"]
+    try:
+        content = (path / name).read_bytes()
+    except FileNotFoundError:
+        raise RunCorruptError(f"{path / name}: missing") from None
+    got = hashlib.sha256(content).hexdigest()
+    if got != expected:
+        raise RunCorruptError(f"{path / name}: sha256: expected {expected}, got {got}")
+    return content
+
+
+def _csv_rows(path: Path, info: Mapping[str, Any], name: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(_verified(path, info, name).decode())))[1:]
+
+
+def _of_side(rows: list[list[str]], side: str) -> list[list[str]]:
+    return [row[1:] for row in rows if row[0] == side]
+
+
+def _columns(rows: list[list[str]]) -> Any:
+    import numpy as np
+
+    return np.array([[int(cell) for cell in row] for row in rows], np.uint64).reshape(-1, 2).T
+
+
+def _quantile(row: list[str]) -> Quantile:
+    q, value, low, high, beyond, supported = row
+    return Quantile(
+        float(q),
+        int(value),
+        int(low) if low else None,
+        int(high) if high else None,
+        int(beyond),
+        supported == "True",
+    )
+
+
+def _read_worst(content: bytes) -> Worst:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(io.BytesIO(content))
+    return Worst(*(table[name].to_numpy() for name in Worst._fields))
