@@ -54,3 +54,21 @@ def test_an_interrupted_analysis_leaves_nothing(tmp_path: Path, packets: int) ->
     assert error.decode().strip() == "error: interrupted"
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "pre.pcap"]
     assert not out.exists()
+
+
+def test_an_interrupted_simulation_leaves_nothing(tmp_path: Path) -> None:
+    """Captures are written under another name until they are whole."""
+    from conftest import COMMAND
+
+    out = tmp_path / "out"
+    command = ["simulate", "--seed", "1", "--packets", "1000000000", "--rate", "1M", out]
+    with subprocess.Popen(
+        [COMMAND, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        wait_for(out, process)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error.decode().strip() == "error: interrupted"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
