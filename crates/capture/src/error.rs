@@ -54,13 +54,15 @@ pub enum Error {
         got: Vec<u8>,
     },
     /// The capture ends within its first header, before it says what it holds.
-    #[error("{place}: the capture ends within its header: got {got} bytes, expected {expected}")]
+    #[error(
+        "{place}: the capture ends within its header: got {got} bytes, expected at least {expected}"
+    )]
     HeaderCut {
         /// Where the header starts.
         place: Place,
         /// The bytes that are there.
         got: u64,
-        /// The bytes that it takes.
+        /// The bytes that it takes, as far as they tell.
         expected: u64,
     },
     /// A header, record or block contradicts the format or itself.

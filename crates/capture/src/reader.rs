@@ -16,8 +16,6 @@ use crate::{Compression, Info};
 
 /// How many bytes tell a format.
 const MAGIC: usize = 4;
-/// The bytes of the shortest first header, that of pcap.
-const HEADER_MIN: u64 = 24;
 
 /// A packet of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,9 +131,7 @@ impl Reader {
         let head = &window.ahead()[..window.ahead().len().min(MAGIC)];
         let Some(walk) = Walk::detect(head) else { return Err(origin.no_capture(head, &window)) };
         let mut reader = Self { walk, window, packets: 0, cut: None, origin };
-        if reader.seek()?.is_none() && reader.window.offset() == 0 {
-            return Err(reader.header_cut());
-        }
+        reader.seek()?;
         Ok(reader)
     }
 
@@ -182,6 +178,7 @@ impl Reader {
 
     /// Whether `need` bytes lie ahead; if not, the capture ends here, which is noted if it is a cut.
     fn fill(&mut self, need: usize) -> Result<bool, Error> {
+        debug_assert!(need > self.window.ahead().len(), "asked for what is there");
         self.window.fill(need);
         let have = self.window.ahead().len();
         if have >= need {
@@ -190,18 +187,15 @@ impl Reader {
         let compression = self.origin.compression;
         let reason = match self.window.ending() {
             Ending::Failed(error) => return Err(self.origin.failed(error, &self.window)),
+            _ if self.window.offset() == 0 => {
+                return Err(self.origin.header_cut(&self.window, need));
+            }
             Ending::Cut => format!("the {compression} data end in the middle"),
             Ending::Whole if have == 0 => return Ok(false),
             Ending::Whole => format!("got {have} bytes of a record, expected at least {need}"),
         };
         self.cut = Some(Cut { offset: self.window.offset(), packets: self.packets, reason });
         Ok(false)
-    }
-
-    fn header_cut(&self) -> Error {
-        let place = self.origin.site(&self.window).place();
-        let got = self.window.ahead().len() as u64;
-        Error::HeaderCut { place, got, expected: HEADER_MIN }
     }
 
     /// What the capture says of itself, as far as it has been read.
@@ -247,13 +241,15 @@ impl Origin {
         let file = self.name.clone();
         match window.ending() {
             Ending::Failed(error) => self.failed(error, window),
-            Ending::Cut if head.len() < MAGIC => {
-                let place = self.site(window).place();
-                Error::HeaderCut { place, got: head.len() as u64, expected: HEADER_MIN }
-            }
+            Ending::Cut if head.len() < MAGIC => self.header_cut(window, MAGIC),
             _ if head.is_empty() => Error::Empty { file },
             _ => Error::NotACapture { file, got: head.into() },
         }
+    }
+
+    fn header_cut(&self, window: &Window, expected: usize) -> Error {
+        let got = window.ahead().len() as u64;
+        Error::HeaderCut { place: self.site(window).place(), got, expected: expected as u64 }
     }
 
     fn failed(&self, error: &io::Error, window: &Window) -> Error {

@@ -82,7 +82,7 @@ impl Window {
     pub fn consumed(&self) -> u64 {
         match &self.bytes {
             Bytes::Buffer(Buffer { stream: Some(stream), .. }) => stream.taken(),
-            _ => self.pos as u64,
+            _ => self.offset(),
         }
     }
 

@@ -1,6 +1,8 @@
-//! What the black-box tests share.
+//! What the black-box tests share; no single one uses all of it.
 
-use capture::{Compression, Error, Format, Packet, Reader, Writer};
+#![allow(dead_code, reason = "each test is a crate of its own")]
+
+use capture::{ByteOrder, Compression, Error, Format, Packet, Reader, Writer};
 use units::Nanos;
 
 /// A packet that owns its bytes.
@@ -36,4 +38,105 @@ pub fn written(packets: &[Owned], format: Format, compression: Compression) -> V
         writer.write(packet.ts, packet.orig_len, &packet.data).expect("a packet that fits");
     }
     writer.into_inner().expect("a whole capture")
+}
+
+/// Bytes in one of the two orders, to build captures that this crate does not write.
+#[derive(Clone, Debug)]
+pub struct Bytes {
+    pub order: ByteOrder,
+    pub bytes: Vec<u8>,
+}
+
+impl Bytes {
+    pub fn new(order: ByteOrder) -> Self {
+        Self { order, bytes: Vec::new() }
+    }
+
+    pub fn raw(mut self, bytes: &[u8]) -> Self {
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    pub fn u16(self, value: u16) -> Self {
+        let bytes = if self.little() { value.to_le_bytes() } else { value.to_be_bytes() };
+        self.raw(&bytes)
+    }
+
+    pub fn u32(self, value: u32) -> Self {
+        let bytes = if self.little() { value.to_le_bytes() } else { value.to_be_bytes() };
+        self.raw(&bytes)
+    }
+
+    pub fn u64(self, value: u64) -> Self {
+        let bytes = if self.little() { value.to_le_bytes() } else { value.to_be_bytes() };
+        self.raw(&bytes)
+    }
+
+    pub fn words(self, words: &[u32]) -> Self {
+        words.iter().fold(self, |bytes, word| bytes.u32(*word))
+    }
+
+    fn little(&self) -> bool {
+        self.order == ByteOrder::Little
+    }
+
+    fn padded(mut self) -> Self {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// A pcap file header.
+    pub fn pcap(self, magic: u32, link: u32) -> Self {
+        self.u32(magic).u16(2).u16(4).words(&[0, 0, 65_535, link])
+    }
+
+    /// A pcap record.
+    pub fn record(self, seconds: u32, fraction: u32, orig_len: u32, data: &[u8]) -> Self {
+        self.words(&[seconds, fraction, data.len() as u32, orig_len]).raw(data)
+    }
+
+    /// A pcapng block around a body.
+    pub fn block(self, kind: u32, body: impl FnOnce(Self) -> Self) -> Self {
+        let body = body(Self::new(self.order)).padded().bytes;
+        let len = body.len() as u32 + 12;
+        self.u32(kind).u32(len).raw(&body).u32(len)
+    }
+
+    pub fn section(self) -> Self {
+        self.block(0x0a0d_0d0a, |body| body.u32(0x1a2b_3c4d).u16(1).u16(0).u64(u64::MAX))
+    }
+
+    pub fn interface(self, link: u16, options: impl FnOnce(Self) -> Self) -> Self {
+        self.block(1, |body| options(body.u16(link).u16(0).u32(0)))
+    }
+
+    pub fn option(self, code: u16, value: &[u8]) -> Self {
+        self.u16(code).u16(value.len() as u16).raw(value).padded()
+    }
+
+    pub fn enhanced(self, interface: u32, ticks: u64, data: &[u8]) -> Self {
+        self.block(6, |body| {
+            let len = data.len() as u32;
+            body.words(&[interface, (ticks >> 32) as u32, ticks as u32, len, len]).raw(data)
+        })
+    }
+
+    /// Reads all of it, which must go well.
+    pub fn read(self) -> Vec<Owned> {
+        let (packets, error) = drain(&mut self.open().expect("a capture"));
+        assert!(error.is_none(), "{error:?}");
+        packets
+    }
+
+    /// The error that comes on opening or, after the packets, on reading.
+    pub fn error(self) -> Error {
+        match self.open() {
+            Err(error) => error,
+            Ok(mut reader) => drain(&mut reader).1.expect("an error"),
+        }
+    }
+
+    pub fn open(self) -> Result<Reader, Error> {
+        Reader::from_bytes("made.pcap", self.bytes)
+    }
 }

@@ -1,0 +1,228 @@
+//! How captures are stored: compression in every shape, files, pipes and memory.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::thread;
+
+use capture::{Compression, Error, Format, Reader, Writer};
+use common::{Owned, drain, written};
+use flate2::write::GzEncoder;
+use units::Nanos;
+
+fn packets(count: u64) -> Vec<Owned> {
+    let packet = |seq: u64| Owned {
+        ts: Nanos(seq * 1_000),
+        orig_len: 100,
+        data: (0..100).map(|at| (seq.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8).collect(),
+    };
+    (0..count).map(packet).collect()
+}
+
+fn read(bytes: Vec<u8>) -> (Vec<Owned>, Reader) {
+    let mut reader = Reader::from_bytes("stored", bytes).expect("a capture");
+    let (packets, error) = drain(&mut reader);
+    assert!(error.is_none(), "{error:?}");
+    (packets, reader)
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("gzip")
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 1).expect("zstd")
+}
+
+fn skippable(len: u32) -> Vec<u8> {
+    let mut frame = 0x184d_2a5cu32.to_le_bytes().to_vec();
+    frame.extend(len.to_le_bytes());
+    frame.resize(8 + len as usize, 0xaa);
+    frame
+}
+
+#[test]
+fn members_and_frames_are_read_as_one_stream() {
+    let expected = packets(5_000);
+    let plain = written(&expected, Format::Pcap, Compression::None);
+    let (head, tail) = plain.split_at(123_456);
+    for (bytes, compression) in [
+        ([gzip(head), gzip(tail)].concat(), Compression::Gzip),
+        ([gzip(head), gzip(&[]), gzip(tail)].concat(), Compression::Gzip),
+        ([zstd(head), zstd(tail)].concat(), Compression::Zstd),
+        ([skippable(9), zstd(head), skippable(0), zstd(tail)].concat(), Compression::Zstd),
+        ([zstd(&[]), zstd(&plain), skippable(300_000)].concat(), Compression::Zstd),
+    ] {
+        let len = bytes.len() as u64;
+        let (packets, reader) = read(bytes);
+        assert!(packets == expected && reader.cut().is_none());
+        assert_eq!(reader.info().compression, compression);
+        assert_eq!((reader.consumed_bytes(), reader.total_bytes()), (len, Some(len)));
+    }
+}
+
+#[test]
+fn long_windows_are_read() {
+    let expected = packets(100);
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+    encoder.window_log(30).expect("a long window");
+    encoder.write_all(&written(&expected, Format::PcapNg, Compression::None)).expect("memory");
+    assert!(read(encoder.finish().expect("zstd")).0 == expected);
+}
+
+#[test]
+fn a_missing_tail_is_a_cut() {
+    let expected = packets(20_000);
+    for compression in [Compression::Gzip, Compression::Zstd] {
+        let mut bytes = written(&expected, Format::Pcap, compression);
+        bytes.truncate(bytes.len() / 2);
+        let (packets, reader) = read(bytes);
+        assert!(!packets.is_empty() && packets == expected[..packets.len()]);
+        let cut = reader.cut().expect("a cut");
+        assert_eq!((cut.packets, cut.offset), (packets.len() as u64, 24 + cut.packets * 116));
+        assert_eq!(cut.reason, format!("the {compression} data end in the middle"));
+    }
+}
+
+#[test]
+fn a_stream_cut_between_two_packets_is_still_cut() {
+    let expected = packets(10);
+    for compression in [Compression::Gzip, Compression::Zstd] {
+        // The data are whole; only the end of the checksum is missing.
+        let mut bytes = written(&expected, Format::Pcap, compression);
+        bytes.pop();
+        let (packets, reader) = read(bytes);
+        assert_eq!(packets, expected);
+        assert!(reader.cut().is_some(), "{compression}");
+    }
+}
+
+#[test]
+fn damaged_data_are_an_error() {
+    for compression in [Compression::Gzip, Compression::Zstd] {
+        let mut bytes = written(&packets(20_000), Format::Pcap, compression);
+        let last = bytes.len() - 1;
+        // The last bytes are a checksum: everything before is read, and yet nothing is trusted.
+        bytes[last - if compression == Compression::Gzip { 4 } else { 0 }] ^= 1;
+        let mut reader = Reader::from_bytes("damaged", bytes).expect("a good start");
+        let error = drain(&mut reader).1.expect("an error");
+        assert!(
+            matches!(&error, Error::Compressed { offset, .. } if *offset == last as u64 + 1),
+            "{error}"
+        );
+        assert!(error.to_string().starts_with("damaged: near byte "), "{error}");
+        assert!(reader.next().is_err(), "the error comes again");
+    }
+}
+
+#[test]
+fn what_follows_a_compressed_capture_is_an_error() {
+    for compression in [Compression::Gzip, Compression::Zstd] {
+        let mut bytes = written(&packets(10), Format::Pcap, compression);
+        bytes.extend(b"something else");
+        let mut reader = Reader::from_bytes("x", bytes).expect("a good start");
+        assert!(matches!(drain(&mut reader).1, Some(Error::Compressed { .. })), "{compression}");
+    }
+}
+
+#[test]
+fn compressed_nothing_is_empty_and_compressed_text_is_no_capture() {
+    for compress in [gzip, zstd] {
+        let error =
+            |bytes: &[u8]| Reader::from_bytes("x", compress(bytes)).err().expect("an error");
+        assert!(matches!(error(b""), Error::Empty { .. }));
+        assert!(matches!(error(b"hello"), Error::NotACapture { got, .. } if got == b"hell"));
+    }
+    let cut = Reader::from_bytes("x", zstd(b"hello")[..5].into()).err().expect("an error");
+    assert!(matches!(cut, Error::HeaderCut { .. }), "{cut}");
+}
+
+#[test]
+fn offsets_of_a_stream_count_decompressed_bytes() {
+    let expected = packets(10_000);
+    let bytes = written(&expected, Format::Pcap, Compression::Zstd);
+    let mut reader = Reader::from_bytes("x", bytes).expect("a capture");
+    let mut count = 0;
+    while let Some(packet) = reader.next().expect("packets") {
+        assert_eq!(packet.offset, 24 + 116 * count);
+        count += 1;
+    }
+    assert_eq!(count, 10_000);
+}
+
+#[test]
+fn a_dropped_reader_does_not_wait_for_its_stream() {
+    let bytes = written(&packets(50_000), Format::Pcap, Compression::Zstd);
+    let mut reader = Reader::from_bytes("x", bytes).expect("a capture");
+    assert!(reader.next().expect("a packet").is_some());
+    drop(reader);
+}
+
+#[test]
+fn a_pipe_is_read_as_a_stream() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
+    assert!(made.success());
+    let expected = packets(5_000);
+    let bytes = written(&expected, Format::PcapNg, Compression::None);
+    let writing = thread::spawn({
+        let path = path.clone();
+        move || File::options().write(true).open(path).and_then(|mut pipe| pipe.write_all(&bytes))
+    });
+    let mut reader = Reader::open(&path).expect("a capture");
+    assert_eq!(reader.total_bytes(), None);
+    assert!(drain(&mut reader).0 == expected);
+    assert!(writing.join().expect("a thread").is_ok());
+}
+
+#[test]
+fn files_that_can_not_be_read_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("missing.pcap");
+    let error = Reader::open(&path).err().expect("an error");
+    let text = error.to_string();
+    assert!(text.contains("missing.pcap: cannot open: No such file or directory"), "{text}");
+    let error = Reader::open(folder.path()).err().expect("an error");
+    assert!(error.to_string().contains("Is a directory"), "{error}");
+    File::create(&path).expect("a file");
+    assert!(matches!(Reader::open(&path), Err(Error::Empty { .. })));
+}
+
+#[test]
+fn a_capture_appears_only_when_it_is_finished() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pcap.zst");
+    fs::write(&path, "what was there before").expect("a file");
+    let files = || fs::read_dir(folder.path()).expect("a folder").count();
+
+    let mut writer = Writer::create(&path, Format::Pcap, Compression::Zstd).expect("a writer");
+    writer.write(Nanos(1), 1, &[1]).expect("a packet");
+    assert_eq!(files(), 2);
+    drop(writer);
+    assert_eq!(files(), 1);
+    assert_eq!(fs::read(&path).expect("the file"), b"what was there before");
+
+    let mut writer = Writer::create(&path, Format::Pcap, Compression::Zstd).expect("a writer");
+    writer.write(Nanos(1), 1, &[1]).expect("a packet");
+    writer.finish().expect("a file");
+    assert_eq!(files(), 1);
+    assert_eq!(drain(&mut Reader::open(&path).expect("a capture")).0.len(), 1);
+    let error = Writer::create(&folder.path().join("no/a.pcap"), Format::Pcap, Compression::None);
+    assert!(error.err().expect("an error").to_string().contains("no/a.pcap: cannot create"));
+}
+
+#[test]
+fn packets_that_would_not_be_read_are_not_written() {
+    let mut pcap = Writer::new(Vec::new(), Format::Pcap, Compression::None).expect("a writer");
+    let refused = |result: Result<(), Error>| matches!(result, Err(Error::Unwritable { .. }));
+    assert!(refused(pcap.write(Nanos(0), 0, &[])));
+    assert!(refused(pcap.write(Nanos(0), 1, &[1, 2])));
+    assert!(refused(pcap.write(Nanos(0), 300_000, &[0; 262_145])));
+    assert!(refused(pcap.write(Nanos(4_294_967_296_000_000_000), 1, &[1])));
+    assert_eq!(pcap.into_inner().expect("memory").len(), 24);
+    let mut ng = Writer::new(Vec::new(), Format::PcapNg, Compression::None).expect("a writer");
+    assert!(ng.write(Nanos(u64::MAX), 1, &[1]).is_ok());
+}
