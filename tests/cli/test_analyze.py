@@ -153,6 +153,28 @@ def test_json_to_a_file_leaves_the_table(
     assert "1,000" in done.stdout
 
 
+def test_a_pipe_is_written_into_not_replaced(
+    tailscope: Run, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """As `--json >(jq .)` asks; whoever is root would lose `/dev/null` otherwise."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert tailscope("analyze", *pair, "--json", pipe).returncode == 0
+        assert pipe.is_fifo()
+        assert json.loads(os.read(reader, 1 << 16))["count"] == 1_000
+    finally:
+        os.close(reader)
+
+
+def test_a_link_is_followed(tailscope: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "figures.json")
+    assert tailscope("analyze", *pair, "--json", tmp_path / "link.json").returncode == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "figures.json").read_text())["count"] == 1_000
+
+
 def test_the_table_marks_what_the_samples_do_not_support(
     tailscope: Run, pair: tuple[Path, Path]
 ) -> None:
