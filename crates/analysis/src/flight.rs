@@ -1,21 +1,53 @@
 //! Packets under way: a queue in order of time with an index by key.
 //!
 //! Entries lie in chunks that are recycled, so that memory follows what is under way and never the
-//! length of a capture. The index is an open-addressing table from a key to its newest entry; it
-//! keeps 32 bits of the key beside the place, the entry another 64, so that two keys are taken for
-//! one only if 96 bits of their hashes agree.
+//! length of a capture. The index is a hash table of buckets, each one cache line: it leads from a
+//! key to its newest entry, keeps 32 bits of the key beside the place, and the entry keeps another
+//! 64, so that two keys are taken for one only if 96 bits of their hashes agree.
+//!
+//! Nothing is ever removed from the index. What left the queue is known by its place, which lies
+//! before the head, and its slot is free for the next key: a removal would cost a second miss of a
+//! cache for every packet.
 
 use probe::key::Key;
 
 const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
-const PLACE_MASK: u64 = (1 << 31) - 1;
-const EMPTY: u64 = u64::MAX;
-const FIRST_SLOTS: usize = 1 << 12;
 const HELD: &str = "a place under way has its chunk";
+
+/// Bits of a place that the index keeps: enough to tell apart all that is under way.
+const PLACE_MASK: u64 = (1 << 31) - 1;
+
+/// A slot that no packet had yet. Bit 31 is set in no other.
+const EMPTY: u64 = u64::MAX;
+const NEVER_USED: u64 = 1 << 31;
 
 /// The most entries that can be under way.
 pub const MOST: usize = 1 << 30;
+
+/// Entries under way for each bucket before the index grows: with three for its seven slots, one
+/// bucket in a hundred overflows into the next. An index of 64 MiB is filled tighter before it takes
+/// as much again.
+const PER_BUCKET: usize = 3;
+const PER_BUCKET_LARGE: usize = 5;
+const LARGE_BUCKETS: usize = 1 << 20;
+
+const FIRST_BUCKETS: usize = 1 << 9;
+
+/// A cache line of the index: 32 bits of a key and 31 of a place in each slot.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Bucket {
+    slots: [u64; 7],
+    /// The newest entry that found no slot here and went on to the next bucket.
+    overflow: u64,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl Bucket {
+    const NEW: Self = Self { slots: [EMPTY; 7], overflow: EMPTY };
+}
 
 type Chunk<T> = Box<[Entry<T>; CHUNK]>;
 
@@ -42,8 +74,7 @@ pub struct Flight<T> {
     spare: Vec<Chunk<T>>,
     head: u64,
     tail: u64,
-    slots: Vec<u64>,
-    used: usize,
+    buckets: Vec<Bucket>,
 }
 
 impl<T: Copy + Default> Flight<T> {
@@ -53,8 +84,7 @@ impl<T: Copy + Default> Flight<T> {
             spare: Vec::new(),
             head: 0,
             tail: 0,
-            slots: vec![EMPTY; FIRST_SLOTS],
-            used: 0,
+            buckets: vec![Bucket::NEW; FIRST_BUCKETS],
         }
     }
 
@@ -108,65 +138,106 @@ impl<T: Copy + Default> Flight<T> {
     /// former newest one, if that is still under way.
     #[inline]
     pub fn insert(&mut self, entry: Entry<T>) -> (u64, Option<u64>) {
-        if (self.used + 1) * 8 > self.slots.len() * 5 {
+        if self.len() >= self.capacity() {
             self.grow();
         }
+        let former = self.find(entry.slot, entry.tag);
         let place = self.push(entry);
-        let value = u64::from(entry.slot) << 32 | (place & PLACE_MASK);
-        let mask = self.slots.len() - 1;
-        let mut at = entry.slot as usize & mask;
-        loop {
-            let found = self.slots[at];
-            if found == EMPTY {
-                self.slots[at] = value;
-                self.used += 1;
-                return (place, None);
-            }
-            if (found >> 32) as u32 == entry.slot {
-                let former = self.widen(found);
-                if self.get(former).tag == entry.tag {
-                    self.slots[at] = value;
-                    return (place, Some(former));
-                }
-            }
-            at = (at + 1) & mask;
+        let value = value_of(entry.slot, place);
+        if let Some((bucket, slot, former)) = former {
+            self.note_overflow(value, bucket);
+            self.buckets[bucket].slots[slot] = value;
+            return (place, Some(former));
         }
+        self.add(value);
+        (place, None)
     }
 
     /// The place of the newest packet of `key` that is under way.
     #[inline]
     pub fn newest(&self, key: Key) -> Option<u64> {
-        let mask = self.slots.len() - 1;
-        let mut at = key.lo as usize & mask;
+        self.find(key.lo as u32, key.hi).map(|(_, _, place)| place)
+    }
+
+    /// Bucket, slot and place of a key, from its bucket on as far as entries went on.
+    #[inline]
+    fn find(&self, key_slot: u32, tag: u64) -> Option<(usize, usize, u64)> {
+        let mut index = self.home(key_slot);
         loop {
-            let found = self.slots[at];
-            if found == EMPTY {
-                return None;
-            }
-            if (found >> 32) as u32 == key.lo as u32 {
-                let place = self.widen(found);
-                if self.get(place).tag == key.hi {
-                    return Some(place);
+            let bucket = &self.buckets[index];
+            for (slot, &value) in bucket.slots.iter().enumerate() {
+                if (value >> 32) as u32 == key_slot && self.is_live(value) {
+                    let place = self.widen(value);
+                    if self.get(place).tag == tag {
+                        return Some((index, slot, place));
+                    }
                 }
             }
-            at = (at + 1) & mask;
+            if !self.is_live(bucket.overflow) {
+                return None;
+            }
+            index = self.next(index);
         }
+    }
+
+    /// Puts an entry into the first free slot from its bucket on.
+    #[inline]
+    fn add(&mut self, value: u64) {
+        let mut index = self.home((value >> 32) as u32);
+        loop {
+            let free = self.buckets[index].slots.iter().position(|slot| !self.is_live(*slot));
+            if let Some(slot) = free {
+                self.note_overflow(value, index);
+                self.buckets[index].slots[slot] = value;
+                return;
+            }
+            index = self.next(index);
+        }
+    }
+
+    /// Notes in the buckets from an entry's own up to `bucket` that it went on.
+    #[inline]
+    fn note_overflow(&mut self, value: u64, bucket: usize) {
+        let mut index = self.home((value >> 32) as u32);
+        while index != bucket {
+            let newest = self.buckets[index].overflow;
+            if !self.is_live(newest) || self.widen(newest) < self.widen(value) {
+                self.buckets[index].overflow = value;
+            }
+            index = self.next(index);
+        }
+    }
+
+    /// Entries under way that the index is meant for.
+    #[inline]
+    fn capacity(&self) -> usize {
+        let large = self.buckets.len() >= LARGE_BUCKETS;
+        self.buckets.len() * if large { PER_BUCKET_LARGE } else { PER_BUCKET }
+    }
+
+    #[inline]
+    fn home(&self, key_slot: u32) -> usize {
+        key_slot as usize & (self.buckets.len() - 1)
+    }
+
+    #[inline]
+    fn next(&self, bucket: usize) -> usize {
+        (bucket + 1) & (self.buckets.len() - 1)
+    }
+
+    /// Whether the entry of a slot is under way: places of what is differ in their lower 31 bits.
+    #[inline]
+    fn is_live(&self, value: u64) -> bool {
+        let behind_head = value.wrapping_sub(self.head) & PLACE_MASK;
+        value & NEVER_USED == 0 && behind_head < self.tail - self.head
     }
 
     /// Loads what [`insert`](Self::insert) and [`newest`](Self::newest) will look at first for
     /// these keys, all at once: the misses of a large table overlap instead of adding up.
     #[inline]
     pub fn warm_up(&self, slots: impl Iterator<Item = u32>) {
-        let mask = self.slots.len() - 1;
-        let touched = slots.fold(0, |sum, slot| sum ^ self.slots[slot as usize & mask]);
+        let touched = slots.fold(0, |sum, slot| sum ^ self.buckets[self.home(slot)].overflow);
         std::hint::black_box(touched);
-    }
-
-    /// The same for the `most` packets that [`pop`](Self::pop) removes next.
-    #[inline]
-    pub fn warm_up_oldest(&self, most: u64) {
-        let last = self.tail.min(self.head + most);
-        self.warm_up((self.head..last).map(|place| self.get(place).slot));
     }
 
     /// Removes the oldest packet.
@@ -178,7 +249,6 @@ impl<T: Copy + Default> Flight<T> {
         assert!(self.head < self.tail, "something is under way");
         let place = self.head;
         let entry = *self.get(place);
-        self.forget(entry.slot, place);
         self.head += 1;
         if self.head as usize % CHUNK == 0 {
             let index = self.chunk_of(place);
@@ -204,32 +274,7 @@ impl<T: Copy + Default> Flight<T> {
         self.chunks[index] = Some(self.spare.pop().unwrap_or_else(fresh));
     }
 
-    /// Takes the index entry of `place` out, if it has one, and closes the gap.
-    #[inline]
-    fn forget(&mut self, slot: u32, place: u64) {
-        let mask = self.slots.len() - 1;
-        let value = u64::from(slot) << 32 | (place & PLACE_MASK);
-        let mut at = slot as usize & mask;
-        while self.slots[at] != value {
-            if self.slots[at] == EMPTY {
-                return;
-            }
-            at = (at + 1) & mask;
-        }
-        self.used -= 1;
-        let mut next = (at + 1) & mask;
-        while self.slots[next] != EMPTY {
-            let home = (self.slots[next] >> 32) as usize & mask;
-            if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(at) & mask) {
-                self.slots[at] = self.slots[next];
-                at = next;
-            }
-            next = (next + 1) & mask;
-        }
-        self.slots[at] = EMPTY;
-    }
-
-    /// The full place of an index entry: places of what is under way differ in their lower 31 bits.
+    /// The full place of a live slot.
     #[inline]
     fn widen(&self, found: u64) -> u64 {
         self.head + ((found & PLACE_MASK).wrapping_sub(self.head) & PLACE_MASK)
@@ -237,17 +282,18 @@ impl<T: Copy + Default> Flight<T> {
 
     #[cold]
     fn grow(&mut self) {
-        let larger = vec![EMPTY; self.slots.len() * 2];
-        let mask = larger.len() - 1;
-        let slots = std::mem::replace(&mut self.slots, larger);
-        for value in slots.into_iter().filter(|value| *value != EMPTY) {
-            let mut at = (value >> 32) as usize & mask;
-            while self.slots[at] != EMPTY {
-                at = (at + 1) & mask;
+        let larger = vec![Bucket::NEW; self.buckets.len() * 2];
+        let buckets = std::mem::replace(&mut self.buckets, larger);
+        for value in buckets.into_iter().flat_map(|bucket| bucket.slots) {
+            if self.is_live(value) {
+                self.add(value);
             }
-            self.slots[at] = value;
         }
     }
+}
+
+fn value_of(key_slot: u32, place: u64) -> u64 {
+    (u64::from(key_slot) << 32) | (place & PLACE_MASK)
 }
 
 #[cfg(test)]
@@ -329,6 +375,6 @@ mod tests {
         }
         let held = flight.chunks.iter().flatten().count();
         assert!(held + flight.spare.len() <= 3);
-        assert_eq!(flight.slots.len(), FIRST_SLOTS);
+        assert_eq!(flight.buckets.len(), FIRST_BUCKETS);
     }
 }

@@ -150,6 +150,9 @@ struct Extra {
     negative: u64,
 }
 
+/// Packets decided at once in the end.
+const PART: usize = 1 << 16;
+
 /// Packets whose places in the index are loaded together.
 pub(crate) const AT_ONCE: usize = 16;
 
@@ -246,14 +249,15 @@ impl Matcher {
         self.pre.warm_up(slots);
     }
 
-    /// Everything was seen: decides what is still open.
-    pub fn finish(&mut self) {
-        while self.pre.len() > 0 {
+    /// Everything was seen: decides what is still open, a part at a time; `false` when nothing is.
+    pub fn finish(&mut self) -> bool {
+        for _ in 0..self.pre.len().min(PART) {
             self.settle_pre();
         }
-        while self.orphans.len() > 0 {
+        while self.pre.len() == 0 && self.orphans.len() > 0 {
             self.settle_orphan();
         }
+        self.pre.len() > 0
     }
 
     /// The matches that became final since the last call, in order of pre.
@@ -289,12 +293,7 @@ impl Matcher {
     fn settle(&mut self, now: u64) {
         let left = |ts: Option<u64>, window| ts.is_some_and(|ts| now - ts >= window);
         while left(self.pre.oldest_ts(), self.window) {
-            self.pre.warm_up_oldest(AT_ONCE as u64);
-            for _ in 0..AT_ONCE {
-                if left(self.pre.oldest_ts(), self.window) {
-                    self.settle_pre();
-                }
-            }
+            self.settle_pre();
         }
         while left(self.orphans.oldest_ts(), self.window) {
             self.settle_orphan();
@@ -437,7 +436,7 @@ mod tests {
                 Post(ts, name) => matcher.post(ts, key(name)).unwrap(),
             }
         }
-        matcher.finish();
+        while matcher.finish() {}
         let pre = seen.iter().filter(|packet| matches!(packet, Pre(..))).count() as u64;
         matcher.counts().assert_conserved(pre, seen.len() as u64 - pre);
         let mut matches = Vec::new();

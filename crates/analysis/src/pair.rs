@@ -220,7 +220,9 @@ impl Run {
             let progress = Progress { done_bytes, total_bytes: self.total_bytes };
             continue_unless_stopped(observer.progress(progress))?;
         }
-        self.matcher.finish();
+        while self.matcher.finish() {
+            self.collect(observer)?;
+        }
         self.collect(observer)?;
         let (pre, post) = (self.pre.finish(), self.post.finish());
         let counts = self.matcher.counts();

@@ -15,6 +15,9 @@ use pyo3::prelude::*;
 /// How often Ctrl-C is looked for.
 const PULSE: Duration = Duration::from_millis(50);
 
+/// How long an interrupted thread has to take back what it began to write.
+const GRACE: Duration = Duration::from_millis(500);
+
 /// Matches as columns.
 #[derive(Default)]
 pub struct Columns {
@@ -94,7 +97,8 @@ impl Observer for Follower {
 }
 
 /// Does `work` with `follower` in a thread of its own, so that Ctrl-C is heard even while the engine
-/// waits for a pipe. An interrupted thread stops at its next report, or ends with the process.
+/// waits for a pipe. An interrupted thread stops at its next report; one that waits for a pipe has
+/// nothing to take back, and ends with the process.
 pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     mut follower: Follower,
@@ -107,12 +111,16 @@ pub fn interruptible<T: Send + 'static>(
         let _ = done.send((found, follower));
     });
     let finished = Mutex::new(finished);
-    let wait = || finished.lock().expect("only this thread waits").recv_timeout(PULSE);
+    let wait = |most| finished.lock().expect("only this thread waits").recv_timeout(most);
     let (found, mut follower) = loop {
-        match py.detach(wait) {
+        match py.detach(|| wait(PULSE)) {
             Ok(found) => break found,
             Err(RecvTimeoutError::Timeout) => {
-                py.check_signals().inspect_err(|_| stopped.store(true, Ordering::Relaxed))?;
+                if let Err(interrupt) = py.check_signals() {
+                    stopped.store(true, Ordering::Relaxed);
+                    let _ = py.detach(|| wait(GRACE));
+                    return Err(interrupt);
+                }
             }
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err("the engine broke off: this is a bug"));

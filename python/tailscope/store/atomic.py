@@ -26,9 +26,14 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     Parameters
     ----------
     path : Path
-        Where the file shall be. An existing file is replaced.
+        Where the file shall be. An existing file is replaced; a link leads to what is replaced, and
+        a pipe or a device is written into.
     """
-    path = Path(path)
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb") as file:
+            yield file
+        return
     temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
