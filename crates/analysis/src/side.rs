@@ -58,9 +58,18 @@ impl Side {
         }
     }
 
-    /// Mean of the packets per second over the seconds that had any; `None` without packets.
+    /// Packets per second from the first to the last packet of the interval; `None` where no time
+    /// passes between them.
     #[must_use]
     pub fn rate_pps(&self) -> Option<f64> {
+        let duration_ns = self.duration_ns().filter(|ns| *ns > 0)?;
+        Some((self.kept - 1) as f64 * SECOND_NS as f64 / duration_ns as f64)
+    }
+
+    /// Mean of [`rate`](Self::rate) over the seconds that had packets, as the papers' queries have
+    /// it: the last second, which is seldom whole, counts like the others.
+    #[must_use]
+    pub fn second_mean_pps(&self) -> Option<f64> {
         (!self.rate.is_empty()).then(|| self.kept as f64 / self.rate.len() as f64)
     }
 
@@ -87,7 +96,13 @@ mod tests {
         let side = side(0, &[7, 7, s + 6, s + 7, 5 * s + 8]);
         assert_eq!(side.rate, [(7, 3), (s + 7, 1), (5 * s + 7, 1)]);
         assert_eq!(side.gaps.buckets(1), [(0, 1), (1, 1), (s - 1, 1), (4 * s + 1, 1)]);
-        assert_eq!(side.rate_pps(), Some(5.0 / 3.0));
+        assert_eq!(side.second_mean_pps(), Some(5.0 / 3.0));
+    }
+
+    #[test]
+    fn the_rate_goes_by_the_time_that_passed() {
+        assert_eq!(side(0, &[0, 100_000, 200_000]).rate_pps(), Some(10_000.0));
+        assert_eq!(side(0, &[5]).rate_pps(), None);
     }
 
     #[test]

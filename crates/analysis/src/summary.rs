@@ -224,6 +224,7 @@ impl Captured {
 fn add_side(figures: &mut Figures, name: &str, captured: &Captured) {
     let side = &captured.side;
     figures.add(format!("{name}_rate_pps"), side.rate_pps());
+    figures.add(format!("{name}_second_mean_pps"), side.second_mean_pps());
     figures.add(format!("{name}_duration_s"), side.duration_ns().map(|ns| ns as f64 / 1e9));
     figures.add(format!("{name}_gap_ns_min"), side.gaps.min());
     figures.add(format!("{name}_gap_ns_mean"), side.gaps.mean());
