@@ -161,6 +161,7 @@ fn a_dropped_reader_does_not_wait_for_its_stream() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "only a program makes a named pipe")]
 fn a_pipe_is_read_as_a_stream() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("pipe");
