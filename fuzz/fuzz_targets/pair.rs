@@ -11,7 +11,7 @@ use units::Nanos;
 /// Times step back by at most this, so that disorder is mended as well as refused.
 const BACK_NS: u64 = 3;
 
-/// The first bytes are window, trim and bound; then two bytes are a packet: side and key, time.
+// The first bytes are window, trim and bound; then two bytes are a packet: side and key, time.
 fuzz_target!(|bytes: &[u8]| {
     let [window, trim, bound, packets @ ..] = bytes else { return };
     let config = Config {
