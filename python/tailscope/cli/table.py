@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tailscope.text import printable
@@ -15,10 +16,12 @@ from tailscope.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tailscope.analysis import Analysis
+
+    Row = Sequence[str]
 
 __all__ = ["one_line", "print_table"]
 
@@ -36,29 +39,40 @@ def print_table(
     written : iterable of Path or None
         Folders that more was written to.
     """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("packets, latency", no_wrap=True)
-    for name in ("value", "95 % interval", "samples beyond"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for rows in (count_rows(analysis.summary), latency_rows(analysis.summary)):
-        for row in rows:
-            table.add_row(*row)
-        table.add_section()
-    # Wider than the table: on a narrow terminal its lines wrap, but no figure is cut.
-    console = Console(highlight=False, markup=False, emoji=False, width=120)
-    console.print(table)
+    sections = [count_rows(analysis.summary), latency_rows(analysis.summary)]
+    for line in _aligned(_HEADER, sections):
+        print(line)
     if has_bounds(analysis.summary):
-        console.print(BOUND_NOTE)
+        print(BOUND_NOTE)
     for name, value in provenance(analysis.summary, plan).items():
-        console.print(f"{name:<10}{printable(value)}", soft_wrap=True)
+        print(f"{name:<10}{printable(value)}")
     for folder in filter(None, written):
-        console.print(f"{'written':<10}{printable(str(folder))}", soft_wrap=True)
+        print(f"{'written':<10}{printable(str(folder))}")
     for warning in analysis.warnings:
-        console.print(f"warning   {printable(warning)}", style="yellow", soft_wrap=True)
+        print(f"warning   {printable(warning)}")
+
+
+_HEADER = ("packets, latency", "value", "95 % interval", "samples beyond")
+
+
+def _aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
+    """Lines of a table: names to the left, figures to the right, a blank line behind each section.
+
+    By hand, because laying out a table with rich takes longer than the whole analysis.
+    """
+    cells = [[tuple(row) for row in section] for section in sections]
+    rows = [header, *(row for section in cells for row in section)]
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+
+    def line(row: Row) -> str:
+        figures = (f"{cell:>{width + 2}}" for cell, width in zip(row[1:], widths[1:], strict=False))
+        return f"{row[0]:<{widths[0]}}{''.join(figures)}".rstrip()
+
+    yield line(header)
+    yield "─" * (sum(widths) + 2 * (len(widths) - 1))
+    for section in cells:
+        yield from map(line, section)
+        yield ""
 
 
 def one_line(name: str, analysis: Analysis) -> str:

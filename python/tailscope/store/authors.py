@@ -111,7 +111,13 @@ class CsvWriter:
         self._write(
             (self._trim, "transferrate"),
             "pre_received,post_received,transferrate,pre_pkts_per_second,post_pkts_per_second",
-            [(*kept, summary["transfer_rate"], *(summary[f"{side}_second_mean_pps"] for side in SIDES))],
+            [
+                (
+                    *kept,
+                    summary["transfer_rate"],
+                    *(summary[f"{side}_second_mean_pps"] for side in SIDES),
+                )
+            ],
         )
         self._write(
             (self._trim, "stats"),
