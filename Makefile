@@ -67,6 +67,7 @@ test-python: $(ENGINE)
 ## make lint     formatting, clippy, ruff, mypy and words
 lint: $(TOOLS) .venv/rust/cargo-clippy
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --locked --quiet --workspace --all-targets -- -D warnings
 	ruff check
 	ruff format --check
@@ -89,11 +90,11 @@ fuzz: $(TOOLS) .venv/bin/cargo-fuzz
 	@scripts/setup have c++:g++
 	cargo install --quiet --locked --root .venv cargo-fuzz
 
-## make bench    against PostgreSQL, DuckDB and plain hashing, side by side
+## make bench    against PostgreSQL (installed if need be), DuckDB and plain hashing, side by side
 bench: $(ENGINE)
 	@scripts/setup have pg_ctlcluster:postgresql setpriv:util-linux
 	python -m bench
 
 ## make clean    what the recipes made
 clean:
-	rm -rf .venv target demo $(ENGINE)
+	rm -rf .venv target demo fuzz/target $(ENGINE)
