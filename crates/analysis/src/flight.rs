@@ -15,13 +15,6 @@ const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
 const HELD: &str = "a place under way has its chunk";
 
-/// Bits of a place that the index keeps: enough to tell apart all that is under way.
-const PLACE_MASK: u64 = (1 << 31) - 1;
-
-/// A slot that no packet had yet. Bit 31 is set in no other.
-const EMPTY: u64 = u64::MAX;
-const NEVER_USED: u64 = 1 << 31;
-
 /// The most entries that can be under way.
 pub const MOST: usize = 1 << 30;
 
@@ -34,19 +27,60 @@ const LARGE_BUCKETS: usize = 1 << 20;
 
 const FIRST_BUCKETS: usize = 1 << 9;
 
-/// A cache line of the index: 32 bits of a key and 31 of a place in each slot.
+const SLOTS: usize = 7;
+
+/// A cache line of the index: in each slot 32 bits of a key and the lower 32 of a place. Laid out by
+/// field, so that all slots are looked at in a few instructions.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Bucket {
-    slots: [u64; 7],
-    /// The newest entry that found no slot here and went on to the next bucket.
-    overflow: u64,
+    keys: [u32; SLOTS],
+    /// Whether an entry ever found no slot here and went on to the next bucket.
+    overflowed: u32,
+    places: [u32; SLOTS],
+    /// The newest entry that did.
+    overflow: u32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Bucket {
-    const NEW: Self = Self { slots: [EMPTY; 7], overflow: EMPTY };
+    /// A slot that was never used has the last place that 32 bits can name. Once in four billion
+    /// packets that one is under way: then the slot seems taken, and the entry's own key tells that
+    /// it is not the one looked for.
+    const NEW: Self =
+        Self { keys: [0; SLOTS], overflowed: 0, places: [u32::MAX; SLOTS], overflow: 0 };
+
+    /// The slots with `key`, as bits.
+    #[inline]
+    fn with_key(&self, key: u32) -> u32 {
+        (0..SLOTS).fold(0, |bits, slot| bits | (u32::from(self.keys[slot] == key) << slot))
+    }
+
+    /// The slots whose entry is under way, as bits.
+    #[inline]
+    fn live(&self, flight: Live) -> u32 {
+        (0..SLOTS).fold(0, |bits, slot| bits | (u32::from(flight.has(self.places[slot])) << slot))
+    }
+
+    #[inline]
+    fn goes_on(&self, flight: Live) -> bool {
+        self.overflowed != 0 && flight.has(self.overflow)
+    }
+}
+
+/// What is under way, by the lower 32 bits of its places.
+#[derive(Clone, Copy)]
+struct Live {
+    head: u32,
+    len: u32,
+}
+
+impl Live {
+    #[inline]
+    fn has(self, place: u32) -> bool {
+        place.wrapping_sub(self.head) < self.len
+    }
 }
 
 type Chunk<T> = Box<[Entry<T>; CHUNK]>;
@@ -143,13 +177,11 @@ impl<T: Copy + Default> Flight<T> {
         }
         let former = self.find(entry.slot, entry.tag);
         let place = self.push(entry);
-        let value = value_of(entry.slot, place);
         if let Some((bucket, slot, former)) = former {
-            self.note_overflow(value, bucket);
-            self.buckets[bucket].slots[slot] = value;
+            self.put(entry.slot, place, bucket, slot);
             return (place, Some(former));
         }
-        self.add(value);
+        self.add(entry.slot, place);
         (place, None)
     }
 
@@ -161,19 +193,23 @@ impl<T: Copy + Default> Flight<T> {
 
     /// Bucket, slot and place of a key, from its bucket on as far as entries went on.
     #[inline]
-    fn find(&self, key_slot: u32, tag: u64) -> Option<(usize, usize, u64)> {
-        let mut index = self.home(key_slot);
+    fn find(&self, key: u32, tag: u64) -> Option<(usize, usize, u64)> {
+        let live = self.live();
+        let mut index = self.home(key);
         loop {
             let bucket = &self.buckets[index];
-            for (slot, &value) in bucket.slots.iter().enumerate() {
-                if (value >> 32) as u32 == key_slot && self.is_live(value) {
-                    let place = self.widen(value);
+            let mut candidates = bucket.with_key(key);
+            while candidates != 0 {
+                let slot = candidates.trailing_zeros() as usize % SLOTS;
+                if live.has(bucket.places[slot]) {
+                    let place = self.widen(bucket.places[slot]);
                     if self.get(place).tag == tag {
                         return Some((index, slot, place));
                     }
                 }
+                candidates &= candidates - 1;
             }
-            if !self.is_live(bucket.overflow) {
+            if !bucket.goes_on(live) {
                 return None;
             }
             index = self.next(index);
@@ -182,30 +218,38 @@ impl<T: Copy + Default> Flight<T> {
 
     /// Puts an entry into the first free slot from its bucket on.
     #[inline]
-    fn add(&mut self, value: u64) {
-        let mut index = self.home((value >> 32) as u32);
+    fn add(&mut self, key: u32, place: u64) {
+        let live = self.live();
+        let mut index = self.home(key);
         loop {
-            let free = self.buckets[index].slots.iter().position(|slot| !self.is_live(*slot));
-            if let Some(slot) = free {
-                self.note_overflow(value, index);
-                self.buckets[index].slots[slot] = value;
-                return;
+            let slot = self.buckets[index].live(live).trailing_ones() as usize;
+            if slot < SLOTS {
+                return self.put(key, place, index, slot);
             }
             index = self.next(index);
         }
     }
 
-    /// Notes in the buckets from an entry's own up to `bucket` that it went on.
+    /// Fills a slot, and notes in the buckets from the key's own up to it that an entry went on.
     #[inline]
-    fn note_overflow(&mut self, value: u64, bucket: usize) {
-        let mut index = self.home((value >> 32) as u32);
+    fn put(&mut self, key: u32, place: u64, bucket: usize, slot: usize) {
+        let live = self.live();
+        let mut index = self.home(key);
         while index != bucket {
-            let newest = self.buckets[index].overflow;
-            if !self.is_live(newest) || self.widen(newest) < self.widen(value) {
-                self.buckets[index].overflow = value;
+            let overflow = self.buckets[index].overflow;
+            if !self.buckets[index].goes_on(live) || self.widen(overflow) < place {
+                self.buckets[index].overflow = place as u32;
+                self.buckets[index].overflowed = 1;
             }
             index = self.next(index);
         }
+        self.buckets[bucket].keys[slot] = key;
+        self.buckets[bucket].places[slot] = place as u32;
+    }
+
+    #[inline]
+    fn live(&self) -> Live {
+        Live { head: self.head as u32, len: self.len() as u32 }
     }
 
     /// Entries under way that the index is meant for.
@@ -223,13 +267,6 @@ impl<T: Copy + Default> Flight<T> {
     #[inline]
     fn next(&self, bucket: usize) -> usize {
         (bucket + 1) & (self.buckets.len() - 1)
-    }
-
-    /// Whether the entry of a slot is under way: places of what is differ in their lower 31 bits.
-    #[inline]
-    fn is_live(&self, value: u64) -> bool {
-        let behind_head = value.wrapping_sub(self.head) & PLACE_MASK;
-        value & NEVER_USED == 0 && behind_head < self.tail - self.head
     }
 
     /// Loads what [`insert`](Self::insert) and [`newest`](Self::newest) will look at first for
@@ -274,26 +311,23 @@ impl<T: Copy + Default> Flight<T> {
         self.chunks[index] = Some(self.spare.pop().unwrap_or_else(fresh));
     }
 
-    /// The full place of a live slot.
+    /// The full place of a slot whose entry is under way.
     #[inline]
-    fn widen(&self, found: u64) -> u64 {
-        self.head + ((found & PLACE_MASK).wrapping_sub(self.head) & PLACE_MASK)
+    fn widen(&self, place: u32) -> u64 {
+        self.head + u64::from(place.wrapping_sub(self.head as u32))
     }
 
     #[cold]
     fn grow(&mut self) {
         let larger = vec![Bucket::NEW; self.buckets.len() * 2];
         let buckets = std::mem::replace(&mut self.buckets, larger);
-        for value in buckets.into_iter().flat_map(|bucket| bucket.slots) {
-            if self.is_live(value) {
-                self.add(value);
+        for bucket in buckets {
+            let live = bucket.live(self.live());
+            for slot in (0..SLOTS).filter(|slot| live >> slot & 1 == 1) {
+                self.add(bucket.keys[slot], self.widen(bucket.places[slot]));
             }
         }
     }
-}
-
-fn value_of(key_slot: u32, place: u64) -> u64 {
-    (u64::from(key_slot) << 32) | (place & PLACE_MASK)
 }
 
 #[cfg(test)]
