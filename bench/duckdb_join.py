@@ -8,10 +8,14 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from bench.pair import BUCKET_NS, QUANTILES, TRIM_NS, WINDOW_NS, WORST, Answer
+from bench.pair import BUCKET_NS, QUANTILES, SECOND_NS, TRIM_NS, WINDOW_NS, WORST, Answer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Found = dict[str, NDArray[np.int64]]
 
 MATCH = f"""
 CREATE TEMP TABLE match AS
@@ -25,6 +29,32 @@ WITH once AS (
 )
 SELECT * FROM found WHERE postts > (SELECT min(ts) + {TRIM_NS} FROM post)
 """
+KEPT = """
+CREATE TEMP TABLE kept_{side} AS
+SELECT ts FROM {side} WHERE ts > (SELECT min(ts) + {trim} FROM {side})
+"""
+_GAPS = """
+SELECT (ts - before) // {bucket} * {bucket} AS bucket, count(*)
+FROM (SELECT ts, lag(ts) OVER (ORDER BY ts) AS before FROM kept_{side}) WHERE before IS NOT NULL
+GROUP BY 1 ORDER BY 1
+"""
+_RATE = """
+SELECT (ts - (SELECT min(ts) FROM kept_{side})) // {second} AS second, count(*) FROM kept_{side}
+GROUP BY 1 ORDER BY 1
+"""
+QUERIES = {
+    "counts": "SELECT (SELECT count(*) FROM match), (SELECT count(*) FROM kept_pre),"
+    " (SELECT count(*) FROM kept_post)",
+    "quantiles": f"SELECT unnest(quantile_disc(latency, {list(QUANTILES)})) FROM match",
+    "worst": f"SELECT latency, prets FROM match ORDER BY latency DESC, prets LIMIT {WORST}",
+    "latencies": "SELECT prets, latency FROM match ORDER BY prets",
+    "histogram": f"SELECT latency // {BUCKET_NS} * {BUCKET_NS}, count(*) FROM match"
+    " GROUP BY 1 ORDER BY 1",
+    "gaps_pre": _GAPS.format(bucket=BUCKET_NS, side="pre"),
+    "gaps_post": _GAPS.format(bucket=BUCKET_NS, side="post"),
+    "rate_pre": _RATE.format(second=SECOND_NS, side="pre"),
+    "rate_post": _RATE.format(second=SECOND_NS, side="post"),
+}
 
 
 def parse(capture: Path) -> pa.Table:
@@ -39,27 +69,22 @@ def parse(capture: Path) -> pa.Table:
     keys[:, 28:30] = 0
     seconds, nanoseconds = header[:, 0].astype(np.int64), header[:, 1].astype(np.int64)
     hdr = pa.FixedSizeBinaryArray.from_buffers(pa.binary(52), len(keys), [None, pa.py_buffer(keys)])
-    return pa.table({"ts": seconds * 1_000_000_000 + nanoseconds, "hdr": hdr})
+    return pa.table({"ts": seconds * SECOND_NS + nanoseconds, "hdr": hdr})
 
 
-def analyse(pre_path: Path, post_path: Path) -> Answer:
+def analyse(pre_path: Path, post_path: Path) -> dict[str, Found]:
     """Parse both captures, join them, and compute every figure."""
     with duckdb.connect() as database:
         database.register("pre", parse(pre_path))
         database.register("post", parse(post_path))
         database.execute(MATCH)
-        ((count, quantiles),) = database.execute(
-            f"SELECT count(*), quantile_disc(latency, {list(QUANTILES)}) FROM match"
-        ).fetchall()
-        worst = database.execute(
-            f"SELECT latency, prets FROM match ORDER BY latency DESC, prets LIMIT {WORST}"
-        ).fetchall()
-        database.execute(
-            f"SELECT latency // {BUCKET_NS} * {BUCKET_NS}, count(*) FROM match GROUP BY 1"
-        ).fetchall()
         for side in ("pre", "post"):
-            gap = f"(ts - lag(ts) OVER (ORDER BY ts)) // {BUCKET_NS} * {BUCKET_NS}"
-            database.execute(
-                f"SELECT gap, count(*) FROM (SELECT {gap} AS gap FROM {side}) GROUP BY 1"
-            ).fetchall()
-    return Answer(count, tuple(quantiles), tuple(worst))
+            database.execute(KEPT.format(side=side, trim=TRIM_NS))
+        return {name: database.execute(query).fetchnumpy() for name, query in QUERIES.items()}
+
+
+def answer(found: dict[str, Found]) -> Answer:
+    """Bring what was found into the common form."""
+    tables = {name: np.column_stack(list(columns.values())) for name, columns in found.items()}
+    flat = {name: tables[name].ravel() for name in ("counts", "quantiles")}
+    return Answer(**(tables | flat))

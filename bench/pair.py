@@ -1,28 +1,47 @@
-"""The pair of captures that everything is measured on, and what an analysis of it must find."""
+"""The pair of captures that is measured, and what every contender must find in it."""
 
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "noms2020" / "snort-filter" / "hw"
 QUANTILES = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
-TRIM_NS = 1_000_000_000
-WINDOW_NS = 5_000_000_000
+SECOND_NS = 1_000_000_000
+TRIM_NS = SECOND_NS
+WINDOW_NS = 5 * SECOND_NS
 WORST = 5000
 BUCKET_NS = 100
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What every contender must find alike."""
+    """Every figure, as integers; tables as rows of columns."""
 
-    count: int
-    quantiles_ns: tuple[int, ...]
-    worst_ns: tuple[tuple[int, int], ...]  # latency, time before the device
+    counts: ArrayLike  # matches, packets kept before the device, and behind it
+    quantiles: ArrayLike
+    worst: ArrayLike  # latency, time before the device
+    latencies: ArrayLike  # time before the device, latency
+    histogram: ArrayLike  # bucket, count
+    gaps_pre: ArrayLike  # bucket, count
+    gaps_post: ArrayLike
+    rate_pre: ArrayLike  # second, count
+    rate_post: ArrayLike
+
+    def assert_equals(self, other: Answer, who: str) -> None:
+        """Stop when two contenders do not find the same: their times could not be compared."""
+        for field in fields(self):
+            ours, theirs = getattr(self, field.name), getattr(other, field.name)
+            same = np.array_equal(np.asarray(ours, np.int64), np.asarray(theirs, np.int64))
+            assert same, f"{who}: {field.name} differs"
 
 
 def tailscope(*arguments: object) -> None:

@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.pair import BUCKET_NS, QUANTILES, TRIM_NS, WINDOW_NS, WORST, Answer
+from bench.pair import BUCKET_NS, QUANTILES, SECOND_NS, TRIM_NS, WINDOW_NS, WORST, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECOND_NS = 1_000_000_000
 SCHEMA = """
 CREATE TABLE capture (capture_id int PRIMARY KEY, name text, type text);
 CREATE TABLE pkt (capture_id int REFERENCES capture, ts bigint, hdr bytea);
@@ -34,7 +33,9 @@ _SIDE = """
     WHERE capture.name = 'pair' AND capture.type = '{side}'
 )"""
 _KEPT = f"""
-kept AS (SELECT ts FROM {{side}} WHERE ts > (SELECT min(ts) + {TRIM_NS} FROM {{side}}))"""
+kept_{{side}} AS (
+    SELECT ts FROM {{side}} WHERE ts > (SELECT min(ts) + {TRIM_NS} FROM {{side}})
+)"""
 _MATCH = f"""
 once AS (
     SELECT ts, hdr FROM (SELECT ts, hdr, count(*) OVER (PARTITION BY hdr) AS n FROM pre) seen
@@ -47,8 +48,11 @@ once AS (
 ), match AS (SELECT * FROM found WHERE postts > (SELECT min(ts) + {TRIM_NS} FROM post))"""
 
 
+_BOTH = f"{_SIDE.format(side='pre')}, {_SIDE.format(side='post')}, {_MATCH}"
+
+
 def _of_matches(select: str) -> str:
-    return f"WITH {_SIDE.format(side='pre')}, {_SIDE.format(side='post')}, {_MATCH} {select}"
+    return f"WITH {_BOTH} {select}"
 
 
 def _of_side(side: str, select: str) -> str:
@@ -59,36 +63,39 @@ def _gaps(side: str) -> str:
     bucket = f"(ts - lag(ts) OVER (ORDER BY ts)) / {BUCKET_NS} * {BUCKET_NS}"
     return _of_side(
         side,
-        f"SELECT bucket, count(*) FROM (SELECT {bucket} AS bucket FROM kept) gaps"
+        f"SELECT bucket, count(*) FROM (SELECT {bucket} AS bucket FROM kept_{side}) gaps"
         " WHERE bucket IS NOT NULL GROUP BY bucket ORDER BY bucket",
     )
 
 
 def _rate(side: str) -> str:
-    second = f"(ts - (SELECT min(ts) FROM kept)) / {SECOND_NS}"
-    return _of_side(side, f"SELECT {second} AS second, count(*) FROM kept GROUP BY 1 ORDER BY 1")
+    second = f"(ts - (SELECT min(ts) FROM kept_{side})) / {SECOND_NS}"
+    return _of_side(
+        side, f"SELECT {second} AS second, count(*) FROM kept_{side} GROUP BY 1 ORDER BY 1"
+    )
 
 
+_BOTH_KEPT = f"{_KEPT.format(side='pre')}, {_KEPT.format(side='post')}"
 _QUANTILE_LIST = ", ".join(map(str, QUANTILES))
 QUERIES = {
-    "percentiles": _of_matches(
-        f"SELECT count(*), percentile_disc(ARRAY[{_QUANTILE_LIST}])"
-        " WITHIN GROUP (ORDER BY latency) FROM match"
+    "counts": f"WITH {_BOTH}, {_BOTH_KEPT} SELECT (SELECT count(*) FROM match),"
+    " (SELECT count(*) FROM kept_pre), (SELECT count(*) FROM kept_post)",
+    "quantiles": _of_matches(
+        f"SELECT unnest(percentile_disc(ARRAY[{_QUANTILE_LIST}])"
+        " WITHIN GROUP (ORDER BY latency)) FROM match"
     ),
     "worst": _of_matches(
         "SELECT latency, prets, postts, encode(hdr, 'hex') FROM match"
         f" ORDER BY latency DESC, prets LIMIT {WORST}"
     ),
+    "latencies": _of_matches("SELECT prets, latency, postts FROM match ORDER BY prets"),
     "histogram": _of_matches(
         f"SELECT latency / {BUCKET_NS} * {BUCKET_NS}, count(*) FROM match GROUP BY 1 ORDER BY 1"
     ),
-    "latencies": _of_matches("SELECT latency, prets, postts FROM match ORDER BY prets"),
-    "transfer rate": f"WITH {_SIDE.format(side='pre')}, {_SIDE.format(side='post')}"
-    " SELECT (SELECT count(*) FROM post)::numeric / (SELECT count(*) FROM pre)",
-    "gaps pre": _gaps("pre"),
-    "gaps post": _gaps("post"),
-    "rate pre": _rate("pre"),
-    "rate post": _rate("post"),
+    "gaps_pre": _gaps("pre"),
+    "gaps_post": _gaps("post"),
+    "rate_pre": _rate("pre"),
+    "rate_post": _rate("post"),
 }
 
 
@@ -174,10 +181,10 @@ def server() -> Iterator[Server]:
     data = str(folder / "data")
     try:
         running.run("initdb", "-D", data, "-A", "trust", "-U", user, "--no-sync")
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-        log = str(folder / "log")
-        running.run("pg_ctl", "-D", data, "-w", "-l", log, "-o", options, "start")
         try:
+            options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+            log = str(folder / "log")
+            running.run("pg_ctl", "-D", data, "-w", "-l", log, "-o", options, "start")
             yield running
         finally:
             running.run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
@@ -185,19 +192,22 @@ def server() -> Iterator[Server]:
         shutil.rmtree(folder)
 
 
-def analyse(server: Server, pre: Path, post: Path) -> Answer:
+def analyse(server: Server, pre: Path, post: Path) -> dict[str, list[str]]:
     """Import both captures and run the nine queries."""
     server.sql("SET client_min_messages = error; DROP TABLE IF EXISTS pkt, capture")
     server.sql(SCHEMA)
     server.copy(pre, 1)
     server.copy(post, 2)
     server.sql("ANALYZE")
-    rows = {name: server.sql(query).decode().splitlines() for name, query in QUERIES.items()}
-    count, quantiles = rows["percentiles"][0].split("|")
-    worst = [row.split("|") for row in rows["worst"]]
-    assert all(rows.values())
-    return Answer(
-        int(count),
-        tuple(map(int, quantiles.strip("{}").split(","))),
-        tuple((int(row[0]), int(row[1])) for row in worst),
-    )
+    return {name: server.sql(query).decode().splitlines() for name, query in QUERIES.items()}
+
+
+def answer(found: dict[str, list[str]]) -> Answer:
+    """Bring what was found into the common form."""
+    tables = {name: _first_two(rows) for name, rows in found.items()}
+    counts = list(map(int, found["counts"][0].split("|")))
+    return Answer(**(tables | {"counts": counts, "quantiles": list(map(int, found["quantiles"]))}))
+
+
+def _first_two(rows: list[str]) -> list[list[int]]:
+    return [list(map(int, row.split("|")[:2])) for row in rows]
