@@ -90,7 +90,7 @@ fuzz: $(TOOLS) .venv/bin/cargo-fuzz
 
 .venv/bin/cargo-fuzz: | $(TOOLS)
 	@scripts/setup have c++:g++
-	cargo install --quiet --locked --root .venv cargo-fuzz
+	cargo install --quiet --locked --root .venv cargo-fuzz@0.12.0
 
 ## make bench    against PostgreSQL (installed if need be), DuckDB and plain hashing, side by side
 bench: $(ENGINE)
