@@ -7,8 +7,8 @@
 //! - `probe`: the sequence number in the probe payload.
 //! - `bytes:OFF+LEN,…`: those bytes of the frame, as they are.
 //!
-//! A key is kept as a 128-bit hash (XXH3) of those bytes: among 10⁸ packets in flight, two different
-//! ones share it with a probability of about 10⁻²³.
+//! A key is kept as a 128-bit hash (XXH3) of those bytes, of which the matcher compares 96: among 10⁸
+//! packets in flight, two different ones share them with a probability of about 10⁻¹³.
 
 use crate::{headers, payload};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128, xxh3_128_with_seed};
