@@ -73,7 +73,7 @@ pub struct Totals {
     /// The largest latency of those delivered; none where nothing was.
     pub latency_ns_max: Option<u64>,
     /// The sum of the latencies of those delivered.
-    pub latency_ns_sum: u64,
+    pub latency_ns_sum: u128,
 }
 
 impl Totals {
@@ -91,7 +91,7 @@ impl Totals {
         if let (Fate::Delivered, Some(ns)) = (truth.fate, truth.latency_ns) {
             self.latency_ns_min = Some(self.latency_ns_min.map_or(ns, |min| min.min(ns)));
             self.latency_ns_max = Some(self.latency_ns_max.map_or(ns, |max| max.max(ns)));
-            self.latency_ns_sum += ns;
+            self.latency_ns_sum += u128::from(ns);
         }
     }
 

@@ -3,7 +3,9 @@
 use capture::{Compression, Format, Writer};
 use probe::key::{Key, Keyed, Keyer, MatchOn};
 use probe::{headers, payload};
-use sim::{Clock, Fate, Law, Pair, Pattern, Rewrite, Scenario, SimPacket, simulate};
+use sim::{
+    Clock, Fate, Law, Pair, Pattern, Rewrite, Scenario, SimPacket, Simulation, Totals, simulate,
+};
 use std::collections::{BTreeMap, HashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -16,6 +18,12 @@ fn quiet() -> Scenario {
 
 fn run(scenario: &Scenario) -> Pair {
     simulate(scenario).unwrap_or_else(|error| panic!("{error}: {scenario:#?}"))
+}
+
+fn sum_up(scenario: &Scenario) -> Totals {
+    let mut simulation = Simulation::new(scenario).unwrap();
+    while simulation.next_event().is_some() {}
+    *simulation.totals()
 }
 
 fn seq(packet: &SimPacket) -> Option<u64> {
@@ -76,7 +84,7 @@ fn the_truth_accounts_for_every_packet_of_arbitrary_scenarios() {
 #[test]
 fn everything_happens_in_arbitrary_scenarios() {
     let totals: Vec<_> = (0..50).map(|seed| run(&Scenario::arbitrary(seed, 300)).totals).collect();
-    let ever = |count: fn(&sim::Totals) -> u64| totals.iter().map(count).sum::<u64>();
+    let ever = |count: fn(&Totals) -> u64| totals.iter().map(count).sum::<u64>();
     for (what, count) in [
         ("late", ever(|it| it.late)),
         ("lost", ever(|it| it.lost)),
@@ -112,7 +120,7 @@ fn exact_clocks_show_the_true_latency() {
     assert!(pre.iter().zip(&truth).all(|(pre, truth)| pre.ts == truth.pre_ts));
     assert_eq!(totals.latency_ns_min, latencies.iter().min().copied());
     assert_eq!(totals.latency_ns_max, latencies.iter().max().copied());
-    assert_eq!(totals.latency_ns_sum, latencies.iter().sum::<u64>());
+    assert_eq!(totals.latency_ns_sum, u128::from(latencies.iter().sum::<u64>()));
 }
 
 #[test]
@@ -306,4 +314,18 @@ fn what_cannot_be_is_refused_by_name() {
         simulate(&Scenario { pattern: overlap, ..base() }),
         Err(sim::Error::Schedule(probe::Error::Burst { .. }))
     ));
+}
+
+#[test]
+fn days_of_latency_add_up() {
+    let day_ns: u64 = 86_400_000_000_000;
+    let scenario = Scenario {
+        latency: Law::Constant { ns: day_ns - 1 },
+        window_ns: day_ns,
+        packets: 220_000,
+        ..quiet()
+    };
+    let totals = sum_up(&scenario);
+    assert_eq!(totals.delivered, 220_000);
+    assert_eq!(totals.latency_ns_sum, 220_000 * u128::from(day_ns - 1));
 }
