@@ -16,13 +16,11 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// The longest of them.
-    pub(crate) fn longest_ns(self) -> u64 {
-        if self.long_every == 0 {
-            self.duration_ns
-        } else {
-            self.duration_ns.max(self.long_duration_ns)
-        }
+    /// The share of all time that they take.
+    pub(crate) fn share(self) -> f64 {
+        let (usual_ns, long_ns) = (self.duration_ns as f64, self.long_duration_ns as f64);
+        let long_share = if self.long_every == 0 { 0.0 } else { 1.0 / self.long_every as f64 };
+        (usual_ns + long_share * (long_ns - usual_ns)) / self.period_ns as f64
     }
 
     /// When the device next runs, at or after `time_ns`, with the first stall at `first_ns`.
@@ -94,7 +92,14 @@ mod tests {
         }
         let alike = Stalls { long_every: 0, ..STALLS };
         assert_eq!(alike.over(500, 2_500), 2_600);
-        assert_eq!((STALLS.longest_ns(), alike.longest_ns()), (300, 100));
+    }
+
+    #[test]
+    fn stalls_share_the_time_with_the_work() {
+        for (long_every, per_mille) in [(0, 100.0), (1, 300.0), (2, 200.0), (4, 150.0)] {
+            let share = Stalls { long_every, ..STALLS }.share();
+            assert!((1_000.0 * share - per_mille).abs() < 1e-9, "{long_every}: {share}");
+        }
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl Scenario {
 
     /// A device that cannot keep up would queue for ever.
     fn check_load(&self) -> Result<(), Error> {
-        let stalled = self.stalls.map_or(0.0, |it| it.longest_ns() as f64 / it.period_ns as f64);
+        let stalled = self.stalls.map_or(0.0, Stalls::share);
         let busy = self.service_ns as f64 * self.rate_pps as f64 / 1e9;
         if stalled + busy < 1.0 {
             return Ok(());

@@ -329,3 +329,25 @@ fn days_of_latency_add_up() {
     assert_eq!(totals.delivered, 220_000);
     assert_eq!(totals.latency_ns_sum, 220_000 * u128::from(day_ns - 1));
 }
+
+#[test]
+fn a_device_may_stall_as_long_as_it_catches_up() {
+    // Stalled for 0.9, 0.1, 0.1 of three periods: it has 63 % of the time for packets.
+    let stalls = sim::Stalls {
+        period_ns: 1_000_000,
+        duration_ns: 100_000,
+        long_every: 3,
+        long_duration_ns: 900_000,
+    };
+    let scenario = |service_ns| Scenario { stalls: Some(stalls), service_ns, ..quiet() };
+    assert!(scenario(60_000).check().is_ok());
+    match scenario(64_000).check() {
+        Err(sim::Error::Scenario { field: "service_ns", expected, .. }) => {
+            assert!(expected.contains("busy for 64.0 %"), "{expected}");
+            assert!(expected.contains("stalled for 36.7 %"), "{expected}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let longest_ns = run(&scenario(60_000)).totals.latency_ns_max;
+    assert!(longest_ns < Some(10_000_000), "{longest_ns:?}");
+}
