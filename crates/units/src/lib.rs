@@ -3,9 +3,13 @@
 //! Time is integer nanoseconds, never floating point; a rate is whole packets per second. Both are
 //! parsed here, once, from the way people write them: `1s`, `5ms`, `100ns`, `10k`, `1.5M`.
 
+mod clock;
+
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::str::FromStr;
+
+pub use clock::Clock;
 
 /// A point in time or a duration, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
