@@ -1,0 +1,60 @@
+//! Finds libdpdk, compiles the shim against it and generates the bindings from its headers.
+
+use std::env;
+use std::path::PathBuf;
+
+const VERSIONS: std::ops::Range<&str> = "22.11".."26";
+const NAMES: [&str; 8] = [
+    "rte_eal_.*",
+    "rte_eth_.*",
+    "rte_(l?core|socket|strerror|version|get_|free|zmalloc).*",
+    "rte_(pktmbuf|mempool)_.*",
+    "rte_(lpm|lpm6|fib|fib6)_.*",
+    "rte_mbuf_.*",
+    "(ts|TS)_.*",
+    "RTE_.*",
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=src/shim.c");
+    println!("cargo::rerun-if-changed=src/shim.h");
+    let dpdk = pkg_config::Config::new()
+        .range_version(VERSIONS)
+        .probe("libdpdk")
+        .unwrap_or_else(|error| panic!("no DPDK 22.11 to 25.11: install libdpdk-dev\n{error}"));
+    println!("cargo::rustc-env=TAILSCOPE_DPDK_VERSION={}", dpdk.version);
+    let includes = dpdk.include_paths.iter().map(|path| format!("-I{}", path.display()));
+    // The include flags of pkg-config leave out what else DPDK's headers are compiled with.
+    let flags: Vec<String> = includes
+        .chain(["-include".into(), "rte_config.h".into(), "-Isrc".into()])
+        .chain(cfg!(target_arch = "x86_64").then(|| "-march=corei7".into()))
+        .collect();
+
+    let mut shim = cc::Build::new();
+    shim.file("src/shim.c").opt_level(3).warnings(true);
+    flags.iter().for_each(|flag| {
+        shim.flag(flag);
+    });
+    shim.compile("tailscope_dpdk_shim");
+
+    let mut bindings = bindgen::Builder::default()
+        .header("src/shim.h")
+        .clang_args(&flags)
+        .generate_comments(false)
+        .derive_default(true)
+        .layout_tests(true)
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        // Only ever seen through a pointer; their bit fields and markers differ from version to version.
+        .opaque_type("rte_(mbuf|mempool|arp_.*|l2tpv2_.*|gtp_.*|flow_.*|ipv6_.*)")
+        .blocklist_function("rte_eth_dev_(callback|iterator).*");
+    for name in NAMES {
+        bindings = bindings.allowlist_function(name).allowlist_var(name);
+    }
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    bindings
+        .generate()
+        .unwrap_or_else(|error| panic!("bindgen: {error}\nis libclang there? install libclang-dev"))
+        .write_to_file(out.join("bindings.rs"))
+        .expect("OUT_DIR can be written");
+}
