@@ -1,0 +1,93 @@
+use std::path::PathBuf;
+
+/// Why a program could not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The command line cannot be understood.
+    #[error("{0}")]
+    Usage(String),
+    /// An option has a value that makes no sense.
+    #[error("{option}: got {got}, expected {expected}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        got: String,
+        /// What it should have been.
+        expected: String,
+    },
+    /// DPDK refused.
+    #[error(transparent)]
+    Dpdk(#[from] dpdk::Error),
+    /// There are too few ports or lcores.
+    #[error("{program} needs {expected}, got {got}")]
+    Too {
+        /// The program.
+        program: &'static str,
+        /// What is there.
+        got: String,
+        /// What it needs.
+        expected: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// A link did not come up.
+    #[error("the link of port {port} ({name}) did not come up within {waited}")]
+    Link {
+        /// The port's number.
+        port: u16,
+        /// The device's name.
+        name: String,
+        /// How long it was waited for.
+        waited: units::Nanos,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A file says something that makes no sense.
+    #[error("{path}:{line}: got {got:?}, expected {expected}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What it says.
+        got: String,
+        /// What it should have said.
+        expected: &'static str,
+    },
+    /// A capture could not be read or written.
+    #[error(transparent)]
+    Capture(#[from] capture::Error),
+    /// Memory that a run needs beforehand is not to be had.
+    #[error("no memory to record {packets} packets: {bytes} bytes")]
+    Memory {
+        /// Packets of the run.
+        packets: u64,
+        /// Bytes that they need.
+        bytes: u64,
+    },
+}
+
+impl Error {
+    /// What can be done about it.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Usage(_) => Some("tailscope-dp PROGRAM [EAL options] -- [options]; try --help"),
+            Self::Dpdk(error) => error.hint(),
+            Self::Too { hint, .. } => Some(hint),
+            Self::Link { .. } => {
+                Some("is the other side running, with the same socket or cable and the other role?")
+            }
+            Self::Memory { .. } => Some("choose a shorter --duration or a lower --rate"),
+            Self::Capture(error) => error.hint(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+use crate::book::Book;
+use crate::counters::Counters;
+use crate::template::Template;
+use crate::ticks::Ticks;
+use crate::turns::Turns;
+use dpdk::{Burst, Mempool, RxQueue, TxQueue, tsc};
+
+/// Packets received at once.
+const RX_BURST: usize = 64;
+
+/// What the generator sends by and receives from.
+#[derive(Debug)]
+pub struct Wire {
+    pub rx: RxQueue,
+    pub tx: TxQueue,
+    /// Packets that hold the template's bytes.
+    pub pool: Mempool,
+    pub template: Template,
+    pub ticks: Ticks,
+    /// Packets sent at once, at most.
+    pub tx_burst: usize,
+    /// A packet that the wire has not taken so many ticks after its time is not sent at all.
+    pub give_up: u64,
+    /// How long to wait for the last packets, in ticks.
+    pub drain: u64,
+}
+
+/// Sends when `schedule` (ascending ticks) says so, whatever comes back, and books every departure and
+/// every arrival. Ends when everything was sent and has arrived, or did not while the wire drained.
+pub fn generate<B: Book>(
+    wire: &mut Wire,
+    mut schedule: impl Iterator<Item = u64>,
+    book: &mut B,
+    mut turns: Turns<'_>,
+    counters: &Counters,
+) {
+    let mut arrived = Burst::new();
+    let mut due = Due::new(wire.tx_burst);
+    let mut next = schedule.next();
+    let mut drained = None;
+    let mut handled = 0;
+    while let Some(now) = turns.next(handled) {
+        handled = wire.rx.receive(&mut arrived, RX_BURST);
+        if handled > 0 {
+            let at = tsc::now();
+            arrived.iter().for_each(|packet| book.arrived(packet.data(), at));
+            arrived.clear();
+            counters.rx_packets.add(handled as u64);
+        }
+        while let Some(intended) = next.filter(|intended| *intended <= now && due.has_room()) {
+            due.push(intended);
+            next = schedule.next();
+        }
+        if !due.is_empty() {
+            book.gave_up(due.give_up(now, wire.give_up));
+            handled += send(wire, &mut due, book, counters);
+        } else if next.is_none() {
+            let end = *drained.get_or_insert(now + wire.drain);
+            if now >= end || book.all_arrived() {
+                break;
+            }
+        }
+    }
+    book.gave_up(due.intended.len() as u64);
+}
+
+/// Sends what is due. What a full ring does not take stays due, and is stamped again.
+#[inline(always)]
+fn send<B: Book>(wire: &mut Wire, due: &mut Due, book: &mut B, counters: &Counters) -> usize {
+    if !wire.pool.fill(&mut due.burst, due.intended.len()) {
+        return 0;
+    }
+    let first = book.next_seq();
+    let len = wire.template.bytes().len() as u16;
+    let actual = tsc::now();
+    let actual_ns = wire.ticks.unix_ns(actual);
+    for ((packet, intended), seq) in due.burst.iter_mut().zip(&due.intended).zip(first..) {
+        packet.set_len(len);
+        wire.template.stamp(packet.data_mut(), seq, wire.ticks.unix_ns(*intended), actual_ns);
+    }
+    let all = due.burst.len();
+    let sent = wire.tx.send(&mut due.burst, all);
+    book.departed(sent, actual);
+    due.intended.drain(..sent);
+    counters.tx_packets.add(sent as u64);
+    sent
+}
+
+/// Packets whose time has come: when that was, and the packets, as far as they were made.
+struct Due {
+    intended: Vec<u64>,
+    burst: Burst,
+}
+
+impl Due {
+    fn new(most: usize) -> Self {
+        Self { intended: Vec::with_capacity(most), burst: Burst::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.intended.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        self.intended.len() < self.intended.capacity()
+    }
+
+    fn push(&mut self, intended: u64) {
+        self.intended.push(intended);
+    }
+
+    /// Forgets the packets that are too late. They have no number yet: the packets that were made stand
+    /// for the others.
+    fn give_up(&mut self, now: u64, limit: u64) -> u64 {
+        let late = self.intended.iter().take_while(|intended| now - **intended > limit).count();
+        if late > 0 {
+            self.intended.drain(..late);
+            self.burst.clear();
+        }
+        late as u64
+    }
+}

@@ -1,0 +1,93 @@
+use crate::counters::Counters;
+use crate::programs::Path;
+use crate::turns::Turns;
+use dpdk::{Burst, Mbuf, tsc};
+
+/// Packets at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// Accepted.
+    pub rx: usize,
+    /// Handed on.
+    pub tx: usize,
+}
+
+/// Forwards what arrives. What a full ring does not take is dropped: whoever waits for a ring makes
+/// every packet behind wait too.
+pub fn forward<const MAC: bool>(
+    paths: &mut [Path],
+    batch: Batch,
+    mut turns: Turns<'_>,
+    counters: &Counters,
+) {
+    let mut burst = Burst::new();
+    let mut handled = 0;
+    while turns.next(handled).is_some() {
+        handled = 0;
+        for path in paths.iter_mut() {
+            let received = path.rx.receive(&mut burst, batch.rx);
+            if received == 0 {
+                continue;
+            }
+            if MAC {
+                burst.iter_mut().for_each(|packet| update_mac(packet, path));
+            }
+            let mut sent = 0;
+            for _ in 0..received.div_ceil(batch.tx) {
+                sent += path.tx.send(&mut burst, batch.tx);
+            }
+            handled += received;
+            counters.rx_packets.add(received as u64);
+            counters.tx_packets.add(sent as u64);
+            counters.tx_dropped.add(burst.clear() as u64);
+        }
+    }
+}
+
+/// As `forward`, but packets wait until `batch.tx` of them are there, at most `drain_us`: DPDK's l2fwd
+/// does so, and at low rates every packet waits.
+pub fn forward_buffered<const MAC: bool>(
+    paths: &mut [Path],
+    batch: Batch,
+    drain_us: u64,
+    mut turns: Turns<'_>,
+    counters: &Counters,
+) {
+    let drain = drain_us.saturating_mul(tsc::hz()) / 1_000_000;
+    let mut waiting: Vec<(Burst, u64)> = paths.iter().map(|_| (Burst::new(), 0)).collect();
+    let mut handled = 0;
+    while let Some(now) = turns.next(handled) {
+        handled = 0;
+        for (path, (burst, since)) in paths.iter_mut().zip(&mut waiting) {
+            let held = burst.len();
+            let received = path.rx.receive(burst, batch.rx);
+            if MAC {
+                burst.as_mut_slice()[held..].iter_mut().for_each(|packet| update_mac(packet, path));
+            }
+            if held == 0 {
+                *since = now;
+            }
+            let full = burst.len() >= batch.tx;
+            if full || (!burst.is_empty() && now - *since >= drain) {
+                let all = burst.len();
+                counters.tx_packets.add(path.tx.send(burst, all) as u64);
+                counters.tx_dropped.add(burst.clear() as u64);
+            }
+            handled += received;
+            counters.rx_packets.add(received as u64);
+        }
+    }
+    for (path, (burst, _)) in paths.iter_mut().zip(&mut waiting) {
+        let all = burst.len();
+        counters.tx_packets.add(path.tx.send(burst, all) as u64);
+        counters.tx_dropped.add(burst.clear() as u64);
+    }
+}
+
+/// As DPDK's l2fwd: from the port that the packet leaves by, to an address that names this port.
+#[inline(always)]
+fn update_mac(packet: &mut Mbuf, path: &Path) {
+    let Some(macs) = packet.data_mut().first_chunk_mut::<12>() else { return };
+    macs[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, path.to as u8]);
+    macs[6..].copy_from_slice(&path.mac);
+}

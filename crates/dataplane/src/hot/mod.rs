@@ -1,0 +1,5 @@
+//! The loops in which packets live: one file each, nothing else in it. No allocation, lock, log or
+//! system call; what differs between modes is chosen before a loop begins.
+
+pub mod generator;
+pub mod l2fwd;

@@ -1,0 +1,45 @@
+//! `tailscope-dp PROGRAM [EAL options] -- [options]`: what touches packets while they fly.
+//!
+//! A program is set up in `programs/`, and then lives in one loop of `hot/`, which holds nothing else.
+//! Everything a person or Python wants to know leaves as JSON lines on standard output (`events.rs`).
+//! Start reading in `hot/l2fwd.rs`, then `turns.rs`, then `programs/l2fwd.rs`.
+
+mod book;
+mod cli;
+mod counters;
+mod error;
+mod events;
+mod hot;
+mod live;
+mod monitor;
+mod munmap;
+mod npy;
+mod programs;
+mod series;
+mod session;
+mod stalls;
+mod stop;
+mod template;
+mod ticks;
+mod turns;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::parse(std::env::args().skip(1)) {
+        Ok(cli::Request::Say(text)) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Ok(cli::Request::Run(command)) => match command.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &error::Error) -> ExitCode {
+    events::error(error);
+    ExitCode::FAILURE
+}

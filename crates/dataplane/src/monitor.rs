@@ -1,0 +1,82 @@
+//! A thread beside the loops: it watches links and prints progress.
+
+use crate::events;
+use dpdk::Port;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+/// Asking a memif client whether its link is up also makes it connect again.
+const LINK_EVERY: Duration = Duration::from_millis(20);
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// The thread, until it is ended.
+pub struct Monitor<'scope> {
+    end: Arc<AtomicBool>,
+    thread: ScopedJoinHandle<'scope, Vec<u64>>,
+}
+
+impl<'scope> Monitor<'scope> {
+    /// Starts it on `cpus`. `state` gives the fields of a progress event.
+    pub fn start(
+        scope: &'scope Scope<'scope, '_>,
+        ports: Vec<Port>,
+        cpus: libc::cpu_set_t,
+        mut state: impl FnMut() -> Value + Send + 'scope,
+    ) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let ended = end.clone();
+        let thread = scope.spawn(move || {
+            move_to(&cpus);
+            let started = Instant::now();
+            let mut links = Links::new(ports);
+            let mut next = PROGRESS_EVERY;
+            while !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(LINK_EVERY);
+                links.look();
+                if started.elapsed() >= next {
+                    next += PROGRESS_EVERY;
+                    let mut fields = state();
+                    fields["elapsed_s"] = started.elapsed().as_secs_f64().into();
+                    events::progress(fields);
+                }
+            }
+            links.downs
+        });
+        Self { end, thread }
+    }
+
+    /// Ends it and says how often each link went down.
+    pub fn finish(self) -> Vec<u64> {
+        self.end.store(true, Ordering::Relaxed);
+        self.thread.join().expect("watching links does not panic")
+    }
+}
+
+struct Links {
+    ports: Vec<Port>,
+    up: Vec<bool>,
+    downs: Vec<u64>,
+}
+
+impl Links {
+    fn new(ports: Vec<Port>) -> Self {
+        Self { up: vec![false; ports.len()], downs: vec![0; ports.len()], ports }
+    }
+
+    fn look(&mut self) {
+        for (at, port) in self.ports.iter().enumerate() {
+            let up = port.link_up();
+            self.downs[at] += u64::from(self.up[at] && !up);
+            self.up[at] = up;
+        }
+    }
+}
+
+fn move_to(cpus: &libc::cpu_set_t) {
+    // SAFETY: a set of bits. Where it is refused, the thread stays where it is: no harm but noise,
+    // which the stall log shows.
+    unsafe { libc::sched_setaffinity(0, size_of_val(cpus), cpus) };
+}

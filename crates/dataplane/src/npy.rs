@@ -1,0 +1,58 @@
+//! Arrays of u64 as NumPy's own files (format 1.0), which NumPy maps without reading.
+
+use crate::error::Error;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// Writes `values` to a new file.
+pub fn write(path: &Path, values: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
+    write_all(path, values).map_err(|source| Error::File { path: path.into(), source })
+}
+
+fn write_all(path: &Path, values: impl ExactSizeIterator<Item = u64>) -> std::io::Result<()> {
+    let mut file = BufWriter::with_capacity(1 << 18, File::create(path)?);
+    file.write_all(&header(values.len()))?;
+    for value in values {
+        file.write_all(&value.to_le_bytes())?;
+    }
+    file.flush()
+}
+
+/// Padded, so that the values are aligned to 64 bytes.
+fn header(len: usize) -> Vec<u8> {
+    let text = format!("{{'descr': '<u8', 'fortran_order': False, 'shape': ({len},), }}");
+    let room = (10 + text.len() + 1).next_multiple_of(64) - 10;
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((room as u16).to_le_bytes());
+    bytes.extend(format!("{text:<width$}\n", width = room - 1).into_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_aligned_behind_a_header_that_names_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.npy");
+        for values in [vec![], vec![1], (0..100_000).collect::<Vec<u64>>()] {
+            write(&path, values.iter().copied()).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+            assert_eq!(start % 64, 0);
+            let text = std::str::from_utf8(&bytes[10..start]).unwrap();
+            assert!(text.contains(&format!("({},)", values.len())) && text.ends_with('\n'));
+            let read =
+                bytes[start..].chunks(8).map(|eight| u64::from_le_bytes(eight.try_into().unwrap()));
+            assert!(read.eq(values));
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error() {
+        let error = write(Path::new("/dev/full"), vec![1; 1 << 16].into_iter()).unwrap_err();
+        assert!(error.to_string().starts_with("/dev/full: "), "{error}");
+    }
+}

@@ -1,0 +1,71 @@
+//! `l2fwd`: what comes in on a port leaves by its partner.
+
+use super::pairs::{PortMap, mask, partners, port_map, spread};
+use super::{Program, Spec};
+use crate::cli::{self, Common};
+use crate::error::Error;
+use crate::hot::l2fwd::{Batch, forward, forward_buffered};
+use crate::session::{Session, Wanted};
+use clap::Args;
+use dpdk::Burst;
+use serde_json::json;
+
+/// As the command line knows it.
+pub const SPEC: Spec = Spec {
+    name: "l2fwd",
+    about: "forward between pairs of ports",
+    parse: |own| Ok(Box::new(cli::options::<L2fwd>("l2fwd", SPEC.about, own)?)),
+};
+
+#[derive(Args, Debug)]
+struct L2fwd {
+    #[command(flatten)]
+    common: Common,
+    /// Hexadecimal mask of the ports that take part.
+    #[arg(short = 'p', value_name = "PORTMASK", value_parser = mask)]
+    portmask: Option<u64>,
+    /// Which ports forward to each other, as (0,1),(2,3).
+    #[arg(long, value_name = "PAIRS", value_parser = port_map)]
+    portmap: Option<PortMap>,
+    /// Packets accepted at once.
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = batch)]
+    rx_burst: usize,
+    /// Packets handed on at once.
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = batch)]
+    tx_burst: usize,
+    /// Leave MAC addresses as they are.
+    #[arg(long)]
+    no_mac_updating: bool,
+    /// Hold packets back until --tx-burst of them are there, at most so long; 0 holds none back.
+    #[arg(long, default_value_t = 0, value_name = "US")]
+    tx_drain_us: u64,
+}
+
+/// Parses the size of a batch.
+pub fn batch(text: &str) -> Result<usize, String> {
+    let fits = |size: &usize| (1..=Burst::MOST).contains(size);
+    let size = text.parse().ok().filter(fits);
+    size.ok_or_else(|| format!("{text:?} is no batch: expected 1 to {}", Burst::MOST))
+}
+
+impl Program for L2fwd {
+    fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
+        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false };
+        let mut session = Session::open("l2fwd", eal, &self.common, wanted)?;
+        let ids: Vec<u16> = session.ports.iter().map(|open| open.port.id()).collect();
+        let pairs = partners(&ids, self.portmask, self.portmap.as_ref())?;
+        let lanes = spread(&mut session, &pairs);
+        let batch = Batch { rx: self.rx_burst, tx: self.tx_burst };
+        let (lanes, downs) = super::forwarding(&session, lanes, |paths, turns, counters| {
+            match (self.tx_drain_us, self.no_mac_updating) {
+                (0, false) => forward::<true>(paths, batch, turns, counters),
+                (0, true) => forward::<false>(paths, batch, turns, counters),
+                (us, false) => forward_buffered::<true>(paths, batch, us, turns, counters),
+                (us, true) => forward_buffered::<false>(paths, batch, us, turns, counters),
+            }
+            Vec::new()
+        })?;
+        session.finish(&lanes, &downs, ("l2fwd", json!({ "pairs": pairs })));
+        Ok(())
+    }
+}

@@ -1,0 +1,267 @@
+//! What every program does around its loops: start DPDK, open ports, say what came out.
+
+use crate::cli::Common;
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::events;
+use crate::monitor::Monitor;
+use crate::npy;
+use crate::stalls::{Stall, StallLog};
+use crate::stop::Stop;
+use dpdk::{Eal, Info, Lcore, Mempool, Port, PortConfig, RxQueue, TxQueue, tsc};
+use serde_json::{Value, json};
+use units::Clock;
+
+/// Packets in a ring, where the driver lets us choose.
+const RING: u16 = 1024;
+/// Room for a packet: a frame of 1518 bytes with tags.
+pub const ROOM_BYTES: u16 = 2048;
+
+/// A port that was started.
+#[derive(Debug)]
+pub struct Open {
+    pub port: Port,
+    pub info: Info,
+    pub rx: Vec<RxQueue>,
+    pub tx: Vec<TxQueue>,
+}
+
+/// DPDK with its ports and lcores, for one program.
+pub struct Session {
+    pub program: &'static str,
+    pub clock: Clock,
+    pub stop: Stop,
+    pub common: Common,
+    pub lcores: Vec<Lcore>,
+    pub ports: Vec<Open>,
+    pub partial: Vec<String>,
+    recorded: Vec<String>,
+    started_tsc: u64,
+    housekeeping: libc::cpu_set_t,
+    // Last, so that it is dropped last.
+    _eal: Eal,
+}
+
+/// How a program wants its ports.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// At least so many ports.
+    pub ports: usize,
+    /// Queues of each, in both directions.
+    pub queues: u16,
+    /// Whether devices shall stamp what arrives.
+    pub rx_timestamps: bool,
+}
+
+impl Session {
+    /// Starts DPDK and all ports it finds.
+    pub fn open(
+        program: &'static str,
+        eal: Vec<String>,
+        common: &Common,
+        wanted: Wanted,
+    ) -> Result<Self, Error> {
+        let stop = Stop::on_signals()
+            .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
+        // Before DPDK pins this thread.
+        let housekeeping = allowed_cpus();
+        let mut args = vec!["tailscope-dp".to_owned()];
+        args.extend(eal);
+        let eal = Eal::init(&args)?;
+        let clock = tsc::clock();
+        let found = eal.ports();
+        if found.len() < wanted.ports {
+            return Err(Error::Too {
+                program,
+                got: found.len().to_string(),
+                expected: format!("at least {} port(s)", wanted.ports),
+                hint: "name devices before --: --vdev=net_memif0,... or -a PCI_ADDRESS",
+            });
+        }
+        let lcores = eal.lcores();
+        let ports = open_ports(&found, &lcores, wanted)?;
+        let housekeeping = without(housekeeping, &lcores);
+        Ok(Self {
+            program,
+            clock,
+            stop,
+            common: common.clone(),
+            lcores,
+            ports,
+            partial: Vec::new(),
+            recorded: Vec::new(),
+            started_tsc: tsc::now(),
+            housekeeping,
+            _eal: eal,
+        })
+    }
+
+    /// Says that the ports are there.
+    pub fn ready(&self) {
+        let ports: Vec<Value> = self.ports.iter().map(port_json).collect();
+        let lcores: Vec<Value> = self
+            .lcores
+            .iter()
+            .map(|lcore| json!({ "lcore": lcore.0, "cpu": lcore.cpu() }))
+            .collect();
+        events::ready(json!({
+            "program": self.program,
+            "version": env!("CARGO_PKG_VERSION"),
+            "dpdk": dpdk::running_version(),
+            "pid": std::process::id(),
+            "clock": events::clock(&self.clock),
+            "lcores": lcores,
+            "ports": ports,
+        }));
+    }
+
+    /// Watches links and prints progress from now on, off the lcores where there is another CPU.
+    pub fn monitor<'scope, 'env>(
+        &self,
+        scope: &'scope std::thread::Scope<'scope, 'env>,
+        state: impl FnMut() -> Value + Send + 'scope,
+    ) -> Monitor<'scope> {
+        let ports = self.ports.iter().map(|open| open.port).collect();
+        Monitor::start(scope, ports, self.housekeeping, state)
+    }
+
+    /// Writes one array into the folder of `--record`, where there is one. What cannot be written
+    /// makes the result a partial one.
+    pub fn record(&mut self, name: &str, values: impl ExactSizeIterator<Item = u64>) {
+        let Some(folder) = &self.common.record else { return };
+        let name = format!("{name}.npy");
+        match npy::write(&folder.join(&name), values) {
+            Ok(()) => self.recorded.push(name),
+            Err(error) => self.partial.push(error.to_string()),
+        }
+    }
+
+    /// Writes the stalls of all lcores in order of time.
+    pub fn record_stalls(&mut self, lanes: &[Lane]) {
+        let mut all: Vec<(Stall, u32)> = Vec::new();
+        for lane in lanes {
+            all.extend(lane.log.stalls().iter().map(|stall| (*stall, lane.lcore.0)));
+        }
+        all.sort_by_key(|(stall, _)| stall.start);
+        self.record("stall_start_tsc", all.iter().map(|(stall, _)| stall.start));
+        self.record("stall_duration_tsc", all.iter().map(|(stall, _)| stall.duration));
+        self.record("stall_lcore", all.iter().map(|(_, lcore)| u64::from(*lcore)));
+    }
+
+    /// Prints what came out. `own` is what only this program has to say.
+    pub fn finish(mut self, lanes: &[Lane], link_downs: &[u64], own: (&str, Value)) {
+        self.record_stalls(lanes);
+        let counted = |(open, downs): (&Open, &u64)| {
+            let stats = open.port.stats().unwrap_or_default();
+            let xstats = open.port.xstats().unwrap_or_default();
+            let xstats: serde_json::Map<String, Value> =
+                xstats.into_iter().map(|(name, value)| (name, value.into())).collect();
+            json!({
+                "port": open.port.id(), "name": open.info.name, "driver": open.info.driver,
+                "rx_packets": stats.rx_packets, "tx_packets": stats.tx_packets,
+                "rx_missed": stats.rx_missed, "rx_errors": stats.rx_errors,
+                "rx_nombuf": stats.rx_nombuf, "tx_errors": stats.tx_errors,
+                "link_down_count": downs, "xstats": xstats,
+            })
+        };
+        let ports: Vec<Value> = self.ports.iter().zip(link_downs).map(counted).collect();
+        let lcores: Vec<Value> = lanes.iter().map(|lane| lane.json(&self.clock)).collect();
+        events::result(json!({
+            "program": self.program,
+            "complete": self.partial.is_empty(),
+            "partial": self.partial,
+            "clock": events::clock(&self.clock),
+            "started_tsc": self.started_tsc,
+            "duration_ns": self.clock.duration(tsc::now().saturating_sub(self.started_tsc)).0,
+            "lcores": lcores,
+            "ports": ports,
+            "record": self.recorded,
+            own.0: own.1,
+        }));
+        for open in &self.ports {
+            open.port.close();
+        }
+    }
+}
+
+/// What belongs to one lcore: what it counts, and its stalls.
+#[derive(Debug)]
+pub struct Lane {
+    pub lcore: Lcore,
+    pub counters: Counters,
+    pub log: StallLog,
+    /// Packets dropped on purpose, by reason.
+    pub dropped: Vec<(&'static str, u64)>,
+}
+
+impl Lane {
+    fn json(&self, clock: &Clock) -> Value {
+        let dropped: serde_json::Map<String, Value> = self
+            .dropped
+            .iter()
+            .map(|(reason, count)| ((*reason).into(), (*count).into()))
+            .collect();
+        json!({
+            "lcore": self.lcore.0,
+            "cpu": self.lcore.cpu(),
+            "iterations": self.counters.iterations.get(),
+            "rx_packets": self.counters.rx_packets.get(),
+            "tx_packets": self.counters.tx_packets.get(),
+            "tx_dropped": self.counters.tx_dropped.get(),
+            "dropped": dropped,
+            "stalls": self.log.count(),
+            "stall_total_ns": clock.duration(self.log.total).0,
+            "stall_longest_ns": clock.duration(self.log.longest).0,
+            "stalls_unrecorded": self.log.unrecorded,
+        })
+    }
+}
+
+fn port_json(open: &Open) -> Value {
+    json!({
+        "port": open.port.id(), "name": open.info.name, "driver": open.info.driver,
+        "mac": events::mac(open.info.mac), "link_up": open.port.link_up(),
+    })
+}
+
+fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Open>, Error> {
+    let socket = lcores[0].socket();
+    let queues = u32::from(wanted.queues) * found.len() as u32;
+    // What rings and their users can hold at the same time.
+    let packets = queues * 2 * u32::from(RING) + lcores.len() as u32 * 2048;
+    let pool = Mempool::new("rx", packets, ROOM_BYTES, socket)?;
+    let open = |port: &Port| {
+        let config = PortConfig {
+            rx_queues: wanted.queues,
+            tx_queues: wanted.queues,
+            rx_ring: RING,
+            tx_ring: RING,
+            pool,
+            rx_timestamps: wanted.rx_timestamps,
+        };
+        let info = port.info()?;
+        let (rx, tx) = port.start(&config)?;
+        Ok(Open { port: *port, info, rx, tx })
+    };
+    found.iter().map(open).collect()
+}
+
+fn allowed_cpus() -> libc::cpu_set_t {
+    // SAFETY: a set of bits; the call fills it in, or leaves it empty.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+        set
+    }
+}
+
+/// The CPUs of `set` on which no lcore polls; all of them where no other is left.
+fn without(set: libc::cpu_set_t, lcores: &[Lcore]) -> libc::cpu_set_t {
+    let mut rest = set;
+    for cpu in lcores.iter().filter_map(|lcore| lcore.cpu()) {
+        // SAFETY: CPU_CLR ignores numbers beyond the set.
+        unsafe { libc::CPU_CLR(cpu as usize, &mut rest) };
+    }
+    // SAFETY: counts bits.
+    if unsafe { libc::CPU_COUNT(&rest) } == 0 { set } else { rest }
+}

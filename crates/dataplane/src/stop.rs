@@ -1,0 +1,39 @@
+//! SIGINT and SIGTERM: the loops end, and a valid result is printed.
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Whether to stop, and why. Cheap to ask, once an iteration.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Stop {
+    /// One that the two signals set.
+    pub fn on_signals() -> std::io::Result<Self> {
+        let stop = Self::default();
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_usize(signal, stop.signal.clone(), signal as usize)?;
+            signal_hook::flag::register(signal, stop.flag.clone())?;
+        }
+        Ok(stop)
+    }
+
+    /// Whether to stop.
+    #[inline(always)]
+    pub fn asked(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// The signal's name, where there was one.
+    pub fn signal(&self) -> Option<&'static str> {
+        match self.signal.load(Ordering::Relaxed) as i32 {
+            SIGINT => Some("SIGINT"),
+            SIGTERM => Some("SIGTERM"),
+            _ => None,
+        }
+    }
+}

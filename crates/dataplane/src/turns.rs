@@ -1,0 +1,69 @@
+//! The turns of a polling loop: one reading of the counter each, the stall log, when to end.
+
+use crate::counters::Counters;
+use crate::stalls::StallLog;
+use crate::stop::Stop;
+use dpdk::{Poller, tsc};
+
+/// A packet may take this long on top of `--stall-ns` before its iteration counts as a stall: copying
+/// through memif takes tens of ns a packet, and an iteration with 32 packets is work, not a stall.
+const PACKET_NS: u64 = 200;
+
+/// Runs a loop: `while let Some(now) = turns.next(packets)`.
+#[derive(Debug)]
+pub struct Turns<'a> {
+    poller: Poller,
+    counters: &'a Counters,
+    stop: &'a Stop,
+    log: &'a mut StallLog,
+    last: u64,
+    iterations: u64,
+    limit: u64,
+    packet: u64,
+}
+
+impl<'a> Turns<'a> {
+    /// A loop on this thread that ends when `stop` is asked for.
+    pub fn new(
+        stall_ns: u64,
+        counters: &'a Counters,
+        log: &'a mut StallLog,
+        stop: &'a Stop,
+    ) -> Self {
+        let ticks = |ns: u64| (u128::from(ns) * u128::from(tsc::hz()) / 1_000_000_000) as u64;
+        Self {
+            poller: Poller::start(),
+            counters,
+            stop,
+            log,
+            last: tsc::now(),
+            iterations: counters.iterations.get(),
+            limit: ticks(stall_ns),
+            packet: ticks(PACKET_NS),
+        }
+    }
+
+    /// Begins an iteration, after one that handled `packets`; `None` when the loop shall end.
+    #[inline(always)]
+    pub fn next(&mut self, packets: usize) -> Option<u64> {
+        self.poller.beat();
+        let now = tsc::now();
+        // Counters of two processors may differ by some ticks when the scheduler moves the thread.
+        let took = now.saturating_sub(self.last);
+        if took > self.limit + packets as u64 * self.packet {
+            self.stalled(took);
+        }
+        self.last = now;
+        self.iterations += 1;
+        self.counters.iterations.set(self.iterations);
+        (!self.stop.asked()).then_some(now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stalled(&mut self, took: u64) {
+        self.log.push(self.last, took);
+        self.counters.stalls.set(self.log.count());
+        self.counters.stall_longest.set(self.log.longest);
+    }
+}
