@@ -76,9 +76,10 @@ pub fn options<T: Args + FromArgMatches>(
 ) -> Result<T, clap::Error> {
     let command = Command::new(name)
         .bin_name(format!("tailscope-dp {name} [EAL options] --"))
-        .no_binary_name(true)
-        .about(about);
-    T::from_arg_matches(&T::augment_args(command).try_get_matches_from(own)?)
+        .no_binary_name(true);
+    // What is common to all has a text of its own, which would stand here else.
+    let command = T::augment_args(command).about(about);
+    T::from_arg_matches(&command.try_get_matches_from(own)?)
 }
 
 fn first_paragraph(error: &clap::Error) -> String {

@@ -2,13 +2,30 @@
 
 use crate::error::Error;
 use serde_json::{Value, json};
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use units::Clock;
+
+static OUT: OnceLock<File> = OnceLock::new();
+
+/// Keeps standard output for events: what DPDK prints goes to standard error from now on.
+pub fn claim_stdout() {
+    let Ok(out) = std::io::stdout().as_fd().try_clone_to_owned() else { return };
+    if OUT.set(File::from(out)).is_ok() {
+        // SAFETY: two descriptors that every process has.
+        unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) };
+    }
+}
 
 /// Prints one event. Nobody may listen any more: then there is nobody to tell.
 fn print(event: &Value) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{event}").and_then(|()| out.flush());
+    let line = format!("{event}\n");
+    let _ = match OUT.get() {
+        Some(mut out) => out.write_all(line.as_bytes()),
+        None => std::io::stdout().write_all(line.as_bytes()),
+    };
 }
 
 /// Says that a program is ready to forward or send.

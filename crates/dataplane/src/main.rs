@@ -10,6 +10,7 @@ mod counters;
 mod error;
 mod events;
 mod hot;
+mod links;
 mod live;
 mod monitor;
 mod munmap;

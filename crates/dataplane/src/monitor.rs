@@ -1,15 +1,14 @@
 //! A thread beside the loops: it watches links and prints progress.
 
 use crate::events;
-use dpdk::Port;
+use crate::links::Links;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// Asking a memif client whether its link is up also makes it connect again.
-const LINK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// The thread, until it is ended.
@@ -22,7 +21,7 @@ impl<'scope> Monitor<'scope> {
     /// Starts it on `cpus`. `state` gives the fields of a progress event.
     pub fn start(
         scope: &'scope Scope<'scope, '_>,
-        ports: Vec<Port>,
+        mut links: Links,
         cpus: libc::cpu_set_t,
         mut state: impl FnMut() -> Value + Send + 'scope,
     ) -> Self {
@@ -31,10 +30,9 @@ impl<'scope> Monitor<'scope> {
         let thread = scope.spawn(move || {
             move_to(&cpus);
             let started = Instant::now();
-            let mut links = Links::new(ports);
             let mut next = PROGRESS_EVERY;
             while !ended.load(Ordering::Relaxed) {
-                std::thread::sleep(LINK_EVERY);
+                std::thread::sleep(LOOK_EVERY);
                 links.look();
                 if started.elapsed() >= next {
                     next += PROGRESS_EVERY;
@@ -43,7 +41,7 @@ impl<'scope> Monitor<'scope> {
                     events::progress(fields);
                 }
             }
-            links.downs
+            links.downs()
         });
         Self { end, thread }
     }
@@ -52,26 +50,6 @@ impl<'scope> Monitor<'scope> {
     pub fn finish(self) -> Vec<u64> {
         self.end.store(true, Ordering::Relaxed);
         self.thread.join().expect("watching links does not panic")
-    }
-}
-
-struct Links {
-    ports: Vec<Port>,
-    up: Vec<bool>,
-    downs: Vec<u64>,
-}
-
-impl Links {
-    fn new(ports: Vec<Port>) -> Self {
-        Self { up: vec![false; ports.len()], downs: vec![0; ports.len()], ports }
-    }
-
-    fn look(&mut self) {
-        for (at, port) in self.ports.iter().enumerate() {
-            let up = port.link_up();
-            self.downs[at] += u64::from(self.up[at] && !up);
-            self.up[at] = up;
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::cli::Common;
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::events;
+use crate::links::Links;
 use crate::monitor::Monitor;
 use crate::npy;
 use crate::stalls::{Stall, StallLog};
@@ -34,6 +35,7 @@ pub struct Session {
     pub common: Common,
     pub lcores: Vec<Lcore>,
     pub ports: Vec<Open>,
+    pub links: Links,
     pub partial: Vec<String>,
     recorded: Vec<String>,
     started_tsc: u64,
@@ -54,13 +56,14 @@ pub struct Wanted {
 }
 
 impl Session {
-    /// Starts DPDK and all ports it finds.
+    /// Starts DPDK and all ports that it finds. Standard output is for events alone from now on.
     pub fn open(
         program: &'static str,
         eal: Vec<String>,
         common: &Common,
         wanted: Wanted,
     ) -> Result<Self, Error> {
+        events::claim_stdout();
         let stop = Stop::on_signals()
             .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
         // Before DPDK pins this thread.
@@ -80,6 +83,9 @@ impl Session {
         }
         let lcores = eal.lcores();
         let ports = open_ports(&found, &lcores, wanted)?;
+        let names = ports.iter().map(|open| (open.port, open.info.name.as_str()));
+        let mut links = Links::new(names, &args);
+        links.start()?;
         let housekeeping = without(housekeeping, &lcores);
         Ok(Self {
             program,
@@ -88,6 +94,7 @@ impl Session {
             common: common.clone(),
             lcores,
             ports,
+            links,
             partial: Vec::new(),
             recorded: Vec::new(),
             started_tsc: tsc::now(),
@@ -121,8 +128,7 @@ impl Session {
         scope: &'scope std::thread::Scope<'scope, 'env>,
         state: impl FnMut() -> Value + Send + 'scope,
     ) -> Monitor<'scope> {
-        let ports = self.ports.iter().map(|open| open.port).collect();
-        Monitor::start(scope, ports, self.housekeeping, state)
+        Monitor::start(scope, self.links.clone(), self.housekeeping, state)
     }
 
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
@@ -240,7 +246,7 @@ fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Op
             rx_timestamps: wanted.rx_timestamps,
         };
         let info = port.info()?;
-        let (rx, tx) = port.start(&config)?;
+        let (rx, tx) = port.configure(&config)?;
         Ok(Open { port: *port, info, rx, tx })
     };
     found.iter().map(open).collect()

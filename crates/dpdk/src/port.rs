@@ -101,11 +101,11 @@ impl Port {
         Ok(info)
     }
 
-    /// Sets it up and starts it. What is not to be had of `config` is an error, ring sizes apart.
+    /// Sets it up. What is not to be had of `config` is an error, ring sizes apart.
     ///
     /// # Errors
     /// When the driver refuses a step.
-    pub fn start(self, config: &PortConfig) -> Result<(Vec<RxQueue>, Vec<TxQueue>), Error> {
+    pub fn configure(self, config: &PortConfig) -> Result<(Vec<RxQueue>, Vec<TxQueue>), Error> {
         let info = self.raw_info()?;
         // SAFETY: all zeros is what DPDK's own examples start from.
         let mut wanted = unsafe { std::mem::zeroed::<dpdk_sys::rte_eth_conf>() };
@@ -154,15 +154,29 @@ impl Port {
             };
             self.check("setting up a transmit queue", code)?;
         }
-        // SAFETY: everything was set up.
+        let rx = (0..config.rx_queues).map(|queue| RxQueue { port: self.0, queue }).collect();
+        let tx = (0..config.tx_queues).map(|queue| TxQueue { port: self.0, queue }).collect();
+        Ok((rx, tx))
+    }
+
+    /// Starts it, after it was set up. Nothing may poll it meanwhile.
+    ///
+    /// # Errors
+    /// When the driver refuses; a memif client is refused when there is no server.
+    pub fn start(self) -> Result<(), Error> {
+        // SAFETY: a port that was not set up is refused.
         let code = unsafe { dpdk_sys::rte_eth_dev_start(self.0) };
         self.check("starting it", code)?;
         // Frames for other addresses are wanted. A driver that cannot filter passes them anyway.
         // SAFETY: a started port.
         let _ = unsafe { dpdk_sys::rte_eth_promiscuous_enable(self.0) };
-        let rx = (0..config.rx_queues).map(|queue| RxQueue { port: self.0, queue }).collect();
-        let tx = (0..config.tx_queues).map(|queue| TxQueue { port: self.0, queue }).collect();
-        Ok((rx, tx))
+        Ok(())
+    }
+
+    /// Stops it. Nothing may poll it meanwhile.
+    pub fn stop(self) {
+        // SAFETY: one that was not started is refused.
+        unsafe { dpdk_sys::rte_eth_dev_stop(self.0) };
     }
 
     /// Stops and closes it. Its queues, which are gone, receive and send nothing from now on.
@@ -175,7 +189,7 @@ impl Port {
         }
     }
 
-    /// Whether the link is up. A memif client that has no link tries to connect each time it is asked.
+    /// Whether the link is up.
     #[must_use]
     pub fn link_up(self) -> bool {
         // SAFETY: asks the driver.

@@ -4,6 +4,7 @@
 //! unmaps the shared rings, while a polling loop may still be reading them: DPDK's own testpmd dies of
 //! it. Here every polling loop beats once an iteration. Once each of them has beaten after the mark,
 //! none is inside of a burst that began before it, and the memory may go: [`wait`] waits for that.
+//! [`pause`] holds all loops between two iterations, for what a port cannot bear while it is polled.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -14,11 +15,15 @@ const MOST: usize = 128;
 #[repr(align(128))]
 struct Slot {
     taken: AtomicBool,
+    parked: AtomicBool,
     beats: AtomicU64,
 }
 
-static SLOTS: [Slot; MOST] =
-    [const { Slot { taken: AtomicBool::new(false), beats: AtomicU64::new(0) } }; MOST];
+static PAUSED: AtomicBool = AtomicBool::new(false);
+
+static SLOTS: [Slot; MOST] = [const {
+    Slot { taken: AtomicBool::new(false), parked: AtomicBool::new(false), beats: AtomicU64::new(0) }
+}; MOST];
 
 thread_local! {
     static OWN: Cell<usize> = const { Cell::new(MOST) };
@@ -56,6 +61,22 @@ impl Poller {
     pub fn beat(&mut self) {
         self.beats += 1;
         SLOTS[self.slot].beats.store(self.beats, Ordering::Release);
+        if PAUSED.load(Ordering::Relaxed) {
+            self.park();
+        }
+    }
+
+    #[cold]
+    fn park(&self) {
+        let parked = &SLOTS[self.slot].parked;
+        // Again where a new pause has begun: whoever did so may have seen this loop parked still.
+        while PAUSED.load(Ordering::SeqCst) {
+            parked.store(true, Ordering::SeqCst);
+            while PAUSED.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            parked.store(false, Ordering::SeqCst);
+        }
     }
 }
 
@@ -66,16 +87,47 @@ impl Drop for Poller {
     }
 }
 
-/// Waits until every polling loop but this thread's own has beaten once.
+/// Waits until every polling loop but this thread's own has beaten once, or is held.
 pub fn wait() {
     fence(Ordering::SeqCst);
-    let own = OWN.try_with(Cell::get).unwrap_or(MOST);
-    for (_, slot) in SLOTS.iter().enumerate().filter(|(at, _)| *at != own) {
+    for slot in others() {
         let seen = slot.beats.load(Ordering::Acquire);
-        while slot.taken.load(Ordering::SeqCst) && slot.beats.load(Ordering::Acquire) == seen {
+        let is_polling = || {
+            slot.taken.load(Ordering::SeqCst)
+                && !slot.parked.load(Ordering::SeqCst)
+                && slot.beats.load(Ordering::Acquire) == seen
+        };
+        while is_polling() {
             std::thread::yield_now();
         }
     }
+}
+
+/// Holds every polling loop but this thread's own between two iterations, until this is dropped.
+#[derive(Debug)]
+pub struct Pause(());
+
+/// Begins a pause. One thread at a time.
+#[must_use]
+pub fn pause() -> Pause {
+    PAUSED.store(true, Ordering::SeqCst);
+    for slot in others() {
+        while slot.taken.load(Ordering::SeqCst) && !slot.parked.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+    Pause(())
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        PAUSED.store(false, Ordering::SeqCst);
+    }
+}
+
+fn others() -> impl Iterator<Item = &'static Slot> {
+    let own = OWN.try_with(Cell::get).unwrap_or(MOST);
+    SLOTS.iter().enumerate().filter(move |(at, _)| *at != own).map(|(_, slot)| slot)
 }
 
 #[cfg(test)]
@@ -110,6 +162,13 @@ mod tests {
             thread::yield_now();
             VALID.store(1, Ordering::SeqCst);
             LINKED.store(true, Ordering::SeqCst);
+        }
+        for _ in 0..2_000 {
+            let pause = pause();
+            VALID.store(0, Ordering::SeqCst);
+            wait();
+            VALID.store(1, Ordering::SeqCst);
+            drop(pause);
         }
         STOP.store(true, Ordering::Relaxed);
         assert!(reader.join().unwrap() > 0);

@@ -64,7 +64,8 @@ pub fn generate<B: Book>(
     book.gave_up(due.intended.len() as u64);
 }
 
-/// Sends what is due. What a full ring does not take stays due, and is stamped again.
+/// Sends what is due and says how many packets were worked on. What a full ring does not take stays
+/// due, and is stamped again.
 #[inline(always)]
 fn send<B: Book>(wire: &mut Wire, due: &mut Due, book: &mut B, counters: &Counters) -> usize {
     if !wire.pool.fill(&mut due.burst, due.intended.len()) {
@@ -83,7 +84,7 @@ fn send<B: Book>(wire: &mut Wire, due: &mut Due, book: &mut B, counters: &Counte
     book.departed(sent, actual);
     due.intended.drain(..sent);
     counters.tx_packets.add(sent as u64);
-    sent
+    all
 }
 
 /// Packets whose time has come: when that was, and the packets, as far as they were made.

@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 use units::{Nanos, Pps};
 
 /// As the command line knows it.
@@ -225,12 +224,12 @@ impl Generator {
             &seen,
         )?;
         let mut warm_up = WarmUp::new(wire.template.payload_at());
-        wait_for_links(&session, self.link_timeout)?;
+        let stop = session.stop.clone();
+        session.links.wait(self.link_timeout, &stop)?;
         session.ready();
 
         let (counters, state) = (Counters::default(), AtomicUsize::new(0));
-        let (stop, lcore, stall_ns) =
-            (session.stop.clone(), session.lcores[0], session.common.stall_ns);
+        let (lcore, stall_ns) = (session.lcores[0], session.common.stall_ns);
         let schedule = |lasts, start_tsc| {
             let departures = departures.clone();
             Schedule { departures, lasts, ticks, start_tsc }
@@ -380,20 +379,6 @@ fn progress(seen: &Seen, counters: &Counters, state: &AtomicUsize, clock: &units
         }
     }
     fields
-}
-
-/// Asking is what makes a memif client connect.
-fn wait_for_links(session: &Session, timeout: Nanos) -> Result<(), Error> {
-    let started = Instant::now();
-    while let Some(down) = session.ports.iter().find(|open| !open.port.link_up()) {
-        if started.elapsed() >= Duration::from_nanos(timeout.0) || session.stop.asked() {
-            let (port, name) = (down.port.id(), down.info.name.clone());
-            let waited = Nanos(started.elapsed().as_millis() as u64 * 1_000_000);
-            return Err(Error::Link { port, name, waited });
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }
 
 /// Writes what left and what arrived, at the times that the recording has.
