@@ -74,12 +74,28 @@ pub enum Error {
         /// The longest one.
         max: Nanos,
     },
+    /// A recording contradicts itself.
+    #[error("recording: {field}[{at}]: got {got}, expected {expected}")]
+    Recording {
+        /// The array.
+        field: &'static str,
+        /// The entry.
+        at: usize,
+        /// Its value.
+        got: u64,
+        /// What it should have been.
+        expected: String,
+    },
     /// The observer asked to stop.
     #[error("stopped")]
     Stopped,
 }
 
 impl Error {
+    pub(crate) fn wrong(field: &'static str, at: usize, got: u64, expected: &str) -> Self {
+        Self::Recording { field, at, got, expected: expected.into() }
+    }
+
     /// Advice apart from the message, where there is any.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {

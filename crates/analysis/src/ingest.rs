@@ -25,7 +25,7 @@ const _: () = assert!(size_of::<Stamped>() == 24);
 
 impl Stamped {
     #[inline]
-    fn new(ts: u64, key: Option<Key>) -> Self {
+    pub fn new(ts: u64, key: Option<Key>) -> Self {
         let Key { hi, lo } = key.unwrap_or(Key { hi: 0, lo: 0 });
         Self { ts, hi, lo: lo as u32, keyed: key.is_some() }
     }

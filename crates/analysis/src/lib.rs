@@ -1,6 +1,7 @@
 //! Matching of packets before and after a device, and exact figures of what happened in between.
 //!
-//! [`analyze_pair`] reads two captures, matches them and returns an [`Analysis`]; [`Analysis::summary`]
+//! [`analyze_pair`] reads two captures, [`analyze_recording`] what the instrument wrote down; both match
+//! packets and return an [`Analysis`]; [`Analysis::summary`]
 //! names every figure. Memory follows what is under way within the window and never the length of a
 //! capture.
 //!
@@ -14,10 +15,12 @@ mod flight;
 mod histogram;
 mod hlog;
 mod ingest;
+mod instrument;
 mod keys;
 mod matcher;
 mod pair;
 mod quantile;
+mod recording;
 mod side;
 mod summary;
 mod variation;
@@ -25,10 +28,12 @@ mod worst;
 
 pub use error::Error;
 pub use histogram::Histogram;
+pub use instrument::{Instrument, Recorded};
 pub use keys::worst_keys;
 pub use matcher::{Counts, MAX_WINDOW, Match};
 pub use pair::{Analysis, Captured, Config, Observer, Progress, analyze_pair};
 pub use quantile::{LEVEL, Quantile, SUPPORT, interval_ranks, lower_bound_rank, rank};
+pub use recording::{Recording, analyze_recording};
 pub use side::Side;
 pub use summary::{QUANTILES, Value};
 pub use variation::Variation;

@@ -14,9 +14,9 @@ use units::Nanos;
 use crate::error::Error;
 use crate::flight::{Entry, Flight};
 
-/// What became of every packet (design §4 and §5).
+/// What became of every packet (`docs/statistics.md`).
 ///
-/// `pre packets = pre_trimmed + pre_unkeyed + ambiguous + sent`, `sent = matched + lost + late`,
+/// `pre packets = pre_trimmed + pre_unkeyed + ambiguous + sent`, `sent = matched + lost + late + corrupt`,
 /// `post packets = post_trimmed + post_unkeyed + matched + duplicated + negative + post_ambiguous +
 /// post_late + post_unknown`. [`Counts::assert_conserved`] holds them to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Counts {
     pub lost: u64,
     /// Sent packets that arrived after the window, before a second one had passed.
     pub late: u64,
+    /// Sent packets that only came back changed. A recording knows them; in captures they are lost.
+    pub corrupt: u64,
     /// Packets of post outside of the trimmed interval.
     pub post_trimmed: u64,
     /// Packets of post that have no key.
@@ -55,7 +57,8 @@ impl Counts {
     /// # Panics
     /// When packets were lost count of.
     pub fn assert_conserved(&self, pre_packets: u64, post_packets: u64) {
-        assert_eq!(self.sent, self.matched + self.lost + self.late, "sent: {self:?}");
+        let gone = self.lost + self.late + self.corrupt;
+        assert_eq!(self.sent, self.matched + gone, "sent: {self:?}");
         let pre = self.pre_trimmed + self.pre_unkeyed + self.ambiguous + self.sent;
         assert_eq!(pre_packets, pre, "pre: {self:?}");
         let arrived = self.matched + self.duplicated + self.negative + self.post_ambiguous;

@@ -1,4 +1,5 @@
-//! The analysis of a pair of captures: two ingest threads feed one matcher.
+//! The analysis of a pair: two sources of packets feed one matcher. Those of captures are ingest
+//! threads; those of recordings are in `recording.rs`.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -12,6 +13,7 @@ use crate::arrival::Reordering;
 use crate::error::Error;
 use crate::histogram::Histogram;
 use crate::ingest::{Ahead, End, Ingest, Message, Stamped};
+use crate::instrument::{Instrument, Recorded};
 use crate::matcher::{AT_ONCE, Counts, MAX_WINDOW, Match, Matcher};
 use crate::side::Side;
 use crate::variation::Variation;
@@ -36,6 +38,15 @@ pub struct Config {
     pub worst: usize,
     /// How many packets may wait for their counterpart before the analysis gives up.
     pub max_in_flight: usize,
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if (Nanos(1)..=MAX_WINDOW).contains(&self.window) {
+            return Ok(());
+        }
+        Err(Error::Window { got: self.window, max: MAX_WINDOW })
+    }
 }
 
 impl Default for Config {
@@ -66,6 +77,11 @@ pub trait Observer {
         ControlFlow::Continue(())
     }
 
+    /// As `matches`, with what only a recording knows of each; called instead of it for recordings.
+    fn recorded(&mut self, _batch: &[Recorded]) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
     /// Called every few thousand packets.
     fn progress(&mut self, _progress: Progress) -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -75,11 +91,13 @@ pub trait Observer {
 /// An observer that only lets the analysis run.
 impl Observer for () {}
 
-/// One of the two captures, and its figures.
+/// One of the two sides, and its figures.
 #[derive(Debug)]
 pub struct Captured {
-    /// What the capture says of itself.
-    pub info: capture::Info,
+    /// The capture's name, or what was recorded.
+    pub name: String,
+    /// What the capture says of itself; `None` for a recording.
+    pub info: Option<capture::Info>,
     /// Where it was cut off, if it was.
     pub cut: Option<capture::Cut>,
     /// Its figures.
@@ -105,6 +123,8 @@ pub struct Analysis {
     pub pre: Captured,
     /// The capture behind the device.
     pub post: Captured,
+    /// What the instrument says of itself, where it recorded the pair.
+    pub instrument: Option<Instrument>,
 }
 
 /// Matches two captures and computes every figure, in one pass.
@@ -117,9 +137,7 @@ pub fn analyze_pair(
     config: &Config,
     observer: &mut dyn Observer,
 ) -> Result<Analysis, Error> {
-    if !(Nanos(1)..=MAX_WINDOW).contains(&config.window) {
-        return Err(Error::Window { got: config.window, max: MAX_WINDOW });
-    }
+    config.check()?;
     let ahead = Ahead::read(&mut pre, LOOK_AT)?;
     if ahead.is_empty() {
         return Err(Error::NoPackets { file: pre.info().name.clone() });
@@ -127,13 +145,25 @@ pub fn analyze_pair(
     let frames = ahead.iter().map(|packet| packet.data.as_slice());
     let config = Config { match_on: config.match_on.clone().resolve(frames), ..config.clone() };
     let total_bytes = pre.total_bytes().zip(post.total_bytes()).map(|(pre, post)| pre + post);
-    let pre = Source::start(pre, ahead, &config);
-    let post = Source::start(post, Vec::new(), &config);
+    let pre = Ingested::start(pre, ahead, &config);
+    let post = Ingested::start(post, Vec::new(), &config);
     Run::new(pre, post, config, total_bytes)?.finish(observer)
 }
 
+/// Where packets of one side come from, in order of time.
+pub(crate) trait Source {
+    /// The packets at hand that were not taken yet; none at the end.
+    fn waiting(&mut self) -> Result<&[Stamped], Error>;
+    /// Takes the first `count` of them.
+    fn take(&mut self, count: usize);
+    /// Bytes that were read so far.
+    fn done_bytes(&self) -> u64;
+    /// The figures of the side, once all of it was taken.
+    fn finish(self) -> Captured;
+}
+
 /// A capture that is being read.
-struct Source {
+struct Ingested {
     messages: Receiver<Message>,
     used: Sender<Vec<Stamped>>,
     batch: Vec<Stamped>,
@@ -142,7 +172,7 @@ struct Source {
     end: Option<End>,
 }
 
-impl Source {
+impl Ingested {
     fn start(reader: Reader, ahead: Vec<Ahead>, config: &Config) -> Self {
         let (batches, messages) = sync_channel(AHEAD_BATCHES);
         let (used, unused) = channel();
@@ -153,8 +183,9 @@ impl Source {
         thread::spawn(move || ingest.run(&ahead, reader));
         Self { messages, used, batch: Vec::new(), next: 0, consumed_bytes: 0, end: None }
     }
+}
 
-    /// The packets at hand that were not taken yet; none at the end of the capture.
+impl Source for Ingested {
     fn waiting(&mut self) -> Result<&[Stamped], Error> {
         while self.next == self.batch.len() && self.end.is_none() {
             match self.messages.recv() {
@@ -170,17 +201,25 @@ impl Source {
         Ok(&self.batch[self.next..])
     }
 
+    fn take(&mut self, count: usize) {
+        self.next += count;
+    }
+
+    fn done_bytes(&self) -> u64 {
+        self.consumed_bytes
+    }
+
     fn finish(self) -> Captured {
         let End { side, info, cut } = self.end.expect("all of it was read");
-        Captured { info, cut, side }
+        Captured { name: info.name.clone(), info: Some(info), cut, side }
     }
 }
 
 /// An analysis under way.
-struct Run {
+pub(crate) struct Run<S> {
     config: Config,
-    pre: Source,
-    post: Source,
+    pre: S,
+    post: S,
     total_bytes: Option<u64>,
     matcher: Matcher,
     matches: Vec<Match>,
@@ -190,10 +229,10 @@ struct Run {
     worst: WorstPackets,
 }
 
-impl Run {
-    fn new(
-        pre: Source,
-        mut post: Source,
+impl<S: Source> Run<S> {
+    pub fn new(
+        pre: S,
+        mut post: S,
         config: Config,
         total_bytes: Option<u64>,
     ) -> Result<Self, Error> {
@@ -213,10 +252,10 @@ impl Run {
         })
     }
 
-    fn finish(mut self, observer: &mut dyn Observer) -> Result<Analysis, Error> {
+    pub fn finish(mut self, observer: &mut dyn Observer) -> Result<Analysis, Error> {
         while self.step()? {
             self.collect(observer)?;
-            let done_bytes = self.pre.consumed_bytes + self.post.consumed_bytes;
+            let done_bytes = self.pre.done_bytes() + self.post.done_bytes();
             let progress = Progress { done_bytes, total_bytes: self.total_bytes };
             continue_unless_stopped(observer.progress(progress))?;
         }
@@ -237,6 +276,7 @@ impl Run {
             worst: self.worst.finish(),
             pre,
             post,
+            instrument: None,
         })
     }
 
@@ -263,8 +303,8 @@ impl Run {
                 self.matcher.post(packet.ts, packet.key())?;
             }
         }
-        self.pre.next += i;
-        self.post.next += j;
+        self.pre.take(i);
+        self.post.take(j);
         Ok(i + j > 0)
     }
 

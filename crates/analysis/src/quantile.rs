@@ -2,7 +2,7 @@
 
 use crate::histogram::Histogram;
 
-/// Samples that must lie beyond a quantile before it is more than a bound (design §4).
+/// Samples that must lie beyond a quantile before it is more than a bound.
 pub const SUPPORT: u64 = 10;
 
 /// Confidence level of the intervals.

@@ -1,6 +1,7 @@
 //! Every figure under its name.
 
 use crate::histogram::Histogram;
+use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
 use crate::quantile::{LEVEL, Quantile};
 
@@ -111,6 +112,9 @@ impl Analysis {
         for (name, captured) in [("pre", &self.pre), ("post", &self.post)] {
             add_side(&mut figures, name, captured);
         }
+        if let Some(instrument) = &self.instrument {
+            add_instrument(&mut figures, instrument);
+        }
         self.add_provenance(&mut figures);
         figures.0
     }
@@ -122,6 +126,7 @@ impl Analysis {
         figures.add("lost", counts.lost);
         figures.add("loss_ratio", ratio(counts.lost, counts.sent));
         figures.add("late", counts.late);
+        figures.add("corrupt", counts.corrupt);
         figures.add("ambiguous", counts.ambiguous);
         figures.add("duplicated", counts.duplicated);
         figures.add("negative", counts.negative);
@@ -163,7 +168,8 @@ impl Analysis {
         figures.add("match_on", self.config.match_on.to_string());
         figures.add("window_ns", self.config.window.0);
         figures.add("trim_ns", self.config.trim.0);
-        figures.add("clock", "capture-file".to_owned());
+        let clock = if self.instrument.is_some() { "tsc" } else { "capture-file" };
+        figures.add("clock", clock.to_owned());
         figures.add("floor_ns", Value::Missing);
     }
 
@@ -200,12 +206,16 @@ impl Analysis {
         );
         warn(counts.pre_unkeyed, "packets before the device have no key: not matched");
         warn(counts.post_unkeyed, "packets behind the device have no key: not matched");
+        warn(counts.corrupt, "packets came back changed");
+        if let Some(instrument) = &self.instrument {
+            warnings.extend(instrument.warnings(&self.latency));
+        }
     }
 }
 
 impl Captured {
     fn warn(&self, warnings: &mut Vec<String>) {
-        let name = &self.info.name;
+        let name = &self.name;
         if let Some(cut) = &self.cut {
             warnings.push(format!(
                 "{name}: cut off at byte {}: {}; analysed the {} packets up to there",
@@ -231,9 +241,27 @@ fn add_side(figures: &mut Figures, name: &str, captured: &Captured) {
     figures.add_supported(&format!("{name}_gap_ns"), &side.gaps, 0);
     figures.add(format!("{name}_gap_ns_max"), side.gaps.max());
     figures.add(format!("{name}_disordered"), side.disordered);
-    figures.add(format!("{name}_file"), captured.info.name.clone());
-    figures.add(format!("{name}_format"), captured.info.format.to_string());
-    let resolution = captured.info.resolution.as_ref().map(ToString::to_string);
+    let info = captured.info.as_ref();
+    figures.add(format!("{name}_file"), captured.name.clone());
+    figures.add(format!("{name}_format"), info.map(|info| info.format.to_string()));
+    let resolution = info.and_then(|info| info.resolution.as_ref()).map(ToString::to_string);
     figures.add(format!("{name}_resolution"), resolution);
     figures.add(format!("{name}_cut_offset_bytes"), captured.cut.as_ref().map(|cut| cut.offset));
+}
+
+fn add_instrument(figures: &mut Figures, instrument: &Instrument) {
+    figures.add("tainted", instrument.tainted);
+    figures.add("stalls", instrument.stalls);
+    figures.add("stall_ns_total", instrument.stall_ns_total);
+    figures.add("stall_ns_max", instrument.stall_ns_max);
+    for (name, histogram) in [
+        ("untainted_latency_ns", &instrument.untainted_latency),
+        ("intended_latency_ns", &instrument.intended_latency),
+        ("departure_error_ns", &instrument.departure_error),
+        ("untainted_departure_error_ns", &instrument.untainted_departure_error),
+    ] {
+        figures.add(format!("{name}_mean"), histogram.mean());
+        figures.add_supported(name, histogram, 0);
+        figures.add(format!("{name}_max"), histogram.max());
+    }
 }

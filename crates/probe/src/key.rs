@@ -27,6 +27,19 @@ pub struct Key {
     pub lo: u64,
 }
 
+impl Key {
+    /// The key of the probe with this sequence number.
+    #[inline]
+    #[must_use]
+    pub fn of_probe(seq: u64) -> Self {
+        Self::of_hash(xxh3_128(&seq.to_be_bytes()))
+    }
+
+    fn of_hash(hash: u128) -> Self {
+        Self { hi: (hash >> 64) as u64, lo: hash as u64 }
+    }
+}
+
 /// What became of the search for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keyed {
@@ -82,7 +95,7 @@ impl Keyer {
             Rule::Bytes(ranges) => hash_of_ranges(ranges, data, orig_len),
         };
         match hash {
-            Ok(hash) => Keyed::Key(Key { hi: (hash >> 64) as u64, lo: hash as u64 }),
+            Ok(hash) => Keyed::Key(Key::of_hash(hash)),
             Err(Missing::NotThere) => Keyed::None,
             Err(Missing::Short(need)) => Keyed::Short { need },
         }

@@ -1,0 +1,258 @@
+//! The analysis of what an instrument recorded: departures and arrivals in ticks of one counter.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use probe::key::{Key, MatchOn};
+use units::Clock;
+
+use crate::error::Error;
+use crate::ingest::{BATCH, Stamped};
+use crate::instrument::{Instrument, Recorded, Stalls};
+use crate::matcher::Match;
+use crate::pair::{Analysis, Captured, Config, Observer, Progress, Run, Source};
+use crate::side::Side;
+
+/// What an instrument wrote down, in ticks of `clock`.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording<'a> {
+    /// What the ticks mean.
+    pub clock: Clock,
+    /// When each packet was meant to leave, by sequence number. Ascending.
+    pub intended_tsc: &'a [u64],
+    /// When each left, not before that. Ascending.
+    pub departure_tsc: &'a [u64],
+    /// The packets that arrived, in order of arrival.
+    pub arrival_seq: &'a [u64],
+    /// When they did. Ascending.
+    pub arrival_tsc: &'a [u64],
+    /// Packets that came back changed.
+    pub corrupt_seq: &'a [u64],
+    /// When the instrument began to stall. Ascending.
+    pub stall_start_tsc: &'a [u64],
+    /// For how long; no stall reaches into the next.
+    pub stall_duration_tsc: &'a [u64],
+}
+
+/// Analyses a recording just as [`analyze_pair`](crate::analyze_pair) does the captures of the same
+/// packets, matched on `probe`: every figure is the same.
+///
+/// # Errors
+/// When the arrays contradict each other, or `observer` stops it.
+pub fn analyze_recording(
+    recording: &Recording<'_>,
+    config: &Config,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, Error> {
+    config.check()?;
+    recording.check()?;
+    let config = Config { match_on: MatchOn::Probe, ..config.clone() };
+    let clock = recording.clock;
+    let trim = config.trim;
+    let source = |name, seqs, times| Series { name, clock, seqs, times, ..Series::new(trim) };
+    let pre = source("departures", None, recording.departure_tsc);
+    let post = source("arrivals", Some(recording.arrival_seq), recording.arrival_tsc);
+    let total_bytes = Some(8 * (pre.times.len() + 2 * post.times.len()) as u64);
+    let stalls = recording.stalls();
+    let mut instrumented = Instrumented {
+        recording,
+        stalls: Stalls::new(&stalls),
+        instrument: Instrument::default(),
+        batch: Vec::new(),
+        observer,
+    };
+    let mut analysis = Run::new(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
+    let mut instrument = instrumented.instrument;
+    recording.add_departures(&stalls, &mut instrument);
+    let corrupt = recording.corrupt(&analysis);
+    analysis.counts.lost -= corrupt;
+    analysis.counts.corrupt = corrupt;
+    analysis.counts.assert_conserved(analysis.pre.side.packets, analysis.post.side.packets);
+    analysis.instrument = Some(instrument);
+    Ok(analysis)
+}
+
+impl Recording<'_> {
+    fn check(&self) -> Result<(), Error> {
+        let sent = self.departure_tsc.len() as u64;
+        same_length("intended_tsc", self.intended_tsc, "departure_tsc", self.departure_tsc)?;
+        same_length("arrival_seq", self.arrival_seq, "arrival_tsc", self.arrival_tsc)?;
+        let (starts, lasts) = (self.stall_start_tsc, self.stall_duration_tsc);
+        same_length("stall_duration_tsc", lasts, "stall_start_tsc", starts)?;
+        if self.clock.tsc_hz == 0 {
+            return Err(Error::wrong("clock", 0, 0, "at least 1 tick/s"));
+        }
+        if sent == 0 {
+            return Err(Error::NoPackets { file: "departure_tsc".into() });
+        }
+        for (field, values) in [
+            ("intended_tsc", self.intended_tsc),
+            ("departure_tsc", self.departure_tsc),
+            ("arrival_tsc", self.arrival_tsc),
+            ("stall_start_tsc", starts),
+        ] {
+            if let Some(at) = values.windows(2).position(|pair| pair[0] > pair[1]) {
+                let expected = format!("at least {}, which is before it", values[at]);
+                return Err(Error::wrong(field, at + 1, values[at + 1], &expected));
+            }
+        }
+        for (field, seqs) in [("arrival_seq", self.arrival_seq), ("corrupt_seq", self.corrupt_seq)]
+        {
+            if let Some(at) = seqs.iter().position(|seq| *seq >= sent) {
+                return Err(Error::wrong(field, at, seqs[at], &format!("less than {sent}, sent")));
+            }
+        }
+        let early = |(intended, departure)| intended > departure;
+        if let Some(at) = self.intended_tsc.iter().zip(self.departure_tsc).position(early) {
+            let expected = format!("at least {}, intended", self.intended_tsc[at]);
+            return Err(Error::wrong("departure_tsc", at, self.departure_tsc[at], &expected));
+        }
+        Ok(())
+    }
+
+    /// Start and end in ns; what would reach into the next ends there.
+    fn stalls(&self) -> Vec<(u64, u64)> {
+        let unix = |tsc| self.clock.unix(tsc).0;
+        let both = self.stall_start_tsc.iter().zip(self.stall_duration_tsc);
+        let mut stalls: Vec<_> =
+            both.map(|(start, lasts)| (unix(*start), unix(start.saturating_add(*lasts)))).collect();
+        for at in 1..stalls.len() {
+            let next = stalls[at].0;
+            stalls[at - 1].1 = stalls[at - 1].1.min(next);
+        }
+        stalls
+    }
+
+    fn add_departures(&self, stalls: &[(u64, u64)], instrument: &mut Instrument) {
+        let mut overlaps = Stalls::new(stalls);
+        for (intended, departure) in self.intended_tsc.iter().zip(self.departure_tsc) {
+            let (intended, departure) =
+                (self.clock.unix(*intended).0, self.clock.unix(*departure).0);
+            instrument.departure_error.record(departure - intended);
+            if !overlaps.overlap(intended, departure) {
+                instrument.untainted_departure_error.record(departure - intended);
+            }
+        }
+        let lasts = stalls.iter().map(|(start, end)| end - start);
+        instrument.stalls = stalls.len() as u64;
+        instrument.stall_ns_total = lasts.clone().sum();
+        instrument.stall_ns_max = lasts.max().unwrap_or(0);
+    }
+
+    /// Packets that count as lost so far, but came back changed.
+    fn corrupt(&self, analysis: &Analysis) -> u64 {
+        let mut corrupt: HashSet<u64> = self.corrupt_seq.iter().copied().collect();
+        if corrupt.is_empty() {
+            return 0;
+        }
+        for seq in self.arrival_seq {
+            corrupt.remove(seq);
+        }
+        let first = analysis.post.side.first_ns.filter(|_| analysis.config.trim.0 > 0);
+        let cut = first.map(|first| first.saturating_add(analysis.config.trim.0));
+        let kept = |seq: &u64| {
+            cut.is_none_or(|cut| self.clock.unix(self.departure_tsc[*seq as usize]).0 > cut)
+        };
+        corrupt.iter().filter(|seq| kept(seq)).count() as u64
+    }
+}
+
+fn same_length(
+    field: &'static str,
+    got: &[u64],
+    other: &str,
+    expected: &[u64],
+) -> Result<(), Error> {
+    if got.len() == expected.len() {
+        return Ok(());
+    }
+    let expected = format!("{} entries, as {other} has", expected.len());
+    Err(Error::wrong(field, got.len(), got.len() as u64, &expected))
+}
+
+/// One side of a recording as packets. Without sequence numbers a packet's place is its number.
+struct Series<'a> {
+    name: &'static str,
+    clock: Clock,
+    seqs: Option<&'a [u64]>,
+    times: &'a [u64],
+    batch: Vec<Stamped>,
+    made: usize,
+    next: usize,
+    side: Side,
+}
+
+impl Series<'_> {
+    fn new(trim: units::Nanos) -> Self {
+        Self {
+            name: "",
+            clock: Clock { tsc_hz: 1, tsc: 0, unix_ns: 0 },
+            seqs: None,
+            times: &[],
+            batch: Vec::with_capacity(BATCH),
+            made: 0,
+            next: 0,
+            side: Side::new(trim),
+        }
+    }
+
+    fn stamped(&mut self, at: usize) -> Stamped {
+        let ts = self.clock.unix(self.times[at]).0;
+        self.side.record(ts);
+        let seq = self.seqs.map_or(at as u64, |seqs| seqs[at]);
+        Stamped::new(ts, Some(Key::of_probe(seq)))
+    }
+}
+
+impl Source for Series<'_> {
+    fn waiting(&mut self) -> Result<&[Stamped], Error> {
+        if self.next == self.batch.len() {
+            let most = (self.made + BATCH).min(self.times.len());
+            let mut batch = std::mem::take(&mut self.batch);
+            batch.clear();
+            batch.extend((self.made..most).map(|at| self.stamped(at)));
+            (self.batch, self.made, self.next) = (batch, most, 0);
+        }
+        Ok(&self.batch[self.next..])
+    }
+
+    fn take(&mut self, count: usize) {
+        self.next += count;
+    }
+
+    fn done_bytes(&self) -> u64 {
+        (self.made * if self.seqs.is_some() { 16 } else { 8 }) as u64
+    }
+
+    fn finish(self) -> Captured {
+        Captured { name: self.name.into(), info: None, cut: None, side: self.side }
+    }
+}
+
+/// Adds to each match what the instrument knows, and passes it on.
+struct Instrumented<'a, 'r> {
+    recording: &'r Recording<'r>,
+    stalls: Stalls<'r>,
+    instrument: Instrument,
+    batch: Vec<Recorded>,
+    observer: &'a mut dyn Observer,
+}
+
+impl Observer for Instrumented<'_, '_> {
+    fn matches(&mut self, batch: &[Match]) -> ControlFlow<()> {
+        self.batch.clear();
+        for found in batch {
+            let intended = self.recording.intended_tsc[found.pre_index as usize];
+            let tainted = self.stalls.overlap(found.pre_ns, found.pre_ns + found.latency_ns);
+            let intended_ns = self.recording.clock.unix(intended).0;
+            let recorded = Recorded { found: *found, intended_ns, tainted };
+            self.instrument.push(&recorded);
+            self.batch.push(recorded);
+        }
+        self.observer.recorded(&self.batch)
+    }
+
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        self.observer.progress(progress)
+    }
+}

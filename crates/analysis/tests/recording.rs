@@ -1,0 +1,206 @@
+//! A recording gives the figures that the captures of the same packets give.
+
+use std::path::Path;
+
+use analysis::{
+    Analysis, Config, Observer, Recorded, Recording, Value, analyze_pair, analyze_recording,
+};
+use capture::{Compression, Format, Reader, Writer};
+use probe::headers::{Addresses, UdpHeaders};
+use probe::payload;
+use proptest::prelude::*;
+use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
+use units::{Clock, Nanos};
+
+const CLOCK: Clock =
+    Clock { tsc_hz: 2_599_999_999, tsc: 1 << 33, unix_ns: 1_700_000_000_000_000_000 };
+
+#[derive(Clone, Debug, Default)]
+struct Arrays {
+    intended: Vec<u64>,
+    departure: Vec<u64>,
+    seq: Vec<u64>,
+    arrival: Vec<u64>,
+    corrupt: Vec<u64>,
+    stall_start: Vec<u64>,
+    stall_lasts: Vec<u64>,
+}
+
+impl Arrays {
+    fn recording(&self) -> Recording<'_> {
+        Recording {
+            clock: CLOCK,
+            intended_tsc: &self.intended,
+            departure_tsc: &self.departure,
+            arrival_seq: &self.seq,
+            arrival_tsc: &self.arrival,
+            corrupt_seq: &self.corrupt,
+            stall_start_tsc: &self.stall_start,
+            stall_duration_tsc: &self.stall_lasts,
+        }
+    }
+}
+
+/// Packets that are late, lost, delayed, duplicated; some at the same tick.
+fn arrays() -> impl Strategy<Value = Arrays> {
+    let packet =
+        (0..9_000_u64, 0..3_000_u64, prop::option::weighted(0.9, 300..100_000_u64), 0..10_u8);
+    let packets = prop::collection::vec(packet, 1..300);
+    let stalls = prop::collection::vec((1..200_000_u64, 3_000..90_000_u64), 0..20);
+    (packets, stalls).prop_map(|(packets, stalls)| {
+        let mut arrays = Arrays::default();
+        let (mut intended, mut departure) = (CLOCK.tsc, CLOCK.tsc);
+        let mut arrivals = Vec::new();
+        for (seq, (gap, error, delay, fate)) in packets.into_iter().enumerate() {
+            intended += gap / 3;
+            departure = departure.max(intended + error);
+            arrays.intended.push(intended);
+            arrays.departure.push(departure);
+            let Some(delay) = delay else { continue };
+            match fate {
+                0 => arrays.corrupt.push(seq as u64),
+                1 => arrivals.extend([
+                    (departure + delay, seq as u64),
+                    (departure + delay + 5000, seq as u64),
+                ]),
+                _ => arrivals.push((departure + delay, seq as u64)),
+            }
+        }
+        arrivals.sort_unstable();
+        (arrays.arrival, arrays.seq) = arrivals.into_iter().unzip();
+        let mut at = CLOCK.tsc;
+        for (gap, lasts) in stalls {
+            at += gap;
+            arrays.stall_start.push(at);
+            arrays.stall_lasts.push(lasts);
+            at += lasts;
+        }
+        arrays
+    })
+}
+
+fn frame(seq: u64) -> [u8; 60] {
+    let addresses = Addresses::V4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 1, 1));
+    let (to_mac, from_mac) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let headers =
+        UdpHeaders { to_mac, from_mac, vlan: None, addresses, from_port: 1, to_port: 53, ttl: 64 };
+    let mut frame = [0; 60];
+    payload::write(&mut frame[headers.payload_offset()..], seq);
+    headers.write(&mut frame);
+    frame
+}
+
+fn write(path: &Path, packets: impl Iterator<Item = (u64, u64)>) {
+    let mut writer = Writer::create(path, Format::PcapNg, Compression::None).unwrap();
+    for (seq, tsc) in packets {
+        writer.write(CLOCK.unix(tsc), 60, &frame(seq)).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn captures(arrays: &Arrays, config: &Config) -> Analysis {
+    let folder = tempfile::tempdir().unwrap();
+    let (pre, post) = (folder.path().join("pre.pcapng"), folder.path().join("post.pcapng"));
+    write(&pre, (0..).zip(arrays.departure.iter().copied()));
+    write(&post, arrays.seq.iter().copied().zip(arrays.arrival.iter().copied()));
+    analyze_pair(Reader::open(&pre).unwrap(), Reader::open(&post).unwrap(), config, &mut ())
+        .unwrap()
+}
+
+/// The figures that both have: all but names of files, corrupt packets and the instrument's own.
+fn figures(analysis: &Analysis) -> Vec<(String, Value)> {
+    let instrument = ["tainted", "stall", "untainted_", "intended_", "departure_error_"];
+    let only_one = |name: &str| {
+        ["_file", "_format", "_resolution", "clock"].iter().any(|end| name.ends_with(end))
+            || ["lost", "loss_ratio", "corrupt"].contains(&name)
+            || instrument.iter().any(|start| name.starts_with(start))
+    };
+    analysis.summary().into_iter().filter(|(name, _)| !only_one(name)).collect()
+}
+
+#[derive(Default)]
+struct Collected(Vec<Recorded>);
+
+impl Observer for Collected {
+    fn recorded(&mut self, batch: &[Recorded]) -> ControlFlow<()> {
+        self.0.extend(batch);
+        ControlFlow::Continue(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn figures_are_those_of_the_captures(arrays in arrays(), trim in 0..2_000_000_u64) {
+        for trim in [0, trim] {
+            let config = Config { trim: Nanos(trim), ..Config::default() };
+            let recorded = analyze_recording(&arrays.recording(), &config, &mut ()).unwrap();
+            let captured = captures(&arrays, &config);
+            prop_assert_eq!(figures(&recorded), figures(&captured));
+            let (recorded, captured) = (recorded.counts, captured.counts);
+            prop_assert_eq!(recorded.lost + recorded.corrupt, captured.lost);
+            if trim == 0 {
+                prop_assert_eq!(recorded.corrupt, arrays.corrupt.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_match_is_tainted_by_any_stall_between_its_ends(arrays in arrays()) {
+        let mut collected = Collected::default();
+        let analysis = analyze_recording(&arrays.recording(), &Config::default(), &mut collected).unwrap();
+        let unix = |tsc| CLOCK.unix(tsc).0;
+        let stalls = arrays.stall_start.iter().zip(&arrays.stall_lasts);
+        let stalls: Vec<_> = stalls.map(|(start, lasts)| (unix(*start), unix(start + lasts))).collect();
+        let mut tainted = 0;
+        for recorded in &collected.0 {
+            let (seq, from) = (recorded.found.pre_index as usize, recorded.found.pre_ns);
+            let to = from + recorded.found.latency_ns;
+            let expected = stalls.iter().any(|(start, end)| *start <= to && *end > from);
+            prop_assert_eq!(recorded.tainted, expected);
+            prop_assert_eq!(recorded.intended_ns, unix(arrays.intended[seq]));
+            tainted += u64::from(expected);
+        }
+        let instrument = analysis.instrument.unwrap();
+        prop_assert_eq!(collected.0.len() as u64, analysis.counts.matched);
+        prop_assert_eq!(instrument.tainted, tainted);
+        prop_assert_eq!(instrument.untainted_latency.count(), analysis.counts.matched - tainted);
+        prop_assert_eq!(instrument.departure_error.count(), arrays.departure.len() as u64);
+        let errors = arrays.intended.iter().zip(&arrays.departure);
+        let worst = errors.map(|(intended, left)| unix(*left) - unix(*intended)).max();
+        prop_assert_eq!(instrument.departure_error.max(), worst);
+    }
+}
+
+#[test]
+fn arrays_that_contradict_each_other_are_refused() {
+    let good = Arrays {
+        intended: vec![10, 20],
+        departure: vec![11, 20],
+        seq: vec![1, 0],
+        arrival: vec![40, 50],
+        corrupt: vec![],
+        stall_start: vec![5, 9],
+        stall_lasts: vec![1, 1],
+    };
+    let refused = |change: fn(&mut Arrays)| {
+        let mut arrays = good.clone();
+        change(&mut arrays);
+        analyze_recording(&arrays.recording(), &Config::default(), &mut ()).unwrap_err().to_string()
+    };
+    assert!(analyze_recording(&good.recording(), &Config::default(), &mut ()).is_ok());
+    for (message, expected) in [
+        (refused(|arrays| arrays.intended.truncate(1)), "intended_tsc[1]"),
+        (refused(|arrays| arrays.arrival.push(60)), "arrival_seq[2]"),
+        (refused(|arrays| arrays.stall_lasts.clear()), "stall_duration_tsc[0]"),
+        (refused(|arrays| arrays.departure[1] = 10), "departure_tsc[1]: got 10"),
+        (refused(|arrays| arrays.arrival[1] = 39), "arrival_tsc[1]: got 39"),
+        (refused(|arrays| arrays.stall_start[1] = 4), "stall_start_tsc[1]: got 4"),
+        (refused(|arrays| arrays.seq[1] = 2), "arrival_seq[1]: got 2, expected less than 2"),
+        (refused(|arrays| arrays.corrupt.push(7)), "corrupt_seq[0]: got 7"),
+        (refused(|arrays| arrays.intended[0] = 12), "departure_tsc[0]: got 11"),
+        (refused(|arrays| *arrays = Arrays::default()), "no packets"),
+    ] {
+        assert!(message.contains(expected), "{message:?} does not say {expected:?}");
+    }
+}
