@@ -24,6 +24,8 @@ class Analysis:
     @property
     def worst(self) -> tuple[_Array, _Array, _Array, _Array]: ...
     @property
+    def more(self) -> tuple[_Array, NDArray[np.bool_]] | None: ...
+    @property
     def series(self) -> tuple[_Array, _Array, _Array] | None: ...
     def quantiles(
         self, qs: list[float]
@@ -46,6 +48,23 @@ def analyze(
     worst: int,
     series: bool = False,
     sink: Callable[[_Array, _Array, _Array], None] | None = None,
+    progress: _Progress | None = None,
+) -> Analysis: ...
+def analyze_recording(
+    clock: tuple[int, int, int],
+    intended_tsc: _Array,
+    departure_tsc: _Array,
+    arrival_seq: _Array,
+    arrival_tsc: _Array,
+    corrupt_seq: _Array,
+    stall_start_tsc: _Array,
+    stall_duration_tsc: _Array,
+    *,
+    trim_ns: int,
+    window_ns: int,
+    worst: int,
+    series: bool = False,
+    sink: Callable[[_Array, _Array, _Array, _Array, NDArray[np.bool_]], None] | None = None,
     progress: _Progress | None = None,
 ) -> Analysis: ...
 def simulate(

@@ -21,19 +21,25 @@ if TYPE_CHECKING:
 
     Nanoseconds: TypeAlias = NDArray[np.uint64]
     Counts: TypeAlias = NDArray[np.uint64]
-    Sink: TypeAlias = Callable[[Counts, Nanoseconds, Nanoseconds], None]
+    Ticks: TypeAlias = NDArray[np.uint64]
+    Marks: TypeAlias = NDArray[np.bool_]
+    Sink: TypeAlias = Callable[..., None]
     Progress: TypeAlias = Callable[[int, int | None], None]
 
 __all__ = [
     "Analysis",
+    "Clock",
     "Histogram",
     "Quantile",
     "Rate",
+    "Recording",
     "Series",
     "Worst",
     "analyze",
+    "analyze_recording",
     "duration_ns",
     "engine_errors",
+    "load_ticks",
 ]
 
 Side: TypeAlias = Literal["pre", "post"]
@@ -118,11 +124,82 @@ class Series(NamedTuple):
     seq : ndarray of uint64, shape (n,)
         Position of the packet in the pre capture, from 0.
     pre_ns, latency_ns : ndarray of uint64, shape (n,)
+    intended_ns : ndarray of uint64, shape (n,), or None
+        When the packet was meant to leave; None for captures.
+    tainted : ndarray of bool, shape (n,), or None
+        Whether the instrument stalled while the packet was under way; None for captures.
     """
 
     seq: Counts
     pre_ns: Nanoseconds
     latency_ns: Nanoseconds
+    intended_ns: Nanoseconds | None = None
+    tainted: Marks | None = None
+
+
+class Clock(NamedTuple):
+    """A counter of ticks, and what it says in Unix time.
+
+    Attributes
+    ----------
+    tsc_hz : int
+        Ticks per second.
+    tsc : int
+        The counter at one moment.
+    unix_ns : int
+        The Unix time at that moment in ns.
+    """
+
+    tsc_hz: int
+    tsc: int
+    unix_ns: int
+
+    def at_ns(self, tsc: int) -> int:
+        """Unix time in ns at a value of the counter, rounded down."""
+        return self.unix_ns + (tsc - self.tsc) * 1_000_000_000 // self.tsc_hz
+
+
+class Recording(NamedTuple):
+    """What the generator wrote down of a run, in ticks of its clock.
+
+    Attributes
+    ----------
+    clock : Clock
+    intended_tsc, departure_tsc : ndarray of uint64, shape (n_sent,)
+        When each packet was meant to leave and left, by sequence number.
+    arrival_seq, arrival_tsc : ndarray of uint64, shape (n_arrived,)
+        Which packet arrived and when, in order of arrival.
+    corrupt_seq : ndarray of uint64, shape (n_corrupt,)
+        Packets that came back changed.
+    stall_start_tsc, stall_duration_tsc : ndarray of uint64, shape (n_stalls,)
+        The generator's own stalls.
+    """
+
+    clock: Clock
+    intended_tsc: Ticks
+    departure_tsc: Ticks
+    arrival_seq: Counts
+    arrival_tsc: Ticks
+    corrupt_seq: Counts
+    stall_start_tsc: Ticks
+    stall_duration_tsc: Ticks
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], clock: Clock) -> Recording:
+        """Map the arrays that ``tailscope-dp gen --record`` has written.
+
+        Parameters
+        ----------
+        folder : path
+        clock : Clock
+            As its result says.
+
+        Raises
+        ------
+        AnalysisError
+            If one is missing or is no array of uint64.
+        """
+        return cls(clock, *(load_ticks(folder, name) for name in cls._fields[1:]))
 
 
 class Analysis:
@@ -226,7 +303,7 @@ class Analysis:
     def series(self) -> Series | None:
         """Every match, or None when `analyze` was told not to keep them."""
         found = self._engine.series
-        return None if found is None else Series(*found)
+        return None if found is None else Series(*found, *(self._engine.more or ()))
 
     def table(self) -> pa.Table | None:
         """Every match as an Arrow table that shares the memory of `series`.
@@ -234,14 +311,16 @@ class Analysis:
         Returns
         -------
         pyarrow.Table or None
-            Columns ``seq``, ``pre_ns`` and ``latency_ns``, all uint64.
+            Columns ``seq``, ``pre_ns`` and ``latency_ns``, all uint64; of a recording also
+            ``intended_ns`` and ``tainted``.
         """
         series = self.series
         if series is None:
             return None
         import pyarrow as pa
 
-        return pa.table(dict(zip(series._fields, map(pa.array, series), strict=True)))
+        columns = zip(series._fields, series, strict=True)
+        return pa.table({name: pa.array(of) for name, of in columns if of is not None})
 
     def worst_keys(self, pre: str | os.PathLike[str]) -> list[str]:
         """Key bytes of the worst packets in hexadecimal, in the order of `worst`.
@@ -371,3 +450,86 @@ def analyze(
                 progress=progress,
             )
         )
+
+
+def analyze_recording(
+    recording: Recording,
+    *,
+    trim: int | str = 0,
+    window: int | str = "5s",
+    worst: int = 5000,
+    series: bool = True,
+    sink: Sink | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Analyse what the generator recorded: every figure of `analyze` for the captures of that run.
+
+    The summary also says how late packets left (``departure_error_ns_*``), latency from when they
+    were meant to (``intended_latency_ns_*``), how many samples the instrument's own stalls taint
+    (``tainted``), and latency without those (``untainted_latency_ns_*``).
+
+    Parameters
+    ----------
+    recording : Recording
+    trim : int or str
+        Drop matches up to this long after the first arrival; ns, or a text such as ``"1s"``.
+    window : int or str
+        An arrival matches a departure that is younger than this.
+    worst : int
+        How many of the worst packets to keep.
+    series : bool
+        Keep every match (33 bytes each) for `Analysis.series`.
+    sink : callable, optional
+        Receives every match in the order of departure, as chunks of five arrays: the columns of
+        `Series`.
+    progress : callable, optional
+        Receives (bytes done, bytes in total).
+
+    Returns
+    -------
+    Analysis
+
+    Raises
+    ------
+    UsageError
+        If an argument cannot be understood.
+    AnalysisError
+        If the arrays contradict each other.
+    """
+    trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
+    if worst < 0:
+        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+    with engine_errors():
+        return Analysis(
+            _engine.analyze_recording(
+                *recording,
+                trim_ns=trim_ns,
+                window_ns=window_ns,
+                worst=worst,
+                series=series,
+                sink=sink,
+                progress=progress,
+            )
+        )
+
+
+def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
+    """Map one array of a recording.
+
+    Raises
+    ------
+    AnalysisError
+        If it is missing or is no array of uint64.
+    """
+    from pathlib import Path
+
+    import numpy as np
+
+    path = Path(folder) / f"{name}.npy"
+    try:
+        found: Ticks = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise AnalysisError(f"{path}: not a recording: {error}") from None
+    if found.dtype != np.uint64 or found.ndim != 1:
+        raise AnalysisError(f"{path}: expected uint64 of one dimension")
+    return found

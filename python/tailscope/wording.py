@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailscope.text import count_text, duration_text
+from tailscope.text import count_text, duration_text, percentile_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tailscope.analysis import Figure
 
-__all__ = ["Row", "count_rows", "has_bounds", "latency_rows", "provenance", "sentence"]
+__all__ = [
+    "Row",
+    "count_rows",
+    "has_bounds",
+    "instrument_rows",
+    "latency_rows",
+    "provenance",
+    "sentence",
+]
 
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
-FLOOR = "unknown: captures carry none"
-CLOCK = "times of the capture files"
+CAPTURE_FLOOR = "unknown: captures carry none"
+CAPTURE_CLOCK = "times of the capture files"
+TSC_CLOCK = "time-stamp counter, read around sending and receiving"
+NOT_CALIBRATED = "unknown: `tailscope calibrate` measures it"
 NOTHING = "-"
 
 _PERCENTILES = {
@@ -40,6 +50,7 @@ _COUNTS = {
     "reordered": "reordered",
 }
 _COUNTS_IF_ANY = {
+    "corrupt": "corrupt",
     "pre_trimmed": "trimmed before",
     "post_trimmed": "trimmed after",
     "pre_unkeyed": "without key before",
@@ -48,7 +59,7 @@ _COUNTS_IF_ANY = {
     "post_late": "late after",
     "post_unknown": "only seen after",
 }
-_SHARES = {"lost": "sent", "late": "sent", "reordered": "count"}
+_SHARES = {"lost": "sent", "late": "sent", "reordered": "count", "tainted": "count"}
 
 
 class Row(NamedTuple):
@@ -90,25 +101,95 @@ def has_bounds(summary: Mapping[str, Figure]) -> bool:
     )
 
 
-def provenance(summary: Mapping[str, Figure], plan: Mapping[str, Any]) -> dict[str, str]:
+def instrument_rows(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> list[Row]:
+    """Say what the instrument says of itself: its floor, its own stalls, and what they did.
+
+    Parameters
+    ----------
+    summary : Mapping
+        Every figure by its flat name.
+    info : Mapping
+        The content of ``run.json``; without ``instrument`` there are no rows.
+    """
+    instrument = info.get("instrument")
+    if instrument is None:
+        return []
+    rows = [Row("unsent", _count(instrument["unsent"]))]
+    rows += [
+        Row(f"lost in the {where}", _count(instrument[name]))
+        for where, name in (("DuT", "lost_in_dut"), ("instrument", "lost_in_instrument"))
+    ]
+    rows += _floor_rows(info.get("floor"))
+    for label, name in (("p50", "p50"), ("p99.9", "p999"), ("max", "max")):
+        value = _duration(summary[f"departure_error_ns_{name}"])
+        outside = _duration(summary[f"untainted_departure_error_ns_{name}"])
+        rows.append(Row(f"departure error {label}", value, f"{outside} outside stalls"))
+    for label, name in (("generator", "generator"), ("DuT", "dut")):
+        stalls = instrument["stalls"].get(name)
+        if stalls is not None:
+            rows.append(_stall_row(f"stalls of the {label}", stalls))
+    rows.append(Row("tainted", _count(summary["tainted"]), _share(summary, "tainted")))
+    rows += [
+        Row(
+            f"{label} without tainted",
+            _duration(summary[f"untainted_latency_ns_{name}"]),
+            f"{_duration(summary[f'latency_ns_{name}'])} with",
+        )
+        for name, label in _PERCENTILES.items()
+        if summary[f"latency_ns_{name}_supported"]
+    ]
+    return rows
+
+
+def _floor_rows(floor: Mapping[str, Any] | None) -> list[Row]:
+    if floor is None:
+        return [Row("floor", NOTHING, NOT_CALIBRATED)]
+    believed = floor["believed_up_to"]
+    return [
+        Row("floor p50", _duration(floor["latency_ns_p50"])),
+        Row("floor p99.9", _duration(floor["latency_ns_p999"])),
+        Row("believed up to", NOTHING if believed is None else percentile_name(believed)),
+    ]
+
+
+def _stall_row(label: str, stalls: Mapping[str, int]) -> Row:
+    total, longest = _duration(stalls["total_ns"]), _duration(stalls["longest_ns"])
+    return Row(label, _count(stalls["count"]), f"{total} in all", f"longest {longest}")
+
+
+def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[str, str]:
     """Say where the figures come from.
 
     Parameters
     ----------
     summary : Mapping
         Every figure by its flat name.
-    plan : Mapping
-        The resolved options, as in ``run.json``.
+    info : Mapping
+        The content of ``run.json``, of which ``plan`` and ``instrument`` are looked at.
     """
-    files = {
-        side: f"{plan[side]} ({summary[f'{side}_format']}, {summary[f'{side}_resolution']})"
-        for side in ("pre", "post")
-    }
+    plan = info["plan"]
     matching = (
         f"on {summary['match_on']}, window {_option(plan['window_ns'])},"
         f" trim {_option(plan['trim_ns'])}"
     )
-    return {**files, "matching": matching, "clock": CLOCK, "floor": FLOOR}
+    if info.get("instrument") is None:
+        files = {
+            side: f"{plan[side]} ({summary[f'{side}_format']}, {summary[f'{side}_resolution']})"
+            for side in ("pre", "post")
+        }
+        return {**files, "matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
+    options = ", ".join(f"{name}={value}" for name, value in plan["dut_options"].items())
+    traffic = f"{count_text(plan['rate_pps'])} packets/s {plan['pattern']}, {plan['size_bytes']} B"
+    if plan["burst"] > 1:
+        traffic += f", bursts of {plan['burst']}"
+    return {
+        "device": plan["dut"] + (f" ({options})" if options else ""),
+        "wire": plan["wire"],
+        "traffic": f"{traffic}, {_option(plan['duration_ns'])}",
+        "cores": ", ".join(f"{role} {cpus}" for role, cpus in info["instrument"]["cpus"].items()),
+        "matching": matching,
+        "clock": TSC_CLOCK,
+    }
 
 
 def sentence(summary: Mapping[str, Figure]) -> str:

@@ -2,26 +2,32 @@
 
 use std::path::PathBuf;
 
-use ::analysis::{Config, Histogram, Value, analyze_pair, worst_keys};
+use ::analysis::{
+    Config, Histogram, Recording, Value, analyze_pair, analyze_recording as analyze_slices,
+    worst_keys,
+};
 use capture::Reader;
-use numpy::{IntoPyArray, PyArray1};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use probe::key::MatchOn;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use units::Nanos;
+use units::{Clock, Nanos};
 
 use crate::errors;
-use crate::follow::{Columns, Follower, interruptible};
+use crate::follow::{Attached, Columns, Follower, interruptible};
 
 type Array<'py> = Bound<'py, PyArray1<u64>>;
 type Pairs<'py> = (Array<'py>, Array<'py>);
 type Series = (Py<PyArray1<u64>>, Py<PyArray1<u64>>, Py<PyArray1<u64>>);
+type More = (Py<PyArray1<u64>>, Py<PyArray1<bool>>);
+type Ticks<'py> = PyReadonlyArray1<'py, u64>;
 type Found = (f64, u64, Option<u64>, Option<u64>, u64, bool);
 
 #[pyclass(frozen, module = "tailscope._engine")]
 pub struct Analysis {
     found: ::analysis::Analysis,
     series: Option<Series>,
+    more: Option<More>,
 }
 
 #[pyfunction]
@@ -58,7 +64,60 @@ pub fn analyze(
     let series = follower
         .series
         .map(|columns| (array(columns.seq), array(columns.pre_ns), array(columns.latency_ns)));
-    Ok(Analysis { found, series })
+    Ok(Analysis { found, series, more: None })
+}
+
+#[pyfunction]
+#[pyo3(signature = (
+    clock, intended_tsc, departure_tsc, arrival_seq, arrival_tsc, corrupt_seq, stall_start_tsc,
+    stall_duration_tsc, *, trim_ns, window_ns, worst, series=false, sink=None, progress=None
+))]
+#[allow(clippy::too_many_arguments)]
+pub fn analyze_recording(
+    py: Python<'_>,
+    clock: (u64, u64, u64),
+    intended_tsc: Ticks<'_>,
+    departure_tsc: Ticks<'_>,
+    arrival_seq: Ticks<'_>,
+    arrival_tsc: Ticks<'_>,
+    corrupt_seq: Ticks<'_>,
+    stall_start_tsc: Ticks<'_>,
+    stall_duration_tsc: Ticks<'_>,
+    trim_ns: u64,
+    window_ns: u64,
+    worst: usize,
+    series: bool,
+    sink: Option<Py<PyAny>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Analysis> {
+    let (tsc_hz, tsc, unix_ns) = clock;
+    let recording = Recording {
+        clock: Clock { tsc_hz, tsc, unix_ns },
+        intended_tsc: intended_tsc.as_slice()?,
+        departure_tsc: departure_tsc.as_slice()?,
+        arrival_seq: arrival_seq.as_slice()?,
+        arrival_tsc: arrival_tsc.as_slice()?,
+        corrupt_seq: corrupt_seq.as_slice()?,
+        stall_start_tsc: stall_start_tsc.as_slice()?,
+        stall_duration_tsc: stall_duration_tsc.as_slice()?,
+    };
+    let (trim, window) = (Nanos(trim_ns), Nanos(window_ns));
+    let config = Config { trim, window, worst, ..Config::default() };
+    let series = series.then(Columns::default);
+    let mut follower = Attached(Follower { series, sink, progress, ..Follower::default() });
+    let found = py.detach(|| analyze_slices(&recording, &config, &mut follower));
+    let Attached(mut follower) = follower;
+    if let Some(raised) = follower.raised.take() {
+        return Err(raised);
+    }
+    let found = found.map_err(|error| errors::analysis(&error))?;
+    let array = |column: Vec<u64>| column.into_pyarray(py).unbind();
+    let tainted = follower.more.tainted.into_pyarray(py).unbind();
+    let more = follower.series.is_some().then(|| (array(follower.more.intended_ns), tainted));
+    let series = follower
+        .series
+        .map(|columns| (array(columns.seq), array(columns.pre_ns), array(columns.latency_ns)));
+    Ok(Analysis { found, series, more })
 }
 
 #[pymethods]
@@ -139,6 +198,12 @@ impl Analysis {
     fn series(&self, py: Python<'_>) -> Option<Series> {
         let (seq, pre_ns, latency_ns) = self.series.as_ref()?;
         Some((seq.clone_ref(py), pre_ns.clone_ref(py), latency_ns.clone_ref(py)))
+    }
+
+    #[getter]
+    fn more(&self, py: Python<'_>) -> Option<More> {
+        let (intended_ns, tainted) = self.more.as_ref()?;
+        Some((intended_ns.clone_ref(py), tainted.clone_ref(py)))
     }
 
     fn hlog(&self, py: Python<'_>) -> String {

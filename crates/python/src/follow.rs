@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ::analysis::{Match, Observer, Progress};
+use ::analysis::{Match, Observer, Progress, Recorded};
 use numpy::IntoPyArray;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -34,10 +34,25 @@ impl Columns {
     }
 }
 
+/// What only a recording knows of its matches.
+#[derive(Default)]
+pub struct MoreColumns {
+    pub intended_ns: Vec<u64>,
+    pub tainted: Vec<bool>,
+}
+
+impl MoreColumns {
+    fn extend(&mut self, batch: &[Recorded]) {
+        self.intended_ns.extend(batch.iter().map(|recorded| recorded.intended_ns));
+        self.tainted.extend(batch.iter().map(|recorded| recorded.tainted));
+    }
+}
+
 /// Hands what happens to Python; what Python raises stops the engine.
 #[derive(Default)]
 pub struct Follower {
     pub series: Option<Columns>,
+    pub more: MoreColumns,
     pub sink: Option<Py<PyAny>>,
     pub progress: Option<Py<PyAny>>,
     pub raised: Option<PyErr>,
@@ -91,8 +106,46 @@ impl Observer for Follower {
         })
     }
 
+    fn recorded(&mut self, batch: &[Recorded]) -> ControlFlow<()> {
+        let matches: Vec<Match> = batch.iter().map(|recorded| recorded.found).collect();
+        if let Some(series) = &mut self.series {
+            series.extend(&matches);
+            self.more.extend(batch);
+        }
+        if self.sink.is_none() {
+            return ControlFlow::Continue(());
+        }
+        let (mut chunk, mut more) = (Columns::default(), MoreColumns::default());
+        chunk.extend(&matches);
+        more.extend(batch);
+        self.call(|py, follower| {
+            let columns = (
+                chunk.seq.into_pyarray(py),
+                chunk.pre_ns.into_pyarray(py),
+                chunk.latency_ns.into_pyarray(py),
+                more.intended_ns.into_pyarray(py),
+                more.tainted.into_pyarray(py),
+            );
+            follower.sink.as_ref().map_or(Ok(()), |sink| sink.call1(py, columns).map(drop))
+        })
+    }
+
     fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
         self.report(progress.done_bytes, progress.total_bytes)
+    }
+}
+
+/// A follower on the thread of Python itself, which also hears Ctrl-C.
+pub struct Attached(pub Follower);
+
+impl Observer for Attached {
+    fn recorded(&mut self, batch: &[Recorded]) -> ControlFlow<()> {
+        self.0.recorded(batch)
+    }
+
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        self.0.call(|py, _| py.check_signals())?;
+        self.0.progress(progress)
     }
 }
 

@@ -15,7 +15,7 @@ mod _engine {
     use super::*;
 
     #[pymodule_export]
-    use super::analysis::{Analysis, analyze};
+    use super::analysis::{Analysis, analyze, analyze_recording};
     #[pymodule_export]
     use super::errors::{CaptureError, EngineError};
     #[pymodule_export]

@@ -173,7 +173,7 @@ def _run_pair(plan: Plan) -> int:
     if json_file is not None:
         _write_json(json_file, _figures(analysis))
     if json_file != STANDARD:
-        print_table(analysis, plan.record(), written=[plan.csv_folder, plan.out])
+        print_table(analysis, {"plan": plan.record()}, written=[plan.csv_folder, plan.out])
     return 0
 
 

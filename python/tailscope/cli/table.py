@@ -10,6 +10,7 @@ from tailscope.wording import (
     BOUND_NOTE,
     count_rows,
     has_bounds,
+    instrument_rows,
     latency_rows,
     provenance,
     sentence,
@@ -27,29 +28,35 @@ __all__ = ["one_line", "print_table"]
 
 
 def print_table(
-    analysis: Analysis, plan: Mapping[str, Any], written: Iterable[Path | None] = ()
+    analysis: Analysis, info: Mapping[str, Any], written: Iterable[Path | None] = ()
 ) -> None:
     """Print all figures of one pair on standard output.
 
     Parameters
     ----------
     analysis : Analysis
-    plan : Mapping
-        The resolved options, as in ``run.json``.
+    info : Mapping
+        The content of ``run.json``, of which ``plan`` and what a measurement has are looked at.
     written : iterable of Path or None
         Folders that more was written to.
     """
-    sections = [count_rows(analysis.summary), latency_rows(analysis.summary)]
+    sections = [
+        count_rows(analysis.summary),
+        latency_rows(analysis.summary),
+        instrument_rows(analysis.summary, info),
+    ]
     for line in _aligned(_HEADER, sections):
         print(line)
     if has_bounds(analysis.summary):
         print(BOUND_NOTE)
-    for name, value in provenance(analysis.summary, plan).items():
+    for name, value in provenance(analysis.summary, info).items():
         print(f"{name:<10}{printable(value)}")
     for folder in filter(None, written):
         print(f"{'written':<10}{printable(str(folder))}")
-    for warning in analysis.warnings:
+    for warning in [*info.get("warnings", ()), *analysis.warnings]:
         print(f"warning   {printable(warning)}")
+    for reason in info.get("partial", ()):
+        print(f"partial   {printable(reason)}")
 
 
 _HEADER = ("packets, latency", "value", "95 % interval", "samples beyond")
@@ -70,7 +77,7 @@ def _aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
 
     yield line(header)
     yield "─" * (sum(widths) + 2 * (len(widths) - 1))
-    for section in cells:
+    for section in filter(None, cells):
         yield from map(line, section)
         yield ""
 

@@ -15,15 +15,15 @@ from tailscope.wording import (
     BOUND_NOTE,
     count_rows,
     has_bounds,
+    instrument_rows,
     latency_rows,
     provenance,
     sentence,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from tailscope.analysis import Figure
     from tailscope.store.run import Run
     from tailscope.wording import Row
 
@@ -54,8 +54,9 @@ def page(runs: Sequence[Run]) -> str:
     return environment.get_template("report.html.j2").render(
         runs=[_about(run) for run in runs],
         tables={
-            "Packets": _side_by_side(runs, count_rows),
-            "Latency": _side_by_side(runs, latency_rows),
+            "Packets": _side_by_side([count_rows(run.summary) for run in runs]),
+            "Latency": _side_by_side([latency_rows(run.summary) for run in runs]),
+            "Instrument": _side_by_side([instrument_rows(run.summary, run.info) for run in runs]),
         },
         bound_note=BOUND_NOTE if any(has_bounds(run.summary) for run in runs) else "",
         figures=[(figure, _inline(draw_svg(figure, runs), figure.name)) for figure in FIGURES],
@@ -67,20 +68,19 @@ def _about(run: Run) -> dict[str, Any]:
     return {
         "label": run.label,
         "sentence": sentence(run.summary),
-        "warnings": run.warnings,
+        "warnings": [*run.info.get("warnings", ()), *run.warnings],
+        "partial": run.info.get("partial", ()),
         "provenance": {
-            **provenance(run.summary, run.info["plan"]),
+            **provenance(run.summary, run.info),
             "tailscope": run.info["tailscope_version"],
         },
         "host": {name: str(value) for name, value in host.items() if value is not None},
     }
 
 
-def _side_by_side(
-    runs: Sequence[Run], rows: Callable[[Mapping[str, Figure]], list[Row]]
-) -> dict[str, list[Row | None]]:
+def _side_by_side(rows: Sequence[list[Row]]) -> dict[str, list[Row | None]]:
     """Arrange rows by label: one cell for each run, None where a run has no such row."""
-    columns = [{row.label.rstrip(" *"): row for row in rows(run.summary)} for run in runs]
+    columns = [{row.label.rstrip(" *"): row for row in run} for run in rows]
     labels = dict.fromkeys(label for column in columns for label in column)
     return {label: [column.get(label) for column in columns] for label in labels}
 

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import shutil
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -25,8 +26,6 @@ from tailscope.store.run import Run, check_conservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from tailscope.analysis import Counts, Nanoseconds
 
 __all__ = ["RunWriter"]
 
@@ -75,10 +74,35 @@ class RunWriter:
             if error is not None:
                 self._undo()
 
-    def sink(self, seq: Counts, pre_ns: Nanoseconds, latency_ns: Nanoseconds) -> None:
+    def sink(self, *columns: Any) -> None:
         """Take matches for ``latency.parquet``: the `sink` of `tailscope.analyze`."""
         assert self._latency is not None, "the writer is a context"
-        self._latency.write(Series(seq, pre_ns, latency_ns))
+        self._latency.write(Series(*columns))
+
+    def add_noise(self, noise: Mapping[str, Any]) -> None:
+        """Write ``noise.parquet``: what kept a core from running, on the clock of the packets.
+
+        Parameters
+        ----------
+        noise : Mapping of str to array, each of shape (n_events,)
+            Columns ``source`` (instrument or dut), ``kind`` (stall or injected), ``lcore``,
+            ``start_ns`` (Unix time) and ``duration_ns``.
+        """
+        self._write_table(layout.NOISE, noise)
+
+    def add_captures(self, folder: Path) -> None:
+        """Move captures into the run.
+
+        Parameters
+        ----------
+        folder : Path
+            What is in it becomes ``captures/``.
+        """
+        (self.path / layout.CAPTURES).mkdir(exist_ok=True)
+        for path in sorted(folder.iterdir()):
+            name = f"{layout.CAPTURES}/{path.name}"
+            shutil.move(path, self.path / name)
+            self._written.append(name)
 
     def finish(
         self,
@@ -94,7 +118,8 @@ class RunWriter:
         ----------
         analysis : Analysis
         info : Mapping
-            Plan, inputs, clock, floor, host and versions for ``run.json``.
+            Plan, inputs, clock, floor, host and versions for ``run.json``; ``partial`` holds the
+            reasons why a measurement is a partial one.
         bucket_ns : int
             Bucket of the histograms in ns.
         report : callable
@@ -140,16 +165,21 @@ class RunWriter:
         self._write(name, text.getvalue())
 
     def _write_worst(self, worst: Worst) -> None:
+        self._write_table(layout.WORST, worst._asdict())
+
+    def _write_table(self, name: str, columns: Mapping[str, Any]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with replacing(self.path / layout.WORST) as file:
-            pq.write_table(pa.table(dict(zip(worst._fields, worst, strict=True))), file)
-        self._written.append(layout.WORST)
+        with replacing(self.path / name) as file:
+            pq.write_table(pa.table(dict(columns)), file, compression="zstd")
+        self._written.append(name)
 
     def _undo(self) -> None:
         for name in self._written:
             (self.path / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            (self.path / layout.CAPTURES).rmdir()
         if self._made:
             with suppress(OSError):
                 self.path.rmdir()

@@ -15,8 +15,8 @@ __all__ = ["LatencyFile"]
 class LatencyFile:
     """``latency.parquet``, written as the matches come in.
 
-    Columns ``intended_ns`` and ``tainted`` are null: captures do not tell when a packet should have
-    been sent, nor whether the instrument itself delayed it.
+    Columns ``intended_ns`` and ``tainted`` are null for captures: they do not tell when a packet
+    should have been sent, nor whether the instrument itself delayed it.
     """
 
     ROWS_PER_GROUP = 1 << 20
@@ -61,8 +61,10 @@ class LatencyFile:
     def write(self, series: Series) -> None:
         """Append matches; they reach the file a group of rows at a time."""
         pa = self._pa
-        rows = len(series.seq)
-        columns = [*map(pa.array, series), pa.nulls(rows, pa.uint64()), pa.nulls(rows, pa.bool_())]
+        columns = [
+            pa.nulls(len(series.seq), field.type) if column is None else pa.array(column)
+            for field, column in zip(self._schema, series, strict=True)
+        ]
         self._waiting.append(pa.record_batch(columns, schema=self._schema))
         if sum(map(len, self._waiting)) >= self.ROWS_PER_GROUP:
             self._flush()

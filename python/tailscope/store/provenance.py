@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Figure
 
-__all__ = ["run_info"]
+__all__ = ["measurement_info", "run_info"]
 
 
 def run_info(plan: Mapping[str, Any], summary: Mapping[str, Figure]) -> dict[str, Any]:
@@ -28,16 +28,35 @@ def run_info(plan: Mapping[str, Any], summary: Mapping[str, Figure]) -> dict[str
         Every figure by its flat name.
     """
     return {
-        "tailscope_version": tailscope.__version__,
-        "python_version": platform.python_version(),
-        "plan": dict(plan),
+        **_common(plan),
         "inputs": {side: _input(plan[side]) for side in ("pre", "post")},
         "clock": {
             "source": summary["clock"],
             "pre_resolution": summary["pre_resolution"],
             "post_resolution": summary["post_resolution"],
         },
-        "floor": {"ns": summary["floor_ns"], "why": "captures carry none"},
+        "floor": None,
+    }
+
+
+def measurement_info(plan: Mapping[str, Any], instrument: Mapping[str, Any]) -> dict[str, Any]:
+    """Collect everything that ``run.json`` keeps of a measurement besides checksums.
+
+    Parameters
+    ----------
+    plan : Mapping
+        The resolved options.
+    instrument : Mapping
+        ``clock``, ``floor``, ``partial``, and under ``instrument`` all else that it says of itself.
+    """
+    return {**_common(plan), "inputs": {}, **instrument}
+
+
+def _common(plan: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "tailscope_version": tailscope.__version__,
+        "python_version": platform.python_version(),
+        "plan": dict(plan),
         "host": fingerprint(),
     }
 

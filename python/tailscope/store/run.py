@@ -19,7 +19,7 @@ SIDES: tuple[Side, Side] = ("pre", "post")
 
 _SUMS = {
     "pre_packets": ("pre_trimmed", "pre_unkeyed", "ambiguous", "sent"),
-    "sent": ("count", "lost", "late"),
+    "sent": ("count", "lost", "late", "corrupt"),
     "post_packets": (
         "post_trimmed",
         "post_unkeyed",
@@ -35,14 +35,15 @@ _SUMS = {
 
 @dataclass(frozen=True)
 class Run:
-    """One analysed pair of captures.
+    """One run: a pair of captures that was analysed, or a measurement.
 
     Attributes
     ----------
     label : str
         What the run is called in figures.
     info : Mapping
-        ``run.json``: plan, inputs, clock, floor, host, versions.
+        ``run.json``: plan, inputs, clock, floor, host, versions; of a measurement also
+        ``instrument`` and, where it did not go as planned, ``partial``: the reasons.
     summary : Mapping
         Every figure by its flat name.
     warnings : tuple of str
