@@ -10,6 +10,8 @@ mod counters;
 mod error;
 mod events;
 mod hot;
+mod injected;
+mod law;
 mod links;
 mod live;
 mod monitor;

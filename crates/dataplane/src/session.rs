@@ -53,6 +53,8 @@ pub struct Wanted {
     pub queues: u16,
     /// Whether devices shall stamp what arrives.
     pub rx_timestamps: bool,
+    /// Packets that the program holds, apart from those in rings and bursts.
+    pub held: u32,
 }
 
 impl Session {
@@ -234,7 +236,7 @@ fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Op
     let socket = lcores[0].socket();
     let queues = u32::from(wanted.queues) * found.len() as u32;
     // What rings and their users can hold at the same time.
-    let packets = queues * 2 * u32::from(RING) + lcores.len() as u32 * 2048;
+    let packets = queues * 2 * u32::from(RING) + lcores.len() as u32 * 2048 + wanted.held;
     let pool = Mempool::new("rx", packets, ROOM_BYTES, socket)?;
     let open = |port: &Port| {
         let config = PortConfig {

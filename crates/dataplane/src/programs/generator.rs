@@ -342,7 +342,7 @@ impl Program for Generator {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
         self.check()?;
         self.template([0; 6])?;
-        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false };
+        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false, held: 0 };
         let session = Session::open("gen", eal, &self.common, wanted)?;
         match self.captures {
             None => self.measure::<false>(session),

@@ -50,13 +50,13 @@ pub fn batch(text: &str) -> Result<usize, String> {
 
 impl Program for L2fwd {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
-        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false };
+        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false, held: 0 };
         let mut session = Session::open("l2fwd", eal, &self.common, wanted)?;
         let ids: Vec<u16> = session.ports.iter().map(|open| open.port.id()).collect();
         let pairs = partners(&ids, self.portmask, self.portmap.as_ref())?;
         let lanes = spread(&mut session, &pairs);
         let batch = Batch { rx: self.rx_burst, tx: self.tx_burst };
-        let (lanes, downs) = super::forwarding(&session, lanes, |paths, turns, counters| {
+        let ended = super::forwarding(&session, lanes, |paths, turns, counters| {
             match (self.tx_drain_us, self.no_mac_updating) {
                 (0, false) => forward::<true>(paths, batch, turns, counters),
                 (0, true) => forward::<false>(paths, batch, turns, counters),
@@ -65,7 +65,7 @@ impl Program for L2fwd {
             }
             Vec::new()
         })?;
-        session.finish(&lanes, &downs, ("l2fwd", json!({ "pairs": pairs })));
+        session.finish(&ended.lanes, &ended.downs, ("l2fwd", json!({ "pairs": pairs })));
         Ok(())
     }
 }

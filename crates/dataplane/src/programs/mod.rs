@@ -11,6 +11,7 @@ use units::Clock;
 
 pub use pairs::Path;
 
+mod delay;
 mod generator;
 mod l2fwd;
 mod pairs;
@@ -35,15 +36,24 @@ pub struct Spec {
 }
 
 /// All of them.
-pub const ALL: &[Spec] = &[generator::SPEC, l2fwd::SPEC];
+pub const ALL: &[Spec] = &[delay::SPEC, generator::SPEC, l2fwd::SPEC];
 
-/// Runs a forwarder's loop on each lcore that has work, until a signal comes. Says what each did, and
-/// how often each link went down. A loop says what it dropped on purpose, by reason.
+/// What is left of a forwarder's loops.
+struct Ended<P> {
+    lanes: Vec<Lane>,
+    /// What each worked with.
+    work: Vec<P>,
+    /// How often each link went down.
+    downs: Vec<u64>,
+}
+
+/// Runs a forwarder's loop on each lcore that has work, until a signal comes. A loop says what it
+/// dropped on purpose, by reason.
 fn forwarding<P: Send>(
     session: &Session,
     work: Vec<(Lcore, P)>,
     each: impl Fn(&mut P, Turns<'_>, &Counters) -> Vec<(&'static str, u64)> + Sync,
-) -> Result<(Vec<Lane>, Vec<u64>), Error> {
+) -> Result<Ended<P>, Error> {
     let counters: Vec<Counters> = work.iter().map(|_| Counters::default()).collect();
     let (stop, clock, stall_ns) = (&session.stop, &session.clock, session.common.stall_ns);
     let lcores: Vec<Lcore> = work.iter().map(|(lcore, _)| *lcore).collect();
@@ -56,15 +66,19 @@ fn forwarding<P: Send>(
                 let mut log = StallLog::new(StallLog::ROOM);
                 let turns = Turns::new(stall_ns, counters, &mut log, stop);
                 let dropped = each(&mut work, turns, counters);
-                (log, dropped)
+                (log, dropped, work)
             };
             (lcore, Box::new(job) as Box<dyn FnOnce() -> _ + Send>)
         });
         let ended = run_on(jobs.collect());
         (ended, monitor.finish())
     });
-    let lane = |((lcore, counters), (log, dropped))| Lane { lcore, counters, log, dropped };
-    Ok((lcores.into_iter().zip(counters).zip(ended?).map(lane).collect(), downs))
+    let (mut lanes, mut left) = (Vec::new(), Vec::new());
+    for ((lcore, counters), (log, dropped, work)) in lcores.into_iter().zip(counters).zip(ended?) {
+        lanes.push(Lane { lcore, counters, log, dropped });
+        left.push(work);
+    }
+    Ok(Ended { lanes, work: left, downs })
 }
 
 /// What all loops have counted so far.

@@ -1,0 +1,88 @@
+use crate::counters::Counters;
+use crate::injected::Injector;
+use crate::law::Delays;
+use crate::programs::Path;
+use crate::turns::Turns;
+use dpdk::{Burst, Mbuf, tsc};
+use std::collections::VecDeque;
+
+/// Packets accepted and handed on at once.
+const BATCH: usize = 32;
+
+/// A path, and the packets that it holds, in order.
+#[derive(Debug)]
+pub struct Held {
+    pub path: Path,
+    packets: VecDeque<(u64, Mbuf)>,
+    room: usize,
+    out: Burst,
+    /// Packets dropped because too many were held.
+    pub overflown: u64,
+    /// The most packets held at once.
+    pub most: usize,
+}
+
+impl Held {
+    /// One with room for `room` packets.
+    pub fn new(path: Path, room: usize) -> Self {
+        let packets = VecDeque::with_capacity(room);
+        Self { path, packets, room, out: Burst::new(), overflown: 0, most: 0 }
+    }
+
+    /// Holds a packet until `release`, and until all before it have left.
+    #[inline(always)]
+    fn hold(&mut self, release: u64, packet: Mbuf) {
+        if self.packets.len() < self.room {
+            self.packets.push_back((release, packet));
+            self.most = self.most.max(self.packets.len());
+        } else {
+            self.overflown += 1;
+        }
+    }
+
+    /// Hands on the packets whose time has come.
+    #[inline(always)]
+    fn release(&mut self, now: u64, counters: &Counters) -> usize {
+        while self.out.len() < BATCH && self.packets.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, packet)) = self.packets.pop_front() else { break };
+            let pushed = self.out.push(packet);
+            debug_assert!(pushed.is_ok(), "a burst has room for a batch");
+        }
+        let released = self.out.len();
+        if released > 0 {
+            let sent = self.path.tx.send(&mut self.out, released);
+            counters.tx_packets.add(sent as u64);
+            counters.tx_dropped.add(self.out.clear() as u64);
+        }
+        released
+    }
+}
+
+/// Holds every packet for a while, in order, and now and then stalls on purpose.
+pub fn delay(
+    held: &mut [Held],
+    delays: &mut Delays,
+    injector: &mut Injector,
+    mut turns: Turns<'_>,
+    counters: &Counters,
+) {
+    let mut burst = Burst::new();
+    let mut handled = 0;
+    while let Some(now) = turns.next(handled) {
+        handled = 0;
+        if injector.is_due(now) {
+            injector.act();
+            // At once to the next reading of the counter: it ends the stall.
+            continue;
+        }
+        for held in held.iter_mut() {
+            let received = held.path.rx.receive(&mut burst, BATCH);
+            if received > 0 {
+                let arrival = tsc::now();
+                counters.rx_packets.add(received as u64);
+                burst.drain().for_each(|packet| held.hold(arrival + delays.next(), packet));
+            }
+            handled += received + held.release(tsc::now(), counters);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `delay`: a device with a known law, and stalls at known times: the ground truth.
+
+use super::pairs::{partners, spread};
+use super::{Program, Spec};
+use crate::cli::{self, Common, time};
+use crate::error::Error;
+use crate::hot::delay::{Held, delay};
+use crate::injected::Injector;
+use crate::law::{Delays, Law};
+use crate::session::{Session, Wanted};
+use crate::ticks::Ticks;
+use clap::Args;
+use dpdk::tsc;
+use serde_json::json;
+use units::Nanos;
+
+/// As the command line knows it.
+pub const SPEC: Spec = Spec {
+    name: "delay",
+    about: "hold packets by a known law, and stall at known times",
+    parse: |own| Ok(Box::new(cli::options::<Delay>("delay", SPEC.about, own)?)),
+};
+
+/// Packets that a direction may hold: 16 ms at 1 Mpps.
+const ROOM: u32 = 1 << 14;
+
+#[derive(Args, Debug)]
+struct Delay {
+    #[command(flatten)]
+    common: Common,
+    /// fixed:TIME, uniform:TIME,TIME, bimodal:TIME,TIME,P or file:PATH, a delay a line.
+    #[arg(long, default_value = "fixed:0ns", value_name = "LAW")]
+    law: Law,
+    /// Stall every so often.
+    #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = time)]
+    stall_period: Nanos,
+    /// For how long: one duration after the other.
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = time)]
+    stall_duration: Vec<Nanos>,
+    /// And later by up to this.
+    #[arg(long, default_value = "0ns", value_name = "TIME", value_parser = time)]
+    stall_jitter: Nanos,
+    /// Seed of delays and jitter.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+}
+
+impl Delay {
+    fn check(&self) -> Result<(), Error> {
+        let longest = self.stall_duration.iter().max().copied().unwrap_or_default();
+        let needed = longest.0.saturating_add(self.stall_jitter.0);
+        if self.stall_period.0 > needed {
+            return Ok(());
+        }
+        Err(Error::Option {
+            option: "--stall-period",
+            got: self.stall_period.to_string(),
+            expected: format!("more than the longest stall with its jitter, {}", Nanos(needed)),
+        })
+    }
+}
+
+impl Program for Delay {
+    fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
+        self.check()?;
+        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false, held: 2 * ROOM };
+        let mut session = Session::open("delay", eal, &self.common, wanted)?;
+        // One lcore: the law holds for all packets, and so do the stalls.
+        session.lcores.truncate(1);
+        let ids: Vec<u16> = session.ports.iter().map(|open| open.port.id()).collect();
+        let pairs = partners(&ids, None, None)?;
+        let ticks = Ticks::new(session.clock);
+        let delays = Delays::draw(&self.law, self.seed, ticks)?;
+        let injector = Injector::new(
+            self.stall_period,
+            self.stall_jitter,
+            &self.stall_duration,
+            self.seed,
+            ticks,
+            tsc::now(),
+        );
+        let (lcore, paths) = spread(&mut session, &pairs).remove(0);
+        let held: Vec<Held> =
+            paths.into_iter().map(|path| Held::new(path, ROOM as usize)).collect();
+        let work = vec![(lcore, (held, delays, injector))];
+        let ended =
+            super::forwarding(&session, work, |(held, delays, injector), turns, counters| {
+                delay(held, delays, injector, turns, counters);
+                vec![("overflow", held.iter().map(|held| held.overflown).sum())]
+            })?;
+        let (held, _, injector) = &ended.work[0];
+        let injected = injector.stalls();
+        session.record("injected_start_tsc", injected.iter().map(|stall| stall.start));
+        session.record("injected_duration_tsc", injected.iter().map(|stall| stall.duration));
+        let own = json!({
+            "injected": injector.truth.count(),
+            "held_most": held.iter().map(|held| held.most).max(),
+        });
+        session.finish(&ended.lanes, &ended.downs, ("delay", own));
+        Ok(())
+    }
+}
