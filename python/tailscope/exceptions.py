@@ -6,6 +6,8 @@
     ├── UsageError                 arguments that cannot be understood or contradict each other
     ├── AnalysisError              the engine could not reach a true answer
     │   └── CaptureError           a capture cannot be read
+    ├── TestbedError               a measurement cannot be set up on this machine
+    │   └── DataplaneError         a process of the data plane is missing, or failed
     └── RunError                   something is wrong with a run directory
         ├── RunExistsError         it would have to be overwritten
         ├── RunIncompleteError     it was never finished
@@ -21,11 +23,13 @@ from __future__ import annotations
 __all__ = [
     "AnalysisError",
     "CaptureError",
+    "DataplaneError",
     "RunCorruptError",
     "RunError",
     "RunExistsError",
     "RunIncompleteError",
     "TailscopeError",
+    "TestbedError",
     "UsageError",
 ]
 
@@ -56,6 +60,16 @@ class AnalysisError(TailscopeError):
 
 class CaptureError(AnalysisError):
     """A capture cannot be read."""
+
+
+class TestbedError(TailscopeError):
+    """A measurement cannot be set up on this machine."""
+
+    __test__ = False
+
+
+class DataplaneError(TestbedError):
+    """A process of the data plane is missing, or failed."""
 
 
 class RunError(TailscopeError):

@@ -19,6 +19,7 @@ __all__ = [
     "latency_rows",
     "provenance",
     "sentence",
+    "traffic_text",
 ]
 
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
@@ -179,17 +180,30 @@ def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[s
         }
         return {**files, "matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
     options = ", ".join(f"{name}={value}" for name, value in plan["dut_options"].items())
-    traffic = f"{count_text(plan['rate_pps'])} packets/s {plan['pattern']}, {plan['size_bytes']} B"
-    if plan["burst"] > 1:
-        traffic += f", bursts of {plan['burst']}"
     return {
         "device": plan["dut"] + (f" ({options})" if options else ""),
         "wire": plan["wire"],
-        "traffic": f"{traffic}, {_option(plan['duration_ns'])}",
+        "traffic": traffic_text(plan),
         "cores": ", ".join(f"{role} {cpus}" for role, cpus in info["instrument"]["cpus"].items()),
         "matching": matching,
         "clock": TSC_CLOCK,
     }
+
+
+def traffic_text(plan: Mapping[str, Any]) -> str:
+    """Say what a generator sends.
+
+    Parameters
+    ----------
+    plan : Mapping
+        Of a measurement, as in ``run.json``.
+    """
+    bursts = f" in bursts of {plan['burst']}" if plan["burst"] > 1 else ""
+    return (
+        f"{count_text(plan['rate_pps'])} packets/s {plan['pattern']}{bursts},"
+        f" {plan['size_bytes']} B, {_option(plan['duration_ns'])} after"
+        f" {_option(plan['warm_up_ns'])} of warm-up"
+    )
 
 
 def sentence(summary: Mapping[str, Figure]) -> str:

@@ -29,6 +29,9 @@ pub struct Common {
     /// Write what was recorded into this folder, as .npy files.
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
+    /// End as by SIGTERM when the process that started this one does.
+    #[arg(long)]
+    pub die_with_parent: bool,
 }
 
 impl Invocation {

@@ -68,6 +68,10 @@ impl Session {
         events::claim_stdout();
         let stop = Stop::on_signals()
             .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
+        if common.die_with_parent {
+            // SAFETY: sets an attribute of this process.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
+        }
         // Before DPDK pins this thread.
         let housekeeping = allowed_cpus();
         let mut args = vec!["tailscope-dp".to_owned()];

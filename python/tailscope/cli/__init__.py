@@ -8,13 +8,14 @@ standard error. Heavy libraries are imported where they are used: ``tailscope --
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli import analyze, report, simulate
+from tailscope.cli import analyze, clean, report, run, simulate
 from tailscope.exceptions import TailscopeError
 from tailscope.text import printable
 
@@ -55,7 +56,9 @@ def tailscope_command(
 
 
 app.command("analyze")(analyze.command)
+app.command("clean")(clean.command)
 app.command("report")(report.command)
+app.command("run")(run.command)
 app.command("simulate")(simulate.command)
 
 
@@ -70,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    # As Ctrl-C: what was begun is taken back, or ends with what there is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = _run(None if arguments is None else list(arguments))
     return _failed("interrupted", None, INTERRUPTED) if status == INTERRUPTED else status
 

@@ -1,0 +1,57 @@
+"""One line that says how a measurement goes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from tailscope.text import count_text, duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["LiveLine"]
+
+_EVERY_S = 5.0
+
+
+class LiveLine:
+    """Shows progress on standard error: in place on a terminal, a line every 5 s elsewhere."""
+
+    def __init__(self) -> None:
+        self._in_place = sys.stderr.isatty()
+        self._shown = False
+        self._last_s = time.monotonic()
+        self._before: tuple[float, int] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._in_place and self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Show what a progress event of the generator says."""
+        text = self._text(event)
+        if self._in_place:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            self._shown = True
+        elif time.monotonic() - self._last_s >= _EVERY_S:
+            self._last_s = time.monotonic()
+            sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def _text(self, event: Mapping[str, Any]) -> str:
+        now = (float(event["elapsed_s"]), int(event["rx_packets"]))
+        before, self._before = self._before or (0.0, 0), now
+        rate_pps = (now[1] - before[1]) / max(now[0] - before[0], 1e-9)
+        parts = [f"{event['state']}", f"{count_text(round(rate_pps))} packets/s"]
+        parts.append(f"received {count_text(event['received'])}")
+        for label, name in (("p50", "p50"), ("p99.9", "p999"), ("max", "max")):
+            if f"latency_ns_{name}" in event:
+                parts.append(f"{label} {duration_text(event[f'latency_ns_{name}'])}")
+        parts.append(f"stalls {count_text(event['stalls'])}")
+        return "  ".join(parts)

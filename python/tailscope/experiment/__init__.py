@@ -1,0 +1,1 @@
+"""What is measured: plans, and how they are carried out."""

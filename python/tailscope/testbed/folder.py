@@ -1,0 +1,112 @@
+"""The private folder of one measurement: sockets, shared memory, recordings, logs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PREFIX", "Leftover", "RunFolder", "find_leftovers", "is_live"]
+
+PREFIX = "tailscope-"
+_LOCK = "lock"
+
+
+class RunFolder:
+    """A folder that only its owner can enter, gone when the block ends.
+
+    Its lock is held for as long as the process lives, so that what a crash left behind can be told
+    from what is in use (`find_leftovers`). Everything else that belongs to a measurement, such as
+    network namespaces, carries the `name` of its folder.
+    """
+
+    def __init__(self) -> None:
+        self.name = f"{PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
+        self.path = _base() / self.name
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(mode=0o700)
+        self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+    def make(self, name: str) -> Path:
+        """Make a folder within."""
+        path = self.path / name
+        path.mkdir(mode=0o700)
+        return path
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """The folder of a measurement that ended without cleaning up."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name that all its parts carry."""
+        return self.path.name
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path)
+
+
+def find_leftovers() -> Iterator[Leftover]:
+    """Find the folders of dead measurements that this user may remove."""
+    for base in _bases():
+        for path in sorted(base.glob(f"{PREFIX}*-*")):
+            if path.is_dir() and not path.is_symlink() and _may_enter(path) and _is_dead(path):
+                yield Leftover(path)
+
+
+def is_live(name: str) -> bool:
+    """Whether a measurement of this name runs."""
+    paths = (base / name for base in _bases())
+    return any(path.is_dir() and not _is_dead(path) for path in paths)
+
+
+def _bases() -> list[Path]:
+    return list(dict.fromkeys((_base(), Path(tempfile.gettempdir()))))
+
+
+def _base() -> Path:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK | os.X_OK):
+        return Path(runtime)
+    return Path(tempfile.gettempdir())
+
+
+def _may_enter(path: Path) -> bool:
+    return os.getuid() in (0, path.stat().st_uid)
+
+
+def _is_dead(path: Path) -> bool:
+    try:
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(lock)
