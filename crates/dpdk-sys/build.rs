@@ -41,6 +41,8 @@ fn main() {
         .header("src/shim.h")
         .clang_args(&flags)
         .generate_comments(false)
+        // Built again when DPDK's headers change.
+        .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
         .derive_default(true)
         .layout_tests(true)
         .default_enum_style(bindgen::EnumVariation::Consts)

@@ -122,7 +122,9 @@ def command(
     if json_file is not None:
         figures = [one.figures() for one in found]
         _write_json(json_file, figures[0] if repeat == 1 else figures)
-    return INTERRUPTED if any(one.interrupted for one in found) else 0
+    if any(one.interrupted for one in found):
+        return INTERRUPTED
+    return 1 if any(one.measured.info["partial"] for one in found) else 0
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,6 @@ class RunPlan:
         Of the Poisson process.
     warm_up_ns, duration_ns : int
         How long to send before the measurement, and during it.
-    stall_ns : int
-        A turn of a polling loop that takes longer is a stall.
     captures : bool
         Whether to keep captures of both sides.
     trim_ns, window_ns, bucket_ns, worst
@@ -66,7 +64,6 @@ class RunPlan:
     seed: int = 1
     warm_up_ns: int = 1_000_000_000
     duration_ns: int = 10_000_000_000
-    stall_ns: int = 1000
     captures: bool = False
     trim_ns: int = 0
     window_ns: int = 5_000_000_000
@@ -95,9 +92,14 @@ class RunPlan:
         """How many processes poll."""
         return 1 if self.dut == LOOP else 2
 
+    @property
+    def stall_ns(self) -> int:
+        """A turn of a polling loop that takes longer is a stall."""
+        return wire_named(self.wire, self.wire_options).stall_ns
+
     def record(self) -> dict[str, Any]:
         """The plan as ``run.json`` keeps it."""
-        return {"command": "run", **asdict(self)}
+        return {"command": "run", **asdict(self), "stall_ns": self.stall_ns}
 
     def generator_options(self) -> list[str]:
         """Arguments of ``tailscope-dp gen``, apart from folders."""

@@ -106,6 +106,7 @@ def execute(
         sides.run(progress)
         folders = sides.folders
         clock = Clock(**sides.generator_result["clock"])
+        sides.check_recorded()
         recording = Recording.load(folders["generator"], clock)
         analysis = analyze_recording(
             recording,
@@ -241,6 +242,16 @@ class _Sides:
             command=self.ends.command,
         )
 
+    def check_recorded(self) -> None:
+        """See that the generator could write everything down."""
+        written = set(self.generator_result["record"])
+        missing = [name for name in Recording._fields[1:] if f"{name}.npy" not in written]
+        if missing:
+            raise DataplaneError(
+                f"generator: could not write its recording: {'; '.join(self.partial)}",
+                hint="make room there, or set XDG_RUNTIME_DIR or TMPDIR to a folder that has some",
+            )
+
     def info(self, analysis: Analysis) -> dict[str, Any]:
         """What ``run.json`` keeps of both."""
         result, plan = self.generator_result, self.plan
@@ -281,11 +292,12 @@ class _Sides:
         """Packets that found the generator's ring full, or no room in it."""
         result = self.generator_result
         generator = result["gen"]
-        drops = generator["unrecorded"]
-        drops += sum(port["rx_missed"] + port["rx_nombuf"] for port in result["ports"])
+        drops = int(generator["unrecorded"])
+        drops += sum(int(port["rx_missed"] + port["rx_nombuf"]) for port in result["ports"])
         if self.dut_result is not None:
-            drops += sum(lcore["tx_dropped"] for lcore in self.dut_result["lcores"])
-        return int(drops - (generator["warm_up_sent"] - generator["warm_up_received"]))
+            drops += sum(int(lcore["tx_dropped"]) for lcore in self.dut_result["lcores"])
+        warm_up_lost = int(generator["warm_up_sent"] - generator["warm_up_received"])
+        return max(0, drops - warm_up_lost)
 
 
 def _stalls(result: Mapping[str, Any]) -> dict[str, int]:

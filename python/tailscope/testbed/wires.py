@@ -21,6 +21,7 @@ __all__ = ["WIRES", "Ends", "Memif", "Pci", "Veth", "Wire", "wire_named"]
 
 _SOCKET_PATH_BYTES = 107
 _MEMORY_MB = 256
+_LINKS = ("gen0", "gen1", "dut0", "dut1")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Wire(ABC):
 
     name: ClassVar[str]
     options: ClassVar[Mapping[str, str]] = {}
+    stall_ns: ClassVar[int] = 1000
+    """A turn of a polling loop that takes longer is a stall: more where turns call the system."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         for name in options:
@@ -119,6 +122,7 @@ class Veth(Wire):
     options: ClassVar[Mapping[str, str]] = {
         "driver": "af_packet (default) or af_xdp",
     }
+    stall_ns: ClassVar[int] = 20_000
     _DRIVERS = ("af_packet", "af_xdp")
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -143,19 +147,13 @@ class Veth(Wire):
     @contextmanager
     def open(self, folder: RunFolder) -> Iterator[Ends]:
         """Make a namespace with two pairs of links."""
-        from pyroute2 import NetNS, netns
+        from pyroute2 import netns
 
         namespace = folder.name
         with ExitStack() as stack:
             netns.create(namespace)
             stack.callback(_remove_namespace, namespace)
-            with NetNS(namespace) as links:
-                _disable_ipv6(namespace)
-                for number in (0, 1):
-                    links.link("add", ifname=f"gen{number}", kind="veth", peer=f"dut{number}")
-                for name in ("gen0", "gen1", "dut0", "dut1"):
-                    at = links.link_lookup(ifname=name)[0]
-                    links.link("set", index=at, state="up", flags=["IFF_UP", "IFF_PROMISC"])
+            _make_links(namespace, quiet=self._driver != "af_xdp")
             common = [*_memory(), "--no-pci"]
 
             def ports(*names: str) -> list[str]:
@@ -257,15 +255,26 @@ def _memory() -> list[str]:
     return ["--no-huge", "-m", str(_MEMORY_MB)]
 
 
-def _disable_ipv6(namespace: str) -> None:
-    """Keep the kernel from sending anything of its own."""
-    from pyroute2 import netns
+def _make_links(namespace: str, *, quiet: bool) -> None:
+    """Make two pairs of links in a namespace.
+
+    Quiet ones carry nothing of the kernel's own: no IPv6. AF_XDP on a link that has never carried
+    anything receives nothing at all (Linux 6.18): there the kernel's greetings are welcome.
+
+    In this thread: pyroute2's own way in is a process that shares our signal handlers.
+    """
+    from pyroute2 import IPRoute, netns
 
     netns.pushns(namespace)
     try:
-        for scope in ("all", "default"):
+        for scope in ("all", "default") if quiet else ():
             with suppress(OSError):
                 Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
+        with IPRoute() as links:
+            for number in (0, 1):
+                links.link("add", ifname=f"gen{number}", kind="veth", peer=f"dut{number}")
+            for name in _LINKS:
+                links.link("set", index=links.link_lookup(ifname=name)[0], state="up")
     finally:
         netns.popns()
 

@@ -1,0 +1,154 @@
+"""What cannot be measured is refused before anything is started, and says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from measurements import QUICK, as_nobody
+
+from tailscope.exceptions import DataplaneError
+from tailscope.testbed import process
+
+if TYPE_CHECKING:
+    from measurements import Place
+
+Run = Callable[..., Any]
+COMMAND = Path(sys.executable).with_name("tailscope")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--cpus", "4095"), "--cpus: got CPU 4095, expected one of"),
+        (("--cpus", "one"), "'one' is no list of CPUs"),
+        (("--duration", "0s"), "--duration: expected at least 1ns, got 0s"),
+        (("--duration", "soon"), "--duration: "),
+        (("--rate", "0"), "--rate: got 0"),
+        (("--rate", "fast"), "--rate: "),
+        (("--size", "63"), "--size: got 63, expected 64 to 1518 bytes"),
+        (("--burst", "513"), "--burst: got 513, expected 1 to 512"),
+        (("--burst", "2", "--pattern", "poisson"), "expected 1 with --pattern poisson"),
+        (("--pattern", "chaos"), "--pattern: got 'chaos', expected cbr or poisson"),
+        (("--wire", "string"), "--wire: got 'string', expected one of memif, veth, pci"),
+        (("--wire", "veth", "--wire-option", "driver=tap"), "expected af_packet or af_xdp"),
+        (("--wire", "pci"), "no --wire-option generator=ADDRESS+ADDRESS"),
+        (
+            (
+                *("--wire", "pci"),
+                *("--wire-option", "generator=0000:ff:1f.6+0000:ff:1f.7"),
+                *("--wire-option", "dut=0000:ff:1f.4+0000:ff:1f.5"),
+            ),
+            "wire pci: no device 0000:ff:1f.6",
+        ),
+        (("--dut-option", "batch=0"), "--dut-option batch: got '0', expected 1 to 512"),
+        (("--dut-option", "speed=1"), "--dut-option: got 'speed', expected one of the options"),
+        (("--dut-option", "batch"), "expected NAME=VALUE"),
+        (("--flows", "65536"), "--flows: got 65536, expected 1 to 65535"),
+    ],
+)
+def test_bad_input_is_named(tailscope: Run, place: Place, options: Any, said: str) -> None:
+    done = tailscope("run", "--dut", "l2fwd", *options, env=place.environment, cwd=place.path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and said in done.stderr
+    assert not (place.path / "runs").exists()
+
+
+def test_an_unknown_device_is_named(tailscope: Run, place: Place) -> None:
+    done = tailscope("run", "--dut", "router", env=place.environment, cwd=place.path)
+    assert done.returncode == 1 and "--dut: got 'router', expected one of" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dut_option", "said"),
+    [
+        ("law=gauss:1us", "is no law"),
+        ("law=file:/no/such/file", "No such file"),
+        ("stall-duration=60ms", "--stall-period"),
+    ],
+)
+def test_what_the_device_refuses_is_passed_on(
+    tailscope: Run, place: Place, dut_option: str, said: str
+) -> None:
+    arguments = ("run", "--dut", "delay", "--dut-option", dut_option, *QUICK)
+    done = tailscope(*arguments, "--out", place.path / "out", env=place.environment)
+    assert done.returncode == 1
+    assert "error: dut: " in done.stderr and said in done.stderr
+    assert not (place.path / "out").exists()
+
+
+def test_one_cpu_works_and_is_warned_of(tailscope: Run, place: Place) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    arguments = ("run", "--dut", "l2fwd", *QUICK, "--rate", "1k", "--cpus", cpu)
+    done = tailscope(*arguments, "--out", place.path / "out", env=place.environment)
+    assert done.returncode == 0, done.stderr
+    assert "2 processes poll on 1 CPU" in done.stdout
+
+
+def test_without_dpdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_BINARY", Path("/nowhere/tailscope-dp"))
+    with pytest.raises(DataplaneError, match="no DPDK") as error:
+        process.find_binary()
+    assert "libdpdk-dev" in str(error.value.hint)
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = tmp_path / "tailscope-dp"
+    other.write_text("#!/bin/sh\necho tailscope-dp 0.0.1\n")
+    other.chmod(0o755)
+    monkeypatch.setattr(process, "_BINARY", other)
+    with pytest.raises(DataplaneError, match=r"expected version .*, got 'tailscope-dp 0.0.1'"):
+        process.find_binary()
+
+
+def test_a_complete_run_is_not_overwritten(tailscope: Run, place: Place) -> None:
+    out = place.path / "out"
+    out.mkdir()
+    (out / "mine").touch()
+    arguments = ("run", "--dut", "l2fwd", *QUICK, "--out", out)
+    done = tailscope(*arguments, env=place.environment)
+    assert done.returncode == 1 and "is no empty directory" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("full", ["run", "out"])
+def test_a_full_disk_is_an_error_that_leaves_nothing(place: Place, full: str) -> None:
+    small = place.path / full
+    small.mkdir(exist_ok=True)
+    script = 'mount -t tmpfs -o size=256k,mode=700 none "$1" && shift && exec "$@"'
+    arguments = ["run", "--dut", "l2fwd", *QUICK, "--out", str(place.path / "out" / "run")]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", str(small), str(COMMAND), *arguments],
+        env=place.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert not (place.path / "out" / "run").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="there must be a root to be told from")
+def test_links_of_the_kernel_need_root(place: Place) -> None:
+    if shutil.which("setpriv") is None:
+        pytest.skip("no setpriv")
+    code = (
+        "from tailscope.testbed.wires import Veth\n"
+        "from tailscope.exceptions import TestbedError\n"
+        "try: Veth({}).check()\n"
+        "except TestbedError as error: print(error, error.hint)\n"
+    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    command = [sys.executable, "-B", "-c", code]
+    output, _ = as_nobody(command, place.path, cwd="/", **pipes).communicate(timeout=30)
+    if "Permission denied" in output:
+        pytest.skip("the interpreter is not to be reached by an ordinary user")
+    assert "wire veth: expected root, got an ordinary user" in output
+    assert "--wire memif" in output

@@ -1,0 +1,231 @@
+"""`tailscope run` over memif, from end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from measurements import NOBODY, QUICK, as_nobody
+
+if TYPE_CHECKING:
+    from measurements import Place
+
+Measure = Callable[..., dict[str, Any]]
+Run = Callable[..., Any]
+
+COMMAND = Path(sys.executable).with_name("tailscope")
+# What captures do not know, or call otherwise.
+ONLY_LIVE = ("_file", "_format", "_resolution", "clock", "warnings", "partial", "out")
+
+
+def test_live_figures_are_those_of_the_captures(measure: Measure, figures: Run) -> None:
+    live = measure("--dut", "l2fwd", "--captures", "--flows", 7)
+    folder = live["out"] / "captures"
+    captured = figures(folder / "pre.pcapng.zst", folder / "post.pcapng.zst")
+    shared = {name for name in captured if not name.endswith(ONLY_LIVE)}
+    assert {"latency_ns_p999", "count", "ipdv_ns_max", "pre_gap_ns_max"} <= shared
+    assert {name: live[name] for name in shared} == {name: captured[name] for name in shared}
+
+
+def test_every_packet_is_accounted_for(measure: Measure) -> None:
+    found = measure("--dut", "l2fwd")
+    assert found["sent"] + found["unsent"] == 20_000
+    assert found["sent"] == found["count"] + found["lost"] + found["late"] + found["corrupt"]
+    assert found["lost"] == found["lost_in_dut"] + found["lost_in_instrument"]
+    assert found["lost_in_dut"] == 0
+
+
+def test_a_run_directory_holds_packets_and_noise(measure: Measure, tailscope: Run) -> None:
+    found = measure("--dut", "delay", "--dut-option", "stall-duration=1ms")
+    latency = pq.read_table(found["out"] / "latency.parquet")
+    assert latency.num_rows == found["count"]
+    assert sum(latency["tainted"].to_pylist()) == found["tainted"]
+    pre, intended = latency["pre_ns"].to_numpy(), latency["intended_ns"].to_numpy()
+    assert (pre >= intended).all()
+    noise = pq.read_table(found["out"] / "noise.parquet").to_pydict()
+    kinds = set(zip(noise["source"], noise["kind"], strict=True))
+    assert {("dut", "injected"), ("dut", "stall")} <= kinds
+    assert noise["start_ns"] == sorted(noise["start_ns"])
+    injected = [
+        (start, duration)
+        for start, duration, kind in zip(
+            noise["start_ns"], noise["duration_ns"], noise["kind"], strict=True
+        )
+        if kind == "injected" and pre[0] < start < pre[-1] - 2_000_000
+    ]
+    arrival = pre + latency["latency_ns"].to_numpy()
+    assert injected
+    for start, duration in injected:
+        waiting = (pre > start) & (pre < start + duration)
+        assert (arrival[waiting] >= start + duration).all()
+    assert tailscope("report", found["out"]).returncode == 0
+
+
+@pytest.mark.parametrize("law", ["fixed:50us", "uniform:50us,60us", "bimodal:50us,1ms,0.5"])
+def test_a_law_of_delay_is_a_lower_bound(measure: Measure, law: str) -> None:
+    found = measure("--dut", "delay", "--dut-option", f"law={law}")
+    assert found["latency_ns_min"] >= 50_000
+    if law.startswith("bimodal"):
+        assert found["latency_ns_p90"] >= 1_000_000
+
+
+def test_the_generator_alone_is_the_floor(measure: Measure) -> None:
+    loop = measure("--dut", "loop")
+    assert loop["count"] + loop["lost_in_instrument"] == loop["sent"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--pattern", "poisson"),
+        ("--burst", 32),
+        ("--burst", 512),
+        ("--size", 1518),
+        ("--dut-option", "batch=1"),
+        ("--dut-option", "batch=512"),
+        ("--dut-option", "mac-updating=off"),
+        ("--dut-option", "tx-drain=50us"),
+    ],
+    ids=lambda options: " ".join(map(str, options)),
+)
+def test_traffic_and_forwarder_take_their_options(measure: Measure, options: Any) -> None:
+    found = measure("--dut", "l2fwd", *options)
+    assert found["count"] == found["sent"] - found["lost"] > 0
+    assert found["lost_in_dut"] == 0
+
+
+def test_more_than_the_wire_carries_is_unsent_not_lost(measure: Measure) -> None:
+    found = measure("--dut", "l2fwd", "--rate", "50M", "--duration", "200ms")
+    assert found["unsent"] > 0
+    assert any("does not carry this rate" in warning for warning in found["warnings"])
+    assert found["lost_in_dut"] == 0
+
+
+def test_runs_are_repeated(tailscope: Run, place: Place) -> None:
+    out = place.path / "out"
+    done = tailscope(
+        "run", "--dut", "l2fwd", *QUICK, "--repeat", 2, "--out", out, env=place.environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert all((out / f"run-{number}" / "report.html").exists() for number in (1, 2))
+
+
+def test_a_dry_run_starts_nothing(tailscope: Run, place: Place) -> None:
+    arguments = ("run", "--dut", "l2fwd", "--rate", "100k", "--dry-run")
+    done = tailscope(*arguments, env=place.environment, cwd=place.path)
+    assert done.returncode == 0
+    assert "100,000 packets/s" in done.stdout
+    planned = json.loads(tailscope(*arguments, "--json", "-", cwd=place.path).stdout)
+    assert planned["rate_pps"] == 100_000
+    assert [path.name for path in place.path.iterdir()] == ["run"]
+
+
+def started(place: Place, *options: str) -> subprocess.Popen[str]:
+    arguments = ["run", "--dut", "l2fwd", "--rate", "20k", "--warm-up", "0s", "--duration", "60s"]
+    out = ["--out", str(place.path / "out")]
+    process = subprocess.Popen(
+        [COMMAND, *arguments, *out, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=place.environment,
+    )
+    for _ in range(300):
+        if len(children(process.pid)) == 2 and logs(place):
+            break
+        time.sleep(0.1)
+    time.sleep(1)
+    return process
+
+
+def logs(place: Place) -> list[Path]:
+    return list(place.path.glob("run/tailscope-*/generator/.."))
+
+
+def children(pid: int) -> dict[str, int]:
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if any(word.endswith(b"tailscope-dp") for word in words):
+                found[words[1].decode()] = int(child)
+    return found
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_ends_the_traffic_and_keeps_the_rest(place: Place, signum: int) -> None:
+    process = started(place)
+    process.send_signal(signum)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "partial   ended by SIGINT after" in output
+    mark = json.loads((place.path / "out/run.json").read_text())
+    assert mark["complete"] and mark["partial"]
+
+
+def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
+    process = started(place, "--duration", "4s")
+    os.kill(children(process.pid)["l2fwd"], signal.SIGKILL)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 1, errors
+    assert "was ended by SIGKILL" in output
+    summary = json.loads((place.path / "out/summary.json").read_text())
+    assert summary["count"] > 0
+    assert "SIGKILL" in (place.path / "out/report.html").read_text()
+
+
+def test_a_generator_that_dies_is_an_error(place: Place) -> None:
+    process = started(place)
+    os.kill(children(process.pid)["gen"], signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "generator: was ended by SIGKILL" in errors
+    assert not (place.path / "out").exists()
+
+
+def test_what_a_crash_leaves_behind_is_cleaned(tailscope: Run, place: Place) -> None:
+    process = started(place)
+    running = children(process.pid)
+    live = tailscope("clean", env=place.environment)
+    assert "nothing was left behind" in live.stdout
+    process.kill()
+    process.communicate()
+    for _ in range(200):
+        if not any(Path(f"/proc/{pid}").exists() for pid in running.values()):
+            break
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in running.values())
+    assert len(place.left()) == 1
+    assert "would remove" in tailscope("clean", "--dry-run", env=place.environment).stdout
+    assert len(place.left()) == 1
+    assert "removed" in tailscope("clean", env=place.environment).stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="tests that run as an ordinary user do so anyway")
+def test_an_ordinary_user_can_measure(place: Place) -> None:
+    if not os.access(COMMAND, os.X_OK) or not reachable(COMMAND):
+        pytest.skip(f"{COMMAND}: not to be reached by an ordinary user")
+    arguments = [str(COMMAND), "run", "--dut", "l2fwd", *QUICK, "--out", str(place.path / "out")]
+    environment = {**place.environment, "HOME": str(place.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    for parent in place.path.parents:
+        if parent.stat().st_uid == os.getuid() and parent.name.startswith("pytest-"):
+            parent.chmod(0o755)
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = as_nobody(arguments, place.path, env=environment, cwd=place.path, **pipes)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "lost in the DuT" in output
+    assert (place.path / "out").stat().st_uid == NOBODY
+
+
+def reachable(path: Path) -> bool:
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in path.resolve().parents)

@@ -1,0 +1,81 @@
+"""The instrument against a device that knows when it stalled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.analysis import Clock, Recording, load_ticks
+from tailscope.experiment.plan import RunPlan
+from tailscope.experiment.run import Measured, execute
+from tailscope.testbed.cores import pick_cores, read_topology
+from tailscope.testbed.truth import Found, Queue, find_injected, find_queues
+
+if TYPE_CHECKING:
+    import pytest
+    from measurements import Place
+
+
+def ticks(*values: int) -> np.ndarray:
+    return np.array(values, np.uint64)
+
+
+def test_a_stall_is_found_where_the_log_covers_it() -> None:
+    truth_start, truth_duration = ticks(100, 1_000, 5_000, 9_000), ticks(50, 50, 50, 50)
+    log_start, log_duration = ticks(90, 1_010, 4_990), ticks(70, 60, 40_000)
+    found = find_injected(
+        truth_start, truth_duration, log_start, log_duration, tsc_hz=1_000_000_000
+    )
+    assert (found.injected, found.found, found.interrupted) == (4, 3, 2)
+    assert found.duration_error_ns.tolist() == [20]
+
+
+def test_a_queue_is_seen_where_all_its_packets_waited() -> None:
+    recording = Recording(
+        Clock(1_000_000_000, 0, 0),
+        ticks(10, 20, 30, 40),
+        ticks(10, 20, 30, 40),
+        ticks(0, 1, 3, 2),
+        ticks(25, 26, 45, 46),
+        ticks(),
+        ticks(),
+        ticks(),
+    )
+    queue = find_queues(recording, ticks(12, 28, 50), ticks(10, 5, 5))
+    assert queue == Queue(expected=2, seen=2)
+    assert find_queues(recording, ticks(5), ticks(25)) == Queue(expected=1, seen=0)
+
+
+def test_injected_stalls_are_found_and_their_queues_seen(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", place.environment["XDG_RUNTIME_DIR"])
+    plan = RunPlan(
+        dut="delay",
+        dut_options={
+            "stall-period": "20ms",
+            "stall-duration": "5us,50us,500us,5ms",
+            "stall-jitter": "1ms",
+        },
+        rate_pps=100_000,
+        warm_up_ns=200_000_000,
+        duration_ns=3_000_000_000,
+    )
+    seen: list[tuple[Found, Queue, float]] = []
+
+    def inspect(measured: Measured) -> None:
+        folder = measured.dut_folder
+        assert folder is not None
+        truth = [load_ticks(folder, f"injected_{name}_tsc") for name in ("start", "duration")]
+        log = [load_ticks(folder, f"stall_{name}_tsc") for name in ("start", "duration")]
+        found = find_injected(*truth, *log, tsc_hz=measured.recording.clock.tsc_hz)
+        injected_ns = truth[1].sum() / measured.recording.clock.tsc_hz * 1e9
+        seen.append((found, find_queues(measured.recording, *truth), injected_ns))
+
+    execute(plan, pick_cores(read_topology(), 2), inspect=inspect)
+    ((found, queue, injected_ns),) = seen
+    assert found.injected > 100
+    assert found.found == found.injected
+    assert queue.expected > 50 and queue.seen == queue.expected
+    assert found.duration_error_ns.sum() < 0.01 * injected_ns

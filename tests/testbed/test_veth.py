@@ -1,0 +1,25 @@
+"""`tailscope run --wire veth`: links of the kernel, as root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are root's")
+
+
+@pytest.mark.parametrize("driver", ["af_packet", "af_xdp"])
+def test_packets_cross_the_kernel(measure: Callable[..., dict[str, Any]], driver: str) -> None:
+    # AF_XDP takes a moment until links carry anything.
+    options = ("--wire", "veth", "--wire-option", f"driver={driver}", "--warm-up", "2s")
+    found = measure("--dut", "l2fwd", *options, "--rate", "5k")
+    assert found["count"] + found["lost"] == found["sent"] > 0
+    assert found["count"] > 0.9 * found["sent"]
+    listed = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    assert "tailscope-" not in listed
