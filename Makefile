@@ -1,6 +1,6 @@
 # One recipe per thing a person or CI does. Each sets up what it needs, once.
 #
-#   make demo     simulate a device under test, analyse its captures, write a report
+#   make demo     measure a device under test on this machine, write a report
 #   make test     every test, Rust and Python
 #   make help     the others
 
@@ -56,12 +56,16 @@ dataplane: $(TOOLS)
 
 # --- jobs --------------------------------------------------------------------
 
-## make demo     simulate a device under test, analyse its captures, write demo/run/report.html
+## make demo     calibrate, measure l2fwd at three rates, and write demo/report.html
 demo: $(ENGINE) dataplane
 	@rm -rf demo
-	tailscope simulate --seed 1 demo
-	tailscope analyze demo/latencies-pre-*.pcap* demo/latencies-post-*.pcap* --out demo/run
-	@echo "The report: $(CURDIR)/demo/run/report.html"
+	tailscope calibrate --duration 4s
+	tailscope run --dut l2fwd --rate 10k --duration 5s --out demo/10k
+	tailscope run --dut l2fwd --rate 100k --duration 5s --out demo/100k
+	tailscope run --dut l2fwd --rate 1M --duration 5s --out demo/1M
+	@echo
+	tailscope report demo/10k demo/100k demo/1M --out demo/report.html
+	@echo "The report: $(CURDIR)/demo/report.html"
 
 ## make test     every test, Rust and Python
 test: test-rust test-python

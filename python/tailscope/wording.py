@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tailscope.text import count_text, duration_text, percentile_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.analysis import Figure
 
@@ -18,6 +18,7 @@ __all__ = [
     "instrument_rows",
     "latency_rows",
     "provenance",
+    "reading",
     "sentence",
     "traffic_text",
 ]
@@ -203,6 +204,42 @@ def traffic_text(plan: Mapping[str, Any]) -> str:
         f"{count_text(plan['rate_pps'])} packets/s {plan['pattern']}{bursts},"
         f" {plan['size_bytes']} B, {_option(plan['duration_ns'])} after"
         f" {_option(plan['warm_up_ns'])} of warm-up"
+    )
+
+
+def reading(runs: Sequence[tuple[Mapping[str, Figure], Mapping[str, Any]]]) -> str:
+    """Say in a paragraph what measurements at several rates show, and what that is worth.
+
+    Parameters
+    ----------
+    runs : sequence of (summary, info)
+        Figures and the content of ``run.json`` of each.
+    """
+    parts = []
+    for summary, info in runs:
+        best = _last_supported(summary)
+        tail = f" and {best.label} {best.value}" if best else ""
+        lost = int(summary["lost"] or 0)
+        loss = f", {_count(lost)} of {_count(summary['sent'])} packets lost" if lost else ""
+        rate = count_text(info["plan"]["rate_pps"])
+        parts.append(
+            f"at {rate} packets/s the median is {_duration(summary['latency_ns_p50'])}{tail}{loss}"
+        )
+    tainted = sum(int(summary["tainted"] or 0) for summary, _ in runs)
+    matched = sum(int(summary["count"] or 0) for summary, _ in runs)
+    share = f"{100 * tainted / matched:.2g} %" if matched else NOTHING
+    text = "; ".join(parts)
+    floor = runs[-1][1].get("floor")
+    believed = None if floor is None else floor["believed_up_to"]
+    worth = (
+        f"On this machine the instrument can be believed up to {percentile_name(believed)}: what"
+        " lies beyond may be the machine's own."
+        if believed is not None
+        else "How far this machine can be believed was not measured: `tailscope calibrate` does."
+    )
+    return (
+        f"{text[:1].upper()}{text[1:]}. The instrument's own stalls taint {share} of the samples."
+        f" {worth}"
     )
 
 

@@ -67,7 +67,8 @@ def test_a_run_directory_holds_packets_and_noise(measure: Measure, tailscope: Ru
     for start, duration in injected:
         waiting = (pre > start) & (pre < start + duration)
         assert (arrival[waiting] >= start + duration).all()
-    assert tailscope("report", found["out"]).returncode == 0
+    page = found["out"].parent / "page.html"
+    assert tailscope("report", found["out"], "--out", page).returncode == 0
 
 
 @pytest.mark.parametrize("law", ["fixed:50us", "uniform:50us,60us", "bimodal:50us,1ms,0.5"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli import analyze, clean, report, run, simulate
+from tailscope.cli import analyze, calibrate, clean, report, run, simulate
 from tailscope.exceptions import TailscopeError
 from tailscope.text import printable
 
@@ -56,6 +56,7 @@ def tailscope_command(
 
 
 app.command("analyze")(analyze.command)
+app.command("calibrate")(calibrate.command)
 app.command("clean")(clean.command)
 app.command("report")(report.command)
 app.command("run")(run.command)

@@ -35,7 +35,13 @@ class LiveLine:
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Show what a progress event of the generator says."""
-        text = self._text(event)
+        self._write(self._text(event))
+
+    def show_part(self, part: str, event: Mapping[str, Any]) -> None:
+        """Show it as one of several measurements."""
+        self._write(f"{part}: {self._text(event)}")
+
+    def _write(self, text: str) -> None:
         if self._in_place:
             sys.stderr.write(f"\r\x1b[K{text}")
             self._shown = True
@@ -47,6 +53,8 @@ class LiveLine:
     def _text(self, event: Mapping[str, Any]) -> str:
         now = (float(event["elapsed_s"]), int(event["rx_packets"]))
         before, self._before = self._before or (0.0, 0), now
+        if before > now:
+            before = (0.0, 0)
         rate_pps = (now[1] - before[1]) / max(now[0] - before[0], 1e-9)
         parts = [f"{event['state']}", f"{count_text(round(rate_pps))} packets/s"]
         parts.append(f"received {count_text(event['received'])}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailscope.exceptions import UsageError
 
-__all__ = ["positive_duration_ns", "rate_pps"]
+__all__ = ["named_values", "positive_duration_ns", "rate_pps"]
 
 
 def positive_duration_ns(text: str, option: str) -> int:
@@ -37,3 +37,22 @@ def rate_pps(text: str, option: str) -> int:
         return int(_engine.parse_rate_pps(text))
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
+
+
+def named_values(given: list[str] | None, option: str) -> dict[str, str]:
+    """Read an option that is given as NAME=VALUE, once for each name.
+
+    Raises
+    ------
+    UsageError
+        If it is not, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"{option}: got {text!r}, expected NAME=VALUE")
+        if name in found:
+            raise UsageError(f"{option}: got {name} twice")
+        found[name] = value
+    return found

@@ -18,7 +18,8 @@ FORMATS = ("png", "svg", "pdf")
 
 def command(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories of `analyze --out`.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories."),
     ],
     out: Annotated[
         Path | None,
@@ -91,5 +92,10 @@ def _run(plan: Plan) -> None:
 
         write_text(plan.out, page(found))
         written.append(plan.out)
+    measured = [run for run in found if "instrument" in run.info]
+    if measured:
+        from tailscope.wording import reading
+
+        print(reading([(run.summary, run.info) for run in measured]))
     for path in written:
         print(printable(str(path)))

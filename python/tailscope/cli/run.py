@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.exceptions import UsageError
-
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.run import Measured
@@ -95,15 +93,15 @@ def command(
 ) -> int:
     """Measure the latency of a device under test, every packet of it."""
     from tailscope.analysis import duration_ns
-    from tailscope.cli.options import positive_duration_ns, rate_pps
+    from tailscope.cli.options import named_values, positive_duration_ns, rate_pps
     from tailscope.experiment.plan import RunPlan
     from tailscope.testbed.cores import pick_cores, read_topology
 
     plan = RunPlan(
         dut=dut,
-        dut_options=_pairs(dut_option, "--dut-option"),
+        dut_options=named_values(dut_option, "--dut-option"),
         wire=wire,
-        wire_options=_pairs(wire_option, "--wire-option"),
+        wire_options=named_values(wire_option, "--wire-option"),
         rate_pps=rate_pps(rate, "--rate"),
         pattern=pattern,
         burst=burst,
@@ -157,18 +155,6 @@ def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -
     if measured.interrupted:
         print("interrupted: what was measured until then was kept", file=sys.stderr)
     return _Found(measured, measured.interrupted)
-
-
-def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    found = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
-            raise UsageError(f"{option}: got {text!r}, expected NAME=VALUE")
-        if name in found:
-            raise UsageError(f"{option}: got {name} twice")
-        found[name] = value
-    return found
 
 
 def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:

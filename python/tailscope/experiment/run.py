@@ -281,7 +281,7 @@ class _Sides:
                 "lost_in_dut": lost - in_instrument,
                 "lost_in_instrument": in_instrument,
                 "stalls": stalls,
-                "cpus": dict(zip(roles, self.cores.pollers, strict=True)),
+                "cpus": dict(zip(roles, self.cores.pollers, strict=False)),
                 "raised_priority": self.niced,
                 "generator": _kept(result),
                 "dut": None if self.dut_result is None else _kept(self.dut_result),

@@ -223,7 +223,9 @@ class Pci(Wire):
         generator, dut = (
             [f"-a{address}" for address in self._addresses(role)] for role in ("generator", "dut")
         )
-        yield Ends(generator=[*_memory(), *generator], dut=[*_memory(), *dut], loop=[])
+        # Without a device, a cable joins the generator's own ports.
+        common = [*_memory(), *generator]
+        yield Ends(generator=common, dut=[*_memory(), *dut], loop=common)
 
 
 WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (Memif, Veth, Pci)}

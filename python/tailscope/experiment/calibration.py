@@ -1,0 +1,128 @@
+"""What an instrument can be believed: its floor, a known delay, and stalls at known times."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tailscope.analysis import load_ticks
+from tailscope.experiment.plan import RunPlan
+from tailscope.experiment.run import Measured, execute
+from tailscope.store.floor import FLOOR_GRID, believed_up_to
+from tailscope.testbed.truth import find_injected, find_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tailscope.testbed.cores import Cores
+
+    Progress = Callable[[str, Mapping[str, Any]], None]
+
+__all__ = ["DELAY_NS", "STALLS", "calibrate"]
+
+DELAY_NS = 20_000
+STALLS = {"stall-period": "20ms", "stall-jitter": "1ms", "stall-duration": "5us,50us,500us,5ms"}
+
+
+def calibrate(
+    wire: str,
+    wire_options: Mapping[str, str],
+    cores: Cores,
+    *,
+    rate_pps: int,
+    duration_ns: int,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure the floor of this machine and wire, and how far it can be believed.
+
+    Four runs: the generator joined with itself; the device `delay` that holds nothing; the same
+    holding every packet for 20 µs; and with stalls of 5 µs to 5 ms, 20 ms apart.
+
+    Parameters
+    ----------
+    wire : str
+    wire_options : Mapping of str to str
+    cores : Cores
+        Two polling CPUs.
+    rate_pps : int
+    duration_ns : int
+        Of the first run; the others take half of it.
+    progress : callable, optional
+        Receives what is being measured, and what the generator says.
+
+    Returns
+    -------
+    dict
+        What is kept as the floor: latency of the first run (``latency_ns_*``), the quantile up to
+        which it stays low (``believed_up_to``), departure error, ``delay`` and ``stalls``.
+    """
+    base = RunPlan(
+        dut="loop",
+        wire=wire,
+        wire_options=wire_options,
+        rate_pps=rate_pps,
+        duration_ns=duration_ns,
+        warm_up_ns=min(duration_ns, 1_000_000_000),
+    )
+    half = replace(base, dut="delay", duration_ns=max(1, duration_ns // 2))
+
+    def run(what: str, plan: RunPlan, inspect: Callable[[Measured], None] | None = None) -> Any:
+        tell = None if progress is None else (lambda event: progress(what, event))
+        return execute(plan, cores, progress=tell, inspect=inspect).analysis
+
+    loop = run("floor", base)
+    through = run("delay of 0 ns", half)
+    held = run("delay of 20 µs", replace(half, dut_options={"law": f"fixed:{DELAY_NS}ns"}))
+    truth: list[dict[str, Any]] = []
+    run("stalls", replace(half, dut_options=STALLS), lambda found: truth.append(_truth(found)))
+    quantiles = loop.quantiles(FLOOR_GRID)
+    errors = ("p50", "p999", "max")
+    return {
+        "wire": wire,
+        "rate_pps": rate_pps,
+        "duration_ns": duration_ns,
+        "measured_unix_ns": time.time_ns(),
+        "samples": loop.summary["count"],
+        **{f"latency_ns_{name}": loop.summary[f"latency_ns_{name}"] for name in errors},
+        "quantiles": [quantile._asdict() for quantile in quantiles],
+        "believed_up_to": believed_up_to(quantiles),
+        **{
+            f"departure_error_ns_{name}": loop.summary[f"untainted_departure_error_ns_{name}"]
+            for name in errors
+        },
+        "delay": {
+            "expected_ns": DELAY_NS,
+            "found_ns": _median(held) - _median(through),
+        },
+        "stalls": truth[0],
+    }
+
+
+def _median(analysis: Any) -> int:
+    return int(analysis.summary["latency_ns_p50"] or 0)
+
+
+def _truth(measured: Measured) -> dict[str, Any]:
+    import numpy as np
+
+    folder = measured.dut_folder
+    assert folder is not None, "a device that stalls has written down when"
+    truth = [load_ticks(folder, f"injected_{name}_tsc") for name in ("start", "duration")]
+    log = [load_ticks(folder, f"stall_{name}_tsc") for name in ("start", "duration")]
+    found = find_injected(*truth, *log, tsc_hz=measured.recording.clock.tsc_hz)
+    queue = find_queues(measured.recording, *truth)
+    p50, p99 = (
+        np.quantile(found.duration_error_ns, [0.5, 0.99], method="inverted_cdf")
+        if len(found.duration_error_ns)
+        else (None, None)
+    )
+    return {
+        "injected": found.injected,
+        "found": found.found,
+        "interrupted": found.interrupted,
+        "duration_error_ns_p50": None if p50 is None else int(p50),
+        "duration_error_ns_p99": None if p99 is None else int(p99),
+        "queues_expected": queue.expected,
+        "queues_seen": queue.seen,
+    }
