@@ -4,12 +4,11 @@ use std::env;
 use std::path::PathBuf;
 
 const VERSIONS: std::ops::Range<&str> = "22.11".."26";
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 7] = [
     "rte_eal_.*",
     "rte_eth_.*",
     "rte_(l?core|socket|strerror|version|get_|free|zmalloc).*",
     "rte_(pktmbuf|mempool)_.*",
-    "rte_(lpm|lpm6|fib|fib6)_.*",
     "rte_mbuf_.*",
     "(ts|TS)_.*",
     "RTE_.*",

@@ -18,6 +18,8 @@ mod monitor;
 mod munmap;
 mod npy;
 mod programs;
+mod router;
+mod routes;
 mod series;
 mod session;
 mod stalls;

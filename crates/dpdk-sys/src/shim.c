@@ -78,7 +78,134 @@ uint64_t ts_rx_timestamp_flag(int *offset)
 	return flag;
 }
 
-int ts_lpm_lookup(const struct rte_lpm *lpm, uint32_t address, uint32_t *next_hop)
+/* The most addresses that are looked up at once: a burst. */
+#define AT_ONCE 512
+/* Second-level tables: IPv4 prefixes over 24 bits, and every 8 bits of an IPv6 prefix over 24. */
+#define TBL8S_4 1024
+#define TBL8S_6 (1 << 14)
+
+/* IPv6 addresses have had a type of their own since 24.11. */
+#if RTE_VERSION >= RTE_VERSION_NUM(24, 11, 0, 0)
+typedef const struct rte_ipv6_addr *address6;
+typedef const struct rte_ipv6_addr *addresses6;
+#else
+typedef uint8_t *address6;
+typedef uint8_t (*addresses6)[16];
+#endif
+
+void *ts_lpm4_create(const char *name, uint32_t routes, int socket)
 {
-	return rte_lpm_lookup(lpm, address, next_hop);
+	struct rte_lpm_config config = { .max_rules = routes, .number_tbl8s = TBL8S_4 };
+
+	return rte_lpm_create(name, socket, &config);
+}
+
+int ts_lpm4_add(void *table, uint32_t address, uint8_t bits, uint32_t hop)
+{
+	return rte_lpm_add(table, address, bits, hop);
+}
+
+void ts_lpm4_find(void *table, const uint32_t *addresses, uint32_t *hops, unsigned int count)
+{
+	unsigned int i;
+
+	rte_lpm_lookup_bulk((struct rte_lpm *)table, addresses, hops, count);
+	for (i = 0; i < count; i++)
+		hops[i] = hops[i] & RTE_LPM_LOOKUP_SUCCESS ? hops[i] & 0xffffff : TS_NO_HOP;
+}
+
+void ts_lpm4_free(void *table)
+{
+	rte_lpm_free(table);
+}
+
+void *ts_fib4_create(const char *name, uint32_t routes, int socket)
+{
+	struct rte_fib_conf config = {
+		.type = RTE_FIB_DIR24_8,
+		.default_nh = TS_NO_HOP,
+		.max_routes = (int)routes,
+		.dir24_8 = { .nh_sz = RTE_FIB_DIR24_8_4B, .num_tbl8 = TBL8S_4 },
+	};
+
+	return rte_fib_create(name, socket, &config);
+}
+
+int ts_fib4_add(void *table, uint32_t address, uint8_t bits, uint32_t hop)
+{
+	return rte_fib_add(table, address, bits, hop);
+}
+
+void ts_fib4_find(void *table, const uint32_t *addresses, uint32_t *hops, unsigned int count)
+{
+	uint64_t found[AT_ONCE];
+	unsigned int i;
+
+	rte_fib_lookup_bulk(table, (uint32_t *)addresses, found, (int)count);
+	for (i = 0; i < count; i++)
+		hops[i] = (uint32_t)found[i];
+}
+
+void ts_fib4_free(void *table)
+{
+	rte_fib_free(table);
+}
+
+void *ts_lpm6_create(const char *name, uint32_t routes, int socket)
+{
+	struct rte_lpm6_config config = { .max_rules = routes, .number_tbl8s = TBL8S_6 };
+
+	return rte_lpm6_create(name, socket, &config);
+}
+
+int ts_lpm6_add(void *table, const uint8_t *address, uint8_t bits, uint32_t hop)
+{
+	return rte_lpm6_add(table, (address6)address, bits, hop);
+}
+
+void ts_lpm6_find(void *table, const uint8_t *addresses, uint32_t *hops, unsigned int count)
+{
+	int32_t found[AT_ONCE];
+	unsigned int i;
+
+	rte_lpm6_lookup_bulk_func(table, (addresses6)addresses, found, count);
+	for (i = 0; i < count; i++)
+		hops[i] = found[i] < 0 ? TS_NO_HOP : (uint32_t)found[i];
+}
+
+void ts_lpm6_free(void *table)
+{
+	rte_lpm6_free(table);
+}
+
+void *ts_fib6_create(const char *name, uint32_t routes, int socket)
+{
+	struct rte_fib6_conf config = {
+		.type = RTE_FIB6_TRIE,
+		.default_nh = TS_NO_HOP,
+		.max_routes = (int)routes,
+		.trie = { .nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = TBL8S_6 },
+	};
+
+	return rte_fib6_create(name, socket, &config);
+}
+
+int ts_fib6_add(void *table, const uint8_t *address, uint8_t bits, uint32_t hop)
+{
+	return rte_fib6_add(table, (address6)address, bits, hop);
+}
+
+void ts_fib6_find(void *table, const uint8_t *addresses, uint32_t *hops, unsigned int count)
+{
+	uint64_t found[AT_ONCE];
+	unsigned int i;
+
+	rte_fib6_lookup_bulk(table, (addresses6)addresses, found, (int)count);
+	for (i = 0; i < count; i++)
+		hops[i] = (uint32_t)found[i];
+}
+
+void ts_fib6_free(void *table)
+{
+	rte_fib6_free(table);
 }

@@ -36,6 +36,30 @@ unsigned int ts_lcore_id(void);
 
 uint64_t ts_rx_timestamp_flag(int *offset);
 
-int ts_lpm_lookup(const struct rte_lpm *lpm, uint32_t address, uint32_t *next_hop);
+/*
+ * Longest-prefix match: four kinds of table with the same four functions. Addresses are in host order
+ * (IPv4) or network order (IPv6), prefixes 1 to 32 or 128 bits long, hops below TS_NO_HOP.
+ */
+#define TS_NO_HOP 0x7fffff
+
+void *ts_lpm4_create(const char *name, uint32_t routes, int socket);
+int ts_lpm4_add(void *table, uint32_t address, uint8_t bits, uint32_t hop);
+void ts_lpm4_find(void *table, const uint32_t *addresses, uint32_t *hops, unsigned int count);
+void ts_lpm4_free(void *table);
+
+void *ts_fib4_create(const char *name, uint32_t routes, int socket);
+int ts_fib4_add(void *table, uint32_t address, uint8_t bits, uint32_t hop);
+void ts_fib4_find(void *table, const uint32_t *addresses, uint32_t *hops, unsigned int count);
+void ts_fib4_free(void *table);
+
+void *ts_lpm6_create(const char *name, uint32_t routes, int socket);
+int ts_lpm6_add(void *table, const uint8_t *address, uint8_t bits, uint32_t hop);
+void ts_lpm6_find(void *table, const uint8_t *addresses, uint32_t *hops, unsigned int count);
+void ts_lpm6_free(void *table);
+
+void *ts_fib6_create(const char *name, uint32_t routes, int socket);
+int ts_fib6_add(void *table, const uint8_t *address, uint8_t bits, uint32_t hop);
+void ts_fib6_find(void *table, const uint8_t *addresses, uint32_t *hops, unsigned int count);
+void ts_fib6_free(void *table);
 
 #endif

@@ -32,6 +32,14 @@ pub enum Error {
         /// What DPDK says.
         reason: String,
     },
+    /// A table of routes could not be made or added to.
+    #[error("route table of {routes} routes: {reason}")]
+    Routes {
+        /// Routes that it shall hold, or holds.
+        routes: u32,
+        /// What DPDK says.
+        reason: String,
+    },
     /// An lcore could not be started.
     #[error("lcore {lcore}: {reason}")]
     Lcore {
@@ -57,7 +65,9 @@ impl Error {
                 "the lines above are DPDK's own: a socket that is in use, a --file-prefix that \
                  another process has, a core or device that is not there",
             ),
-            Self::Pool { .. } => Some("give DPDK more memory: -m MEGABYTES before --"),
+            Self::Pool { .. } | Self::Routes { .. } => {
+                Some("give DPDK more memory: -m MEGABYTES before --")
+            }
             _ => None,
         }
     }

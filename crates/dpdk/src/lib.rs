@@ -11,6 +11,7 @@ mod lcore;
 mod pool;
 mod port;
 pub mod quiescence;
+mod route;
 mod stats;
 pub mod tsc;
 
@@ -21,4 +22,5 @@ pub use lcore::{Lcore, run_on};
 pub use pool::Mempool;
 pub use port::{Info, Port, PortConfig, RxQueue, RxTimestamps, TxQueue};
 pub use quiescence::Poller;
+pub use route::{Fib4, Fib6, Lpm4, Lpm6, NO_HOP, Routes4, Routes6};
 pub use stats::Stats;

@@ -107,6 +107,11 @@ DUTS: dict[str, Dut] = {
             {**_FORWARDING, "tx-drain": _drain, "mac-updating": _mac_updating},
         ),
         Dut(
+            "l3fwd",
+            "routes by longest-prefix match",
+            {**_FORWARDING, "routes": _as_it_is, "lookup": _as_it_is},
+        ),
+        Dut(
             "delay",
             "holds packets by a known law, and stalls at known times",
             {

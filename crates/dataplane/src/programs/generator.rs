@@ -1,6 +1,6 @@
 //! `gen`: sends at its own times and measures what comes back.
 
-use super::{Program, Spec};
+use super::{Program, Spec, mac};
 use crate::book::{Measured, Seen, WarmUp};
 use crate::cli::{self, Common, time};
 use crate::counters::Counters;
@@ -69,10 +69,10 @@ struct Generator {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     flows: u16,
     /// Source MAC address; that of the port when it is not given.
-    #[arg(long, value_name = "MAC", value_parser = mac)]
+    #[arg(long, value_name = "MAC", value_parser = address)]
     src_mac: Option<Mac>,
     /// Destination MAC address.
-    #[arg(long, default_value = "02:00:00:00:00:10", value_name = "MAC", value_parser = mac)]
+    #[arg(long, default_value = "02:00:00:00:00:10", value_name = "MAC", value_parser = address)]
     dst_mac: Mac,
     /// Source address, IPv4 or IPv6.
     #[arg(long, default_value = "10.0.0.1", value_name = "IP")]
@@ -106,14 +106,12 @@ struct Generator {
     captures: Option<PathBuf>,
 }
 
+/// Clap would take an array for several values.
 #[derive(Clone, Copy, Debug)]
 struct Mac([u8; 6]);
 
-fn mac(text: &str) -> Result<Mac, String> {
-    let bytes: Option<Vec<u8>> =
-        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-    bytes.map(Mac).ok_or_else(|| format!("{text:?} is no MAC address, like 02:00:00:00:00:01"))
+fn address(text: &str) -> Result<Mac, String> {
+    mac(text).map(Mac)
 }
 
 fn rate(text: &str) -> Result<Pps, String> {

@@ -14,7 +14,16 @@ pub use pairs::Path;
 mod delay;
 mod generator;
 mod l2fwd;
+mod l3fwd;
 mod pairs;
+
+/// Parses a MAC address.
+pub fn mac(text: &str) -> Result<[u8; 6], String> {
+    let bytes: Option<Vec<u8>> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| format!("{text:?} is no MAC address, like 02:00:00:00:00:01"))
+}
 
 /// A program with its options, ready to run.
 pub trait Program {
@@ -36,7 +45,7 @@ pub struct Spec {
 }
 
 /// All of them.
-pub const ALL: &[Spec] = &[delay::SPEC, generator::SPEC, l2fwd::SPEC];
+pub const ALL: &[Spec] = &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC];
 
 /// What is left of a forwarder's loops.
 struct Ended<P> {

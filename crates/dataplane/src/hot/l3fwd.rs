@@ -1,0 +1,101 @@
+use super::l2fwd::Batch;
+use crate::counters::Counters;
+use crate::router::{Dropped, Kind, classify, send_on};
+use crate::turns::Turns;
+use dpdk::{Burst, NO_HOP, Routes4, Routes6, RxQueue, TxQueue};
+
+/// Where packets go: the place of a port among those of the lcore, and whose address they get.
+#[derive(Clone, Copy, Debug)]
+pub struct Hop {
+    /// `None`: the partner of the port that the packet came by.
+    pub port: Option<usize>,
+    pub mac: Option<[u8; 6]>,
+}
+
+/// What one lcore routes.
+#[derive(Debug)]
+pub struct Lane<'a, V4, V6> {
+    /// Receive queues, each with the place of its port's partner.
+    pub rx: Vec<(RxQueue, usize)>,
+    /// A transmit queue of every port, its MAC address, and its number.
+    pub tx: Vec<(TxQueue, [u8; 6], u16)>,
+    pub v4: &'a V4,
+    pub v6: &'a V6,
+    pub hops: &'a [Hop],
+    pub dropped: Dropped,
+}
+
+/// Packets of one family, and where they want to go.
+struct Wanted<A> {
+    packets: Burst,
+    addresses: Vec<A>,
+    hops: Vec<u32>,
+}
+
+impl<A> Wanted<A> {
+    fn new() -> Self {
+        let addresses = Vec::with_capacity(Burst::MOST);
+        Self { packets: Burst::new(), addresses, hops: vec![0; Burst::MOST] }
+    }
+}
+
+/// Routes what arrives. What a full ring does not take is dropped.
+pub fn route<V4: Routes4, V6: Routes6>(
+    lane: &mut Lane<'_, V4, V6>,
+    batch: Batch,
+    mut turns: Turns<'_>,
+    counters: &Counters,
+) {
+    let mut arrived = Burst::new();
+    let (mut four, mut six) = (Wanted::<u32>::new(), Wanted::<[u8; 16]>::new());
+    let mut out: Vec<Burst> = lane.tx.iter().map(|_| Burst::new()).collect();
+    let mut handled = 0;
+    while turns.next(handled).is_some() {
+        handled = 0;
+        for (rx, partner) in &mut lane.rx {
+            let received = rx.receive(&mut arrived, batch.rx);
+            if received == 0 {
+                continue;
+            }
+            handled += received;
+            counters.rx_packets.add(received as u64);
+            for mut packet in arrived.drain() {
+                match classify(packet.data_mut(), &mut lane.dropped) {
+                    Some(Kind::V4(address)) => {
+                        four.addresses.push(address);
+                        let _ = four.packets.push(packet);
+                    }
+                    Some(Kind::V6(address)) => {
+                        six.addresses.push(address);
+                        let _ = six.packets.push(packet);
+                    }
+                    None => {}
+                }
+            }
+            lane.v4.find(&four.addresses, &mut four.hops);
+            lane.v6.find(&six.addresses, &mut six.hops);
+            let found =
+                four.packets.drain().zip(&four.hops).chain(six.packets.drain().zip(&six.hops));
+            for (mut packet, hop) in found {
+                if *hop == NO_HOP {
+                    lane.dropped.no_route += 1;
+                    continue;
+                }
+                let Hop { port, mac } = lane.hops[*hop as usize];
+                let to = port.unwrap_or(*partner);
+                send_on(packet.data_mut(), &lane.tx[to].1, mac, lane.tx[to].2);
+                let _ = out[to].push(packet);
+            }
+            four.addresses.clear();
+            six.addresses.clear();
+            for (burst, (tx, ..)) in
+                out.iter_mut().zip(&mut lane.tx).filter(|(out, _)| !out.is_empty())
+            {
+                let sent: usize =
+                    (0..burst.len().div_ceil(batch.tx)).map(|_| tx.send(burst, batch.tx)).sum();
+                counters.tx_packets.add(sent as u64);
+                counters.tx_dropped.add(burst.clear() as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+"""The router, between the two ports of a generator."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailscope.exceptions import DataplaneError
+from tailscope.testbed.cores import pick_cores, read_topology
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.process import Dataplane, find_binary
+from tailscope.testbed.wires import Memif
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def dataplane() -> Path:
+    try:
+        return find_binary()[0]
+    except DataplaneError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+def forwarded(
+    generator_options: Sequence[str], dut_options: Sequence[str], program: str = "l3fwd"
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Send packets through a device; the results of generator and device."""
+    cores = pick_cores(read_topology(), 2)
+    with ExitStack() as stack:
+        folder = stack.enter_context(RunFolder())
+        ends = stack.enter_context(Memif({}).open(folder))
+
+        def start(role: str, program: str, end: list[str], options: Sequence[str], cpu: int) -> Any:
+            eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}{role}", *end]
+            process = Dataplane(
+                role, program, eal, options, folder=folder.path, cpus={cpu, *cores.housekeeping}
+            )
+            return stack.enter_context(process)
+
+        dut = start("dut", program, ends.dut, dut_options, cores.pollers[1])
+        dut.wait_ready()
+        traffic = ["--rate=10k", "--warm-up=0s", "--duration=300ms", "--drain=200ms"]
+        options = [*traffic, *generator_options]
+        generator = start("generator", "gen", ends.generator, options, cores.pollers[0])
+        sent = generator.finish()
+        dut.stop()
+        found = dut.finish()
+    assert sent is not None and found is not None
+    return sent, found
+
+
+def dropped(dut: Mapping[str, Any]) -> dict[str, int]:
+    return {name: count for name, count in dut["lcores"][0]["dropped"].items() if count}
+
+
+IPV4 = ("--src-ip=10.0.0.1", "--dst-ip=10.0.1.1")
+IPV6 = ("--src-ip=fd00::1", "--dst-ip=fd00:1::1", "--size=84")
+
+
+@pytest.mark.parametrize("lookup", ["lpm", "fib"])
+@pytest.mark.parametrize("family", [IPV4, IPV6, (*IPV4, "--vlan=7", "--size=68")])
+def test_without_routes_everything_goes_to_the_partner(
+    family: tuple[str, ...], lookup: str
+) -> None:
+    generator, dut = forwarded(family, [f"--lookup={lookup}"])
+    assert generator["gen"]["sent"] == 3000
+    lost = dut["lcores"][0]["tx_dropped"]
+    assert generator["gen"]["matched"] + lost == 3000
+    assert not dropped(dut)
+
+
+@pytest.mark.parametrize("lookup", ["lpm", "fib"])
+@pytest.mark.parametrize(
+    ("routes", "family", "matched"),
+    [
+        ("10.0.0.0/8 0\n10.0.1.0/24 1\n", IPV4, True),
+        ("10.0.1.0/24 1\n0.0.0.0/0 0\n", IPV4, True),
+        ("10.0.1.1/32 1 02:00:00:00:00:77\n10.0.1.0/24 0\n", IPV4, True),
+        ("10.0.0.0/8 1\n10.0.1.0/24 0\n", IPV4, False),
+        ("::/0 0\nfd00:1::/32 1\n", IPV6, True),
+        ("::/0 1\n", IPV6, True),
+        ("fd00::/16 1\nfd00:1::1/128 0\n", IPV6, False),
+    ],
+)
+def test_the_longest_prefix_decides(
+    tmp_path: Path, routes: str, family: tuple[str, ...], matched: bool, lookup: str
+) -> None:
+    (tmp_path / "routes").write_text(routes)
+    options = [f"--routes={tmp_path / 'routes'}", f"--lookup={lookup}"]
+    generator, dut = forwarded(family, options)
+    expected = generator["gen"]["sent"] - dut["lcores"][0]["tx_dropped"] if matched else 0
+    assert generator["gen"]["matched"] == expected
+    assert dut["lcores"][0]["rx_packets"] == 3000
+    assert not dropped(dut)
+
+
+def test_what_has_no_route_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "routes").write_text("192.168.0.0/16 1\n")
+    generator, dut = forwarded(IPV4, [f"--routes={tmp_path / 'routes'}"])
+    assert generator["gen"]["matched"] == 0
+    assert dropped(dut) == {"no_route": 3000}
+
+
+def test_time_to_live_is_counted_down(tmp_path: Path) -> None:
+    from tailscope import analyze
+
+    generator, _ = forwarded([*IPV4, f"--captures={tmp_path}"], [])
+    captures = [tmp_path / f"{side}.pcapng.zst" for side in ("pre", "post")]
+    by_frame = analyze(*captures, match_on="frame").summary
+    by_l3 = analyze(*captures, match_on="l3").summary
+    assert by_frame["count"] == 0
+    assert by_l3["count"] == generator["gen"]["matched"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--routes=/no/such/file"], "No such file"),
+        (["--config=(0,0,99)"], "--config: got lcore 99"),
+        (["--config=(7,0,0)"], "--config: got port 7"),
+        (["--lookup=guess"], "guess"),
+    ],
+)
+def test_what_cannot_be_routed_is_refused(options: list[str], said: str) -> None:
+    with pytest.raises(DataplaneError, match="dut: ") as error:
+        forwarded([], options)
+    assert said in str(error.value)
+
+
+def test_a_forwarder_survives_generators_that_come_and_go() -> None:
+    cores = pick_cores(read_topology(), 2)
+    with ExitStack() as stack:
+        folder = stack.enter_context(RunFolder())
+        ends = stack.enter_context(Memif({}).open(folder))
+        cpu = cores.pollers[1]
+        eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}dut", *ends.dut]
+        dut = stack.enter_context(
+            Dataplane("dut", "l2fwd", eal, [], folder=folder.path, cpus={cpu})
+        )
+        dut.wait_ready()
+        for turn in range(6):
+            cpu = cores.pollers[0]
+            prefix = f"--file-prefix={folder.name}gen{turn}"
+            eal = ["-l", str(cpu), "--no-telemetry", prefix, *ends.generator]
+            options = ["--rate=500k", "--warm-up=50ms", "--duration=60s"]
+            with Dataplane(
+                "generator", "gen", eal, options, folder=folder.path, cpus={cpu}
+            ) as generator:
+                generator.wait_ready()
+                time.sleep(0.3)
+                if turn % 2:
+                    generator.stop()
+                    result = generator.finish()
+                    assert result is not None and result["gen"]["matched"] > 0
+                # Else it is killed, rings full, when the block ends.
+            assert dut.is_running
+        dut.stop()
+        result = dut.finish()
+    assert result is not None and result["lcores"][0]["rx_packets"] > 0
