@@ -105,9 +105,9 @@ fuzz: $(TOOLS) .venv/bin/cargo-fuzz
 	@scripts/setup have c++:g++
 	cargo install --quiet --locked --root .venv cargo-fuzz@0.12.0
 
-## make bench    against PostgreSQL (installed if need be), DuckDB and plain hashing, side by side
+## make bench    against PostgreSQL, testpmd (installed if need be), DuckDB and plain hashing
 bench: $(ENGINE) dataplane
-	@scripts/setup have pg_ctlcluster:postgresql setpriv:util-linux
+	@scripts/setup have pg_ctlcluster:postgresql setpriv:util-linux dpdk-testpmd:dpdk-dev
 	python -m bench
 
 ## make clean    what the recipes made

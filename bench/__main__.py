@@ -14,6 +14,7 @@ from pathlib import Path
 import tailscope
 from bench import duckdb_join, engine, hashing, postgres
 from bench.clock import Contender, medians, say
+from bench.dataplane import TESTPMD, dataplane_rows
 from bench.memory import peak_mib
 from bench.pair import plain_pair, simulate
 from bench.pair import tailscope as command
@@ -114,12 +115,21 @@ def check_room(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
+    parser.add_argument(
+        "--only", choices=["analysis", "dataplane"], help="leave out the other half"
+    )
     options = parser.parse_args()
     say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="tailscope-bench-") as name:
         folder = Path(name)
-        check_room(folder)
-        rows = small_rows(folder) + large_rows(folder)
+        rows = []
+        if options.only != "dataplane":
+            check_room(folder)
+            rows += small_rows(folder) + large_rows(folder)
+        if options.only != "analysis":
+            if shutil.which(TESTPMD) is None:
+                raise SystemExit(f"error: no {TESTPMD}\nhint: install dpdk, or --only analysis")
+            rows += dataplane_rows()
     print_table(rows)
     if options.json:
         options.json.write_text(json.dumps([row.figures() for row in rows], indent=1) + "\n")

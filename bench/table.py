@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-Sense = Literal["speed-up", "cost", "absolute"]
+Sense = Literal["speed-up", "cost", "rate", "share", "absolute"]
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,17 @@ class Row:
     def verdict(self) -> str:
         if self.target is None:
             return ""
-        if self.sense == "speed-up":
+        if self._more_is_better:
             return "met" if self.measured >= self.target else "missed"
         return "met" if self.measured <= self.target else "missed"
 
+    @property
+    def _more_is_better(self) -> bool:
+        return self.sense in ("speed-up", "rate", "share")
+
     def cells(self) -> tuple[str, ...]:
         unit = self.unit if self.theirs is None else "x"
-        sign = ">=" if self.sense == "speed-up" else "<="
+        sign = ">=" if self._more_is_better else "<="
         theirs = "" if self.theirs is None else f"{self.theirs:.3g} {self.unit}"
         target = "" if self.target is None else f"{sign} {self.target:g} {unit}"
         ours, measured = f"{self.ours:.3g} {self.unit}", f"{self.measured:.3g} {unit}"

@@ -68,7 +68,8 @@ pub fn generate<B: Book>(
 /// due, and is stamped again.
 #[inline(always)]
 fn send<B: Book>(wire: &mut Wire, due: &mut Due, book: &mut B, counters: &Counters) -> usize {
-    if !wire.pool.fill(&mut due.burst, due.intended.len()) {
+    let all = due.intended.len();
+    if !wire.pool.fill(&mut due.burst, all) {
         return 0;
     }
     let first = book.next_seq();
@@ -79,7 +80,6 @@ fn send<B: Book>(wire: &mut Wire, due: &mut Due, book: &mut B, counters: &Counte
         packet.set_len(len);
         wire.template.stamp(packet.data_mut(), seq, wire.ticks.unix_ns(*intended), actual_ns);
     }
-    let all = due.burst.len();
     let sent = wire.tx.send(&mut due.burst, all);
     book.departed(sent, actual);
     due.intended.drain(..sent);
@@ -110,14 +110,11 @@ impl Due {
         self.intended.push(intended);
     }
 
-    /// Forgets the packets that are too late. They have no number yet: the packets that were made stand
-    /// for the others.
+    /// Forgets the times of packets that are too late. The packets that were made for them have no
+    /// number yet: they serve the others.
     fn give_up(&mut self, now: u64, limit: u64) -> u64 {
         let late = self.intended.iter().take_while(|intended| now - **intended > limit).count();
-        if late > 0 {
-            self.intended.drain(..late);
-            self.burst.clear();
-        }
+        self.intended.drain(..late);
         late as u64
     }
 }

@@ -1,0 +1,172 @@
+"""The data plane against DPDK's own test program, over the same wire, on the same cores."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bench.clock import say
+from bench.table import Row
+from tailscope.analysis import load_ticks
+from tailscope.experiment.calibration import STALLS
+from tailscope.experiment.plan import RunPlan
+from tailscope.experiment.run import Measured, execute
+from tailscope.testbed.cores import Cores, pick_cores, read_topology
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.process import Dataplane
+from tailscope.testbed.truth import find_injected
+from tailscope.testbed.wires import Memif
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TESTPMD = "dpdk-testpmd"
+ROUNDS = 5
+# More than either carries here; every packet that cannot be sent costs the generator time too.
+OFFERED = "20M"
+SECONDS = 2
+_RATE = re.compile(r"Rx-pps:\s+(\d+)")
+
+
+def dataplane_rows() -> list[Row]:
+    """Packets per second beside testpmd's; departures and stalls beside what they should be."""
+    cores = pick_cores(read_topology(), 2)
+    found: dict[str, list[float]] = {name: [] for name in ("l2fwd", "io", "txonly")}
+    for done in range(ROUNDS):
+        found["l2fwd"].append(overloaded(cores, None))
+        found["io"].append(overloaded(cores, "io"))
+        found["txonly"].append(sent_by_testpmd(cores))
+        say(f"gen and l2fwd against testpmd: round {done + 1} of {ROUNDS}")
+    l2fwd, io, txonly = (statistics.median(found[name]) / 1e6 for name in found)
+    return [
+        Row("l2fwd on memif", "testpmd io", "rate", l2fwd, io, "Mpps", 1.0),
+        Row("gen, stamped and matched", "testpmd txonly", "rate", l2fwd, txonly, "Mpps", 0.8),
+        *trust_rows(cores),
+    ]
+
+
+def trust_rows(cores: Cores) -> list[Row]:
+    """Departure error at 100 kpps, and injected stalls."""
+    departures, errors, shares = [], [], []
+
+    def inspect(measured: Measured) -> None:
+        folder = measured.dut_folder
+        assert folder is not None
+        truth = [load_ticks(folder, f"injected_{name}_tsc") for name in ("start", "duration")]
+        log = [load_ticks(folder, f"stall_{name}_tsc") for name in ("start", "duration")]
+        stalls = find_injected(*truth, *log, tsc_hz=measured.recording.clock.tsc_hz)
+        errors.extend(stalls.duration_error_ns.tolist())
+        shares.append(stalls.found / stalls.injected)
+
+    plan = RunPlan(dut="delay", dut_options=STALLS, rate_pps=100_000, duration_ns=4_000_000_000)
+    for _ in range(ROUNDS):
+        summary = execute(plan, cores, inspect=inspect).analysis.summary
+        departures.append(float(summary["untainted_departure_error_ns_p999"] or 0))
+    error_ns = sorted(errors)[-(-99 * len(errors) // 100) - 1]
+    departure_us = statistics.median(departures) / 1e3
+    return [
+        Row("departure error, 100 kpps, p99.9", "", "absolute", departure_us, None, "us", 1),
+        Row("stalls of 5 us to 5 ms found", "", "share", 100 * min(shares), None, "%", 100),
+        Row("error of their duration, p99", "", "absolute", float(error_ns), None, "ns", 200),
+    ]
+
+
+def overloaded(cores: Cores, testpmd_mode: str | None) -> float:
+    """Packets per second that come back to a generator that sends more than the wire carries."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(RunFolder())
+        ends = stack.enter_context(Memif({}).open(folder))
+        if testpmd_mode is None:
+            stack.enter_context(dut(folder, ends.dut, cores))
+        else:
+            stack.enter_context(testpmd(folder, testpmd_mode, ends.dut, cores, cores.pollers[1]))
+        eal = _eal(folder, "gen", cores.pollers[0])
+        options = [f"--rate={OFFERED}", "--warm-up=500ms", f"--duration={SECONDS}s", "--drain=100ms"]
+        generator = Dataplane(
+            "generator",
+            "gen",
+            [*eal, *ends.generator],
+            options,
+            folder=folder.path,
+            cpus=cores.housekeeping,
+        )
+        result = stack.enter_context(generator).finish()
+    assert result is not None, "the generator says what came back"
+    return float(result["gen"]["matched"]) / SECONDS
+
+
+def sent_by_testpmd(cores: Cores) -> float:
+    """Packets per second that testpmd sends to one that only receives."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(RunFolder())
+        ends = stack.enter_context(Memif({}).open(folder))
+        sink = stack.enter_context(testpmd(folder, "rxonly", ends.dut, cores, cores.pollers[1]))
+        stack.enter_context(testpmd(folder, "txonly", ends.generator, cores, cores.pollers[0]))
+        time.sleep(SECONDS + 2)
+        text = sink.read_text(errors="replace")
+    rates = [int(rate) for rate in _RATE.findall(text) if int(rate)]
+    return statistics.median(rates)
+
+
+@contextmanager
+def dut(folder: RunFolder, end: list[str], cores: Cores) -> Iterator[None]:
+    """Our forwarder, which changes nothing, as io does."""
+    eal = [*_eal(folder, "dut", cores.pollers[1]), *end]
+    options = ["--no-mac-updating"]
+    with Dataplane(
+        "dut", "l2fwd", eal, options, folder=folder.path, cpus=cores.housekeeping
+    ) as process:
+        process.wait_ready()
+        yield
+
+
+@contextmanager
+def testpmd(folder: RunFolder, mode: str, end: list[str], cores: Cores, cpu: int) -> Iterator[Path]:
+    """A testpmd that forwards on one CPU; yields what it prints."""
+    binary = shutil.which(TESTPMD)
+    assert binary is not None, "looked for beforehand"
+    output = folder.path / f"testpmd-{mode}.log"
+    # Its main lcore, which waits for a line on standard input, is not the one that forwards.
+    lcores = f"--lcores=0@({','.join(map(str, cores.housekeeping))}),1@{cpu}"
+    eal = [lcores, "--no-telemetry", f"--file-prefix={folder.name}-{mode}", *end]
+    own = [f"--forward-mode={mode}", "--auto-start", "--nb-cores=1", "--stats-period=1"]
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder.path)}
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            [binary, *eal, "--", *own, "--total-num-mbufs=16384"],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+        try:
+            _wait_for(process, output)
+            yield output
+        finally:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            process.kill()
+            process.wait()
+
+
+def _wait_for(process: subprocess.Popen[bytes], output: Path) -> None:
+    for _ in range(300):
+        assert process.poll() is None, output.read_text(errors="replace")
+        if "start packet forwarding" in output.read_text(errors="replace"):
+            return
+        time.sleep(0.05)
+    raise AssertionError(output.read_text(errors="replace"))
+
+
+def _eal(folder: RunFolder, role: str, cpu: int) -> list[Any]:
+    return ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}-{role}"]
