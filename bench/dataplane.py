@@ -90,7 +90,8 @@ def overloaded(cores: Cores, testpmd_mode: str | None) -> float:
         else:
             stack.enter_context(testpmd(folder, testpmd_mode, ends.dut, cores, cores.pollers[1]))
         eal = _eal(folder, "gen", cores.pollers[0])
-        options = [f"--rate={OFFERED}", "--warm-up=500ms", f"--duration={SECONDS}s", "--drain=100ms"]
+        times = ["--warm-up=500ms", f"--duration={SECONDS}s", "--drain=100ms"]
+        options = [f"--rate={OFFERED}", *times]
         generator = Dataplane(
             "generator",
             "gen",
