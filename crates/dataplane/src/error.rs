@@ -42,6 +42,16 @@ pub enum Error {
         /// How long it was waited for.
         waited: units::Nanos,
     },
+    /// A port does not stamp what arrives.
+    #[error("port {port} ({name}, {driver}) does not stamp all frames that it receives")]
+    NoTimestamps {
+        /// The port's number.
+        port: u16,
+        /// The device's name.
+        name: String,
+        /// Its driver.
+        driver: String,
+    },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -84,6 +94,9 @@ impl Error {
             Self::Too { hint, .. } => Some(hint),
             Self::Link { .. } => {
                 Some("is the other side running, with the same socket or cable and the other role?")
+            }
+            Self::NoTimestamps { .. } => {
+                Some("--software takes the time when a frame is polled, or use ports that do")
             }
             Self::Memory { .. } => Some("choose a shorter --duration or a lower --rate"),
             Self::Capture(error) => error.hint(),

@@ -18,6 +18,7 @@ mod monitor;
 mod munmap;
 mod npy;
 mod programs;
+mod recorder;
 mod router;
 mod routes;
 mod series;

@@ -2,6 +2,7 @@
 
 use crate::events;
 use crate::links::Links;
+use crate::session::Session;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,17 +19,16 @@ pub struct Monitor<'scope> {
 }
 
 impl<'scope> Monitor<'scope> {
-    /// Starts it on `cpus`. `state` gives the fields of a progress event.
+    /// Starts it. `state` gives the fields of a progress event.
     pub fn start(
+        session: &Session,
         scope: &'scope Scope<'scope, '_>,
         mut links: Links,
-        cpus: libc::cpu_set_t,
         mut state: impl FnMut() -> Value + Send + 'scope,
     ) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let ended = end.clone();
-        let thread = scope.spawn(move || {
-            move_to(&cpus);
+        let thread = session.beside(scope, move || {
             let started = Instant::now();
             let mut next = PROGRESS_EVERY;
             while !ended.load(Ordering::Relaxed) {
@@ -51,10 +51,4 @@ impl<'scope> Monitor<'scope> {
         self.end.store(true, Ordering::Relaxed);
         self.thread.join().expect("watching links does not panic")
     }
-}
-
-fn move_to(cpus: &libc::cpu_set_t) {
-    // SAFETY: a set of bits. Where it is refused, the thread stays where it is: no harm but noise,
-    // which the stall log shows.
-    unsafe { libc::sched_setaffinity(0, size_of_val(cpus), cpus) };
 }

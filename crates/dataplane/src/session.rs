@@ -51,7 +51,7 @@ pub struct Wanted {
     pub ports: usize,
     /// Queues of each, in both directions.
     pub queues: u16,
-    /// Whether devices shall stamp what arrives.
+    /// Whether devices shall stamp what arrives, where they can.
     pub rx_timestamps: bool,
     /// Packets that the program holds, apart from those in rings and bursts.
     pub held: u32,
@@ -134,7 +134,20 @@ impl Session {
         scope: &'scope std::thread::Scope<'scope, 'env>,
         state: impl FnMut() -> Value + Send + 'scope,
     ) -> Monitor<'scope> {
-        Monitor::start(scope, self.links.clone(), self.housekeeping, state)
+        Monitor::start(self, scope, self.links.clone(), state)
+    }
+
+    /// Runs `work` in a thread of its own, off the lcores where there is another CPU.
+    pub fn beside<'scope, T: Send + 'scope>(
+        &self,
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        work: impl FnOnce() -> T + Send + 'scope,
+    ) -> std::thread::ScopedJoinHandle<'scope, T> {
+        let cpus = self.housekeeping;
+        scope.spawn(move || {
+            move_to(&cpus);
+            work()
+        })
     }
 
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
@@ -243,19 +256,26 @@ fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Op
     let packets = queues * 2 * u32::from(RING) + lcores.len() as u32 * 2048 + wanted.held;
     let pool = Mempool::new("rx", packets, ROOM_BYTES, socket)?;
     let open = |port: &Port| {
+        let rx_timestamps = wanted.rx_timestamps && port.info()?.rx_timestamps;
         let config = PortConfig {
             rx_queues: wanted.queues,
             tx_queues: wanted.queues,
             rx_ring: RING,
             tx_ring: RING,
             pool,
-            rx_timestamps: wanted.rx_timestamps,
+            rx_timestamps,
         };
         let info = port.info()?;
         let (rx, tx) = port.configure(&config)?;
         Ok(Open { port: *port, info, rx, tx })
     };
     found.iter().map(open).collect()
+}
+
+/// Moves this thread. Where that is refused it stays: no harm but noise, which the stall log shows.
+fn move_to(cpus: &libc::cpu_set_t) {
+    // SAFETY: a set of bits.
+    unsafe { libc::sched_setaffinity(0, size_of_val(cpus), cpus) };
 }
 
 fn allowed_cpus() -> libc::cpu_set_t {

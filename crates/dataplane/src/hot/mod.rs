@@ -5,3 +5,4 @@ pub mod delay;
 pub mod generator;
 pub mod l2fwd;
 pub mod l3fwd;
+pub mod stamp;

@@ -16,6 +16,7 @@ mod generator;
 mod l2fwd;
 mod l3fwd;
 mod pairs;
+mod stamp;
 
 /// Parses a MAC address.
 pub fn mac(text: &str) -> Result<[u8; 6], String> {
@@ -45,7 +46,7 @@ pub struct Spec {
 }
 
 /// All of them.
-pub const ALL: &[Spec] = &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC];
+pub const ALL: &[Spec] = &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC, stamp::SPEC];
 
 /// What is left of a forwarder's loops.
 struct Ended<P> {

@@ -1,0 +1,93 @@
+"""The recorder of two taps: one generator sends to each of its ports."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailscope import analyze
+from tailscope.exceptions import DataplaneError
+from tailscope.testbed.cores import pick_cores, read_topology
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.process import Dataplane
+from tailscope.testbed.wires import Memif
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+def recorded(out: Path, *options: str, rate: str = "10k") -> Mapping[str, Any]:
+    """Record what a generator sends out of both its ports, first one, then the other."""
+    cores = pick_cores(read_topology(), 2)
+    with ExitStack() as stack:
+        folder = stack.enter_context(RunFolder())
+        ends = stack.enter_context(Memif({}).open(folder))
+
+        def start(role: str, program: str, end: Sequence[str], own: Sequence[str]) -> Dataplane:
+            cpu = cores.pollers[role != "stamp"]
+            eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}{role}", *end]
+            process = Dataplane(
+                role, program, eal, own, folder=folder.path, cpus={cpu, *cores.housekeeping}
+            )
+            return stack.enter_context(process)
+
+        stamp = start("stamp", "stamp", ends.dut, [f"--captures={out}", *options])
+        stamp.wait_ready()
+        traffic = ["--warm-up=0s", "--duration=500ms", "--drain=500ms", f"--rate={rate}"]
+        for turn in (0, 1):
+            # Its ports change places: what it sends comes to the other tap.
+            ports = [
+                text.replace(f"net_memif{number}", f"net_memif{number ^ turn}")
+                for number, text in enumerate(ends.generator[-2:])
+            ]
+            end = [*ends.generator[:-2], *sorted(ports)]
+            sent = start(f"gen{turn}", "gen", end, traffic).finish()
+            assert sent is not None and sent["gen"]["sent"] > 0
+        stamp.stop()
+        found = stamp.finish()
+    assert found is not None
+    return found
+
+
+def test_both_taps_are_written_with_their_times(tmp_path: Path) -> None:
+    found = recorded(tmp_path, "--software")
+    stamp = found["stamp"]
+    assert found["complete"] and stamp["timestamps"] == "tsc"
+    for side in ("pre", "post"):
+        assert stamp[side]["received"] == stamp[side]["written"] == 5000
+        assert stamp[side]["ring_full"] == stamp[side]["unstamped"] == 0
+    summary = analyze(tmp_path / "pre.pcapng.zst", tmp_path / "post.pcapng.zst").summary
+    assert summary["pre_packets"] == summary["post_packets"] == 5000
+    # The same packets, one run of the generator later.
+    assert summary["count"] == 5000
+    assert summary["pre_duration_s"] == pytest.approx(0.5, rel=0.1)
+
+
+def test_ports_that_do_not_stamp_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataplaneError, match="does not stamp all frames") as error:
+        recorded(tmp_path)
+    assert "--software" in str(error.value.hint)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--pre=1"], "--post: got 1, expected another port than --pre"),
+        (["--post=9"], "--post: got 9, expected one of"),
+    ],
+)
+def test_taps_are_two_ports(tmp_path: Path, options: list[str], said: str) -> None:
+    with pytest.raises(DataplaneError) as error:
+        recorded(tmp_path, "--software", *options)
+    assert said in str(error.value)
+
+
+def test_a_folder_that_is_not_there_is_named() -> None:
+    from pathlib import Path
+
+    with pytest.raises(DataplaneError, match="/no/such/folder"):
+        recorded(Path("/no/such/folder"), "--software")
