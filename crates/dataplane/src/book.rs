@@ -4,7 +4,6 @@ use crate::counters::Count;
 use crate::error::Error;
 use crate::live::Live;
 use crate::series::{Arrivals, Departures};
-use crate::template::Template;
 use crate::ticks::Ticks;
 use probe::headers::{UdpPayload, udp_payload};
 use probe::payload;
@@ -26,6 +25,57 @@ pub trait Book {
     fn arrived(&mut self, frame: &[u8], tsc: u64);
     /// Whether everything that left has arrived.
     fn all_arrived(&self) -> bool;
+}
+
+/// Says which packet a frame is.
+pub trait Identify {
+    /// Looks at a frame that has arrived.
+    fn identify(&self, frame: &[u8], departures: &Departures) -> Found;
+}
+
+/// Which packet a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The one with this number.
+    Packet(u64),
+    /// One that warmed up.
+    WarmUp,
+    /// The one with this number, but it came back changed.
+    Corrupt(u64),
+    /// None of ours.
+    Foreign,
+    /// One of several.
+    Ambiguous,
+}
+
+/// Packets are known by the probe that they carry.
+#[derive(Debug)]
+pub struct Probes {
+    /// Where it was when they left.
+    pub payload_at: usize,
+    /// The clock of their stamps.
+    pub ticks: Ticks,
+}
+
+impl Identify for Probes {
+    #[inline(always)]
+    fn identify(&self, frame: &[u8], departures: &Departures) -> Found {
+        let probe = probe_of(frame, self.payload_at);
+        let Some((payload, seq)) = probe.and_then(|bytes| Some((bytes, payload::read(bytes)?)))
+        else {
+            return Found::Foreign;
+        };
+        if seq & WARM_UP != 0 {
+            return Found::WarmUp;
+        }
+        let Some(departure) = departures.get(seq) else { return Found::Foreign };
+        let stamped = payload::read_departure(payload).map(|(actual, _)| u64::from(actual));
+        if stamped == Some(self.ticks.unix_ns(departure) % payload::MAX_ERROR_NS) {
+            Found::Packet(seq)
+        } else {
+            Found::Corrupt(seq)
+        }
+    }
 }
 
 /// What other threads may know while it is measured.
@@ -55,20 +105,12 @@ impl Seen {
 }
 
 /// The book of the warm-up: it only counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct WarmUp {
-    payload_at: usize,
     /// Packets that left.
     pub sent: u64,
     /// Packets that came back.
     pub received: u64,
-}
-
-impl WarmUp {
-    /// Nothing yet.
-    pub fn new(payload_at: usize) -> Self {
-        Self { payload_at, sent: 0, received: 0 }
-    }
 }
 
 impl Book for WarmUp {
@@ -83,7 +125,7 @@ impl Book for WarmUp {
     fn gave_up(&mut self, _count: u64) {}
 
     fn arrived(&mut self, frame: &[u8], _tsc: u64) {
-        let seq = probe_of(frame, self.payload_at).and_then(payload::read);
+        let seq = moved_probe(frame).and_then(payload::read);
         self.received += u64::from(seq.is_some_and(|seq| seq & WARM_UP != 0));
     }
 
@@ -94,9 +136,8 @@ impl Book for WarmUp {
 
 /// The book of the measurement. With `CAPTURE` it also keeps the bytes of what arrives.
 #[derive(Debug)]
-pub struct Measured<'a, const CAPTURE: bool> {
-    payload_at: usize,
-    ticks: Ticks,
+pub struct Measured<'a, I, const CAPTURE: bool> {
+    names: &'a I,
     seen: &'a Seen,
     /// When every packet left.
     pub departures: Departures,
@@ -116,32 +157,34 @@ pub struct Measured<'a, const CAPTURE: bool> {
     pub warm_up_received: u64,
     /// Corrupt packets of which the number was not kept.
     pub corrupt_unrecorded: u64,
+    /// Frames that could be more than one of ours.
+    pub ambiguous: u64,
 }
 
-impl<'a, const CAPTURE: bool> Measured<'a, CAPTURE> {
-    /// An empty book with room for `scheduled` packets of `frame` bytes from `tsc` on.
+impl<'a, I: Identify, const CAPTURE: bool> Measured<'a, I, CAPTURE> {
+    /// An empty book with room for `scheduled` packets of at most `longest` bytes from `tsc` on.
     pub fn with_room(
         scheduled: u64,
-        template: &Template,
-        ticks: Ticks,
+        longest: usize,
+        names: &'a I,
         tsc: u64,
         seen: &'a Seen,
     ) -> Result<Self, Error> {
         // An eighth more for duplicates; beyond that they are only counted.
         let arrivals = scheduled.saturating_add(scheduled / 8).saturating_add(1024);
         Ok(Self {
-            payload_at: template.payload_at(),
-            ticks,
+            names,
             seen,
             departures: Departures::with_room(scheduled)?,
             skipped: Skipped::with_room(scheduled),
             arrivals: Arrivals::with_room(arrivals, tsc)?,
-            frames: Frames::with_room(if CAPTURE { arrivals } else { 0 }, template.bytes().len())?,
+            frames: Frames::with_room(if CAPTURE { arrivals } else { 0 }, longest)?,
             corrupt: Vec::with_capacity(CORRUPT_ROOM),
             duplicated: 0,
             foreign: 0,
             warm_up_received: 0,
             corrupt_unrecorded: 0,
+            ambiguous: 0,
         })
     }
 
@@ -155,7 +198,7 @@ impl<'a, const CAPTURE: bool> Measured<'a, CAPTURE> {
     }
 }
 
-impl<const CAPTURE: bool> Book for Measured<'_, CAPTURE> {
+impl<I: Identify, const CAPTURE: bool> Book for Measured<'_, I, CAPTURE> {
     #[inline(always)]
     fn next_seq(&self) -> u64 {
         self.departures.len() as u64
@@ -175,25 +218,14 @@ impl<const CAPTURE: bool> Book for Measured<'_, CAPTURE> {
 
     #[inline(always)]
     fn arrived(&mut self, frame: &[u8], tsc: u64) {
-        let probe = probe_of(frame, self.payload_at);
-        let Some((payload, seq)) = probe.and_then(|bytes| Some((bytes, payload::read(bytes)?)))
-        else {
-            self.foreign += 1;
-            return;
+        let seq = match self.names.identify(frame, &self.departures) {
+            Found::Packet(seq) => seq,
+            Found::WarmUp => return self.warm_up_received += 1,
+            Found::Corrupt(seq) => return self.corrupted(seq),
+            Found::Foreign => return self.foreign += 1,
+            Found::Ambiguous => return self.ambiguous += 1,
         };
-        if seq & WARM_UP != 0 {
-            self.warm_up_received += 1;
-            return;
-        }
-        let Some(departure) = self.departures.get(seq) else {
-            self.foreign += 1;
-            return;
-        };
-        let stamped = payload::read_departure(payload).map(|(actual, _)| u64::from(actual));
-        if stamped != Some(self.ticks.unix_ns(departure) % payload::MAX_ERROR_NS) {
-            self.corrupted(seq);
-            return;
-        }
+        let Some(departure) = self.departures.get(seq) else { return self.foreign += 1 };
         if self.departures.arrive(seq) {
             self.seen.received.add(1);
             self.seen.latency.record(tsc.saturating_sub(departure));
@@ -220,7 +252,6 @@ fn probe_of(frame: &[u8], payload_at: usize) -> Option<&[u8]> {
 }
 
 /// A device may have added or taken away a tag.
-#[cold]
 fn moved_probe(frame: &[u8]) -> Option<&[u8]> {
     match udp_payload(frame) {
         UdpPayload::At(at) => frame.get(at..),
@@ -309,6 +340,7 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template::Template;
     use probe::headers::{Addresses, UdpHeaders};
     use std::net::Ipv4Addr;
     use units::Clock;
@@ -334,8 +366,8 @@ mod tests {
     #[test]
     fn every_arrival_is_one_thing() {
         let (template, seen) = (template(None), Seen::new());
-        let mut book =
-            Measured::<true>::with_room(10, &template, Ticks::new(CLOCK), 0, &seen).unwrap();
+        let probes = Probes { payload_at: template.payload_at(), ticks: Ticks::new(CLOCK) };
+        let mut book = Measured::<_, true>::with_room(10, 64, &probes, 0, &seen).unwrap();
         book.departed(2, 3000);
         book.gave_up(3);
         book.departed(1, 9000);
@@ -368,7 +400,8 @@ mod tests {
     #[test]
     fn a_tag_that_was_added_does_not_hide_a_probe() {
         let (sent, seen) = (template(None), Seen::new());
-        let mut book = Measured::<false>::with_room(1, &sent, Ticks::new(CLOCK), 0, &seen).unwrap();
+        let probes = Probes { payload_at: sent.payload_at(), ticks: Ticks::new(CLOCK) };
+        let mut book = Measured::<_, false>::with_room(1, 64, &probes, 0, &seen).unwrap();
         book.departed(1, 3000);
         book.arrived(&frame(&template(Some(9)), 0, 3000), 4000);
         assert_eq!((seen.received.get(), book.foreign), (1, 0));

@@ -72,6 +72,24 @@ pub enum Error {
         /// What it should have said.
         expected: &'static str,
     },
+    /// A frame of a capture cannot be sent.
+    #[error("{path}: packet {number}: got {got} bytes, expected {expected}")]
+    Frame {
+        /// The capture.
+        path: PathBuf,
+        /// The packet, from 1.
+        number: usize,
+        /// Bytes that were captured.
+        got: usize,
+        /// What they should have been.
+        expected: String,
+    },
+    /// A capture has nothing to send.
+    #[error("{path}: no packets")]
+    Empty {
+        /// The capture.
+        path: PathBuf,
+    },
     /// A capture could not be read or written.
     #[error(transparent)]
     Capture(#[from] capture::Error),
@@ -98,6 +116,7 @@ impl Error {
             Self::NoTimestamps { .. } => {
                 Some("--software takes the time when a frame is polled, or use ports that do")
             }
+            Self::Frame { .. } => Some("capture whole frames, without a snapshot length"),
             Self::Memory { .. } => Some("choose a shorter --duration or a lower --rate"),
             Self::Capture(error) => error.hint(),
             _ => None,

@@ -40,7 +40,7 @@ pub struct Session {
     recorded: Vec<String>,
     started_tsc: u64,
     housekeeping: libc::cpu_set_t,
-    // Last, so that it is dropped last.
+    // Dropped after the ports were closed.
     _eal: Eal,
 }
 
@@ -203,6 +203,12 @@ impl Session {
             "record": self.recorded,
             own.0: own.1,
         }));
+    }
+}
+
+impl Drop for Session {
+    /// However it ends: DPDK does not survive the end of its environment with ports that run.
+    fn drop(&mut self) {
         for open in &self.ports {
             open.port.close();
         }

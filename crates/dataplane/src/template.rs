@@ -1,6 +1,7 @@
 //! The frame of every probe packet, and what differs from one to the next.
 
 use crate::error::Error;
+use dpdk::Mbuf;
 use probe::headers::{Addresses, UdpHeaders};
 use probe::payload;
 
@@ -8,6 +9,16 @@ use probe::payload;
 pub const FCS_BYTES: usize = 4;
 /// The largest frame, without tags.
 const MAX_BYTES: usize = 1518;
+
+/// What the generator sends.
+pub trait Content {
+    /// Makes `packet` the frame of packet `seq`.
+    fn fill(&self, packet: &mut Mbuf, seq: u64, intended_ns: u64, actual_ns: u64);
+    /// The same bytes, into `frame`.
+    fn copy(&self, frame: &mut Vec<u8>, seq: u64, intended_ns: u64, actual_ns: u64);
+    /// The longest frame.
+    fn longest(&self) -> usize;
+}
 
 /// A frame, and where in it the fields are that change.
 #[derive(Clone, Debug)]
@@ -63,6 +74,25 @@ impl Template {
         let sum = self.fixed + u64::from(from_port) + words.sum::<u64>();
         frame[udp..udp + 2].copy_from_slice(&from_port.to_be_bytes());
         frame[udp + 6..udp + 8].copy_from_slice(&checksum(sum).to_be_bytes());
+    }
+}
+
+impl Content for Template {
+    /// `packet` comes from a pool in which all hold the template's bytes.
+    #[inline(always)]
+    fn fill(&self, packet: &mut Mbuf, seq: u64, intended_ns: u64, actual_ns: u64) {
+        packet.set_len(self.frame.len() as u16);
+        self.stamp(packet.data_mut(), seq, intended_ns, actual_ns);
+    }
+
+    fn copy(&self, frame: &mut Vec<u8>, seq: u64, intended_ns: u64, actual_ns: u64) {
+        frame.clear();
+        frame.extend_from_slice(&self.frame);
+        self.stamp(frame, seq, intended_ns, actual_ns);
+    }
+
+    fn longest(&self) -> usize {
+        self.frame.len()
     }
 }
 

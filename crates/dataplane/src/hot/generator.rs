@@ -1,6 +1,6 @@
 use crate::book::Book;
 use crate::counters::Counters;
-use crate::template::Template;
+use crate::template::Content;
 use crate::ticks::Ticks;
 use crate::turns::Turns;
 use dpdk::{Burst, Mempool, RxQueue, TxQueue, tsc};
@@ -10,12 +10,12 @@ const RX_BURST: usize = 64;
 
 /// What the generator sends by and receives from.
 #[derive(Debug)]
-pub struct Wire {
+pub struct Wire<C> {
     pub rx: RxQueue,
     pub tx: TxQueue,
-    /// Packets that hold the template's bytes.
+    /// Packets for what is sent.
     pub pool: Mempool,
-    pub template: Template,
+    pub content: C,
     pub ticks: Ticks,
     /// Packets sent at once, at most.
     pub tx_burst: usize,
@@ -27,8 +27,8 @@ pub struct Wire {
 
 /// Sends when `schedule` (ascending ticks) says so, whatever comes back, and books every departure and
 /// every arrival. Ends when everything was sent and has arrived, or did not while the wire drained.
-pub fn generate<B: Book>(
-    wire: &mut Wire,
+pub fn generate<C: Content, B: Book>(
+    wire: &mut Wire<C>,
     mut schedule: impl Iterator<Item = u64>,
     book: &mut B,
     mut turns: Turns<'_>,
@@ -67,18 +67,21 @@ pub fn generate<B: Book>(
 /// Sends what is due and says how many packets were worked on. What a full ring does not take stays
 /// due, and is stamped again.
 #[inline(always)]
-fn send<B: Book>(wire: &mut Wire, due: &mut Due, book: &mut B, counters: &Counters) -> usize {
+fn send<C: Content, B: Book>(
+    wire: &mut Wire<C>,
+    due: &mut Due,
+    book: &mut B,
+    counters: &Counters,
+) -> usize {
     let all = due.intended.len();
     if !wire.pool.fill(&mut due.burst, all) {
         return 0;
     }
     let first = book.next_seq();
-    let len = wire.template.bytes().len() as u16;
     let actual = tsc::now();
     let actual_ns = wire.ticks.unix_ns(actual);
     for ((packet, intended), seq) in due.burst.iter_mut().zip(&due.intended).zip(first..) {
-        packet.set_len(len);
-        wire.template.stamp(packet.data_mut(), seq, wire.ticks.unix_ns(*intended), actual_ns);
+        wire.content.fill(packet, seq, wire.ticks.unix_ns(*intended), actual_ns);
     }
     let sent = wire.tx.send(&mut due.burst, all);
     book.departed(sent, actual);

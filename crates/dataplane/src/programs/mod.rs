@@ -15,6 +15,7 @@ mod delay;
 mod generator;
 mod l2fwd;
 mod l3fwd;
+mod measurement;
 mod pairs;
 mod stamp;
 

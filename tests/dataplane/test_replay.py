@@ -1,0 +1,106 @@
+"""A capture that is sent again through a real forwarder."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tailscope import _engine, analyze
+from tailscope.analysis import load_ticks
+from tailscope.exceptions import DataplaneError
+from tailscope.testbed.cores import pick_cores, read_topology
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.process import Dataplane
+from tailscope.testbed.wires import Memif
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PACKETS = 3000
+
+
+def replayed(capture: Path, *options: str, record: Path | None = None) -> Mapping[str, Any]:
+    """Send a capture through a forwarder that changes MAC addresses."""
+    cores = pick_cores(read_topology(), 2)
+    with ExitStack() as stack:
+        folder = stack.enter_context(RunFolder())
+        ends = stack.enter_context(Memif({}).open(folder))
+
+        def start(role: str, program: str, end: list[str], own: list[str]) -> Dataplane:
+            cpu = cores.pollers[role == "dut"]
+            eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}{role}", *end]
+            process = Dataplane(
+                role, program, eal, own, folder=folder.path, cpus={cpu, *cores.housekeeping}
+            )
+            return stack.enter_context(process)
+
+        start("dut", "l2fwd", ends.dut, []).wait_ready()
+        own = [f"--replay={capture}", "--drain=300ms", *options]
+        if record is not None:
+            own.append(f"--record={record}")
+        generator = start("generator", "gen", ends.generator, own)
+        generator.wait_ready()
+        found = generator.finish()
+    assert found is not None
+    return {**found["gen"], "tsc_hz": found["clock"]["tsc_hz"]}
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the simulator: 3000 packets, 10 000 a second."""
+    folder = tmp_path_factory.mktemp("capture")
+    settings: dict[str, Any] = {"packets": PACKETS, "rate_pps": 10_000, "pattern": "poisson"}
+    _engine.simulate(str(folder), seed=5, **settings)
+    (found,) = folder.glob("*-pre-*")
+    return found
+
+
+@pytest.mark.parametrize(("options", "speed"), [((), 1.0), (("--replay-speed=4",), 4.0)])
+def test_frames_leave_as_they_were_captured(
+    capture: Path, tmp_path: Path, options: tuple[str, ...], speed: float
+) -> None:
+    found = replayed(capture, *options, f"--captures={tmp_path}", record=tmp_path)
+    assert found["replayed"] == found["sent"] == PACKETS
+    assert found["matched"] > 0.95 * PACKETS
+    assert found["ambiguous_sent"] == found["unsent"] == 0
+    intended = load_ticks(tmp_path, "intended_tsc").astype(np.int64)
+    since_ns = (intended - intended[0]) / found["tsc_hz"] * 1e9
+    series = analyze(capture, capture.with_name(capture.name.replace("-pre-", "-post-"))).series
+    assert series is not None
+    captured = series.pre_ns.astype(np.int64)
+    expected_ns = (captured - captured[0]) / speed
+    assert np.abs(since_ns[series.seq] - expected_ns).max() < 2
+    again = analyze(tmp_path / "pre.pcapng.zst", tmp_path / "post.pcapng.zst", match_on="frame")
+    assert again.summary["count"] == found["matched"]
+
+
+def test_a_rate_takes_the_place_of_the_captured_times(capture: Path, tmp_path: Path) -> None:
+    found = replayed(capture, "--rate=20k", record=tmp_path)
+    gaps = np.diff(load_ticks(tmp_path, "intended_tsc").astype(np.int64))
+    assert found["sent"] == PACKETS
+    assert np.abs(gaps / found["tsc_hz"] * 20_000 - 1).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--replay-speed=0"], "--replay-speed: got 0, expected more than 0"),
+        (["--rate=1k", "--replay-speed=2"], "cannot be used with"),
+        (["--burst=2"], "cannot be used with"),
+    ],
+)
+def test_options_that_contradict_are_refused(capture: Path, options: list[str], said: str) -> None:
+    with pytest.raises(DataplaneError) as error:
+        replayed(capture, *options)
+    assert said in str(error.value)
+
+
+def test_a_capture_that_is_not_there_is_named() -> None:
+    from pathlib import Path
+
+    with pytest.raises(DataplaneError, match="/no/such/capture"):
+        replayed(Path("/no/such/capture"))
