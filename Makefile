@@ -25,7 +25,7 @@ ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 	printf -- '--exclude %s ' tailscope-dpdk-sys tailscope-dpdk tailscope-dataplane)
 
-.PHONY: help setup system dataplane demo test test-rust test-python lint fuzz bench docs clean
+.PHONY: help setup system dataplane demo test test-rust test-python lint fuzz bench batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -109,6 +109,10 @@ fuzz: $(TOOLS) .venv/bin/cargo-fuzz
 bench: $(ENGINE) dataplane
 	@scripts/setup have pg_ctlcluster:postgresql setpriv:util-linux dpdk-testpmd:dpdk-dev
 	python -m bench
+
+## make batch-effect   bursts against batches of l2fwd: experiments/results/batch-effect.svg
+batch-effect: $(ENGINE) dataplane
+	python -m experiments.batch_effect --out experiments/results
 
 ## make clean    what the recipes made
 clean:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli import analyze, calibrate, clean, report, run, simulate
+from tailscope.cli import (
+    analyze,
+    calibrate,
+    clean,
+    compare_instruments,
+    report,
+    run,
+    simulate,
+)
 from tailscope.exceptions import TailscopeError
 from tailscope.text import printable
 
@@ -58,6 +66,7 @@ def tailscope_command(
 app.command("analyze")(analyze.command)
 app.command("calibrate")(calibrate.command)
 app.command("clean")(clean.command)
+app.command("compare-instruments")(compare_instruments.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("simulate")(simulate.command)

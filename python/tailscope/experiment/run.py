@@ -23,6 +23,7 @@ from tailscope.testbed.wires import wire_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tailscope.analysis import Analysis
@@ -69,6 +70,7 @@ def execute(
     out: Path | None = None,
     progress: Progress | None = None,
     inspect: Callable[[Measured], None] | None = None,
+    around: Callable[[RunFolder, Ends], AbstractContextManager[None]] | None = None,
 ) -> Measured:
     """Carry out a plan.
 
@@ -83,6 +85,8 @@ def execute(
         Receives what the generator says once a second.
     inspect : callable, optional
         Receives what was found while its recordings are there.
+    around : callable, optional
+        Makes a context for the traffic out of the run's folder and wire: for others who watch it.
 
     Raises
     ------
@@ -103,7 +107,8 @@ def execute(
         folder = stack.enter_context(RunFolder())
         ends = stack.enter_context(wire.open(folder))
         sides = _Sides(plan, cores, folder, ends)
-        sides.run(progress)
+        with contextlib.nullcontext() if around is None else around(folder, ends):
+            sides.run(progress)
         folders = sides.folders
         clock = Clock(**sides.generator_result["clock"])
         sides.check_recorded()

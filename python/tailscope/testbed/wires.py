@@ -22,6 +22,9 @@ __all__ = ["WIRES", "Ends", "Memif", "Pci", "Veth", "Wire", "wire_named"]
 _SOCKET_PATH_BYTES = 107
 _MEMORY_MB = 256
 _LINKS = ("gen0", "gen1", "dut0", "dut1")
+# The af_packet driver names what must be unique in a namespace by the exclusive or of process and
+# link: links of the two sides are far apart, so that neighbouring processes never meet.
+_DUT_INDEX, _GENERATOR_INDEX = 0x10, 0x4020
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,41 @@ class Veth(Wire):
                 command=["ip", "netns", "exec", namespace],
             )
 
+    @contextmanager
+    def hosts(
+        self, folder: RunFolder, addresses: Mapping[str, str]
+    ) -> Iterator[dict[str, list[str]]]:
+        """Move links into namespaces of their own, as hosts that have an address.
+
+        Parameters
+        ----------
+        folder : RunFolder
+            Of a wire that is open.
+        addresses : Mapping of str to str
+            The IPv4 address of each link, all in one /24.
+
+        Returns
+        -------
+        context manager of dict
+            For each link, what to start programs on that host with.
+        """
+        from pyroute2 import IPRoute, netns
+
+        with ExitStack() as stack:
+            commands = {}
+            for link, address in addresses.items():
+                host = f"{folder.name}-{link}"
+                netns.create(host)
+                stack.callback(_remove_namespace, host)
+                with _inside(folder.name), IPRoute() as links:
+                    links.link("set", index=links.link_lookup(ifname=link)[0], net_ns_fd=host)
+                with _inside(host), IPRoute() as links:
+                    index = links.link_lookup(ifname=link)[0]
+                    links.addr("add", index=index, address=address, prefixlen=24)
+                    links.link("set", index=index, state="up")
+                commands[link] = ["ip", "netns", "exec", host]
+            yield commands
+
 
 class Pci(Wire):
     """Real network cards."""
@@ -262,21 +300,33 @@ def _make_links(namespace: str, *, quiet: bool) -> None:
 
     Quiet ones carry nothing of the kernel's own: no IPv6. AF_XDP on a link that has never carried
     anything receives nothing at all (Linux 6.18): there the kernel's greetings are welcome.
-
-    In this thread: pyroute2's own way in is a process that shares our signal handlers.
     """
-    from pyroute2 import IPRoute, netns
+    from pyroute2 import IPRoute
 
-    netns.pushns(namespace)
-    try:
+    with _inside(namespace):
         for scope in ("all", "default") if quiet else ():
             with suppress(OSError):
                 Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
         with IPRoute() as links:
             for number in (0, 1):
-                links.link("add", ifname=f"gen{number}", kind="veth", peer=f"dut{number}")
+                peer = {"ifname": f"dut{number}", "index": _DUT_INDEX + number}
+                index = _GENERATOR_INDEX + number
+                links.link("add", ifname=f"gen{number}", kind="veth", index=index, peer=peer)
             for name in _LINKS:
                 links.link("set", index=links.link_lookup(ifname=name)[0], state="up")
+
+
+@contextmanager
+def _inside(namespace: str) -> Iterator[None]:
+    """Take this thread into a namespace within a block.
+
+    pyroute2's own way in is a process that shares our signal handlers.
+    """
+    from pyroute2 import netns
+
+    netns.pushns(namespace)
+    try:
+        yield
     finally:
         netns.popns()
 

@@ -1,0 +1,1 @@
+"""Experiments of the papers, repeated on this machine: one module, one command, one figure each."""

@@ -1,0 +1,73 @@
+"""``tailscope compare-instruments``: one device, several instruments, the known truth."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tailscope.experiment.instruments import Seen
+
+__all__ = ["command"]
+
+
+def command(
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="DIR", help="Folder for the figure and what it shows."),
+    ] = Path("instruments"),
+    rate: Annotated[
+        str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
+    ] = "5k",
+    duration: Annotated[
+        str, typer.Option("--duration", "-d", metavar="TIME", help="Of each measurement.")
+    ] = "5s",
+    cpus: Annotated[
+        str | None,
+        typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to poll on: generator, then DuT."),
+    ] = None,
+) -> int:
+    """Measure one known delay with every instrument that works here."""
+    from tailscope.cli.options import positive_duration_ns, rate_pps
+    from tailscope.experiment.instruments import compare
+    from tailscope.report.instruments import write_instruments
+    from tailscope.testbed.cores import pick_cores, read_topology
+
+    cores = pick_cores(read_topology(), 2, cpus)
+    found = compare(
+        cores,
+        rate_pps=rate_pps(rate, "--rate"),
+        duration_ns=positive_duration_ns(duration, "--duration"),
+        tell=lambda name: print(f"measuring with {name}", file=sys.stderr),
+    )
+    _print(found)
+    for path in write_instruments(found, out):
+        print(path)
+    return 0 if any(seen.analysis is not None for seen in found) else 1
+
+
+def _print(found: list[Seen]) -> None:
+    from tailscope.experiment.instruments import HIGH_NS, LOW_NS
+    from tailscope.text import count_text, duration_text, printable
+
+    names = ("p50", "p90", "p99", "p999")
+    header = ("p50", "p90", "p99", "p99.9")
+    print(f"{'instrument':<20}{'packets':>9}" + "".join(f"{label:>15}" for label in header))
+    truth = (LOW_NS, LOW_NS, LOW_NS, HIGH_NS)
+    print(f"{'truth':<20}{'':>9}" + "".join(f"{duration_text(ns):>15}" for ns in truth))
+    for seen in found:
+        if seen.analysis is None:
+            print(f"{seen.name:<20}not here: {printable(seen.why_not)}")
+            continue
+        summary = seen.analysis.summary
+        cells = [
+            duration_text(float(summary[f"latency_ns_{name}"] or 0))
+            if summary[f"latency_ns_{name}_supported"]
+            else "-"
+            for name in names
+        ]
+        count = count_text(int(summary["count"] or 0))
+        print(f"{seen.name:<20}{count:>9}" + "".join(f"{cell:>15}" for cell in cells))
