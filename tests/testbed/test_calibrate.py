@@ -1,0 +1,87 @@
+"""How far the instrument can be believed, and what later runs say of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from measurements import QUICK, Place
+
+from tailscope.analysis import Quantile
+from tailscope.store import floor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def quantile(q: float, value_ns: int, *, supported: bool = True) -> Quantile:
+    return Quantile(q, value_ns, None, None, 100, supported)
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "believed"),
+    [
+        ([quantile(0.5, 100), quantile(0.99, 1000), quantile(0.999, 1001)], 0.99),
+        ([quantile(0.5, 100), quantile(0.99, 1001), quantile(0.999, 1000)], 0.5),
+        ([quantile(0.5, 100), quantile(0.99, 200, supported=False)], 0.5),
+        ([quantile(0.5, 100, supported=False)], None),
+        ([], None),
+    ],
+)
+def test_belief_ends_where_the_floor_rises(
+    quantiles: list[Quantile], believed: float | None
+) -> None:
+    assert floor.believed_up_to(quantiles) == believed
+
+
+def test_a_floor_is_of_one_machine(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", place.environment["XDG_STATE_HOME"])
+    assert floor.load("memif") is None
+    path = floor.save("memif", {"latency_ns_p50": 1})
+    found = floor.load("memif")
+    assert found is not None and found["latency_ns_p50"] == 1
+    assert floor.load("veth") is None
+    other = json.loads(path.read_text())
+    other["host"]["kernel"] += " of another machine"
+    path.write_text(json.dumps(other))
+    assert floor.load("memif") is None
+    path.write_text("{")
+    assert floor.load("memif") is None
+
+
+def test_a_calibration_is_kept_and_shown(tailscope: Callable[..., Any], place: Place) -> None:
+    arguments = ("calibrate", "--duration", "1s", "--json", "-")
+    done = tailscope(*arguments, env=place.environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["samples"] > 0
+    assert found["stalls"]["injected"] > 10
+    assert found["stalls"]["found"] == found["stalls"]["injected"]
+    assert found["stalls"]["queues_seen"] == found["stalls"]["queues_expected"] > 0
+    out = place.path / "out"
+    run = tailscope("run", "--dut", "l2fwd", *QUICK, "--out", out, env=place.environment)
+    assert run.returncode == 0, run.stderr
+    assert "floor p50" in run.stdout and "tailscope calibrate" not in run.stdout
+    assert json.loads((out / "run.json").read_text())["floor"]["samples"] == found["samples"]
+    assert "believed up to" in (out / "report.html").read_text()
+
+
+def test_instruments_that_cannot_be_used_say_why(
+    tailscope: Callable[..., Any], place: Place
+) -> None:
+    out = place.path / "out"
+    arguments = ("compare-instruments", "--duration", "1s", "--out", out)
+    done = tailscope(*arguments, env=place.environment)
+    assert done.returncode == 0, done.stderr
+    lines = {line[:18].strip(): line for line in done.stdout.splitlines()}
+    assert "not here" not in lines["memif, TSC"]
+    if os.geteuid() != 0:
+        assert "expected root" in lines["AF_PACKET, TSC"]
+    else:
+        for name in ("AF_PACKET, TSC", "AF_XDP, TSC", "tcpdump, kernel", "sockperf, sockets"):
+            assert "not here" not in lines[name] or "no program" in lines[name]
+    assert (out / "instruments.svg").stat().st_size > 1000
+    first = (out / "instruments.csv").read_text().splitlines()[1]
+    assert first.startswith('"memif, TSC",')
