@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from command import COMMAND, run
 
-COMMAND = Path(sys.executable).with_name("tailscope")
+if TYPE_CHECKING:
+    import subprocess
+
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 Tailscope = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -32,21 +33,6 @@ def place() -> Iterator[Path]:
     """A folder that is gone after the test: captures are large."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
-
-
-def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The installed command, as a process of its own."""
-    defaults = {"capture_output": True, "timeout": 120, "stdin": subprocess.DEVNULL}
-    if "input" in options:
-        del defaults["stdin"]
-    done = subprocess.run([COMMAND, *map(os.fspath, map(_text, arguments))], **defaults | options)
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
-
-
-def _text(argument: object) -> str | os.PathLike[str]:
-    return argument if isinstance(argument, os.PathLike) else str(argument)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import captures
 import pytest
+from command import COMMAND
 
 import tailscope as package
 
@@ -223,8 +224,6 @@ def test_one_capture_may_come_from_standard_input(
 
 
 def test_a_pipe_that_closes_is_no_crash(pair: tuple[Path, Path], tailscope: Run) -> None:
-    from conftest import COMMAND
-
     with subprocess.Popen(
         [COMMAND, "analyze", *pair, "--json", "-"],
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import captures
 import pytest
+from command import COMMAND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +30,6 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize("packets", [0, 20_000], ids=["nothing yet", "in the middle"])
 def test_an_interrupted_analysis_leaves_nothing(tmp_path: Path, packets: int) -> None:
     """The capture comes from a pipe that stays open, so the analysis cannot end by itself."""
-    from conftest import COMMAND
-
     stream = captures.stream([BASE + 1_000 * at for at in range(max(packets, 100))])
     (tmp_path / "pre.pcap").write_bytes(captures.pcap(stream))
     out, csv, json = tmp_path / "run", tmp_path / "csv", tmp_path / "figures.json"
@@ -58,8 +57,6 @@ def test_an_interrupted_analysis_leaves_nothing(tmp_path: Path, packets: int) ->
 
 def test_an_interrupted_simulation_leaves_nothing(tmp_path: Path) -> None:
     """Captures are written under another name until they are whole."""
-    from conftest import COMMAND
-
     out = tmp_path / "out"
     command = ["simulate", "--seed", "1", "--packets", "1000000000", "--rate", "1M", out]
     with subprocess.Popen(

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def recorded(out: Path, *options: str, rate: str = "10k") -> Mapping[str, Any]:
-    """Record what a generator sends out of both its ports, first one, then the other."""
+def recorded(out: Path, *options: str) -> tuple[Mapping[str, Any], list[int]]:
+    """Record what a generator sends to one tap, then the other; the result, and packets sent."""
+    packets = []
     cores = pick_cores(read_topology(), 2)
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder())
@@ -36,7 +37,7 @@ def recorded(out: Path, *options: str, rate: str = "10k") -> Mapping[str, Any]:
 
         stamp = start("stamp", "stamp", ends.dut, [f"--captures={out}", *options])
         stamp.wait_ready()
-        traffic = ["--warm-up=0s", "--duration=500ms", "--drain=500ms", f"--rate={rate}"]
+        traffic = ["--warm-up=0s", "--duration=500ms", "--drain=500ms", "--rate=10k"]
         for turn in (0, 1):
             # Its ports change places: what it sends comes to the other tap.
             ports = [
@@ -45,24 +46,25 @@ def recorded(out: Path, *options: str, rate: str = "10k") -> Mapping[str, Any]:
             ]
             end = [*ends.generator[:-2], *sorted(ports)]
             sent = start(f"gen{turn}", "gen", end, traffic).finish()
-            assert sent is not None and sent["gen"]["sent"] > 0
+            assert sent is not None
+            packets.append(sent["gen"]["sent"])
         stamp.stop()
         found = stamp.finish()
     assert found is not None
-    return found
+    return found, packets
 
 
 def test_both_taps_are_written_with_their_times(tmp_path: Path) -> None:
-    found = recorded(tmp_path, "--software")
+    found, sent = recorded(tmp_path, "--software")
     stamp = found["stamp"]
     assert found["complete"] and stamp["timestamps"] == "tsc"
-    for side in ("pre", "post"):
-        assert stamp[side]["received"] == stamp[side]["written"] == 5000
-        assert stamp[side]["ring_full"] == stamp[side]["unstamped"] == 0
     summary = analyze(tmp_path / "pre.pcapng.zst", tmp_path / "post.pcapng.zst").summary
-    assert summary["pre_packets"] == summary["post_packets"] == 5000
-    # The same packets, one run of the generator later.
-    assert summary["count"] == 5000
+    for side, packets in zip(("pre", "post"), sent, strict=True):
+        assert stamp[side]["received"] == stamp[side]["written"] == packets > 0
+        assert summary[f"{side}_packets"] == packets
+        assert stamp[side]["ring_full"] == stamp[side]["unstamped"] == 0
+    # The same 5000 packets, one run of the generator later, less what either sent too late.
+    assert summary["count"] >= sum(sent) - 5000
     assert summary["pre_duration_s"] == pytest.approx(0.5, rel=0.1)
 
 

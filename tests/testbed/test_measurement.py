@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from command import COMMAND
 from measurements import NOBODY, QUICK, as_nobody
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Measure = Callable[..., dict[str, Any]]
 Run = Callable[..., Any]
 
-COMMAND = Path(sys.executable).with_name("tailscope")
 # What captures do not know, or call otherwise.
 ONLY_LIVE = ("_file", "_format", "_resolution", "clock", "warnings", "partial", "out")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command import COMMAND
 from measurements import QUICK, as_nobody
 
 from tailscope.exceptions import DataplaneError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from measurements import Place
 
 Run = Callable[..., Any]
-COMMAND = Path(sys.executable).with_name("tailscope")
 
 
 @pytest.mark.parametrize(
