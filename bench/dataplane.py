@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.clock import say
 from bench.table import Row
@@ -89,16 +89,16 @@ def overloaded(cores: Cores, testpmd_mode: str | None) -> float:
             stack.enter_context(dut(folder, ends.dut, cores))
         else:
             stack.enter_context(testpmd(folder, testpmd_mode, ends.dut, cores, cores.pollers[1]))
-        eal = _eal(folder, "gen", cores.pollers[0])
         times = ["--warm-up=500ms", f"--duration={SECONDS}s", "--drain=100ms"]
         options = [f"--rate={OFFERED}", *times]
         generator = Dataplane(
             "generator",
             "gen",
-            [*eal, *ends.generator],
+            ends.generator,
             options,
             folder=folder.path,
-            cpus=cores.housekeeping,
+            lcores=[cores.pollers[0]],
+            housekeeping=cores.housekeeping,
         )
         result = stack.enter_context(generator).finish()
     assert result is not None, "the generator says what came back"
@@ -121,10 +121,14 @@ def sent_by_testpmd(cores: Cores) -> float:
 @contextmanager
 def dut(folder: RunFolder, end: list[str], cores: Cores) -> Iterator[None]:
     """Our forwarder, which changes nothing, as io does."""
-    eal = [*_eal(folder, "dut", cores.pollers[1]), *end]
-    options = ["--no-mac-updating"]
     with Dataplane(
-        "dut", "l2fwd", eal, options, folder=folder.path, cpus=cores.housekeeping
+        "dut",
+        "l2fwd",
+        end,
+        ["--no-mac-updating"],
+        folder=folder.path,
+        lcores=[cores.pollers[1]],
+        housekeeping=cores.housekeeping,
     ) as process:
         process.wait_ready()
         yield
@@ -138,9 +142,9 @@ def testpmd(folder: RunFolder, mode: str, end: list[str], cores: Cores, cpu: int
     output = folder.path / f"testpmd-{mode}.log"
     # Its main lcore, which waits for a line on standard input, is not the one that forwards.
     lcores = f"--lcores=0@({','.join(map(str, cores.housekeeping))}),1@{cpu}"
-    eal = [lcores, "--no-telemetry", f"--file-prefix={folder.name}-{mode}", *end]
+    eal = [lcores, "--no-telemetry", *end]
     own = [f"--forward-mode={mode}", "--auto-start", "--nb-cores=1", "--stats-period=1"]
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder.path)}
+    environment = {**os.environ, "RUNTIME_DIRECTORY": str(folder.path)}
     with output.open("wb") as out:
         process = subprocess.Popen(
             [binary, *eal, "--", *own, "--total-num-mbufs=16384"],
@@ -167,7 +171,3 @@ def _wait_for(process: subprocess.Popen[bytes], output: Path) -> None:
             return
         time.sleep(0.05)
     raise AssertionError(output.read_text(errors="replace"))
-
-
-def _eal(folder: RunFolder, role: str, cpu: int) -> list[Any]:
-    return ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}-{role}"]

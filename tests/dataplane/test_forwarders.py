@@ -44,10 +44,8 @@ def forwarded(
 
         def start(role: str, program: str, end: list[str], options: Sequence[str], cpu: int) -> Any:
             wanted = end[: len(end) - 2 + ports]
-            eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}{role}", *wanted]
-            process = Dataplane(
-                role, program, eal, options, folder=folder.path, cpus={cpu, *cores.housekeeping}
-            )
+            cpus = {"lcores": [cpu], "housekeeping": cores.housekeeping}
+            process = Dataplane(role, program, wanted, options, folder=folder.path, **cpus)
             return stack.enter_context(process)
 
         dut = start("dut", program, ends.dut, dut_options, cores.pollers[1])
@@ -159,21 +157,21 @@ def test_a_forwarder_survives_generators_that_come_and_go() -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder())
         ends = stack.enter_context(Memif({}).open(folder))
-        cpu = cores.pollers[1]
-        eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}dut", *ends.dut]
         dut = stack.enter_context(
-            Dataplane("dut", "l2fwd", eal, [], folder=folder.path, cpus={cpu})
+            Dataplane("dut", "l2fwd", ends.dut, [], folder=folder.path, lcores=[cores.pollers[1]])
         )
         dut.wait_ready()
         for turn in range(6):
-            cpu = cores.pollers[0]
-            prefix = f"--file-prefix={folder.name}gen{turn}"
-            eal = ["-l", str(cpu), "--no-telemetry", prefix, *ends.generator]
             # Every other one ends by itself; the rest are killed, rings full, as the block ends.
             duration = "500ms" if turn % 2 else "60s"
             options = ["--rate=500k", "--warm-up=50ms", f"--duration={duration}"]
             with Dataplane(
-                "generator", "gen", eal, options, folder=folder.path, cpus={cpu}
+                "generator",
+                "gen",
+                ends.generator,
+                options,
+                folder=folder.path,
+                lcores=[cores.pollers[0]],
             ) as generator:
                 generator.wait_ready()
                 if turn % 2:

@@ -32,10 +32,8 @@ def replayed(capture: Path, *options: str, record: Path | None = None) -> Mappin
 
         def start(role: str, program: str, end: list[str], own: list[str]) -> Dataplane:
             cpu = cores.pollers[role == "dut"]
-            eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}{role}", *end]
-            process = Dataplane(
-                role, program, eal, own, folder=folder.path, cpus={cpu, *cores.housekeeping}
-            )
+            cpus = {"lcores": [cpu], "housekeeping": cores.housekeeping}
+            process = Dataplane(role, program, end, own, folder=folder.path, **cpus)
             return stack.enter_context(process)
 
         start("dut", "l2fwd", ends.dut, []).wait_ready()

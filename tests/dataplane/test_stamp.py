@@ -29,10 +29,8 @@ def recorded(out: Path, *options: str) -> tuple[Mapping[str, Any], list[int]]:
 
         def start(role: str, program: str, end: Sequence[str], own: Sequence[str]) -> Dataplane:
             cpu = cores.pollers[role != "stamp"]
-            eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}{role}", *end]
-            process = Dataplane(
-                role, program, eal, own, folder=folder.path, cpus={cpu, *cores.housekeeping}
-            )
+            cpus = {"lcores": [cpu], "housekeeping": cores.housekeeping}
+            process = Dataplane(role, program, end, own, folder=folder.path, **cpus)
             return stack.enter_context(process)
 
         stamp = start("stamp", "stamp", ends.dut, [f"--captures={out}", *options])

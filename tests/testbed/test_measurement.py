@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,8 +211,24 @@ def test_what_a_crash_leaves_behind_is_cleaned(tailscope: Run, place: Place) -> 
     assert "removed" in tailscope("clean", env=place.environment).stdout
 
 
+@pytest.fixture(params=[False, True], ids=["no hugepages", "hugepages"])
+def hugepages(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether there are hugepages enough for both ends."""
+    setting = Path("/proc/sys/vm/nr_hugepages")
+    before = setting.read_text()
+    if int(before):
+        pytest.skip("this machine keeps hugepages for others")
+    setting.write_text("560" if request.param else "0")
+    try:
+        if request.param and int(setting.read_text()) < 560:
+            pytest.skip("memory is too fragmented for hugepages")
+        yield request.param
+    finally:
+        setting.write_text(before)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="tests that run as an ordinary user do so anyway")
-def test_an_ordinary_user_can_measure(place: Place) -> None:
+def test_an_ordinary_user_can_measure(place: Place, hugepages: bool) -> None:
     if not os.access(COMMAND, os.X_OK) or not reachable(COMMAND):
         pytest.skip(f"{COMMAND}: not to be reached by an ordinary user")
     arguments = [str(COMMAND), "run", "--dut", "l2fwd", *QUICK, "--out", str(place.path / "out")]
@@ -225,6 +242,11 @@ def test_an_ordinary_user_can_measure(place: Place) -> None:
     assert process.returncode == 0, errors
     assert "lost in the DuT" in output
     assert (place.path / "out").stat().st_uid == NOBODY
+    roles = json.loads((place.path / "out" / "run.json").read_text())["instrument"]
+    assert roles["generator"]["hugepages"] == roles["dut"]["hugepages"] == hugepages
+    meminfo = Path("/proc/meminfo").read_text()
+    total, free = (re.search(f"HugePages_{name}: +(\\d+)", meminfo) for name in ("Total", "Free"))
+    assert total and free and total[1] == free[1]
 
 
 def reachable(path: Path) -> bool:

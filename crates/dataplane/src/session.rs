@@ -41,7 +41,7 @@ pub struct Session {
     started_tsc: u64,
     housekeeping: libc::cpu_set_t,
     // Dropped after the ports were closed.
-    _eal: Eal,
+    eal: Eal,
 }
 
 /// How a program wants its ports.
@@ -105,7 +105,7 @@ impl Session {
             recorded: Vec::new(),
             started_tsc: tsc::now(),
             housekeeping,
-            _eal: eal,
+            eal,
         })
     }
 
@@ -196,6 +196,7 @@ impl Session {
             "complete": self.partial.is_empty(),
             "partial": self.partial,
             "clock": events::clock(&self.clock),
+            "hugepages": self.eal.has_hugepages(),
             "started_tsc": self.started_tsc,
             "duration_ns": self.clock.duration(tsc::now().saturating_sub(self.started_tsc)).0,
             "lcores": lcores,

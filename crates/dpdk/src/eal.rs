@@ -33,6 +33,13 @@ impl Eal {
         Ok(Self { _args: owned, _not_send: PhantomData })
     }
 
+    /// Whether DPDK's memory is of hugepages.
+    #[must_use]
+    pub fn has_hugepages(&self) -> bool {
+        // SAFETY: asks for a number.
+        unsafe { dpdk_sys::rte_eal_has_hugepages() == 1 }
+    }
+
     /// The ports, in order of their number.
     #[must_use]
     pub fn ports(&self) -> Vec<Port> {

@@ -149,17 +149,16 @@ def _sockperf(plan: RunPlan, cores: Cores) -> Analysis:
             subprocess.run(  # noqa: S603
                 [*inside, ethtool, "-K", link, "tx", "off"], check=True, capture_output=True
             )
-        cpu = cores.pollers[1]
-        eal = ["-l", str(cpu), "--no-telemetry", f"--file-prefix={folder.name}-dut", *ends.dut]
         law = [f"--{name}={value}" for name, value in _LAW.items()]
         dut = stack.enter_context(
             Dataplane(
                 "dut",
                 "delay",
-                eal,
+                ends.dut,
                 law,
                 folder=folder.path,
-                cpus={cpu, *cores.housekeeping},
+                lcores=[cores.pollers[1]],
+                housekeeping=cores.housekeeping,
                 command=ends.command,
             )
         )

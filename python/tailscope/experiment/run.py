@@ -229,21 +229,14 @@ class _Sides:
     def _process(
         self, role: str, program: str, ends: list[str], options: list[str], cpu: int
     ) -> Dataplane:
-        eal = [
-            "-l",
-            str(cpu),
-            "--no-telemetry",
-            "--log-level=warning",
-            f"--file-prefix={self.folder.name}-{role}",
-            *ends,
-        ]
         return Dataplane(
             role,
             program,
-            eal,
+            ends,
             options,
             folder=self.folder.path,
-            cpus={cpu, *self.cores.housekeeping},
+            lcores=[cpu],
+            housekeeping=self.cores.housekeeping,
             command=self.ends.command,
         )
 

@@ -24,6 +24,7 @@ __all__ = ["Dataplane", "find_binary"]
 
 _BINARY = Path(tailscope.__file__).with_name("bin") / "tailscope-dp"
 _INSTALL = "install DPDK (Debian, Ubuntu: apt install libdpdk-dev), then run `make setup`"
+_EAL = ("--no-telemetry", "--log-level=warning")
 _READY_S = 30.0
 _END_S = 20.0
 _LOG_LINES = 8
@@ -69,13 +70,15 @@ class Dataplane:
     program : str
         What it runs: ``gen``, ``l2fwd``, ...
     eal : sequence of str
-        DPDK's options.
+        DPDK's options for memory and ports.
     options : sequence of str
         The program's own options.
     folder : Path
         The private folder of the measurement.
-    cpus : iterable of int
-        Where its threads may run; DPDK pins those that poll.
+    lcores : sequence of int
+        The CPUs that poll.
+    housekeeping : iterable of int
+        CPUs for its other threads, which share the lcores where there are none.
     command : sequence of str
         What to start it with, such as ``ip netns exec NAME``.
     """
@@ -88,17 +91,21 @@ class Dataplane:
         options: Sequence[str],
         *,
         folder: Path,
-        cpus: Iterable[int],
+        lcores: Sequence[int],
+        housekeeping: Iterable[int] = (),
         command: Sequence[str] = (),
     ) -> None:
         binary, self.version = find_binary()
         self.role = role
-        self._cpus = set(cpus)
+        self._cpus = {*lcores, *housekeeping}
         self._folder = folder
         self._arguments = [
             *command,
             str(binary),
             program,
+            "-l",
+            ",".join(map(str, lcores)),
+            *_EAL,
             *eal,
             "--",
             "--die-with-parent",
@@ -115,7 +122,7 @@ class Dataplane:
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "LANG": "C.UTF-8",
-            "XDG_RUNTIME_DIR": str(self._folder),
+            "RUNTIME_DIRECTORY": str(self._folder),
         }
         with self._log.open("wb") as log, staying_on(self._cpus):
             self._process = subprocess.Popen(  # noqa: S603

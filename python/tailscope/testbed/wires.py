@@ -284,15 +284,14 @@ def wire_named(name: str, options: Mapping[str, str]) -> Wire:
 
 
 def _memory() -> list[str]:
-    """DPDK's options for memory: hugepages where enough are free, and may be used."""
+    """DPDK's options for memory, of no files: hugepages where enough are free."""
     free = 0
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
         free = sizes["HugePages_Free"] * sizes["Hugepagesize"] // 1024
-    if free >= 2 * _MEMORY_MB and os.access("/dev/hugepages", os.W_OK):
-        return ["-m", str(_MEMORY_MB)]
-    return ["--no-huge", "-m", str(_MEMORY_MB)]
+    pages = ["--in-memory"] if free >= 2 * _MEMORY_MB else ["--no-huge", "--no-shconf"]
+    return [*pages, "-m", str(_MEMORY_MB)]
 
 
 def _make_links(namespace: str, *, quiet: bool) -> None:
