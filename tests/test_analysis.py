@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import captures
 import numpy as np
 import pytest
+from documentation import undocumented
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,10 @@ def test_series_are_every_packet(result: tailscope.Analysis) -> None:
     assert series.latency_ns.tolist() == LATENCIES
     assert series.seq.tolist() == list(range(4_000))
     assert np.all(np.diff(series.pre_ns) == 100_000)
+
+
+def test_every_figure_is_documented(result: tailscope.Analysis) -> None:
+    assert not undocumented(result.summary, "analyze.md")
 
 
 def test_series_are_not_copied(result: tailscope.Analysis) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from command import COMMAND
+from documentation import undocumented
 from measurements import NOBODY, QUICK, as_nobody
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def test_live_figures_are_those_of_the_captures(measure: Measure, figures: Run) 
     shared = {name for name in captured if not name.endswith(ONLY_LIVE)}
     assert {"latency_ns_p999", "count", "ipdv_ns_max", "pre_gap_ns_max"} <= shared
     assert {name: live[name] for name in shared} == {name: captured[name] for name in shared}
+
+
+def test_every_figure_is_documented(measure: Measure) -> None:
+    figures = set(measure("--dut", "l2fwd")) - {"out"}
+    assert not undocumented(figures, "analyze.md", "run.md")
 
 
 def test_every_packet_is_accounted_for(measure: Measure) -> None:
