@@ -252,11 +252,10 @@ impl TxQueue {
         let most = most.min(burst.len());
         let packets = burst.as_mut_slice().as_mut_ptr().cast();
         // SAFETY: so many packets are there.
-        let count =
-            unsafe { dpdk_sys::ts_tx_burst(self.port, self.queue, packets, most as u16) } as usize;
+        let count = unsafe { dpdk_sys::ts_tx_burst(self.port, self.queue, packets, most as u16) };
         // SAFETY: the driver owns the first `count` now.
-        unsafe { burst.taken(count) };
-        count
+        unsafe { burst.taken(count.into()) };
+        count.into()
     }
 }
 
