@@ -1,7 +1,7 @@
 //! What tailscope calls of DPDK, as DPDK declares it: bindings generated from its headers, and a C
 //! shim (`shim.c`) for its inline functions. No logic; `tailscope-dpdk` makes it safe.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, missing_docs)]
-#![allow(unsafe_op_in_unsafe_fn, clippy::all)]
+#![allow(unsafe_op_in_unsafe_fn, unnecessary_transmutes, unknown_lints, clippy::all)]
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 
