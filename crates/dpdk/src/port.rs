@@ -3,6 +3,9 @@ use crate::error::{Error, reason};
 use crate::pool::Mempool;
 use std::ffi::{CStr, c_char};
 
+/// Packets that a driver is given at once: that of memif in DPDK 23.11 does not survive 256.
+const AT_ONCE: usize = 255;
+
 /// A port: a network device that DPDK drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port(u16);
@@ -250,12 +253,21 @@ impl TxQueue {
     #[inline(always)]
     pub fn send(&mut self, burst: &mut Burst, most: usize) -> usize {
         let most = most.min(burst.len());
-        let packets = burst.as_mut_slice().as_mut_ptr().cast();
-        // SAFETY: so many packets are there.
-        let count = unsafe { dpdk_sys::ts_tx_burst(self.port, self.queue, packets, most as u16) };
+        let mut count = 0;
+        while count < most {
+            let chunk = (most - count).min(AT_ONCE);
+            let packets = burst.as_mut_slice()[count..].as_mut_ptr().cast();
+            // SAFETY: so many packets are there.
+            let taken =
+                unsafe { dpdk_sys::ts_tx_burst(self.port, self.queue, packets, chunk as u16) };
+            count += usize::from(taken);
+            if usize::from(taken) < chunk {
+                break;
+            }
+        }
         // SAFETY: the driver owns the first `count` now.
-        unsafe { burst.taken(count.into()) };
-        count.into()
+        unsafe { burst.taken(count) };
+        count
     }
 }
 

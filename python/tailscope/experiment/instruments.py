@@ -114,18 +114,20 @@ def _tcpdump(plan: RunPlan, cores: Cores) -> Analysis:
     @contextmanager
     def around(folder: RunFolder, ends: Ends) -> Iterator[None]:
         sides = {"pre": "dut0", "post": "gen1"}
-        files = {side: folder.path / f"{side}.pcap" for side in sides}
+        logs = []
         with ExitStack() as stack:
             for side, link in sides.items():
-                options = ["-i", link, "-s", "128", "-B", "16384", "-w", str(files[side])]
-                clock = ["--time-stamp-precision=nano", "-Z", "root", "--direction=in"]
+                # To standard output: it gives up root before it would open a file.
+                options = ["-i", link, "-s", "128", "-B", "16384", "-w", "-"]
+                clock = ["--time-stamp-precision=nano", "--direction=in"]
                 command = [*ends.command, program, *options, *clock, "udp"]
-                stack.enter_context(_started(command, folder, f"tcpdump-{side}"))
-            _wait_until(lambda: all(file.exists() for file in files.values()), "tcpdump")
+                logs.append(stack.enter_context(_started(command, folder, side)))
+            _wait_until(lambda: all("listening on" in log.read_text() for log in logs), "tcpdump")
             yield
             # What is still in the kernel's buffer.
             time.sleep(1.5)
-        seen.append(analyze(files["pre"], files["post"], match_on="probe", trim="1s"))
+        pre, post = (folder.path / f"{side}.out" for side in sides)
+        seen.append(analyze(pre, post, match_on="probe", trim="1s"))
 
     execute(_over_veth(plan, "af_packet"), cores, around=around)
     return seen[0]
@@ -217,14 +219,15 @@ def _program(name: str) -> str:
 
 
 @contextmanager
-def _started(command: list[str], folder: RunFolder, name: str) -> Iterator[None]:
-    """A process that is ended by SIGINT, as a person would."""
-    with (folder.path / f"{name}.log").open("wb") as log:
+def _started(command: list[str], folder: RunFolder, name: str) -> Iterator[Path]:
+    """A process that is ended by SIGINT, as a person would; what it says on standard error."""
+    said, output = (folder.path / f"{name}.{what}" for what in ("log", "out"))
+    with said.open("wb") as log, output.open("wb") as out:
         process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True
         )
     try:
-        yield
+        yield said
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGINT)
