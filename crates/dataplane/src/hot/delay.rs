@@ -50,9 +50,7 @@ impl Held {
         }
         let released = self.out.len();
         if released > 0 {
-            let sent = self.path.tx.send(&mut self.out, released);
-            counters.tx_packets.add(sent as u64);
-            counters.tx_dropped.add(self.out.clear() as u64);
+            counters.send_or_drop(&mut self.path.tx, &mut self.out, BATCH);
         }
         released
     }

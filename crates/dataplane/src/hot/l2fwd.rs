@@ -32,14 +32,9 @@ pub fn forward<const MAC: bool>(
             if MAC {
                 burst.iter_mut().for_each(|packet| update_mac(packet, path));
             }
-            let mut sent = 0;
-            for _ in 0..received.div_ceil(batch.tx) {
-                sent += path.tx.send(&mut burst, batch.tx);
-            }
             handled += received;
             counters.rx_packets.add(received as u64);
-            counters.tx_packets.add(sent as u64);
-            counters.tx_dropped.add(burst.clear() as u64);
+            counters.send_or_drop(&mut path.tx, &mut burst, batch.tx);
         }
     }
 }
@@ -69,18 +64,14 @@ pub fn forward_buffered<const MAC: bool>(
             }
             let full = burst.len() >= batch.tx;
             if full || (!burst.is_empty() && now - *since >= drain) {
-                let all = burst.len();
-                counters.tx_packets.add(path.tx.send(burst, all) as u64);
-                counters.tx_dropped.add(burst.clear() as u64);
+                counters.send_or_drop(&mut path.tx, burst, Burst::MOST);
             }
             handled += received;
             counters.rx_packets.add(received as u64);
         }
     }
     for (path, (burst, _)) in paths.iter_mut().zip(&mut waiting) {
-        let all = burst.len();
-        counters.tx_packets.add(path.tx.send(burst, all) as u64);
-        counters.tx_dropped.add(burst.clear() as u64);
+        counters.send_or_drop(&mut path.tx, burst, Burst::MOST);
     }
 }
 

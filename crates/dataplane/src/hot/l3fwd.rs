@@ -91,10 +91,7 @@ pub fn route<V4: Routes4, V6: Routes6>(
             for (burst, (tx, ..)) in
                 out.iter_mut().zip(&mut lane.tx).filter(|(out, _)| !out.is_empty())
             {
-                let sent: usize =
-                    (0..burst.len().div_ceil(batch.tx)).map(|_| tx.send(burst, batch.tx)).sum();
-                counters.tx_packets.add(sent as u64);
-                counters.tx_dropped.add(burst.clear() as u64);
+                counters.send_or_drop(tx, burst, batch.tx);
             }
         }
     }
