@@ -1,12 +1,15 @@
-"""What dead measurements left behind: their folders, and network namespaces of their names."""
+"""What dead measurements left behind: their folders, network namespaces, and who lives in those."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailscope.testbed.folder import PREFIX, find_leftovers
+from tailscope.testbed.folder import find_leftovers, is_live, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,28 +31,53 @@ def clean(*, dry_run: bool = False) -> Iterator[str]:
         Each thing that was removed.
     """
     dead = set()
-    for leftover in find_leftovers():
-        dead.add(leftover.name)
+    for path in find_leftovers():
+        dead.add(path.name)
         if not dry_run:
-            leftover.remove()
-        yield str(leftover.path)
-    for namespace in _namespaces(dead):
-        if not dry_run:
-            from pyroute2 import netns
-
-            with suppress(OSError):
-                netns.remove(namespace)
-        yield f"network namespace {namespace}"
+            shutil.rmtree(path)
+        yield str(path)
+    if os.geteuid() == 0:
+        yield from _clean_namespaces(dead, dry_run=dry_run)
 
 
-def _namespaces(dead: set[str]) -> Iterator[str]:
-    """Namespaces of dead measurements: root's, and nobody's whose folder is gone."""
-    if os.geteuid() != 0:
-        return
+def _clean_namespaces(dead: set[str], *, dry_run: bool) -> Iterator[str]:
+    """Remove namespaces of `dead` measurements, and empty ones of those whose folder is gone."""
     from pyroute2 import netns
 
-    from tailscope.testbed.folder import is_live
-
     for name in netns.listnetns():
-        if name.startswith(PREFIX) and (name in dead or not is_live(name)):
-            yield name
+        owner = owner_of(name)
+        if owner is None or (owner not in dead and is_live(owner)):
+            continue
+        inside = _processes_in(name)
+        if inside and owner not in dead:
+            # Its folder may be where we do not look: it may run.
+            continue
+        for process in inside:
+            if not dry_run:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            yield f"process {process} in network namespace {name}"
+        if not dry_run:
+            with suppress(OSError):
+                netns.remove(name)
+        yield f"network namespace {name}"
+
+
+def _processes_in(namespace: str) -> list[int]:
+    from pyroute2.netns import NETNS_RUN_DIR
+
+    with suppress(OSError):
+        here = Path(NETNS_RUN_DIR, namespace).stat()
+        return [pid for pid in _processes() if _is_in(pid, here)]
+    return []
+
+
+def _processes() -> Iterator[int]:
+    return (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+
+
+def _is_in(pid: int, namespace: os.stat_result) -> bool:
+    with suppress(OSError):
+        own = Path(f"/proc/{pid}/ns/net").stat()
+        return (own.st_dev, own.st_ino) == (namespace.st_dev, namespace.st_ino)
+    return False

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PREFIX", "Leftover", "RunFolder", "find_leftovers", "is_live"]
+__all__ = ["RunFolder", "find_leftovers", "is_live", "owner_of"]
 
-PREFIX = "tailscope-"
+_PREFIX = "tailscope-"
+_NAME = re.compile(rf"{_PREFIX}\d+-[0-9a-f]{{8}}")
 _LOCK = "lock"
 
 
@@ -29,7 +30,7 @@ class RunFolder:
     """
 
     def __init__(self) -> None:
-        self.name = f"{PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
+        self.name = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
         self.path = _base() / self.name
         self._lock = -1
 
@@ -50,28 +51,19 @@ class RunFolder:
         return path
 
 
-@dataclass(frozen=True)
-class Leftover:
-    """The folder of a measurement that ended without cleaning up."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """The name that all its parts carry."""
-        return self.path.name
-
-    def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path)
-
-
-def find_leftovers() -> Iterator[Leftover]:
+def find_leftovers() -> Iterator[Path]:
     """Find the folders of dead measurements that this user may remove."""
     for base in _bases():
-        for path in sorted(base.glob(f"{PREFIX}*-*")):
-            if path.is_dir() and not path.is_symlink() and _may_enter(path) and _is_dead(path):
-                yield Leftover(path)
+        for path in sorted(base.glob(f"{_PREFIX}*-*")):
+            ours = _NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+            if ours and _may_enter(path) and _is_dead(path):
+                yield path
+
+
+def owner_of(name: str) -> str | None:
+    """The name of the measurement to which a thing of this name belongs, if any."""
+    found = _NAME.match(name)
+    return found[0] if found and name[found.end() :][:1] in ("", "-") else None
 
 
 def is_live(name: str) -> bool:
