@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 from bench.clock import say
 from bench.table import Row
-from tailscope.analysis import load_ticks
-from tailscope.experiment.calibration import STALLS
+from tailscope.experiment.calibration import STALLS, check_stalls
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import Measured, execute
+from tailscope.experiment.run import Measured, execute_whole
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.process import Dataplane
-from tailscope.testbed.truth import find_injected
 from tailscope.testbed.wires import Memif
 
 if TYPE_CHECKING:
@@ -59,17 +57,13 @@ def trust_rows(cores: Cores) -> list[Row]:
     departures, errors, shares = [], [], []
 
     def inspect(measured: Measured) -> None:
-        folder = measured.dut_folder
-        assert folder is not None
-        truth = [load_ticks(folder, f"injected_{name}_tsc") for name in ("start", "duration")]
-        log = [load_ticks(folder, f"stall_{name}_tsc") for name in ("start", "duration")]
-        stalls = find_injected(*truth, *log, tsc_hz=measured.recording.clock.tsc_hz)
+        stalls, _ = check_stalls(measured)
         errors.extend(stalls.duration_error_ns.tolist())
         shares.append(stalls.found / stalls.injected)
 
     plan = RunPlan(dut="delay", dut_options=STALLS, rate_pps=100_000, duration_ns=4_000_000_000)
     for _ in range(ROUNDS):
-        summary = execute(plan, cores, inspect=inspect).analysis.summary
+        summary = execute_whole(plan, cores, inspect=inspect).analysis.summary
         departures.append(float(summary["untainted_departure_error_ns_p999"] or 0))
     error_ns = sorted(errors)[-(-99 * len(errors) // 100) - 1]
     departure_us = statistics.median(departures) / 1e3

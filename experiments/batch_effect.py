@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import execute
+from tailscope.experiment.run import execute_whole
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 
 BURSTS = (2, 4, 8, 16, 32, 64)
@@ -39,7 +39,7 @@ def measure(rounds: int, duration_ns: int, cores: Cores) -> dict[tuple[int, int]
                 warm_up_ns=200_000_000,
                 duration_ns=duration_ns,
             )
-            medians.append(int(execute(plan, cores).analysis.summary["latency_ns_p50"] or 0))
+            medians.append(int(execute_whole(plan, cores).analysis.summary["latency_ns_p50"] or 0))
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     return found
 

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND, run
+from measurements import QUICK, Place
+
+from tailscope.exceptions import DataplaneError
+from tailscope.testbed.process import find_binary
 
 if TYPE_CHECKING:
     import subprocess
@@ -29,7 +33,7 @@ def data() -> Path:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def scratch() -> Iterator[Path]:
     """A folder that is gone after the test: captures are large."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
@@ -53,3 +57,41 @@ def figures(tailscope: Tailscope) -> Callable[..., dict[str, Any]]:
         return found
 
     return figures
+
+
+@pytest.fixture(scope="session")
+def dataplane() -> Path:
+    """The data plane; without DPDK there is none, and nothing to test."""
+    try:
+        return find_binary()[0]
+    except DataplaneError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A home; nothing may be left in it after the test."""
+    path = tmp_path_factory.mktemp("home")
+    (path / "run").mkdir(mode=0o700)
+    environment = {"XDG_RUNTIME_DIR": str(path / "run"), "XDG_STATE_HOME": str(path / "state")}
+    place = Place(path, {**os.environ, **environment})
+    yield place
+    assert not place.left()
+
+
+@pytest.fixture
+def measure(tailscope: Tailscope, place: Place, dataplane: Path) -> Callable[..., dict[str, Any]]:
+    """Runs `tailscope run` and returns its figures; `out` is where the run is."""
+
+    def measure(*options: object, expected: int = 0) -> dict[str, Any]:
+        out = place.path / "out"
+        done = tailscope(
+            "run", *QUICK, *options, "--json", "-", "--out", out, env=place.environment
+        )
+        assert done.returncode == expected, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return {**found, "out": out}
+
+    return measure

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from command import COMMAND
 
 QUICK = ("--duration", "1s", "--warm-up", "200ms", "--rate", "20k")
 NOBODY = 65534
@@ -25,6 +26,34 @@ class Place:
     def left(self) -> list[str]:
         """What measurements left behind."""
         return [path.name for path in self.path.glob("run/tailscope-*")]
+
+
+def started(place: Place, *arguments: str, processes: int = 2) -> subprocess.Popen[str]:
+    """Start a command and wait until its processes of the data plane measure."""
+    process = subprocess.Popen(
+        [COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=place.environment,
+    )
+    for _ in range(300):
+        if len(children(process.pid)) == processes:
+            break
+        time.sleep(0.1)
+    time.sleep(1)
+    return process
+
+
+def children(pid: int) -> dict[str, int]:
+    """The processes of the data plane that a process has started, by their programs."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if any(word.endswith(b"tailscope-dp") for word in words):
+                found[words[1].decode()] = int(child)
+    return found
 
 
 def as_nobody(command: list[str], folder: Path, **options: Any) -> subprocess.Popen[str]:

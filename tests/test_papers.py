@@ -42,10 +42,10 @@ def pair_of(data: Path, name: str) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("kind", ["pcap.zst", "pcap.gz", "pcap", "pcapng"])
 @pytest.mark.parametrize("name", PAIRS)
-def test_tables_are_reproduced(data: Path, place: Path, name: str, kind: str) -> None:
+def test_tables_are_reproduced(data: Path, scratch: Path, name: str, kind: str) -> None:
     pre, post = pair_of(data, name)
     if kind != "pcap.zst":
-        pre, post = (captures.rewritten(path, place, kind) for path in (pre, post))
+        pre, post = (captures.rewritten(path, scratch, kind) for path in (pre, post))
     summary = tailscope.analyze(pre, post, trim="1s", series=False).summary
     table = PAIRS[name]
     assert summary["count"] == table.count
@@ -88,13 +88,13 @@ def test_the_command_says_the_same(data: Path, figures: Callable[..., dict[str, 
     assert {**summary, "warnings": []} == said
 
 
-def test_microseconds_are_read_as_such(data: Path, place: Path) -> None:
+def test_microseconds_are_read_as_such(data: Path, scratch: Path) -> None:
     """A capture in µs, big-endian: latencies are those of the times without their fraction."""
     pair = pair_of(data, "dpdk-l2fwd/hw")
     coarse = []
     for path in pair:
         packets = captures.packets(captures.unzstd(path))[:20_000]
-        coarse.append(place / path.name.removesuffix(".zst"))
+        coarse.append(scratch / path.name.removesuffix(".zst"))
         coarse[-1].write_bytes(captures.pcap(packets, order=">", ns=False))
     result = tailscope.analyze(*coarse)
     fine = tailscope.analyze(*pair).series

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Row",
     "count_rows",
+    "device_text",
     "has_bounds",
     "instrument_rows",
     "latency_rows",
@@ -180,15 +181,26 @@ def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[s
             for side in ("pre", "post")
         }
         return {**files, "matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
-    options = ", ".join(f"{name}={value}" for name, value in plan["dut_options"].items())
     return {
-        "device": plan["dut"] + (f" ({options})" if options else ""),
+        "device": device_text(plan),
         "wire": plan["wire"],
         "traffic": traffic_text(plan),
         "cores": ", ".join(f"{role} {cpus}" for role, cpus in info["instrument"]["cpus"].items()),
         "matching": matching,
         "clock": TSC_CLOCK,
     }
+
+
+def device_text(plan: Mapping[str, Any]) -> str:
+    """Say what is measured.
+
+    Parameters
+    ----------
+    plan : Mapping
+        Of a measurement, as in ``run.json``.
+    """
+    options = ", ".join(f"{name}={value}" for name, value in plan["dut_options"].items())
+    return f"{plan['dut']} ({options})" if options else str(plan["dut"])
 
 
 def traffic_text(plan: Mapping[str, Any]) -> str:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from processes import over_memif
 
 from tailscope.exceptions import DataplaneError
-from tailscope.testbed.cores import pick_cores, read_topology
-from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.process import Dataplane, find_binary
-from tailscope.testbed.wires import Memif
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
-@pytest.fixture(scope="module", autouse=True)
-def dataplane() -> Path:
-    try:
-        return find_binary()[0]
-    except DataplaneError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
+pytestmark = pytest.mark.usefixtures("dataplane")
 
 
 def forwarded(
@@ -37,25 +25,19 @@ def forwarded(
     ports: int = 2,
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Send packets through a device; the results of generator and device."""
-    cores = pick_cores(read_topology(), 2)
-    with ExitStack() as stack:
-        folder = stack.enter_context(RunFolder())
-        ends = stack.enter_context(Memif({}).open(folder))
+    traffic = ["--rate=10k", "--warm-up=0s", "--duration=300ms", "--drain=200ms"]
+    with over_memif() as pair:
 
-        def start(role: str, program: str, end: list[str], options: Sequence[str], cpu: int) -> Any:
-            wanted = end[: len(end) - 2 + ports]
-            cpus = {"lcores": [cpu], "housekeeping": cores.housekeeping}
-            process = Dataplane(role, program, wanted, options, folder=folder.path, **cpus)
-            return stack.enter_context(process)
+        def some(end: list[str]) -> list[str]:
+            return end[: len(end) - 2 + ports]
 
-        dut = start("dut", program, ends.dut, dut_options, cores.pollers[1])
-        dut.wait_ready()
-        traffic = ["--rate=10k", "--warm-up=0s", "--duration=300ms", "--drain=200ms"]
-        options = [*traffic, *generator_options]
-        generator = start("generator", "gen", ends.generator, options, cores.pollers[0])
-        sent = generator.finish()
-        dut.stop()
-        found = dut.finish()
+        with pair.dut(program, dut_options, some(pair.ends.dut)) as dut:
+            dut.wait_ready()
+            options = [*traffic, *generator_options]
+            with pair.generator(options, some(pair.ends.generator)) as generator:
+                sent = generator.finish()
+            dut.stop()
+            found = dut.finish()
     assert sent is not None and found is not None
     return sent, found
 
@@ -153,26 +135,13 @@ def test_what_cannot_be_routed_is_refused(options: list[str], said: str) -> None
 
 
 def test_a_forwarder_survives_generators_that_come_and_go() -> None:
-    cores = pick_cores(read_topology(), 2)
-    with ExitStack() as stack:
-        folder = stack.enter_context(RunFolder())
-        ends = stack.enter_context(Memif({}).open(folder))
-        dut = stack.enter_context(
-            Dataplane("dut", "l2fwd", ends.dut, [], folder=folder.path, lcores=[cores.pollers[1]])
-        )
+    with over_memif() as pair, pair.dut("l2fwd", []) as dut:
         dut.wait_ready()
         for turn in range(6):
             # Every other one ends by itself; the rest are killed, rings full, as the block ends.
             duration = "500ms" if turn % 2 else "60s"
             options = ["--rate=500k", "--warm-up=50ms", f"--duration={duration}"]
-            with Dataplane(
-                "generator",
-                "gen",
-                ends.generator,
-                options,
-                folder=folder.path,
-                lcores=[cores.pollers[0]],
-            ) as generator:
+            with pair.generator(options) as generator:
                 generator.wait_ready()
                 if turn % 2:
                     result = generator.finish()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from processes import over_memif
 
 from tailscope import _engine, analyze
 from tailscope.analysis import load_ticks
 from tailscope.exceptions import DataplaneError
-from tailscope.testbed.cores import pick_cores, read_topology
-from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.process import Dataplane
-from tailscope.testbed.wires import Memif
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,27 +18,19 @@ if TYPE_CHECKING:
 
 PACKETS = 3000
 
+pytestmark = pytest.mark.usefixtures("dataplane")
+
 
 def replayed(capture: Path, *options: str, record: Path | None = None) -> Mapping[str, Any]:
     """Send a capture through a forwarder that changes MAC addresses."""
-    cores = pick_cores(read_topology(), 2)
-    with ExitStack() as stack:
-        folder = stack.enter_context(RunFolder())
-        ends = stack.enter_context(Memif({}).open(folder))
-
-        def start(role: str, program: str, end: list[str], own: list[str]) -> Dataplane:
-            cpu = cores.pollers[role == "dut"]
-            cpus = {"lcores": [cpu], "housekeeping": cores.housekeeping}
-            process = Dataplane(role, program, end, own, folder=folder.path, **cpus)
-            return stack.enter_context(process)
-
-        start("dut", "l2fwd", ends.dut, []).wait_ready()
-        own = [f"--replay={capture}", "--drain=300ms", *options]
-        if record is not None:
-            own.append(f"--record={record}")
-        generator = start("generator", "gen", ends.generator, own)
-        generator.wait_ready()
-        found = generator.finish()
+    own = [f"--replay={capture}", "--drain=300ms", *options]
+    if record is not None:
+        own.append(f"--record={record}")
+    with over_memif() as pair, pair.dut("l2fwd", []) as dut:
+        dut.wait_ready()
+        with pair.generator(own) as generator:
+            generator.wait_ready()
+            found = generator.finish()
     assert found is not None
     return {**found["gen"], "tsc_hz": found["clock"]["tsc_hz"]}
 

@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from processes import over_memif
 
 from tailscope import analyze
 from tailscope.exceptions import DataplaneError
-from tailscope.testbed.cores import pick_cores, read_topology
-from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.process import Dataplane
-from tailscope.testbed.wires import Memif
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
+
+
+pytestmark = pytest.mark.usefixtures("dataplane")
 
 
 def recorded(out: Path, *options: str) -> tuple[Mapping[str, Any], list[int]]:
     """Record what a generator sends to one tap, then the other; the result, and packets sent."""
+    traffic = ["--warm-up=0s", "--duration=500ms", "--drain=500ms", "--rate=10k"]
     packets = []
-    cores = pick_cores(read_topology(), 2)
-    with ExitStack() as stack:
-        folder = stack.enter_context(RunFolder())
-        ends = stack.enter_context(Memif({}).open(folder))
-
-        def start(role: str, program: str, end: Sequence[str], own: Sequence[str]) -> Dataplane:
-            cpu = cores.pollers[role != "stamp"]
-            cpus = {"lcores": [cpu], "housekeeping": cores.housekeeping}
-            process = Dataplane(role, program, end, own, folder=folder.path, **cpus)
-            return stack.enter_context(process)
-
-        stamp = start("stamp", "stamp", ends.dut, [f"--captures={out}", *options])
+    with over_memif() as pair, pair.dut("stamp", [f"--captures={out}", *options]) as stamp:
         stamp.wait_ready()
-        traffic = ["--warm-up=0s", "--duration=500ms", "--drain=500ms", "--rate=10k"]
         for turn in (0, 1):
             # Its ports change places: what it sends comes to the other tap.
+            *common, first, second = pair.ends.generator
             ports = [
                 text.replace(f"net_memif{number}", f"net_memif{number ^ turn}")
-                for number, text in enumerate(ends.generator[-2:])
+                for number, text in enumerate((first, second))
             ]
-            end = [*ends.generator[:-2], *sorted(ports)]
-            sent = start(f"gen{turn}", "gen", end, traffic).finish()
+            with pair.generator(traffic, [*common, *sorted(ports)]) as generator:
+                sent = generator.finish()
             assert sent is not None
             packets.append(sent["gen"]["sent"])
         stamp.stop()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import QUICK, Place
+from measurements import QUICK, Place, started
 
 from tailscope.analysis import Quantile
+from tailscope.experiment.plan import RunPlan
 from tailscope.store import floor
 
 if TYPE_CHECKING:
@@ -51,6 +53,27 @@ def test_a_floor_is_of_one_machine(monkeypatch: pytest.MonkeyPatch, place: Place
     assert floor.load("memif") is None
 
 
+def test_drivers_have_floors_of_their_own() -> None:
+    def instrument(wire: str, **options: str) -> str:
+        return RunPlan(dut="l2fwd", wire=wire, wire_options=options).instrument
+
+    assert instrument("memif") == "memif"
+    assert instrument("veth") == instrument("veth", driver="af_packet")
+    assert instrument("veth") != instrument("veth", driver="af_xdp")
+    cards = [instrument("pci", generator=f"0000:0{n}:00.0+0000:0{n}:00.1", dut="a+b") for n in "12"]
+    assert cards[0] != cards[1]
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_an_interrupted_calibration_keeps_nothing(place: Place) -> None:
+    process = started(place, "calibrate", "--duration", "20s", processes=1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert not (place.path / "state").exists()
+
+
+@pytest.mark.usefixtures("dataplane")
 def test_a_calibration_is_kept_and_shown(tailscope: Callable[..., Any], place: Place) -> None:
     arguments = ("calibrate", "--duration", "1s", "--json", "-")
     done = tailscope(*arguments, env=place.environment)
@@ -68,6 +91,7 @@ def test_a_calibration_is_kept_and_shown(tailscope: Callable[..., Any], place: P
     assert "believed up to" in (out / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("dataplane")
 def test_instruments_that_cannot_be_used_say_why(
     tailscope: Callable[..., Any], place: Place
 ) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 
 from tailscope.analysis import Clock, Recording, load_ticks
+from tailscope.experiment.calibration import STALLS, check_stalls
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import Measured, execute
+from tailscope.experiment.truth import Found, Queue, find_injected, find_queues
 from tailscope.testbed.cores import pick_cores, read_topology
-from tailscope.testbed.truth import Found, Queue, find_injected, find_queues
 
 if TYPE_CHECKING:
-    import pytest
     from measurements import Place
 
 
@@ -47,17 +48,14 @@ def test_a_queue_is_seen_where_all_its_packets_waited() -> None:
     assert find_queues(recording, ticks(5), ticks(25)) == Queue(expected=1, seen=0)
 
 
+@pytest.mark.usefixtures("dataplane")
 def test_injected_stalls_are_found_and_their_queues_seen(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", place.environment["XDG_RUNTIME_DIR"])
     plan = RunPlan(
         dut="delay",
-        dut_options={
-            "stall-period": "20ms",
-            "stall-duration": "5us,50us,500us,5ms",
-            "stall-jitter": "1ms",
-        },
+        dut_options=STALLS,
         rate_pps=100_000,
         warm_up_ns=200_000_000,
         duration_ns=3_000_000_000,
@@ -65,13 +63,10 @@ def test_injected_stalls_are_found_and_their_queues_seen(
     seen: list[tuple[Found, Queue, float]] = []
 
     def inspect(measured: Measured) -> None:
-        folder = measured.dut_folder
-        assert folder is not None
-        truth = [load_ticks(folder, f"injected_{name}_tsc") for name in ("start", "duration")]
-        log = [load_ticks(folder, f"stall_{name}_tsc") for name in ("start", "duration")]
-        found = find_injected(*truth, *log, tsc_hz=measured.recording.clock.tsc_hz)
-        injected_ns = truth[1].sum() / measured.recording.clock.tsc_hz * 1e9
-        seen.append((found, find_queues(measured.recording, *truth), injected_ns))
+        assert measured.dut_folder is not None
+        injected_tsc = load_ticks(measured.dut_folder, "injected_duration_tsc").sum()
+        injected_ns = injected_tsc / measured.recording.clock.tsc_hz * 1e9
+        seen.append((*check_stalls(measured), injected_ns))
 
     execute(plan, pick_cores(read_topology(), 2), inspect=inspect)
     ((found, queue, injected_ns),) = seen

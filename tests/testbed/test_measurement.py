@@ -16,13 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from command import COMMAND
 from documentation import undocumented
-from measurements import NOBODY, QUICK, as_nobody
+from measurements import NOBODY, QUICK, as_nobody, children, started
 
 if TYPE_CHECKING:
     from measurements import Place
 
 Measure = Callable[..., dict[str, Any]]
 Run = Callable[..., Any]
+
+pytestmark = pytest.mark.usefixtures("dataplane")
 
 # What captures do not know, or call otherwise.
 ONLY_LIVE = ("_file", "_format", "_resolution", "clock", "warnings", "partial", "out")
@@ -126,6 +128,14 @@ def test_runs_are_repeated(tailscope: Run, place: Place) -> None:
     assert all((out / f"run-{number}" / "report.html").exists() for number in (1, 2))
 
 
+def test_an_interrupted_run_is_not_repeated(place: Place) -> None:
+    process = running(place, "--repeat", "3")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert [path.name for path in (place.path / "out").iterdir()] == ["run-1"]
+
+
 def test_a_dry_run_starts_nothing(tailscope: Run, place: Place) -> None:
     arguments = ("run", "--dut", "l2fwd", "--rate", "100k", "--dry-run")
     done = tailscope(*arguments, env=place.environment, cwd=place.path)
@@ -136,41 +146,14 @@ def test_a_dry_run_starts_nothing(tailscope: Run, place: Place) -> None:
     assert [path.name for path in place.path.iterdir()] == ["run"]
 
 
-def started(place: Place, *options: str) -> subprocess.Popen[str]:
-    arguments = ["run", "--dut", "l2fwd", "--rate", "20k", "--warm-up", "0s", "--duration", "60s"]
-    out = ["--out", str(place.path / "out")]
-    process = subprocess.Popen(
-        [COMMAND, *arguments, *out, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=place.environment,
-    )
-    for _ in range(300):
-        if len(children(process.pid)) == 2 and logs(place):
-            break
-        time.sleep(0.1)
-    time.sleep(1)
-    return process
-
-
-def logs(place: Place) -> list[Path]:
-    return list(place.path.glob("run/tailscope-*/generator/.."))
-
-
-def children(pid: int) -> dict[str, int]:
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-            if any(word.endswith(b"tailscope-dp") for word in words):
-                found[words[1].decode()] = int(child)
-    return found
+def running(place: Place, *options: str) -> subprocess.Popen[str]:
+    arguments = ["--dut", "l2fwd", "--rate", "20k", "--warm-up", "0s", "--duration", "60s"]
+    return started(place, "run", *arguments, "--out", str(place.path / "out"), *options)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_ends_the_traffic_and_keeps_the_rest(place: Place, signum: int) -> None:
-    process = started(place)
+    process = running(place)
     process.send_signal(signum)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
@@ -179,8 +162,17 @@ def test_the_first_signal_ends_the_traffic_and_keeps_the_rest(place: Place, sign
     assert mark["complete"] and mark["partial"]
 
 
+def test_a_signal_during_the_warm_up_leaves_nothing(place: Place) -> None:
+    process = running(place, "--warm-up", "60s")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors.splitlines()[-1] == "error: interrupted"
+    assert not (place.path / "out").exists()
+
+
 def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
-    process = started(place, "--duration", "4s")
+    process = running(place, "--duration", "4s")
     os.kill(children(process.pid)["l2fwd"], signal.SIGKILL)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1, errors
@@ -191,7 +183,7 @@ def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
 
 
 def test_a_generator_that_dies_is_an_error(place: Place) -> None:
-    process = started(place)
+    process = running(place)
     os.kill(children(process.pid)["gen"], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -200,17 +192,17 @@ def test_a_generator_that_dies_is_an_error(place: Place) -> None:
 
 
 def test_what_a_crash_leaves_behind_is_cleaned(tailscope: Run, place: Place) -> None:
-    process = started(place)
-    running = children(process.pid)
+    process = running(place)
+    left = children(process.pid)
     live = tailscope("clean", env=place.environment)
     assert "nothing was left behind" in live.stdout
     process.kill()
     process.communicate()
     for _ in range(200):
-        if not any(Path(f"/proc/{pid}").exists() for pid in running.values()):
+        if not any(Path(f"/proc/{pid}").exists() for pid in left.values()):
             break
         time.sleep(0.1)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in running.values())
+    assert not any(Path(f"/proc/{pid}").exists() for pid in left.values())
     assert len(place.left()) == 1
     assert "would remove" in tailscope("clean", "--dry-run", env=place.environment).stdout
     assert len(place.left()) == 1

@@ -65,6 +65,7 @@ def test_an_unknown_device_is_named(tailscope: Run, place: Place) -> None:
     assert done.returncode == 1 and "--dut: got 'router', expected one of" in done.stderr
 
 
+@pytest.mark.usefixtures("dataplane")
 @pytest.mark.parametrize(
     ("dut_option", "said"),
     [
@@ -83,6 +84,7 @@ def test_what_the_device_refuses_is_passed_on(
     assert not (place.path / "out").exists()
 
 
+@pytest.mark.usefixtures("dataplane")
 def test_one_cpu_works_and_is_warned_of(tailscope: Run, place: Place) -> None:
     cpu = min(os.sched_getaffinity(0))
     arguments = ("run", "--dut", "l2fwd", *QUICK, "--rate", "1k", "--cpus", cpu)
@@ -116,6 +118,7 @@ def test_a_complete_run_is_not_overwritten(tailscope: Run, place: Place) -> None
     assert done.returncode == 1 and "is no empty directory" in done.stderr
 
 
+@pytest.mark.usefixtures("dataplane")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 @pytest.mark.parametrize("full", ["run", "out"])
 def test_a_full_disk_is_an_error_that_leaves_nothing(place: Place, full: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tailscope.cli.options import STANDARD, JsonFile, positive_duration_ns, write_json
 from tailscope.exceptions import TailscopeError, UsageError
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tailscope.cli.pairs import Pair
 
 __all__ = ["command"]
-
-STANDARD = "-"
 
 
 def command(
@@ -56,12 +54,7 @@ def command(
         int,
         typer.Option("--worst", min=0, metavar="N", help="How many of the worst packets to keep."),
     ] = 5000,
-    json_file: Annotated[
-        str | None,
-        typer.Option(
-            "--json", metavar="FILE", help="Write all figures as JSON; - is standard output."
-        ),
-    ] = None,
+    json_file: JsonFile = None,
     csv_folder: Annotated[
         Path | None,
         typer.Option(
@@ -78,7 +71,6 @@ def command(
     Times are written 1s, 5ms, 100ns.
     """
     from tailscope.analysis import duration_ns
-    from tailscope.cli.options import positive_duration_ns
 
     options = Options(
         match_on=match_on,
@@ -171,7 +163,7 @@ def _run_pair(plan: Plan) -> int:
     analysis = _analyze(plan)
     json_file = plan.options.json_file
     if json_file is not None:
-        _write_json(json_file, _figures(analysis))
+        write_json(json_file, _figures(analysis))
     if json_file != STANDARD:
         print_table(analysis, {"plan": plan.record()}, written=[plan.csv_folder, plan.out])
     return 0
@@ -199,7 +191,7 @@ def _run_folder(folder: Path, options: Options) -> int:
         if options.json_file != STANDARD:
             print(one_line(name, analysis), flush=True)
     if options.json_file is not None:
-        _write_json(options.json_file, everything)
+        write_json(options.json_file, everything)
     return 1 if failed else 0
 
 
@@ -270,13 +262,3 @@ def _to_all(sinks: list[Sink]) -> Sink | None:
 
 def _figures(analysis: Analysis) -> dict[str, Any]:
     return {**analysis.summary, "warnings": list(analysis.warnings)}
-
-
-def _write_json(file: str, content: Any) -> None:
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    if file == STANDARD:
-        sys.stdout.write(text)
-        return
-    from tailscope.store.atomic import write_text
-
-    write_text(Path(file), text)

@@ -2,52 +2,48 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from tailscope.cli.options import (
+    STANDARD,
+    Cpus,
+    JsonFile,
+    Rate,
+    WireName,
+    WireOptions,
+    named_values,
+    positive_duration_ns,
+    rate_pps,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["command"]
 
-STANDARD = "-"
-
 
 def command(
-    wire: Annotated[
-        str, typer.Option("--wire", metavar="NAME", help="memif, veth (as root) or pci.")
-    ] = "memif",
-    wire_option: Annotated[
-        list[str] | None,
-        typer.Option("--wire-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
-    ] = None,
-    rate: Annotated[
-        str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
-    ] = "100k",
+    wire: WireName = "memif",
+    wire_option: WireOptions = None,
+    rate: Rate = "100k",
     duration: Annotated[
         str,
         typer.Option(
             "--duration", "-d", metavar="TIME", help="Of the floor; the rest takes 1.5 times that."
         ),
     ] = "10s",
-    cpus: Annotated[
-        str | None,
-        typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to poll on: generator, then DuT."),
-    ] = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write it as JSON; - is standard output."),
-    ] = None,
+    cpus: Cpus = None,
+    json_file: JsonFile = None,
 ) -> int:
     """Measure the floor of this machine and wire; later reports show it."""
     from tailscope.cli.live import LiveLine
-    from tailscope.cli.options import named_values, positive_duration_ns, rate_pps
     from tailscope.experiment.calibration import calibrate
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
+    from tailscope.text import printable
 
     cores = pick_cores(read_topology(), 2, cpus)
     with LiveLine() as line:
@@ -59,21 +55,16 @@ def command(
             duration_ns=positive_duration_ns(duration, "--duration"),
             progress=line.show_part,
         )
-    path = floor.save(wire, found)
-    if json_file == STANDARD:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
-        return 0
+    path = floor.save(found["instrument"], found)
     if json_file is not None:
-        from pathlib import Path
-
-        from tailscope.store.atomic import write_text
-
-        write_text(Path(json_file), json.dumps(found, indent=2) + "\n")
+        write_json(json_file, found)
+    if json_file == STANDARD:
+        return 0
     for name, value in _lines(found).items():
         print(f"{name:<16}{value}")
     for warning in cores.warnings:
         print(f"{'warning':<16}{warning}")
-    print(f"{'kept':<16}{path}")
+    print(f"{'kept':<16}{printable(str(path))}")
     return 0
 
 

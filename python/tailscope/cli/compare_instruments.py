@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailscope.cli.options import Cpus, Rate, positive_duration_ns, rate_pps
+
 if TYPE_CHECKING:
     from tailscope.experiment.instruments import Seen
 
@@ -19,20 +21,14 @@ def command(
         Path,
         typer.Option("--out", metavar="DIR", help="Folder for the figure and what it shows."),
     ] = Path("instruments"),
-    rate: Annotated[
-        str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
-    ] = "5k",
+    rate: Rate = "5k",
     duration: Annotated[
         str, typer.Option("--duration", "-d", metavar="TIME", help="Of each measurement.")
     ] = "5s",
-    cpus: Annotated[
-        str | None,
-        typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to poll on: generator, then DuT."),
-    ] = None,
+    cpus: Cpus = None,
 ) -> int:
     """Measure one known delay with every instrument that works here."""
-    from tailscope.cli.options import positive_duration_ns, rate_pps
-    from tailscope.experiment.instruments import compare
+    from tailscope.experiment.instruments import TRUTH, compare
     from tailscope.report.instruments import write_instruments
     from tailscope.testbed.cores import pick_cores, read_topology
 
@@ -44,9 +40,10 @@ def command(
         tell=lambda name: print(f"measuring with {name}", file=sys.stderr),
     )
     _print(found)
-    for path in write_instruments(found, out):
+    seen = {one.name: one.analysis for one in found if one.analysis is not None}
+    for path in write_instruments(seen, TRUTH, out):
         print(path)
-    return 0 if any(seen.analysis is not None for seen in found) else 1
+    return 0 if seen else 1
 
 
 def _print(found: list[Seen]) -> None:

@@ -1,10 +1,50 @@
-"""Values as people write them on a command line."""
+"""Options that several commands have, and values as people write them."""
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
 from tailscope.exceptions import UsageError
 
-__all__ = ["named_values", "positive_duration_ns", "rate_pps"]
+__all__ = [
+    "STANDARD",
+    "Cpus",
+    "JsonFile",
+    "Rate",
+    "WireName",
+    "WireOptions",
+    "named_values",
+    "positive_duration_ns",
+    "rate_pps",
+    "write_json",
+]
+
+STANDARD = "-"
+"""In place of a file's name: standard input or output."""
+
+WireName: TypeAlias = Annotated[
+    str, typer.Option("--wire", metavar="NAME", help="memif, veth (as root) or pci.")
+]
+WireOptions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--wire-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
+]
+Rate: TypeAlias = Annotated[
+    str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
+]
+Cpus: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to poll on: generator, then DuT."),
+]
+JsonFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - is standard output."),
+]
 
 
 def positive_duration_ns(text: str, option: str) -> int:
@@ -56,3 +96,14 @@ def named_values(given: list[str] | None, option: str) -> dict[str, str]:
             raise UsageError(f"{option}: got {name} twice")
         found[name] = value
     return found
+
+
+def write_json(file: str, content: Any) -> None:
+    """Write what ``--json`` asks for."""
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    if file == STANDARD:
+        sys.stdout.write(text)
+        return
+    from tailscope.store.atomic import write_text
+
+    write_text(Path(file), text)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from tailscope.cli.options import (
+    STANDARD,
+    Cpus,
+    JsonFile,
+    Rate,
+    WireName,
+    WireOptions,
+    named_values,
+    positive_duration_ns,
+    rate_pps,
+    write_json,
+)
+from tailscope.duts.dataplane import DUTS
 
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
@@ -18,28 +30,20 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-STANDARD = "-"
 INTERRUPTED = 130
 
 
 def command(
     dut: Annotated[
-        str, typer.Option("--dut", metavar="NAME", help="What to measure: l2fwd, delay, loop.")
+        str, typer.Option("--dut", metavar="NAME", help=f"What to measure: {', '.join(DUTS)}.")
     ],
     dut_option: Annotated[
         list[str] | None,
         typer.Option("--dut-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
     ] = None,
-    wire: Annotated[
-        str, typer.Option("--wire", metavar="NAME", help="memif, veth (as root) or pci.")
-    ] = "memif",
-    wire_option: Annotated[
-        list[str] | None,
-        typer.Option("--wire-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
-    ] = None,
-    rate: Annotated[
-        str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
-    ] = "10k",
+    wire: WireName = "memif",
+    wire_option: WireOptions = None,
+    rate: Rate = "10k",
     pattern: Annotated[
         str, typer.Option("--pattern", metavar="NAME", help="cbr or poisson.")
     ] = "cbr",
@@ -63,10 +67,7 @@ def command(
     warm_up: Annotated[
         str, typer.Option("--warm-up", metavar="TIME", help="How long to send before that.")
     ] = "1s",
-    cpus: Annotated[
-        str | None,
-        typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to poll on: generator, then DuT."),
-    ] = None,
+    cpus: Cpus = None,
     repeat: Annotated[
         int, typer.Option("--repeat", min=1, metavar="N", help="Run it so often.")
     ] = 1,
@@ -81,19 +82,13 @@ def command(
             help="The run directory; with --repeat, the folder of run-1, run-2, ...",
         ),
     ] = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option(
-            "--json", metavar="FILE", help="Write all figures as JSON; - is standard output."
-        ),
-    ] = None,
+    json_file: JsonFile = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
 ) -> int:
     """Measure the latency of a device under test, every packet of it."""
     from tailscope.analysis import duration_ns
-    from tailscope.cli.options import named_values, positive_duration_ns, rate_pps
     from tailscope.experiment.plan import RunPlan
     from tailscope.testbed.cores import pick_cores, read_topology
 
@@ -116,34 +111,31 @@ def command(
     folders = _folders(plan, out, repeat)
     if dry_run:
         return _describe(plan, cores, folders, json_file)
-    found = [_measure(plan, cores, folder, json_file) for folder in folders]
+    found: list[Measured] = []
+    for folder in folders:
+        found.append(_measure(plan, cores, folder, json_file))
+        if found[-1].interrupted:
+            break
     if json_file is not None:
-        figures = [one.figures() for one in found]
-        _write_json(json_file, figures[0] if repeat == 1 else figures)
-    if any(one.interrupted for one in found):
+        figures = [_figures(one) for one in found]
+        write_json(json_file, figures[0] if repeat == 1 else figures)
+    if found[-1].interrupted:
         return INTERRUPTED
-    return 1 if any(one.measured.info["partial"] for one in found) else 0
+    return 1 if any(one.info["partial"] for one in found) else 0
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What is left of a run once its folder is gone."""
-
-    measured: Measured
-    interrupted: bool
-
-    def figures(self) -> dict[str, Any]:
-        info = self.measured.info
-        return {
-            **self.measured.analysis.summary,
-            **{name: info["instrument"][name] for name in ("unsent", "lost_in_dut")},
-            "lost_in_instrument": info["instrument"]["lost_in_instrument"],
-            "partial": info["partial"],
-            "warnings": [*info["warnings"], *self.measured.analysis.warnings],
-        }
+def _figures(measured: Measured) -> dict[str, Any]:
+    info = measured.info
+    own = ("unsent", "lost_in_dut", "lost_in_instrument")
+    return {
+        **measured.analysis.summary,
+        **{name: info["instrument"][name] for name in own},
+        "partial": info["partial"],
+        "warnings": [*info["warnings"], *measured.analysis.warnings],
+    }
 
 
-def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -> _Found:
+def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -> Measured:
     from tailscope.cli.live import LiveLine
     from tailscope.cli.table import print_table
     from tailscope.experiment.run import execute
@@ -154,7 +146,7 @@ def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -
         print_table(measured.analysis, measured.info, written=[folder])
     if measured.interrupted:
         print("interrupted: what was measured until then was kept", file=sys.stderr)
-    return _Found(measured, measured.interrupted)
+    return measured
 
 
 def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
@@ -165,24 +157,16 @@ def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
 
 
 def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str | None) -> int:
+    from tailscope.text import printable
+
     if json_file is not None:
         record = {**plan.record(), "cpus": list(cores.pollers), "out": [str(f) for f in folders]}
-        _write_json(json_file, record)
+        write_json(json_file, record)
         return 0
     for name, value in plan.describe(cores).items():
         print(f"{name:<10}{value}")
     for folder in folders:
-        print(f"{'out':<10}{folder}")
+        print(f"{'out':<10}{printable(str(folder))}")
     for warning in cores.warnings:
         print(f"{'warning':<10}{warning}")
     return 0
-
-
-def _write_json(file: str, content: Any) -> None:
-    from tailscope.store.atomic import write_text
-
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    if file == STANDARD:
-        sys.stdout.write(text)
-    else:
-        write_text(Path(file), text)

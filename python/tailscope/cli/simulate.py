@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tailscope.cli.options import Rate, positive_duration_ns, rate_pps
 from tailscope.text import count_text, duration_text, printable
 
 __all__ = ["command"]
@@ -25,9 +26,7 @@ def command(
     packets: Annotated[
         int, typer.Option("--packets", min=1, metavar="N", help="How many packets are sent.")
     ] = 300_000,
-    rate: Annotated[
-        str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
-    ] = "10k",
+    rate: Rate = "10k",
     pattern: Annotated[
         str, typer.Option("--pattern", metavar="NAME", help="cbr, poisson or burst:SIZE,GAP.")
     ] = "cbr",
@@ -88,8 +87,6 @@ def command(
     ] = "pcap",
 ) -> int:
     """Simulate traffic through a device that stalls, and capture it on both sides."""
-    from tailscope.cli.options import rate_pps
-
     settings: dict[str, object] = {
         "seed": seed,
         "packets": packets,
@@ -113,7 +110,6 @@ def command(
 
 def _stalls_ns(period: str, duration: str) -> tuple[int, int]:
     from tailscope.analysis import duration_ns
-    from tailscope.cli.options import positive_duration_ns
 
     return (
         positive_duration_ns(period, "--stall-period"),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.analysis import load_ticks
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import Measured, execute
+from tailscope.experiment.run import Measured, execute_whole
+from tailscope.experiment.truth import Found, Queue, find_injected, find_queues
 from tailscope.store.floor import FLOOR_GRID, believed_up_to
-from tailscope.testbed.truth import find_injected, find_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, Mapping[str, Any]], None]
 
-__all__ = ["DELAY_NS", "STALLS", "calibrate"]
+__all__ = ["DELAY_NS", "STALLS", "calibrate", "check_stalls"]
 
 DELAY_NS = 20_000
 STALLS = {"stall-period": "20ms", "stall-jitter": "1ms", "stall-duration": "5us,50us,500us,5ms"}
@@ -69,7 +69,7 @@ def calibrate(
 
     def run(what: str, plan: RunPlan, inspect: Callable[[Measured], None] | None = None) -> Any:
         tell = None if progress is None else (lambda event: progress(what, event))
-        return execute(plan, cores, progress=tell, inspect=inspect).analysis
+        return execute_whole(plan, cores, progress=tell, inspect=inspect).analysis
 
     loop = run("floor", base)
     through = run("delay of 0 ns", half)
@@ -79,7 +79,7 @@ def calibrate(
     quantiles = loop.quantiles(FLOOR_GRID)
     errors = ("p50", "p999", "max")
     return {
-        "wire": wire,
+        "instrument": base.instrument,
         "rate_pps": rate_pps,
         "duration_ns": duration_ns,
         "measured_unix_ns": time.time_ns(),
@@ -103,15 +103,26 @@ def _median(analysis: Any) -> int:
     return int(analysis.summary["latency_ns_p50"] or 0)
 
 
-def _truth(measured: Measured) -> dict[str, Any]:
-    import numpy as np
+def check_stalls(measured: Measured) -> tuple[Found, Queue]:
+    """Compare what both sides wrote down with the stalls that the device `delay` injected.
 
+    Parameters
+    ----------
+    measured : Measured
+        Within the `inspect` of `execute`.
+    """
     folder = measured.dut_folder
     assert folder is not None, "a device that stalls has written down when"
     truth = [load_ticks(folder, f"injected_{name}_tsc") for name in ("start", "duration")]
     log = [load_ticks(folder, f"stall_{name}_tsc") for name in ("start", "duration")]
     found = find_injected(*truth, *log, tsc_hz=measured.recording.clock.tsc_hz)
-    queue = find_queues(measured.recording, *truth)
+    return found, find_queues(measured.recording, *truth)
+
+
+def _truth(measured: Measured) -> dict[str, Any]:
+    import numpy as np
+
+    found, queue = check_stalls(measured)
     p50, p99 = (
         np.quantile(found.duration_error_ns, [0.5, 0.99], method="inverted_cdf")
         if len(found.duration_error_ns)

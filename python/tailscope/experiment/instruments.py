@@ -16,9 +16,10 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.analysis import Clock, Recording, analyze, analyze_recording
+from tailscope.duts.dataplane import dut_named
 from tailscope.exceptions import TailscopeError, TestbedError
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import execute
+from tailscope.experiment.run import execute_whole
 from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.process import Dataplane
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import Ends
 
-__all__ = ["HIGH_NS", "INSTRUMENTS", "LOW_NS", "SHARE", "Seen", "compare"]
+__all__ = ["HIGH_NS", "INSTRUMENTS", "LOW_NS", "TRUTH", "Seen", "compare"]
 
-LOW_NS, HIGH_NS, SHARE = 20_000, 200_000, 0.01
+LOW_NS, HIGH_NS, _SHARE = 20_000, 200_000, 0.01
 """The law: 20 µs, and of one packet in a hundred 200 µs."""
+TRUTH = ((LOW_NS / 4, 1), (LOW_NS, 1), (LOW_NS, _SHARE), (HIGH_NS, _SHARE), (HIGH_NS, 1e-6))
+"""The same as corners of its complementary distribution: (latency_ns, share)."""
 
-_LAW = {"law": f"bimodal:{LOW_NS}ns,{HIGH_NS}ns,{SHARE}"}
+_LAW = {"law": f"bimodal:{LOW_NS}ns,{HIGH_NS}ns,{_SHARE}"}
 _PORT = 11_111
 _CLIENT, _SERVER = "10.99.0.1", "10.99.0.2"
 
@@ -49,7 +52,7 @@ class Seen(NamedTuple):
     ----------
     name : str
     analysis : Analysis or None
-        None when it could not be used here.
+        None when it could not be used here, or saw nothing.
     why_not : str
         The reason then.
     """
@@ -88,22 +91,24 @@ def compare(
             warm_up_ns=2_000_000_000,
         )
         try:
-            found.append(Seen(name, look(plan, cores)))
+            analysis = look(plan, cores)
+            seen_any = bool(analysis.summary["count"])
+            found.append(Seen(name, analysis) if seen_any else Seen(name, None, "saw no packet"))
         except (TailscopeError, OSError, subprocess.SubprocessError) as error:
             found.append(Seen(name, None, str(error)))
     return found
 
 
 def _memif(plan: RunPlan, cores: Cores) -> Analysis:
-    return execute(plan, cores).analysis
+    return execute_whole(plan, cores).analysis
 
 
 def _af_packet(plan: RunPlan, cores: Cores) -> Analysis:
-    return execute(_over_veth(plan, "af_packet"), cores).analysis
+    return execute_whole(_over_veth(plan, "af_packet"), cores).analysis
 
 
 def _af_xdp(plan: RunPlan, cores: Cores) -> Analysis:
-    return execute(_over_veth(plan, "af_xdp"), cores).analysis
+    return execute_whole(_over_veth(plan, "af_xdp"), cores).analysis
 
 
 def _tcpdump(plan: RunPlan, cores: Cores) -> Analysis:
@@ -129,7 +134,7 @@ def _tcpdump(plan: RunPlan, cores: Cores) -> Analysis:
         pre, post = (folder.path / f"{side}.out" for side in sides)
         seen.append(analyze(pre, post, match_on="probe", trim="1s"))
 
-    execute(_over_veth(plan, "af_packet"), cores, around=around)
+    execute_whole(_over_veth(plan, "af_packet"), cores, around=around)
     return seen[0]
 
 
@@ -151,13 +156,12 @@ def _sockperf(plan: RunPlan, cores: Cores) -> Analysis:
             subprocess.run(  # noqa: S603
                 [*inside, ethtool, "-K", link, "tx", "off"], check=True, capture_output=True
             )
-        law = [f"--{name}={value}" for name, value in _LAW.items()]
         dut = stack.enter_context(
             Dataplane(
                 "dut",
                 "delay",
                 ends.dut,
-                law,
+                dut_named("delay").arguments(_LAW),
                 folder=folder.path,
                 lcores=[cores.pollers[1]],
                 housekeeping=cores.housekeeping,

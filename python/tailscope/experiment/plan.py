@@ -93,6 +93,11 @@ class RunPlan:
         return 1 if self.dut == LOOP else 2
 
     @property
+    def instrument(self) -> str:
+        """What has a floor of its own: the wire, and what drives it."""
+        return wire_named(self.wire, self.wire_options).instrument
+
+    @property
     def stall_ns(self) -> int:
         """A turn of a polling loop that takes longer is a stall."""
         return wire_named(self.wire, self.wire_options).stall_ns
@@ -117,17 +122,17 @@ class RunPlan:
 
     def describe(self, cores: Cores) -> dict[str, str]:
         """The plan in words, for ``--dry-run``."""
-        from tailscope.wording import traffic_text
+        from tailscope.wording import device_text, traffic_text
 
-        options = ", ".join(f"{name}={value}" for name, value in self.dut_options.items())
+        plan = self.record()
         roles = ["generator", "DuT"][: self.pollers]
         pinned = ", ".join(
             f"{role} on CPU {cpu}" for role, cpu in zip(roles, cores.pollers, strict=True)
         )
         return {
-            "device": self.dut + (f" ({options})" if options else ""),
+            "device": device_text(plan),
             "wire": self.wire,
-            "traffic": traffic_text(self.record()),
+            "traffic": traffic_text(plan),
             "packets": f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}",
             "cores": f"{pinned}; all else on CPU {', '.join(map(str, cores.housekeeping))}",
         }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.analysis import Clock, Recording, analyze_recording, load_ticks
 from tailscope.duts.dataplane import LOOP, dut_named
-from tailscope.exceptions import DataplaneError
+from tailscope.exceptions import DataplaneError, TestbedError
 from tailscope.store import floor
 from tailscope.store.provenance import measurement_info
 from tailscope.testbed.cores import staying_on
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[Mapping[str, Any]], None]
 
-__all__ = ["Measured", "execute"]
+__all__ = ["Measured", "execute", "execute_whole"]
 
 _POLL_S = 0.2
 _MARGIN_S = 30.0
@@ -93,7 +93,8 @@ def execute(
     TestbedError
         If the wire cannot be put up, or a process fails before there is anything to keep.
     KeyboardInterrupt
-        At the second Ctrl-C. The first one ends the traffic, and what was measured is kept.
+        At the second Ctrl-C. The first one ends the traffic, and what was measured is kept, if
+        there is anything yet.
     """
     wire = wire_named(plan.wire, plan.wire_options)
     wire.check()
@@ -109,6 +110,8 @@ def execute(
         sides = _Sides(plan, cores, folder, ends)
         with contextlib.nullcontext() if around is None else around(folder, ends):
             sides.run(progress)
+        if sides.interrupted and not sides.generator_result["gen"]["sent"]:
+            raise KeyboardInterrupt
         folders = sides.folders
         clock = Clock(**sides.generator_result["clock"])
         sides.check_recorded()
@@ -136,6 +139,24 @@ def execute(
         if inspect is not None:
             inspect(found)
     return found
+
+
+def execute_whole(plan: RunPlan, cores: Cores, **how: Any) -> Measured:
+    """Carry out a plan of which a part is worth nothing; the arguments are those of `execute`.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        At the first Ctrl-C.
+    TestbedError
+        As `execute`, and if the result is a partial one.
+    """
+    measured = execute(plan, cores, **how)
+    if measured.interrupted:
+        raise KeyboardInterrupt
+    if measured.info["partial"]:
+        raise TestbedError(f"a partial result: {'; '.join(measured.info['partial'])}")
+    return measured
 
 
 class _Sides:
@@ -271,7 +292,7 @@ class _Sides:
         roles = ["generator", "DuT"][: plan.pollers]
         return {
             "clock": {"source": "tsc", **result["clock"]},
-            "floor": floor.load(plan.wire),
+            "floor": floor.load(plan.instrument),
             "partial": self.partial,
             "warnings": warnings,
             "instrument": {

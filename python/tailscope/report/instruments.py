@@ -6,26 +6,30 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
-from tailscope.experiment.instruments import HIGH_NS, LOW_NS, SHARE
 from tailscope.store.atomic import replacing, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tailscope.experiment.instruments import Seen
+    from tailscope.analysis import Analysis
 
 __all__ = ["write_instruments"]
 
 _BUCKET_NS = 100
 
 
-def write_instruments(found: Sequence[Seen], out: Path) -> list[Path]:
+def write_instruments(
+    found: Mapping[str, Analysis], truth: Sequence[tuple[float, float]], out: Path
+) -> list[Path]:
     """Write the complementary distribution of each instrument, and the truth.
 
     Parameters
     ----------
-    found : sequence of Seen
+    found : Mapping of str to Analysis
+        By the instrument's name.
+    truth : sequence of (latency_ns, share)
+        Corners of the true complementary distribution.
     out : Path
         Folder for ``instruments.svg`` and ``instruments.csv``.
     """
@@ -36,24 +40,15 @@ def write_instruments(found: Sequence[Seen], out: Path) -> list[Path]:
     figure = Figure(figsize=(7.2, 4.5), layout="constrained")
     axes = figure.add_subplot()
     rows: list[tuple[str, int, int]] = []
-    for seen in found:
-        if seen.analysis is None or not seen.analysis.summary["count"]:
-            continue
-        bucket_ns, counts = seen.analysis.histogram(_BUCKET_NS)
+    for name, analysis in found.items():
+        bucket_ns, counts = analysis.histogram(_BUCKET_NS)
         beyond = 1 - np.cumsum(counts) / counts.sum()
-        axes.step(bucket_ns / 1e3, np.maximum(beyond, 0), where="post", label=seen.name)
+        axes.step(bucket_ns / 1e3, np.maximum(beyond, 0), where="post", label=name)
         rows += [
-            (seen.name, int(bucket), int(count))
-            for bucket, count in zip(bucket_ns, counts, strict=True)
+            (name, int(bucket), int(count)) for bucket, count in zip(bucket_ns, counts, strict=True)
         ]
-    low_us, high_us = LOW_NS / 1e3, HIGH_NS / 1e3
-    axes.plot(
-        [low_us / 4, low_us, low_us, high_us, high_us],
-        [1, 1, SHARE, SHARE, 1e-6],
-        color="black",
-        linestyle="--",
-        label="truth",
-    )
+    true_ns, share = zip(*truth, strict=True)
+    axes.plot([ns / 1e3 for ns in true_ns], share, color="black", linestyle="--", label="truth")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylim(1e-5, 1.2)

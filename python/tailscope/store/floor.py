@@ -47,24 +47,24 @@ def believed_up_to(quantiles: list[Quantile]) -> float | None:
     return believed
 
 
-def path_of(wire: str) -> Path:
-    """Where the floor of a wire is kept: in the user's state, by wire."""
+def path_of(instrument: str) -> Path:
+    """Where the floor of an instrument is kept: in the user's state."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "tailscope" / f"floor-{wire}.json"
+    return Path(state) / "tailscope" / f"floor-{instrument}.json"
 
 
-def save(wire: str, floor: Mapping[str, Any]) -> Path:
+def save(instrument: str, floor: Mapping[str, Any]) -> Path:
     """Keep a floor, with the fingerprint of this machine."""
-    path = path_of(wire)
+    path = path_of(instrument)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_text(path, json.dumps({**floor, "host": fingerprint()}, indent=2) + "\n")
     return path
 
 
-def load(wire: str) -> dict[str, Any] | None:
-    """The floor of a wire; None when it was never measured on a machine like this one."""
+def load(instrument: str) -> dict[str, Any] | None:
+    """The floor of an instrument; None when it was never measured on a machine like this one."""
     try:
-        floor = json.loads(path_of(wire).read_bytes())
+        floor = json.loads(path_of(instrument).read_bytes())
         here = fingerprint()
         same = all(floor["host"][name] == here[name] for name in _SAME)
     except (OSError, ValueError, KeyError, TypeError):

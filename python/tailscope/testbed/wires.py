@@ -65,6 +65,11 @@ class Wire(ABC):
                 )
         self._given = dict(options)
 
+    @property
+    def instrument(self) -> str:
+        """What has a floor of its own, as part of a file's name."""
+        return self.name
+
     def check(self) -> None:  # noqa: B027
         """See whether this machine has what the wire needs, before anything is started.
 
@@ -134,6 +139,11 @@ class Veth(Wire):
         if self._driver not in self._DRIVERS:
             expected = " or ".join(self._DRIVERS)
             raise UsageError(f"--wire-option driver: got {self._driver!r}, expected {expected}")
+
+    @property
+    def instrument(self) -> str:
+        """Drivers differ."""
+        return f"{self.name}-{self._driver}"
 
     def check(self) -> None:
         """Namespaces are root's."""
@@ -221,6 +231,11 @@ class Pci(Wire):
     }
     _DEVICES = Path("/sys/bus/pci/devices")
     _DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core", "mlx4_core")
+
+    @property
+    def instrument(self) -> str:
+        """Cards differ."""
+        return "-".join([self.name, *self._addresses("generator")])
 
     def check(self) -> None:
         """The devices are there, and DPDK can have them."""
