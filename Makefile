@@ -25,7 +25,7 @@ ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 	printf -- '--exclude %s ' tailscope-dpdk-sys tailscope-dpdk tailscope-dataplane)
 
-.PHONY: help setup system dataplane demo test test-rust test-python lint fuzz bench batch-effect docs clean
+.PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci system dataplane demo test test-rust test-python lint fuzz bench batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -34,6 +34,19 @@ help:
 
 ## make setup    system packages, Rust, .venv, the engine and the data plane: what the others need
 setup: $(ENGINE) dataplane
+
+## make setup-testbed   LXC, QEMU, kernels for guests, Suricata, stress-ng, xdp-tools
+setup-testbed: setup
+	@scripts/setup testbed
+
+## make setup-suricata  only Suricata 7 with DPDK
+## make setup-vm        only QEMU and kernels for guests
+setup-suricata setup-vm: setup-%: $(TOOLS)
+	@scripts/setup $*
+
+## make setup-ci        all of the testbed, and an sshd for tests
+setup-ci: setup
+	@scripts/setup ci
 
 ## make system   as root: the system packages only, for users who have no sudo
 system:

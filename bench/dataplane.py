@@ -20,11 +20,12 @@ from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import Measured, execute_whole
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import Memif
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 TESTPMD = "dpdk-testpmd"
@@ -80,17 +81,19 @@ def overloaded(cores: Cores, testpmd_mode: str | None) -> float:
         folder = stack.enter_context(RunFolder())
         ends = stack.enter_context(Memif({}).open(folder))
         if testpmd_mode is None:
-            stack.enter_context(dut(folder, ends.dut, cores))
+            stack.enter_context(dut(folder, ends.dut.eal, cores))
         else:
-            stack.enter_context(testpmd(folder, testpmd_mode, ends.dut, cores, cores.pollers[1]))
+            stack.enter_context(
+                testpmd(folder, testpmd_mode, ends.dut.eal, cores, cores.pollers[1])
+            )
         times = ["--warm-up=500ms", f"--duration={SECONDS}s", "--drain=100ms"]
         options = [f"--rate={OFFERED}", *times]
         generator = Dataplane(
             "generator",
             "gen",
-            ends.generator,
+            ends.generator.eal,
             options,
-            folder=folder.path,
+            place=Here(folder.path),
             lcores=[cores.pollers[0]],
             housekeeping=cores.housekeeping,
         )
@@ -104,8 +107,8 @@ def sent_by_testpmd(cores: Cores) -> float:
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder())
         ends = stack.enter_context(Memif({}).open(folder))
-        sink = stack.enter_context(testpmd(folder, "rxonly", ends.dut, cores, cores.pollers[1]))
-        stack.enter_context(testpmd(folder, "txonly", ends.generator, cores, cores.pollers[0]))
+        sink = stack.enter_context(testpmd(folder, "rxonly", ends.dut.eal, cores, cores.pollers[1]))
+        stack.enter_context(testpmd(folder, "txonly", ends.generator.eal, cores, cores.pollers[0]))
         time.sleep(SECONDS + 2)
         text = sink.read_text(errors="replace")
     rates = [int(rate) for rate in _RATE.findall(text) if int(rate)]
@@ -113,14 +116,14 @@ def sent_by_testpmd(cores: Cores) -> float:
 
 
 @contextmanager
-def dut(folder: RunFolder, end: list[str], cores: Cores) -> Iterator[None]:
+def dut(folder: RunFolder, end: Sequence[str], cores: Cores) -> Iterator[None]:
     """Our forwarder, which changes nothing, as io does."""
     with Dataplane(
         "dut",
         "l2fwd",
         end,
         ["--no-mac-updating"],
-        folder=folder.path,
+        place=Here(folder.path),
         lcores=[cores.pollers[1]],
         housekeeping=cores.housekeeping,
     ) as process:
@@ -129,7 +132,9 @@ def dut(folder: RunFolder, end: list[str], cores: Cores) -> Iterator[None]:
 
 
 @contextmanager
-def testpmd(folder: RunFolder, mode: str, end: list[str], cores: Cores, cpu: int) -> Iterator[Path]:
+def testpmd(
+    folder: RunFolder, mode: str, end: Sequence[str], cores: Cores, cpu: int
+) -> Iterator[Path]:
     """A testpmd that forwards on one CPU; yields what it prints."""
     binary = shutil.which(TESTPMD)
     assert binary is not None, "looked for beforehand"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import Ends, Memif
 
@@ -25,20 +26,20 @@ class Pair:
 
     def generator(self, options: Sequence[str], eal: Sequence[str] | None = None) -> Dataplane:
         """A generator; `eal` in place of the wire's options."""
-        return self._process("generator", "gen", eal or self.ends.generator, options)
+        return self._process("generator", "gen", eal or self.ends.generator.eal, options)
 
     def dut(
         self, program: str, options: Sequence[str], eal: Sequence[str] | None = None
     ) -> Dataplane:
         """A device; `eal` in place of the wire's options."""
-        return self._process("dut", program, eal or self.ends.dut, options)
+        return self._process("dut", program, eal or self.ends.dut.eal, options)
 
     def _process(
         self, role: str, program: str, eal: Sequence[str], options: Sequence[str]
     ) -> Dataplane:
         cpu = self.cores.pollers[role == "dut"]
         cpus = {"lcores": [cpu], "housekeeping": self.cores.housekeeping}
-        return Dataplane(role, program, eal, options, folder=self.folder.path, **cpus)
+        return Dataplane(role, program, eal, options, place=Here(self.folder.path), **cpus)
 
 
 @contextmanager

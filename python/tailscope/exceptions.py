@@ -7,7 +7,9 @@
     ├── AnalysisError              the engine could not reach a true answer
     │   └── CaptureError           a capture cannot be read
     ├── TestbedError               a measurement cannot be set up on this machine
-    │   └── DataplaneError         a process of the data plane is missing, or failed
+    │   ├── DataplaneError         a process of the data plane is missing, or failed
+    │   ├── HostError              a machine of a laboratory refuses, fails or is gone
+    │   └── OtherKernelError       another kernel has to be booted first
     └── RunError                   something is wrong with a run directory
         ├── RunExistsError         it would have to be overwritten
         ├── RunIncompleteError     it was never finished
@@ -24,6 +26,8 @@ __all__ = [
     "AnalysisError",
     "CaptureError",
     "DataplaneError",
+    "HostError",
+    "OtherKernelError",
     "RunCorruptError",
     "RunError",
     "RunExistsError",
@@ -70,6 +74,14 @@ class TestbedError(TailscopeError):
 
 class DataplaneError(TestbedError):
     """A process of the data plane is missing, or failed."""
+
+
+class HostError(TestbedError):
+    """A machine of a laboratory refuses, fails or is gone."""
+
+
+class OtherKernelError(TestbedError):
+    """Another kernel has to be booted first."""
 
 
 class RunError(TailscopeError):

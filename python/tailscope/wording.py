@@ -16,8 +16,11 @@ __all__ = [
     "count_rows",
     "device_text",
     "has_bounds",
+    "EMULATED",
     "instrument_rows",
+    "is_emulated",
     "latency_rows",
+    "platform_text",
     "provenance",
     "reading",
     "sentence",
@@ -27,7 +30,13 @@ __all__ = [
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
 CAPTURE_FLOOR = "unknown: captures carry none"
 CAPTURE_CLOCK = "times of the capture files"
-TSC_CLOCK = "time-stamp counter, read around sending and receiving"
+CLOCKS = {
+    "tsc": "time-stamp counter, read around sending and receiving",
+    "kernel-software": "the timestamper's kernel, when it took frames over from the card",
+    "kernel-hardware": "the timestamper's card, by its kernel",
+    "nic-hardware": "the timestamper's card",
+}
+EMULATED = "EMULATED: times are not representative"
 NOT_CALIBRATED = "unknown: `tailscope calibrate` measures it"
 NOTHING = "-"
 
@@ -122,26 +131,43 @@ def instrument_rows(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> l
         Row(f"lost in the {where}", _count(instrument[name]))
         for where, name in (("DuT", "lost_in_dut"), ("instrument", "lost_in_instrument"))
     ]
+    if instrument["dropped_by_dut"] is not None:
+        rows.append(Row("dropped by the DuT", _count(instrument["dropped_by_dut"])))
     rows += _floor_rows(info.get("floor"))
-    for label, name in (("p50", "p50"), ("p99.9", "p999"), ("max", "max")):
-        value = _duration(summary[f"departure_error_ns_{name}"])
-        outside = _duration(summary[f"untainted_departure_error_ns_{name}"])
-        rows.append(Row(f"departure error {label}", value, f"{outside} outside stalls"))
+    # A timestamper knows when packets passed, not when they were meant to.
+    stamped_here = "tainted" in summary
+    rows += _departure_rows(summary) if stamped_here else []
     for label, name in (("generator", "generator"), ("DuT", "dut")):
         stalls = instrument["stalls"].get(name)
         if stalls is not None:
             rows.append(_stall_row(f"stalls of the {label}", stalls))
-    rows.append(Row("tainted", _count(summary["tainted"]), _share(summary, "tainted")))
-    rows += [
+    return rows + (_taint_rows(summary) if stamped_here else [])
+
+
+def _departure_rows(summary: Mapping[str, Figure]) -> list[Row]:
+    return [
         Row(
-            f"{label} without tainted",
-            _duration(summary[f"untainted_latency_ns_{name}"]),
-            f"{_duration(summary[f'latency_ns_{name}'])} with",
+            f"departure error {label}",
+            _duration(summary[f"departure_error_ns_{name}"]),
+            f"{_duration(summary[f'untainted_departure_error_ns_{name}'])} outside stalls",
         )
-        for name, label in _PERCENTILES.items()
-        if summary[f"latency_ns_{name}_supported"]
+        for label, name in (("p50", "p50"), ("p99.9", "p999"), ("max", "max"))
     ]
-    return rows
+
+
+def _taint_rows(summary: Mapping[str, Figure]) -> list[Row]:
+    return [
+        Row("tainted", _count(summary["tainted"]), _share(summary, "tainted")),
+        *(
+            Row(
+                f"{label} without tainted",
+                _duration(summary[f"untainted_latency_ns_{name}"]),
+                f"{_duration(summary[f'latency_ns_{name}'])} with",
+            )
+            for name, label in _PERCENTILES.items()
+            if summary[f"latency_ns_{name}_supported"]
+        ),
+    ]
 
 
 def _floor_rows(floor: Mapping[str, Any] | None) -> list[Row]:
@@ -183,12 +209,24 @@ def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[s
         return {**files, "matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
     return {
         "device": device_text(plan),
+        "platform": platform_text(plan) + (f" ({EMULATED})" if is_emulated(info) else ""),
         "wire": plan["wire"],
         "traffic": traffic_text(plan),
         "cores": ", ".join(f"{role} {cpus}" for role, cpus in info["instrument"]["cpus"].items()),
         "matching": matching,
-        "clock": TSC_CLOCK,
+        "clock": CLOCKS[info["clock"]["source"]],
     }
+
+
+def is_emulated(info: Mapping[str, Any]) -> bool:
+    """Whether the device ran where times mean nothing.
+
+    Parameters
+    ----------
+    info : Mapping
+        The content of ``run.json``.
+    """
+    return not (info.get("platform") or {}).get("representative", True)
 
 
 def device_text(plan: Mapping[str, Any]) -> str:
@@ -201,6 +239,23 @@ def device_text(plan: Mapping[str, Any]) -> str:
     """
     options = ", ".join(f"{name}={value}" for name, value in plan["dut_options"].items())
     return f"{plan['dut']} ({options})" if options else str(plan["dut"])
+
+
+def platform_text(plan: Mapping[str, Any]) -> str:
+    """Say what the device runs on, and who else does.
+
+    Parameters
+    ----------
+    plan : Mapping
+        Of a measurement, as in ``run.json``.
+    """
+    kernel = f", kernel {plan['kernel']}" if plan["kernel"] else ""
+    side_by_side = ""
+    if plan["instances"] > 1:
+        side_by_side = f", {plan['instances']} side by side, traffic to {plan['load']}"
+    busy = [f"{workers} {kind}" for kind, workers in plan["neighbours"].items()]
+    neighbours = f", beside co-runners: {', '.join(busy)}" if busy else ""
+    return f"{plan['platform']}{kernel}{side_by_side}{neighbours}"
 
 
 def traffic_text(plan: Mapping[str, Any]) -> str:
@@ -237,7 +292,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], Mapping[str, Any]]]) -> s
         parts.append(
             f"at {rate} packets/s the median is {_duration(summary['latency_ns_p50'])}{tail}{loss}"
         )
-    tainted = sum(int(summary["tainted"] or 0) for summary, _ in runs)
+    tainted = sum(int(summary.get("tainted") or 0) for summary, _ in runs)
     matched = sum(int(summary["count"] or 0) for summary, _ in runs)
     share = f"{100 * tainted / matched:.2g} %" if matched else NOTHING
     text = "; ".join(parts)

@@ -31,10 +31,10 @@ def forwarded(
         def some(end: list[str]) -> list[str]:
             return end[: len(end) - 2 + ports]
 
-        with pair.dut(program, dut_options, some(pair.ends.dut)) as dut:
+        with pair.dut(program, dut_options, some(pair.ends.dut.eal)) as dut:
             dut.wait_ready()
             options = [*traffic, *generator_options]
-            with pair.generator(options, some(pair.ends.generator)) as generator:
+            with pair.generator(options, some(pair.ends.generator.eal)) as generator:
                 sent = generator.finish()
             dut.stop()
             found = dut.finish()

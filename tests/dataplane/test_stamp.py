@@ -26,7 +26,7 @@ def recorded(out: Path, *options: str) -> tuple[Mapping[str, Any], list[int]]:
         stamp.wait_ready()
         for turn in (0, 1):
             # Its ports change places: what it sends comes to the other tap.
-            *common, first, second = pair.ends.generator
+            *common, first, second = pair.ends.generator.eal
             ports = [
                 text.replace(f"net_memif{number}", f"net_memif{number ^ turn}")
                 for number, text in enumerate((first, second))

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli import (
+    agent,
     analyze,
     calibrate,
     clean,
     compare_instruments,
     report,
     run,
+    schema,
     simulate,
 )
 from tailscope.exceptions import TailscopeError
@@ -63,12 +65,14 @@ def tailscope_command(
     """Measure, explain and predict the tail latency of network functions."""
 
 
+app.command("agent")(agent.command)
 app.command("analyze")(analyze.command)
 app.command("calibrate")(calibrate.command)
 app.command("clean")(clean.command)
 app.command("compare-instruments")(compare_instruments.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
+app.command("schema")(schema.command)
 app.command("simulate")(simulate.command)
 
 

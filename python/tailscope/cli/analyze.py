@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, positive_duration_ns, write_json
+from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.exceptions import TailscopeError, UsageError
+from tailscope.values import positive_duration_ns
 
 if TYPE_CHECKING:
     from tailscope.analysis import Analysis, Sink

@@ -14,10 +14,9 @@ from tailscope.cli.options import (
     WireName,
     WireOptions,
     named_values,
-    positive_duration_ns,
-    rate_pps,
     write_json,
 )
+from tailscope.values import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

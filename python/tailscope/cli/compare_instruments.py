@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import Cpus, Rate, positive_duration_ns, rate_pps
+from tailscope.cli.options import Cpus, Rate
+from tailscope.values import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
     from tailscope.experiment.instruments import Seen

@@ -19,8 +19,6 @@ __all__ = [
     "WireName",
     "WireOptions",
     "named_values",
-    "positive_duration_ns",
-    "rate_pps",
     "write_json",
 ]
 
@@ -45,38 +43,6 @@ JsonFile: TypeAlias = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - is standard output."),
 ]
-
-
-def positive_duration_ns(text: str, option: str) -> int:
-    """Read a duration of at least 1 ns, such as ``5ms``.
-
-    Raises
-    ------
-    UsageError
-        If it is none.
-    """
-    from tailscope.analysis import duration_ns
-
-    found = duration_ns(text, option)
-    if found == 0:
-        raise UsageError(f"{option}: expected at least 1ns, got {text}")
-    return found
-
-
-def rate_pps(text: str, option: str) -> int:
-    """Read a packet rate, such as ``10k``.
-
-    Raises
-    ------
-    UsageError
-        If it is none.
-    """
-    from tailscope import _engine
-
-    try:
-        return int(_engine.parse_rate_pps(text))
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
 
 
 def named_values(given: list[str] | None, option: str) -> dict[str, str]:

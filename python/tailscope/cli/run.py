@@ -1,4 +1,4 @@
-"""``tailscope run``: send traffic through a device, and measure it."""
+"""``tailscope run``: send traffic through a device, and measure it; once, or a whole experiment."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from tailscope.cli.options import (
     STANDARD,
     Cpus,
     JsonFile,
-    Rate,
-    WireName,
     WireOptions,
     named_values,
-    positive_duration_ns,
-    rate_pps,
     write_json,
 )
-from tailscope.duts.dataplane import DUTS
+from tailscope.duts.catalogue import DUTS
+from tailscope.exceptions import UsageError
+from tailscope.platforms.catalogue import PLATFORMS
 
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
@@ -34,52 +32,135 @@ INTERRUPTED = 130
 
 
 def command(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="An experiment. Without one, options describe a single run."
+        ),
+    ] = None,
     dut: Annotated[
-        str, typer.Option("--dut", metavar="NAME", help=f"What to measure: {', '.join(DUTS)}.")
-    ],
+        str | None,
+        typer.Option("--dut", metavar="NAME", help=f"What to measure: {', '.join(DUTS)}."),
+    ] = None,
     dut_option: Annotated[
         list[str] | None,
         typer.Option("--dut-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
     ] = None,
-    wire: WireName = "memif",
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            "--platform",
+            metavar="NAME",
+            help=f"What it runs on: {', '.join(PLATFORMS)}.  [default: bare]",
+        ),
+    ] = None,
+    platform_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--platform-option", metavar="NAME=VALUE", help="An option of it; repeatable."
+        ),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option("--kernel", metavar="NAME", help="vanilla, rt or nohz.  [default: any]"),
+    ] = None,
+    instances: Annotated[
+        int | None,
+        typer.Option("--instances", metavar="N", help="Devices side by side.  [default: 1]"),
+    ] = None,
+    load: Annotated[
+        str | None,
+        typer.Option("--load", metavar="WHICH", help="all or one of them.  [default: all]"),
+    ] = None,
+    neighbour: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--neighbour",
+            metavar="KIND=N",
+            help="Co-runners beside them: cpu, cache, memory, io; repeatable.",
+        ),
+    ] = None,
+    neighbour_cpus: Annotated[
+        str | None, typer.Option("--neighbour-cpus", metavar="LIST", help="Where those run.")
+    ] = None,
+    wire: Annotated[
+        str | None,
+        typer.Option(
+            "--wire",
+            metavar="NAME",
+            help="memif, veth (as root), pci or vhost (vm).  [default: the first that fits]",
+        ),
+    ] = None,
     wire_option: WireOptions = None,
-    rate: Rate = "10k",
+    rate: Annotated[
+        str | None,
+        typer.Option("--rate", metavar="PPS", help="Packets per second.  [default: 10k]"),
+    ] = None,
     pattern: Annotated[
-        str, typer.Option("--pattern", metavar="NAME", help="cbr or poisson.")
-    ] = "cbr",
+        str | None,
+        typer.Option("--pattern", metavar="NAME", help="cbr or poisson.  [default: cbr]"),
+    ] = None,
     burst: Annotated[
-        int,
-        typer.Option("--burst", min=1, metavar="N", help="Packets back to back, at the same rate."),
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--burst", metavar="N", help="Packets back to back, at the same rate.  [default: 1]"
+        ),
+    ] = None,
     size: Annotated[
-        int,
-        typer.Option("--size", metavar="BYTES", help="Of a frame, with its check sequence."),
-    ] = 64,
+        int | None,
+        typer.Option(
+            "--size", metavar="BYTES", help="Of a frame, with its check sequence.  [default: 64]"
+        ),
+    ] = None,
     flows: Annotated[
-        int, typer.Option("--flows", min=1, metavar="N", help="Flows; they differ by source port.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--flows", metavar="N", help="Flows; they differ by source port.  [default: 1]"
+        ),
+    ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, metavar="N", help="Seed of the Poisson process.")
-    ] = 1,
+        int | None,
+        typer.Option("--seed", min=0, metavar="N", help="Of the Poisson process.  [default: 1]"),
+    ] = None,
     duration: Annotated[
-        str, typer.Option("--duration", "-d", metavar="TIME", help="How long to measure.")
-    ] = "10s",
+        str | None,
+        typer.Option(
+            "--duration", "-d", metavar="TIME", help="How long to measure.  [default: 10s]"
+        ),
+    ] = None,
     warm_up: Annotated[
-        str, typer.Option("--warm-up", metavar="TIME", help="How long to send before that.")
-    ] = "1s",
-    cpus: Cpus = None,
-    repeat: Annotated[
-        int, typer.Option("--repeat", min=1, metavar="N", help="Run it so often.")
-    ] = 1,
+        str | None,
+        typer.Option("--warm-up", metavar="TIME", help="How long to send before.  [default: 1s]"),
+    ] = None,
     captures: Annotated[
-        bool, typer.Option("--captures", help="Keep captures of both sides in the run directory.")
+        bool | None,
+        typer.Option("--captures", help="Keep captures of both sides in the run directory."),
+    ] = None,
+    repeat: Annotated[
+        int | None, typer.Option("--repeat", min=1, metavar="N", help="Run it so often.")
+    ] = None,
+    cpus: Cpus = None,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="A variant that the experiment describes."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME=VALUE,...",
+            help="Only cells with these values of a variable; repeatable.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the experiment in --out.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="DIR",
-            help="The run directory; with --repeat, the folder of run-1, run-2, ...",
+            help="The run directory; of several runs, the folder of them.",
         ),
     ] = None,
     json_file: JsonFile = None,
@@ -88,37 +169,83 @@ def command(
     ] = False,
 ) -> int:
     """Measure the latency of a device under test, every packet of it."""
-    from tailscope.analysis import duration_ns
-    from tailscope.experiment.plan import RunPlan
+    fields = {
+        "dut": dut,
+        "dut_options": named_values(dut_option, "--dut-option"),
+        "wire": wire,
+        "wire_options": named_values(wire_option, "--wire-option"),
+        "platform": platform,
+        "platform_options": named_values(platform_option, "--platform-option"),
+        "kernel": kernel,
+        "instances": instances,
+        "load": load,
+        "neighbours": _workers(named_values(neighbour, "--neighbour")),
+        "neighbour_cpus": neighbour_cpus,
+        "rate": rate,
+        "pattern": pattern,
+        "burst": burst,
+        "size": size,
+        "flows": flows,
+        "seed": seed,
+        "duration": duration,
+        "warm_up": warm_up,
+        "captures": captures,
+    }
+    if experiment is None:
+        for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
+            if value:
+                raise UsageError(f"{option}: it is for an experiment: expected its FILE")
+        return _run_single(fields, repeat or 1, cpus, out, json_file, dry_run=dry_run)
+    given = [name for name, value in {**fields, "repeat": repeat}.items() if value]
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise UsageError(f"{option}: an experiment says it itself: write it into {experiment}")
+    from tailscope.cli.campaign import run_experiment
+
+    return run_experiment(
+        experiment,
+        profile=profile,
+        only=named_values(only, "--only"),
+        resume=resume,
+        cpus=cpus,
+        out=out,
+        json_file=json_file,
+        dry_run=dry_run,
+    )
+
+
+def _workers(given: dict[str, str]) -> dict[str, int]:
+    for kind, workers in given.items():
+        if not workers.isdecimal():
+            raise UsageError(f"--neighbour {kind}: got {workers!r}, expected a number of workers")
+    return {kind: int(workers) for kind, workers in given.items()}
+
+
+def _run_single(
+    fields: dict[str, Any],
+    repeat: int,
+    cpus: str | None,
+    out: Path | None,
+    json_file: str | None,
+    *,
+    dry_run: bool,
+) -> int:
+    from tailscope.experiment.fields import plan_of
     from tailscope.testbed.cores import pick_cores, read_topology
 
-    plan = RunPlan(
-        dut=dut,
-        dut_options=named_values(dut_option, "--dut-option"),
-        wire=wire,
-        wire_options=named_values(wire_option, "--wire-option"),
-        rate_pps=rate_pps(rate, "--rate"),
-        pattern=pattern,
-        burst=burst,
-        size_bytes=size,
-        flows=flows,
-        seed=seed,
-        duration_ns=positive_duration_ns(duration, "--duration"),
-        warm_up_ns=duration_ns(warm_up, "--warm-up"),
-        captures=captures,
-    )
+    plan = plan_of(fields)
     cores = pick_cores(read_topology(), plan.pollers, cpus)
     folders = _folders(plan, out, repeat)
     if dry_run:
         return _describe(plan, cores, folders, json_file)
     found: list[Measured] = []
     for folder in folders:
-        found.append(_measure(plan, cores, folder, json_file))
+        found += _measure(plan, cores, folder, json_file)
         if found[-1].interrupted:
             break
     if json_file is not None:
         figures = [_figures(one) for one in found]
-        write_json(json_file, figures[0] if repeat == 1 else figures)
+        write_json(json_file, figures[0] if repeat * plan.loaded == 1 else figures)
     if found[-1].interrupted:
         return INTERRUPTED
     return 1 if any(one.info["partial"] for one in found) else 0
@@ -126,27 +253,26 @@ def command(
 
 def _figures(measured: Measured) -> dict[str, Any]:
     info = measured.info
-    own = ("unsent", "lost_in_dut", "lost_in_instrument")
     return {
-        **measured.analysis.summary,
-        **{name: info["instrument"][name] for name in own},
+        **measured.figures,
         "partial": info["partial"],
         "warnings": [*info["warnings"], *measured.analysis.warnings],
     }
 
 
-def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -> Measured:
+def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -> list[Measured]:
     from tailscope.cli.live import LiveLine
     from tailscope.cli.table import print_table
-    from tailscope.experiment.run import execute
+    from tailscope.experiment.run import execute_all
 
     with LiveLine() as line:
-        measured = execute(plan, cores, out=folder, progress=line.show)
+        found = execute_all(plan, cores, out=folder, progress=line.show)
     if json_file != STANDARD:
-        print_table(measured.analysis, measured.info, written=[folder])
-    if measured.interrupted:
+        for measured in found:
+            print_table(measured.analysis, measured.info, written=[measured.out])
+    if found[-1].interrupted:
         print("interrupted: what was measured until then was kept", file=sys.stderr)
-    return measured
+    return found
 
 
 def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
@@ -159,9 +285,10 @@ def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
 def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str | None) -> int:
     from tailscope.text import printable
 
+    missing = plan.missing()
     if json_file is not None:
         record = {**plan.record(), "cpus": list(cores.pollers), "out": [str(f) for f in folders]}
-        write_json(json_file, record)
+        write_json(json_file, {**record, "missing": missing})
         return 0
     for name, value in plan.describe(cores).items():
         print(f"{name:<10}{value}")
@@ -169,4 +296,6 @@ def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str |
         print(f"{'out':<10}{printable(str(folder))}")
     for warning in cores.warnings:
         print(f"{'warning':<10}{warning}")
+    for lack in missing:
+        print(f"{'missing':<10}{printable(lack)}")
     return 0

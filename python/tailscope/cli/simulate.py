@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tailscope.cli.options import Rate, positive_duration_ns, rate_pps
+from tailscope.cli.options import Rate
 from tailscope.text import count_text, duration_text, printable
+from tailscope.values import positive_duration_ns, rate_pps
 
 __all__ = ["command"]
 

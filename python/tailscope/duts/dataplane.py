@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tailscope.duts.dut import Dut, Running, Site, as_it_is, one_of
 from tailscope.exceptions import UsageError
+from tailscope.testbed.process import Dataplane, find_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-__all__ = ["DUTS", "LOOP", "Dut", "dut_named"]
+    from tailscope.exceptions import DataplaneError
+
+__all__ = ["LOOP", "Delay", "Forwarder", "L2fwd", "L3fwd", "Loop"]
 
 LOOP = "loop"
-"""The generator joined with itself: no device at all."""
-
-
-@dataclass(frozen=True)
-class Dut:
-    """A device under test.
-
-    Attributes
-    ----------
-    name : str
-    about : str
-        What it does, in a line.
-    options : Mapping of str to callable
-        For each option, what turns its value into arguments of the program; it raises a
-        `UsageError`.
-    """
-
-    name: str
-    about: str
-    options: Mapping[str, Callable[[str, str], list[str]]]
-
-    def arguments(self, given: Mapping[str, str]) -> list[str]:
-        """Turn options into arguments.
-
-        Raises
-        ------
-        UsageError
-            If there is no such option, or its value makes no sense.
-        """
-        arguments: list[str] = []
-        for name, value in given.items():
-            if name not in self.options:
-                known = ", ".join(self.options) or "none"
-                raise UsageError(
-                    f"--dut-option: got {name!r}, expected one of the options of {self.name}:"
-                    f" {known}"
-                )
-            arguments += self.options[name](name, value)
-        return arguments
 
 
 def _batch(name: str, value: str) -> list[str]:
@@ -79,9 +45,7 @@ def _drain(name: str, value: str) -> list[str]:
 
 
 def _mac_updating(name: str, value: str) -> list[str]:
-    if value not in ("on", "off"):
-        raise UsageError(f"--dut-option {name}: got {value!r}, expected on or off")
-    return [] if value == "on" else ["--no-mac-updating"]
+    return [] if one_of("on", "off")(name, value) == "on" else ["--no-mac-updating"]
 
 
 def _times(name: str, value: str) -> list[str]:
@@ -91,50 +55,106 @@ def _times(name: str, value: str) -> list[str]:
     return [f"--{name}={','.join(f'{ns}ns' for ns in times)}"]
 
 
-def _as_it_is(name: str, value: str) -> list[str]:
-    return [f"--{name}={value}"]
+def _handed_on(name: str, value: str) -> list[str]:
+    return [f"--{name}={as_it_is(name, value)}"]
+
+
+class Forwarder(Dut):
+    """A program of ``tailscope-dp``."""
+
+    options: ClassVar[Mapping[str, Callable[[str, str], list[str]]]]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The program's own options."""
+        return [argument for arguments in self.given.values() for argument in arguments]
+
+    def guest_programs(self) -> tuple[Path, ...]:
+        """The data plane itself."""
+        return (find_binary()[0],)
+
+    @contextmanager
+    def open(self, site: Site) -> Iterator[Running]:
+        """Start the program."""
+        record = [] if site.record is None else [f"--record={site.record}"]
+        process = Dataplane(
+            "dut",
+            self.name,
+            site.side.eal,
+            [*self.arguments, f"--stall-ns={site.stall_ns}", *record],
+            place=site.place,
+            lcores=site.cpus,
+            housekeeping=site.housekeeping,
+        )
+        with process:
+            process.wait_ready()
+            yield _Running(process)
+
+
+class _Running(Running):
+    def __init__(self, process: Dataplane) -> None:
+        self.process = process
+        self.version, self.configuration = process.version, process.command
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.is_running
+
+    def failure(self) -> DataplaneError:
+        return self.process.failure()
+
+    def stop(self) -> Mapping[str, Any] | None:
+        self.process.stop()
+        return self.process.finish()
+
+
+class Loop(Dut):
+    """No device at all."""
+
+    name = LOOP
+    about = "no device: the generator joined with itself"
+    wires = ("memif", "veth", "pci")
+
+    @property
+    def cpus(self) -> int:
+        """None."""
+        return 0
+
+    @contextmanager
+    def open(self, site: Site) -> Iterator[Running]:
+        """Nothing is there to start."""
+        raise AssertionError(f"a loop has no device: {site}")
+        yield
 
 
 _FORWARDING = {"batch": _batch, "rx-burst": _burst, "tx-burst": _burst}
 
-DUTS: dict[str, Dut] = {
-    dut.name: dut
-    for dut in (
-        Dut(LOOP, "no device: the generator joined with itself", {}),
-        Dut(
-            "l2fwd",
-            "forwards between two ports",
-            {**_FORWARDING, "tx-drain": _drain, "mac-updating": _mac_updating},
-        ),
-        Dut(
-            "l3fwd",
-            "routes by longest-prefix match",
-            {**_FORWARDING, "routes": _as_it_is, "lookup": _as_it_is},
-        ),
-        Dut(
-            "delay",
-            "holds packets by a known law, and stalls at known times",
-            {
-                "law": _as_it_is,
-                "stall-period": _times,
-                "stall-duration": _times,
-                "stall-jitter": _times,
-                "seed": _as_it_is,
-            },
-        ),
-    )
-}
-"""Every device by its name."""
+
+class L2fwd(Forwarder):
+    """DPDK's l2fwd, as in noms2020 V."""
+
+    name = "l2fwd"
+    about = "forwards between two ports"
+    options = {**_FORWARDING, "tx-drain": _drain, "mac-updating": _mac_updating}  # noqa: RUF012
 
 
-def dut_named(name: str) -> Dut:
-    """Find a device.
+class L3fwd(Forwarder):
+    """DPDK's l3fwd, as in containers2024 5.6."""
 
-    Raises
-    ------
-    UsageError
-        If there is none of that name.
-    """
-    if name not in DUTS:
-        raise UsageError(f"--dut: got {name!r}, expected one of {', '.join(DUTS)}")
-    return DUTS[name]
+    name = "l3fwd"
+    about = "routes by longest-prefix match"
+    options = {**_FORWARDING, "routes": _handed_on, "lookup": _handed_on}  # noqa: RUF012
+
+
+class Delay(Forwarder):
+    """The device whose truth is known."""
+
+    name = "delay"
+    about = "holds packets by a known law, and stalls at known times"
+    options = {  # noqa: RUF012
+        "law": _handed_on,
+        "stall-period": _times,
+        "stall-duration": _times,
+        "stall-jitter": _times,
+        "seed": _handed_on,
+    }

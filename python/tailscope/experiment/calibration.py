@@ -113,6 +113,7 @@ def check_stalls(measured: Measured) -> tuple[Found, Queue]:
     """
     folder = measured.dut_folder
     assert folder is not None, "a device that stalls has written down when"
+    assert measured.recording is not None, "the generator has recorded"
     truth = [load_ticks(folder, f"injected_{name}_tsc") for name in ("start", "duration")]
     log = [load_ticks(folder, f"stall_{name}_tsc") for name in ("start", "duration")]
     found = find_injected(*truth, *log, tsc_hz=measured.recording.clock.tsc_hz)

@@ -16,13 +16,15 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.analysis import Clock, Recording, analyze, analyze_recording
-from tailscope.duts.dataplane import dut_named
+from tailscope.duts.catalogue import dut_named
+from tailscope.duts.dut import Site
 from tailscope.exceptions import TailscopeError, TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import execute_whole
 from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.process import Dataplane
+from tailscope.testbed.places import Here
+from tailscope.testbed.tcpdump import Tap, recording
 from tailscope.testbed.wires import Veth, wire_named
 
 if TYPE_CHECKING:
@@ -113,25 +115,14 @@ def _af_xdp(plan: RunPlan, cores: Cores) -> Analysis:
 
 def _tcpdump(plan: RunPlan, cores: Cores) -> Analysis:
     """Kernel timestamps on both sides of the device, taken where packets are received."""
-    program = _program("tcpdump")
     seen: list[Analysis] = []
 
     @contextmanager
     def around(folder: RunFolder, ends: Ends) -> Iterator[None]:
-        sides = {"pre": "dut0", "post": "gen1"}
-        logs = []
-        with ExitStack() as stack:
-            for side, link in sides.items():
-                # To standard output: it gives up root before it would open a file.
-                options = ["-i", link, "-s", "128", "-B", "16384", "-w", "-"]
-                clock = ["--time-stamp-precision=nano", "--direction=in"]
-                command = [*ends.command, program, *options, *clock, "udp"]
-                logs.append(stack.enter_context(_started(command, folder, side)))
-            _wait_until(lambda: all("listening on" in log.read_text() for log in logs), "tcpdump")
+        taps = {"pre": Tap("dut0", ends.dut.command), "post": Tap("gen1", ends.generator.command)}
+        with recording(taps, folder.path):
             yield
-            # What is still in the kernel's buffer.
-            time.sleep(1.5)
-        pre, post = (folder.path / f"{side}.out" for side in sides)
+        pre, post = (tap.path for tap in taps.values())
         seen.append(analyze(pre, post, match_on="probe", trim="1s"))
 
     execute_whole(_over_veth(plan, "af_packet"), cores, around=around)
@@ -150,25 +141,18 @@ def _sockperf(plan: RunPlan, cores: Cores) -> Analysis:
         stack.enter_context(staying_on(cores.housekeeping))
         folder = stack.enter_context(RunFolder())
         ends = stack.enter_context(wire.open(folder))
-        hosts = stack.enter_context(wire.hosts(folder, {"gen0": _CLIENT, "gen1": _SERVER}))
+        addresses = {"gen0": _CLIENT, "gen1": _SERVER}
+        hosts = stack.enter_context(wire.hosts(folder, ends.generator, addresses))
         for link, inside in hosts.items():
             # A device that is no part of the kernel cannot fill in checksums.
             subprocess.run(  # noqa: S603
                 [*inside, ethtool, "-K", link, "tx", "off"], check=True, capture_output=True
             )
-        dut = stack.enter_context(
-            Dataplane(
-                "dut",
-                "delay",
-                ends.dut,
-                dut_named("delay").arguments(_LAW),
-                folder=folder.path,
-                lcores=[cores.pollers[1]],
-                housekeeping=cores.housekeeping,
-                command=ends.command,
-            )
-        )
-        dut.wait_ready()
+        place = Here(folder.path, ends.dut.command, mark=folder.name)
+        device = dut_named("delay", _LAW, wire.name)
+        cpus = (cores.pollers[1],)
+        site = Site(place, ends.dut, cpus, cores.housekeeping, wire.stall_ns)
+        stack.enter_context(device.open(site))
         server = [*hosts["gen1"], program, "server", "-i", _SERVER, "-p", str(_PORT)]
         stack.enter_context(_started(server, folder, "sockperf-server"))
         time.sleep(1)
@@ -240,14 +224,6 @@ def _started(command: list[str], folder: RunFolder, name: str) -> Iterator[Path]
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _wait_until(done: Callable[[], bool], what: str) -> None:
-    for _ in range(100):
-        if done():
-            return
-        time.sleep(0.1)
-    raise TestbedError(f"{what}: did not start within 10 s")
 
 
 def _full_log(path: Path) -> tuple[Any, Any]:

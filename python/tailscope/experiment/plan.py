@@ -5,19 +5,50 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tailscope.duts.dataplane import LOOP, dut_named
-from tailscope.exceptions import UsageError
+from tailscope.duts.catalogue import dut_named
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host.kernel import KERNELS
+from tailscope.platforms.catalogue import platform_named
+from tailscope.testbed.cores import parse_cpus
+from tailscope.testbed.neighbours import KINDS, check_neighbours
 from tailscope.testbed.wires import wire_named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from tailscope.duts.dut import Dut
+    from tailscope.platforms.platform import Platform
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.wires import Wire
 
-__all__ = ["RunPlan"]
+__all__ = ["LOADS", "PATTERNS", "RunPlan", "Seats"]
 
 PATTERNS = ("cbr", "poisson")
+LOADS = ("all", "one")
+_MOST_INSTANCES = 64
 _MOST_BURST = 512
+
+
+@dataclass(frozen=True)
+class Seats:
+    """The CPUs of one instance.
+
+    Attributes
+    ----------
+    generator : int or None
+        None for an instance that gets no traffic.
+    dut : tuple of int
+    """
+
+    generator: int | None
+    dut: tuple[int, ...]
+
+    def named(self, number: int | None = None) -> dict[str, str]:
+        """Say who sits where; `number` tells instances apart."""
+        which = "" if number is None else f" {number}"
+        generator = {} if self.generator is None else {f"generator{which}": str(self.generator)}
+        dut = {f"DuT{which}": ",".join(map(str, self.dut))} if self.dut else {}
+        return {**generator, **dut}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +63,21 @@ class RunPlan:
     wire : str
         The kind of wire.
     wire_options : Mapping of str to str
+    platform : str
+        What the device runs on.
+    platform_options : Mapping of str to str
+    kernel : str or None
+        The kernel that it runs on, one of `KERNELS`; any where it is None.
+    instances : int
+        How many devices run side by side, each with a wire of its own.
+    load : str
+        ``all`` of them get traffic, or ``one`` while the others idle.
+    neighbours : Mapping of str to int
+        For each kind of co-runner, how many workers.
+    neighbour_cpus : str or None
+        Where they run, as a list; where everything else does by default.
     rate_pps : int
-        Mean rate of the generator.
+        Mean rate of each generator.
     pattern : str
         ``cbr`` or ``poisson``.
     burst : int
@@ -56,6 +100,13 @@ class RunPlan:
     dut_options: Mapping[str, str] = field(default_factory=dict)
     wire: str = "memif"
     wire_options: Mapping[str, str] = field(default_factory=dict)
+    platform: str = "bare"
+    platform_options: Mapping[str, str] = field(default_factory=dict)
+    kernel: str | None = None
+    instances: int = 1
+    load: str = "all"
+    neighbours: Mapping[str, int] = field(default_factory=dict)
+    neighbour_cpus: str | None = None
     rate_pps: int = 10_000
     pattern: str = "cbr"
     burst: int = 1
@@ -84,23 +135,106 @@ class RunPlan:
         for option, value in (("--rate", self.rate_pps), ("--duration", self.duration_ns)):
             if value < 1:
                 raise UsageError(f"{option}: got {value}, expected more")
-        dut_named(self.dut).arguments(self.dut_options)
-        wire_named(self.wire, self.wire_options)
+        if self.kernel is not None and self.kernel not in KERNELS:
+            expected = ", ".join(KERNELS)
+            raise UsageError(f"--kernel: got {self.kernel!r}, expected one of {expected}")
+        if not 1 <= self.instances <= _MOST_INSTANCES:
+            raise UsageError(f"--instances: got {self.instances}, expected 1 to {_MOST_INSTANCES}")
+        if self.load not in LOADS:
+            raise UsageError(f"--load: got {self.load!r}, expected {' or '.join(LOADS)}")
+        for kind, workers in self.neighbours.items():
+            if kind not in KINDS:
+                raise UsageError(f"--neighbour: got {kind!r}, expected one of {', '.join(KINDS)}")
+            if workers < 1:
+                raise UsageError(f"--neighbour {kind}: got {workers}, expected at least 1")
+        if self.neighbour_cpus is not None:
+            parse_cpus(self.neighbour_cpus)
+        dut, platform, _ = self.make_dut(), self.make_platform(), self.make_wire()
+        if self.wire not in platform.wires:
+            expected = " or ".join(platform.wires)
+            raise UsageError(
+                f"--wire: got {self.wire!r}, expected {expected} with --platform {self.platform}"
+            )
+        if dut.cpus == 0 and (self.instances > 1 or self.platform != "bare"):
+            raise UsageError(
+                f"--dut: got {self.dut!r}, which is no device: expected one that is, with"
+                " --instances or --platform"
+            )
+
+    def make_dut(self) -> Dut:
+        """The device, with its options."""
+        return dut_named(self.dut, self.dut_options, self.wire)
+
+    def make_platform(self) -> Platform:
+        """The platform, with its options."""
+        return platform_named(self.platform, self.platform_options, self.kernel)
+
+    def make_wire(self) -> Wire:
+        """The wire, with its options."""
+        return wire_named(self.wire, self.wire_options)
+
+    def check(self) -> None:
+        """See whether this machine has what the run needs, before anything is started.
+
+        Raises
+        ------
+        TestbedError
+            If it has not.
+        """
+        for check in self._checks():
+            check()
+
+    def missing(self) -> list[str]:
+        """What this machine lacks for the run, with what to do about it; nothing is none."""
+        lacks = []
+        for check in self._checks():
+            try:
+                check()
+            except TestbedError as error:
+                lacks.append(f"{error}; {error.hint}" if error.hint else str(error))
+        return lacks
+
+    def _checks(self) -> list[Callable[[], None]]:
+        return [
+            self.make_wire().check,
+            self.make_platform().check,
+            self.make_dut().check,
+            *([check_neighbours] if self.neighbours else []),
+        ]
+
+    @property
+    def loaded(self) -> int:
+        """How many instances get traffic."""
+        return self.instances if self.load == "all" else 1
 
     @property
     def pollers(self) -> int:
-        """How many processes poll."""
-        return 1 if self.dut == LOOP else 2
+        """How many CPUs it wants: one for each generator, and those of each device."""
+        return self.loaded + self.instances * self.make_dut().cpus
+
+    def seats(self, cores: Cores) -> list[Seats]:
+        """For each instance, its CPUs: in the order of `cores`, generator before device."""
+        left = list(cores.pollers)
+
+        def take(count: int) -> tuple[int, ...]:
+            taken, left[:count] = tuple(left[:count]), []
+            return taken
+
+        own = self.make_dut().cpus
+        return [
+            Seats((take(1) or (None,))[0] if at < self.loaded else None, take(own))
+            for at in range(self.instances)
+        ]
 
     @property
     def instrument(self) -> str:
         """What has a floor of its own: the wire, and what drives it."""
-        return wire_named(self.wire, self.wire_options).instrument
+        return self.make_wire().instrument
 
     @property
     def stall_ns(self) -> int:
         """A turn of a polling loop that takes longer is a stall."""
-        return wire_named(self.wire, self.wire_options).stall_ns
+        return self.make_wire().stall_ns
 
     def record(self) -> dict[str, Any]:
         """The plan as ``run.json`` keeps it."""
@@ -122,15 +256,17 @@ class RunPlan:
 
     def describe(self, cores: Cores) -> dict[str, str]:
         """The plan in words, for ``--dry-run``."""
-        from tailscope.wording import device_text, traffic_text
+        from tailscope.wording import device_text, platform_text, traffic_text
 
         plan = self.record()
-        roles = ["generator", "DuT"][: self.pollers]
-        pinned = ", ".join(
-            f"{role} on CPU {cpu}" for role, cpu in zip(roles, cores.pollers, strict=True)
+        pinned = "; ".join(
+            f"{role} on CPU {cpus}"
+            for at, seats in enumerate(self.seats(cores))
+            for role, cpus in seats.named(at + 1 if self.instances > 1 else None).items()
         )
         return {
             "device": device_text(plan),
+            "platform": platform_text(plan),
             "wire": self.wire,
             "traffic": traffic_text(plan),
             "packets": f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}",

@@ -1,41 +1,53 @@
-"""Carrying out a plan: start both sides, follow them, analyse, keep what came out."""
+"""Carrying out a plan: start all sides, follow them, analyse, keep what came out."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import queue
 import signal
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tailscope.analysis import Clock, Recording, analyze_recording, load_ticks
-from tailscope.duts.dataplane import LOOP, dut_named
+from tailscope.duts.dut import Site
 from tailscope.exceptions import DataplaneError, TestbedError
 from tailscope.store import floor
 from tailscope.store.provenance import measurement_info
-from tailscope.testbed.cores import staying_on
+from tailscope.testbed.cores import parse_cpus, staying_on
 from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.neighbours import neighbours
+from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
-from tailscope.testbed.wires import wire_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tailscope.analysis import Analysis
-    from tailscope.experiment.plan import RunPlan
+    from tailscope.duts.dut import Running
+    from tailscope.experiment.plan import RunPlan, Seats
+    from tailscope.platforms.platform import Home
+    from tailscope.store.directory import RunWriter
     from tailscope.testbed.cores import Cores
-    from tailscope.testbed.wires import Ends
+    from tailscope.testbed.folder import Folder
+    from tailscope.testbed.wires import Ends, Side
 
     Progress = Callable[[Mapping[str, Any]], None]
 
-__all__ = ["Measured", "execute", "execute_whole"]
+__all__ = [
+    "Measured",
+    "execute",
+    "execute_all",
+    "execute_whole",
+    "own_figures",
+    "stalls_of",
+    "without_events",
+]
 
-_POLL_S = 0.2
+_POLL_S = 0.1
 _MARGIN_S = 30.0
 
 
@@ -48,22 +60,49 @@ class Measured:
     analysis : Analysis
     info : Mapping
         The content of ``run.json``.
-    recording : Recording
-        Of the generator; valid within `inspect` only: its files go with the run's folder.
+    recording : Recording or None
+        Of the generator; valid within `inspect` only: its files go with the run's folder. None
+        where a timestamper watched.
     dut_folder : Path or None
         Where the device wrote down its stalls.
     interrupted : bool
         Whether somebody ended it before its time.
+    out : Path or None
+        The run directory that was written.
     """
 
     analysis: Analysis
     info: Mapping[str, Any]
-    recording: Recording
+    recording: Recording | None
     dut_folder: Path | None
     interrupted: bool
+    out: Path | None
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Every figure by its flat name, the instrument's own included."""
+        return {**self.analysis.summary, **own_figures(self.info)}
 
 
-def execute(
+def own_figures(info: Mapping[str, Any]) -> dict[str, int | None]:
+    """What a measurement counts that an analysis of captures cannot.
+
+    Parameters
+    ----------
+    info : Mapping
+        The content of ``run.json``.
+    """
+    names = ("unsent", "lost_in_dut", "lost_in_instrument", "dropped_by_dut")
+    return {name: info["instrument"][name] for name in names}
+
+
+def execute(plan: RunPlan, cores: Cores, **how: Any) -> Measured:
+    """Carry out a plan with one instance that gets traffic; the arguments are `execute_all`'s."""
+    assert plan.loaded == 1, "several instances have several results"
+    return execute_all(plan, cores, **how)[0]
+
+
+def execute_all(
     plan: RunPlan,
     cores: Cores,
     *,
@@ -71,85 +110,74 @@ def execute(
     progress: Progress | None = None,
     inspect: Callable[[Measured], None] | None = None,
     around: Callable[[RunFolder, Ends], AbstractContextManager[None]] | None = None,
-) -> Measured:
+) -> list[Measured]:
     """Carry out a plan.
 
     Parameters
     ----------
     plan : RunPlan
     cores : Cores
-        One polling CPU for each process, generator first.
+        The polling CPUs, in the order of `RunPlan.seats`.
     out : Path, optional
-        The run directory to write.
+        The run directory to write; with several instances that get traffic, the folder of
+        ``instance-1``, ``instance-2``, ...
     progress : callable, optional
-        Receives what the generator says once a second.
+        Receives what the first generator says once a second.
     inspect : callable, optional
         Receives what was found while its recordings are there.
     around : callable, optional
-        Makes a context for the traffic out of the run's folder and wire: for others who watch it.
+        Makes a context for the traffic out of the run's folder and the first instance's wire: for
+        others who watch it.
+
+    Returns
+    -------
+    list of Measured
+        One for each instance that got traffic.
 
     Raises
     ------
     TestbedError
-        If the wire cannot be put up, or a process fails before there is anything to keep.
+        If something cannot be put up, or a process fails before there is anything to keep.
     KeyboardInterrupt
         At the second Ctrl-C. The first one ends the traffic, and what was measured is kept, if
         there is anything yet.
     """
-    wire = wire_named(plan.wire, plan.wire_options)
-    wire.check()
+    plan.check()
     with ExitStack() as stack:
-        writer = None
-        if out is not None:
-            from tailscope.store.directory import RunWriter
-
-            writer = stack.enter_context(RunWriter(out))
+        writers = [stack.enter_context(writer) for writer in _writers(plan, out)]
         stack.enter_context(staying_on(cores.housekeeping))
         folder = stack.enter_context(RunFolder())
-        ends = stack.enter_context(wire.open(folder))
-        sides = _Sides(plan, cores, folder, ends)
-        with contextlib.nullcontext() if around is None else around(folder, ends):
-            sides.run(progress)
-        if sides.interrupted and not sides.generator_result["gen"]["sent"]:
-            raise KeyboardInterrupt
-        folders = sides.folders
-        clock = Clock(**sides.generator_result["clock"])
-        sides.check_recorded()
-        recording = Recording.load(folders["generator"], clock)
-        analysis = analyze_recording(
-            recording,
-            trim=plan.trim_ns,
-            window=plan.window_ns,
-            worst=plan.worst,
-            series=False,
-            sink=None if writer is None else writer.sink,
-        )
-        info = measurement_info(plan.record(), sides.info(analysis))
-        dut_folder = folders.get("dut") if sides.dut_result else None
-        found = Measured(analysis, info, recording, dut_folder, sides.interrupted)
-        if writer is not None:
-            from tailscope.report.html import page
-
-            writer.add_noise(_noise(clock, folders, sides.dut_result is not None))
-            if plan.captures:
-                writer.add_captures(folders["captures"])
-            writer.finish(
-                analysis, info=info, bucket_ns=plan.bucket_ns, report=lambda run: page([run])
-            )
-        if inspect is not None:
-            inspect(found)
+        instances = [
+            _Instance(plan, cores, folder, seats, number if plan.instances > 1 else None)
+            for number, seats in enumerate(plan.seats(cores), 1)
+        ]
+        for instance in instances:
+            instance.put_up(stack)
+        first = instances[0]
+        if around is not None:
+            with around(folder, first.ends):
+                _Traffic(plan, instances, folder, cores).run(progress)
+        else:
+            _Traffic(plan, instances, folder, cores).run(progress)
+        found = []
+        loaded = instances[: plan.loaded]
+        for instance, writer in zip_longest(loaded, writers):
+            measured = instance.analyse(writer)
+            if inspect is not None:
+                inspect(measured)
+            found.append(measured)
     return found
 
 
 def execute_whole(plan: RunPlan, cores: Cores, **how: Any) -> Measured:
-    """Carry out a plan of which a part is worth nothing; the arguments are those of `execute`.
+    """Carry out a plan of which a part is worth nothing; the arguments are `execute_all`'s.
 
     Raises
     ------
     KeyboardInterrupt
         At the first Ctrl-C.
     TestbedError
-        As `execute`, and if the result is a partial one.
+        As `execute_all`, and if the result is a partial one.
     """
     measured = execute(plan, cores, **how)
     if measured.interrupted:
@@ -159,111 +187,229 @@ def execute_whole(plan: RunPlan, cores: Cores, **how: Any) -> Measured:
     return measured
 
 
-class _Sides:
-    """The generator, the device, and what became of them."""
+def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:
+    if out is None:
+        return []
+    from tailscope.store.directory import RunWriter
 
-    def __init__(self, plan: RunPlan, cores: Cores, folder: RunFolder, ends: Ends) -> None:
-        self.plan, self.cores, self.ends = plan, cores, ends
-        self.folder = folder
-        self.folders = {"generator": folder.make("generator")}
-        if plan.dut != LOOP:
-            self.folders["dut"] = folder.make("dut")
-        if plan.captures:
-            self.folders["captures"] = folder.make("captures")
-        self.interrupted = False
-        self.generator_result: Mapping[str, Any] = {}
-        self.dut_result: Mapping[str, Any] | None = None
-        self.partial: list[str] = []
-        self.niced = True
+    if plan.loaded == 1:
+        return [RunWriter(out)]
+    return [RunWriter(out / f"instance-{number + 1}") for number in range(plan.loaded)]
 
-    def run(self, progress: Progress | None) -> None:
-        """Run both to their end."""
-        with ExitStack() as stack:
-            dut = None
-            if self.plan.dut != LOOP:
-                dut = stack.enter_context(self._start_dut())
-                dut.wait_ready()
-            generator = stack.enter_context(self._start_generator(loop=dut is None))
-            self.niced = generator.niced and (dut is None or dut.niced)
-            self._follow(generator, dut, progress)
-            result = generator.finish()
-            if dut is not None:
-                died = not dut.is_running
-                dut.stop()
-                self.dut_result = dut.finish()
-                if died or self.dut_result is None:
-                    self.partial.append(str(dut.failure()))
-            if result is None:
-                raise generator.failure()
-            self.generator_result = result
-            self.partial += result["partial"]
-            if self.dut_result is not None:
-                self.partial += self.dut_result["partial"]
 
-    def _follow(
-        self, generator: Dataplane, dut: Dataplane | None, progress: Progress | None
+class _Traffic:
+    """What goes through the devices, until it has ended."""
+
+    def __init__(
+        self, plan: RunPlan, instances: Sequence[_Instance], folder: Folder, cores: Cores
     ) -> None:
-        """Listen until the generator has ended. Ctrl-C ends the traffic, a second one all."""
-        plan = self.plan
-        lasts_s = (plan.warm_up_ns + plan.duration_ns) / 1e9 + _MARGIN_S
-        deadline_s = time.monotonic() + lasts_s
-        while True:
-            try:
-                event = generator.next_event(_POLL_S)
-            except queue.Empty:
-                if time.monotonic() > deadline_s:
-                    raise DataplaneError(
-                        f"generator: no result {_MARGIN_S:g} s after it should have ended"
-                    ) from None
-                if not generator.ready and dut is not None and not dut.is_running:
-                    raise dut.failure() from None
-                continue
-            except KeyboardInterrupt:
-                if self.interrupted:
-                    raise
-                self.interrupted = True
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(generator.pid, signal.SIGINT)
-                deadline_s = time.monotonic() + _MARGIN_S
-                continue
-            if event is None:
-                return
-            if event["event"] == "progress" and progress is not None:
-                progress(event)
-
-    def _start_dut(self) -> Dataplane:
-        plan = self.plan
-        options = [
-            *dut_named(plan.dut).arguments(plan.dut_options),
-            f"--stall-ns={plan.stall_ns}",
-            f"--record={self.folders['dut']}",
-        ]
-        return self._process("dut", plan.dut, self.ends.dut, options, self.cores.pollers[1])
-
-    def _start_generator(self, *, loop: bool) -> Dataplane:
-        options = [*self.plan.generator_options(), f"--record={self.folders['generator']}"]
-        if self.plan.captures:
-            options.append(f"--captures={self.folders['captures']}")
-        ends = self.ends.loop if loop else self.ends.generator
-        return self._process("generator", "gen", ends, options, self.cores.pollers[0])
-
-    def _process(
-        self, role: str, program: str, ends: list[str], options: list[str], cpu: int
-    ) -> Dataplane:
-        return Dataplane(
-            role,
-            program,
-            ends,
-            options,
-            folder=self.folder.path,
-            lcores=[cpu],
-            housekeeping=self.cores.housekeeping,
-            command=self.ends.command,
+        self._plan, self._instances, self._folder = plan, instances, folder
+        self._neighbour_cpus = (
+            cores.housekeeping if plan.neighbour_cpus is None else parse_cpus(plan.neighbour_cpus)
         )
 
-    def check_recorded(self) -> None:
+    def run(self, progress: Progress | None) -> None:
+        """Start devices, co-runners and generators, and follow all to their end."""
+        with ExitStack() as stack:
+            for instance in self._instances:
+                instance.start_dut(stack)
+            busy = stack.enter_context(
+                neighbours(self._folder, self._plan.neighbours, self._neighbour_cpus)
+            )
+            loaded = [
+                instance for instance in self._instances if instance.seats.generator is not None
+            ]
+            for instance in loaded:
+                instance.start_generator(stack)
+            self._follow(loaded, progress)
+            gone = busy.failure()
+            for instance in self._instances:
+                instance.finish(gone)
+
+    def _follow(self, loaded: Sequence[_Instance], progress: Progress | None) -> None:
+        """Listen until all generators have ended. Ctrl-C ends the traffic, a second one all."""
+        lasts_s = (self._plan.warm_up_ns + self._plan.duration_ns) / 1e9 + _MARGIN_S
+        deadline_s = time.monotonic() + lasts_s
+        left = list(loaded)
+        while left:
+            try:
+                left = [
+                    each for each in left if each.listen(progress if each is loaded[0] else None)
+                ]
+            except KeyboardInterrupt:
+                if loaded[0].interrupted:
+                    raise
+                for instance in loaded:
+                    instance.interrupt()
+                deadline_s = time.monotonic() + _MARGIN_S
+            if left and time.monotonic() > deadline_s:
+                raise DataplaneError(
+                    f"generator: no result {_MARGIN_S:g} s after it should have ended"
+                )
+
+
+class _Instance:
+    """One device with its wire and its generator, and what became of them."""
+
+    def __init__(
+        self, plan: RunPlan, cores: Cores, folder: Folder, seats: Seats, number: int | None
+    ) -> None:
+        self.plan, self.cores, self.seats = plan, cores, seats
+        self.number = number
+        self.folder = folder if number is None else folder.part(str(number))
+        self.records = {"generator": self.folder.make("generator")}
+        if plan.captures:
+            self.records["captures"] = self.folder.make("captures")
+        self.interrupted = False
+        self.niced = True
+        self.partial: list[str] = []
+        self.ends: Ends
+        self._dut = plan.make_dut()
+        self._side: Side
+        self._home: Home | None = None
+        self._running: Running | None = None
+        self._generator: Dataplane | None = None
+        self._result: Mapping[str, Any] = {}
+        self._counts: Mapping[str, Any] | None = None
+
+    def put_up(self, stack: ExitStack) -> None:
+        """Put up the wire, and the device's home."""
+        wire = self.plan.make_wire()
+        if not self._dut.cpus:
+            self._side = stack.enter_context(wire.open_loop(self.folder))
+            return
+        self.ends = stack.enter_context(wire.open(self.folder, self._dut.ports))
+        self._side = self.ends.generator
+        name = "platform"
+        self._home = stack.enter_context(
+            self._platform().open(
+                self.folder.part(name),
+                self.ends.dut,
+                self._dut,
+                cpus=self.seats.dut,
+                housekeeping=self.cores.housekeeping,
+            )
+        )
+
+    def start_dut(self, stack: ExitStack) -> None:
+        """Start the device; it is ready then."""
+        if self._home is None:
+            return
+        if self._home.shares_clock:
+            self.records["dut"] = self.folder.make("dut")
+        site = Site(
+            self._home.place,
+            self._home.side,
+            self._home.cpus,
+            self._home.housekeeping,
+            self.plan.stall_ns,
+            self.records.get("dut"),
+        )
+        self._running = stack.enter_context(self._dut.open(site))
+
+    def start_generator(self, stack: ExitStack) -> None:
+        """Start the generator; it sends as soon as there is a link."""
+        assert self.seats.generator is not None
+        if self._home is not None:
+            self._home.hand_over()
+        options = [*self.plan.generator_options(), f"--record={self.records['generator']}"]
+        if self.plan.captures:
+            options.append(f"--captures={self.records['captures']}")
+        self._generator = stack.enter_context(
+            Dataplane(
+                "generator",
+                "gen",
+                self._side.eal,
+                options,
+                place=Here(self.folder.path, self._side.command, mark=self.folder.name),
+                lcores=[self.seats.generator],
+                housekeeping=self.cores.housekeeping,
+            )
+        )
+
+    def listen(self, progress: Progress | None) -> bool:
+        """Listen to the generator for a moment; whether it goes on.
+
+        Raises
+        ------
+        TestbedError
+            If it or its device fails.
+        """
+        assert self._generator is not None
+        try:
+            event = self._generator.next_event(_POLL_S)
+        except queue.Empty:
+            gone = self._running is not None and not self._running.is_running
+            if gone and not self._generator.ready:
+                assert self._running is not None
+                raise self._running.failure() from None
+            return True
+        if event is None:
+            return False
+        if event["event"] == "progress" and progress is not None:
+            progress(event)
+        return True
+
+    def interrupt(self) -> None:
+        """End the traffic before its time."""
+        assert self._generator is not None
+        self.interrupted = True
+        self._generator.process.signal(signal.SIGINT)
+
+    def finish(self, reason: str | None) -> None:
+        """Stop the device, and collect what both say; `reason` makes it a partial result."""
+        self.partial += [reason] if reason else []
+        generator = self._generator
+        result = None if generator is None else generator.finish()
+        if self._running is not None:
+            died = not self._running.is_running
+            self._counts = self._running.stop()
+            if died or self._counts is None:
+                self.partial.append(str(self._running.failure()))
+            else:
+                self.partial += self._counts.get("partial", [])
+        if generator is None:
+            return
+        if result is None:
+            raise generator.failure()
+        self._result = result
+        self.partial += result["partial"]
+        self.niced = generator.process.urgent
+
+    def analyse(self, writer: RunWriter | None) -> Measured:
+        """Analyse what was recorded, and write it down."""
+        self._check_recorded()
+        plan = self.plan
+        clock = Clock(**self._result["clock"])
+        recording = Recording.load(self.records["generator"], clock)
+        analysis = analyze_recording(
+            recording,
+            trim=plan.trim_ns,
+            window=plan.window_ns,
+            worst=plan.worst,
+            series=False,
+            sink=None if writer is None else writer.sink,
+        )
+        info = measurement_info(plan.record(), self._info(analysis))
+        if writer is not None:
+            from tailscope.report.html import page
+
+            writer.add_noise(_noise(clock, self.records))
+            if plan.captures:
+                writer.add_captures(self.records["captures"])
+            writer.finish(
+                analysis,
+                info=info,
+                bucket_ns=plan.bucket_ns,
+                figures=own_figures(info),
+                report=lambda run: page([run]),
+            )
+        out = None if writer is None else writer.path
+        return Measured(analysis, info, recording, self.records.get("dut"), self.interrupted, out)
+
+    def _check_recorded(self) -> None:
         """See that the generator could write everything down."""
-        written = set(self.generator_result["record"])
+        written = set(self._result["record"])
         missing = [name for name in Recording._fields[1:] if f"{name}.npy" not in written]
         if missing:
             raise DataplaneError(
@@ -271,12 +417,13 @@ class _Sides:
                 hint="make room there, or set XDG_RUNTIME_DIR or TMPDIR to a folder that has some",
             )
 
-    def info(self, analysis: Analysis) -> dict[str, Any]:
-        """What ``run.json`` keeps of both."""
-        result, plan = self.generator_result, self.plan
+    def _info(self, analysis: Analysis) -> dict[str, Any]:
+        """What ``run.json`` keeps of all sides."""
+        result, plan = self._result, self.plan
         generator, lost = result["gen"], int(analysis.summary["lost"] or 0)
         in_instrument = min(lost, self._instrument_drops())
-        warnings = list(self.cores.warnings)
+        home_warnings = () if self._home is None else self._home.warnings
+        warnings = [*self.cores.warnings, *home_warnings]
         if generator["unsent"]:
             warnings.append(
                 f"{generator['unsent']:,} packets could not be sent within 10 ms of their time:"
@@ -286,10 +433,9 @@ class _Sides:
             warnings.append(
                 f"{in_instrument:,} packets were lost in the instrument, not in the DuT"
             )
-        stalls = {"generator": _stalls(result)}
-        if self.dut_result is not None:
-            stalls["dut"] = _stalls(self.dut_result)
-        roles = ["generator", "DuT"][: plan.pollers]
+        stalls = {"generator": stalls_of(result["lcores"])}
+        if self._lcores:
+            stalls["dut"] = stalls_of(self._lcores)
         return {
             "clock": {"source": "tsc", **result["clock"]},
             "floor": floor.load(plan.instrument),
@@ -299,28 +445,70 @@ class _Sides:
                 "unsent": generator["unsent"],
                 "lost_in_dut": lost - in_instrument,
                 "lost_in_instrument": in_instrument,
+                "dropped_by_dut": self._dropped(lost - in_instrument),
                 "stalls": stalls,
-                "cpus": dict(zip(roles, self.cores.pollers, strict=False)),
+                "cpus": self.seats.named(),
                 "raised_priority": self.niced,
-                "generator": _kept(result),
-                "dut": None if self.dut_result is None else _kept(self.dut_result),
+                "generator": without_events(result),
             },
+            "dut": self._dut_info(),
+            "platform": self._platform_info(),
         }
+
+    @property
+    def _lcores(self) -> Sequence[Mapping[str, Any]]:
+        """What the device's polling loops say of themselves, where it is one of ours."""
+        return () if self._counts is None else self._counts.get("lcores", ())
+
+    def _dut_info(self) -> dict[str, Any] | None:
+        if self._running is None:
+            return None
+        return {
+            "name": self._dut.name,
+            "instance": self.number,
+            "version": self._running.version,
+            "configuration": self._running.configuration,
+            "result": None if self._counts is None else without_events(self._counts),
+        }
+
+    def _platform_info(self) -> dict[str, Any] | None:
+        if self._home is None:
+            return None
+        return {"name": self.plan.platform, **self._home.about}
+
+    def _dropped(self, lost_in_dut: int) -> int | None:
+        """Of lost packets, those that the device dropped on purpose; None if it does not say."""
+        if self._counts is None:
+            return None
+        dropped = self._counts.get("dropped")
+        if self._lcores:
+            dropped = sum(sum(lcore["dropped"].values()) for lcore in self._lcores)
+        return None if dropped is None else min(lost_in_dut, self._after_warm_up(dropped))
 
     def _instrument_drops(self) -> int:
         """Packets that found the generator's ring full, or no room in it."""
-        result = self.generator_result
-        generator = result["gen"]
-        drops = int(generator["unrecorded"])
-        drops += sum(int(port["rx_missed"] + port["rx_nombuf"]) for port in result["ports"])
-        if self.dut_result is not None:
-            drops += sum(int(lcore["tx_dropped"]) for lcore in self.dut_result["lcores"])
-        warm_up_lost = int(generator["warm_up_sent"] - generator["warm_up_received"])
-        return max(0, drops - warm_up_lost)
+        drops = int(self._result["gen"]["unrecorded"])
+        drops += sum(int(port["rx_missed"] + port["rx_nombuf"]) for port in self._result["ports"])
+        drops += sum(int(lcore["tx_dropped"]) for lcore in self._lcores)
+        return self._after_warm_up(drops)
+
+    def _after_warm_up(self, dropped: int) -> int:
+        """Of packets that were dropped since the start, those that count."""
+        generator = self._result["gen"]
+        return max(0, dropped - int(generator["warm_up_sent"] - generator["warm_up_received"]))
+
+    def _platform(self) -> Any:
+        """The platform; of several instances each has a name of its own."""
+        options = dict(self.plan.platform_options)
+        if self.number is not None and "name" in options:
+            options["name"] = f"{options['name']}-{self.number}"
+        from tailscope.platforms.catalogue import platform_named
+
+        return platform_named(self.plan.platform, options, self.plan.kernel)
 
 
-def _stalls(result: Mapping[str, Any]) -> dict[str, int]:
-    lcores = result["lcores"]
+def stalls_of(lcores: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The stalls of all loops of a process together."""
     return {
         "count": sum(lcore["stalls"] for lcore in lcores),
         "total_ns": sum(lcore["stall_total_ns"] for lcore in lcores),
@@ -329,19 +517,21 @@ def _stalls(result: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _kept(result: Mapping[str, Any]) -> dict[str, Any]:
+def without_events(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result as ``run.json`` keeps it."""
     left_out = {"event", "record", "clock", "partial"}
     return {name: value for name, value in result.items() if name not in left_out}
 
 
-def _noise(clock: Clock, folders: Mapping[str, Path], has_dut: bool) -> dict[str, Any]:
+def _noise(clock: Clock, folders: Mapping[str, Path]) -> dict[str, Any]:
     """The columns of ``noise.parquet``, in order of time."""
     import numpy as np
 
     parts = []
-    sources = [("instrument", "generator"), *([("dut", "dut")] if has_dut else [])]
-    for source, role in sources:
-        folder = folders[role]
+    for source, role in (("instrument", "generator"), ("dut", "dut")):
+        folder = folders.get(role)
+        if folder is None:
+            continue
         for kind, name in (("stall", "stall"), ("injected", "injected")):
             if (folder / f"{name}_start_tsc.npy").exists():
                 start = load_ticks(folder, f"{name}_start_tsc")

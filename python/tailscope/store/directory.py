@@ -111,6 +111,7 @@ class RunWriter:
         info: Mapping[str, Any],
         bucket_ns: int,
         report: Callable[[Run], str],
+        figures: Mapping[str, Any] | None = None,
     ) -> None:
         """Write everything else, and say that the run is complete.
 
@@ -124,12 +125,16 @@ class RunWriter:
             Bucket of the histograms in ns.
         report : callable
             Makes the page ``report.html`` of a run.
+        figures : Mapping, optional
+            Figures beside those of the analysis.
         """
         self._stack.close()
         self._written.append(layout.LATENCY)
         run = Run.of(analysis, label=self.path.resolve().name, info=info, bucket_ns=bucket_ns)
         check_conservation(run.summary, "summary")
-        self._write_json(layout.SUMMARY, {**run.summary, "warnings": run.warnings})
+        self._write_json(
+            layout.SUMMARY, {**run.summary, **(figures or {}), "warnings": run.warnings}
+        )
         self._write_csv(layout.PERCENTILES, Quantile._fields, run.percentiles)
         self._write_csv(layout.HISTOGRAM, ("bucket_ns", "count"), _rows(run.latency))
         self._write_csv(layout.GAPS, ("side", "bucket_ns", "count"), _sided(run.gaps))

@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tailscope.host.fingerprint import fingerprint
 from tailscope.store.atomic import write_text
-from tailscope.store.host import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.analysis import Quantile
 
-__all__ = ["FLOOR_GRID", "believed_up_to", "load", "path_of", "save"]
+__all__ = ["FLOOR_GRID", "believed_up_to", "load", "path_of", "save", "state_folder"]
 
 FLOOR_GRID = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 _TIMES_THE_MEDIAN = 10
@@ -47,10 +47,15 @@ def believed_up_to(quantiles: list[Quantile]) -> float | None:
     return believed
 
 
-def path_of(instrument: str) -> Path:
-    """Where the floor of an instrument is kept: in the user's state."""
+def state_folder() -> Path:
+    """Where what is known of this machine is kept: in the user's state."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "tailscope" / f"floor-{instrument}.json"
+    return Path(state) / "tailscope"
+
+
+def path_of(instrument: str) -> Path:
+    """Where the floor of an instrument is kept."""
+    return state_folder() / f"floor-{instrument}.json"
 
 
 def save(instrument: str, floor: Mapping[str, Any]) -> Path:

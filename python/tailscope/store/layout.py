@@ -1,4 +1,4 @@
-"""The files of a run directory."""
+"""The files of a run directory, and of a campaign."""
 
 from __future__ import annotations
 
@@ -17,3 +17,4 @@ LATENCY = "latency.parquet"
 NOISE = "noise.parquet"
 CAPTURES = "captures"
 REPORT = "report.html"
+CAMPAIGN = "campaign.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tailscope
-from tailscope.store.host import fingerprint
+from tailscope.host.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

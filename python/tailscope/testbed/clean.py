@@ -1,20 +1,33 @@
-"""What dead measurements left behind: their folders, network namespaces, and who lives in those."""
+"""What dead measurements left behind: processes, folders, namespaces, groups of containers."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.testbed.folder import find_leftovers, is_live, owner_of
+from tailscope.testbed.containers import container_names, remove_cgroups
+from tailscope.testbed.folder import find_leftovers, is_dead, is_live, owner_of
+from tailscope.testbed.places import FOLDER, MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["clean"]
+
+_END_S = 5.0
+
+
+class _Left(NamedTuple):
+    """A process of a measurement."""
+
+    pid: int
+    owner: str
+    words: list[str]
 
 
 def clean(*, dry_run: bool = False) -> Iterator[str]:
@@ -31,13 +44,28 @@ def clean(*, dry_run: bool = False) -> Iterator[str]:
         Each thing that was removed.
     """
     dead = set()
+    processes = list(_marked())
+    containers = {_container(left.words) for left in processes} - {None}
+    for left in processes:
+        dead.add(left.owner)
+        if not dry_run:
+            _kill(left.pid)
+        yield f"process {left.pid}: {Path(left.words[0]).name}"
     for path in find_leftovers():
         dead.add(path.name)
         if not dry_run:
             shutil.rmtree(path)
         yield str(path)
-    if os.geteuid() == 0:
-        yield from _clean_namespaces(dead, dry_run=dry_run)
+    if os.geteuid() != 0:
+        return
+    yield from _clean_namespaces(dead, dry_run=dry_run)
+    for name in container_names():
+        owner = owner_of(name)
+        ours = owner is not None and (owner in dead or not is_live(owner))
+        if ours or name in containers:
+            if not dry_run:
+                remove_cgroups(name)
+            yield f"groups of container {name}"
 
 
 def _clean_namespaces(dead: set[str], *, dry_run: bool) -> Iterator[str]:
@@ -54,13 +82,56 @@ def _clean_namespaces(dead: set[str], *, dry_run: bool) -> Iterator[str]:
             continue
         for process in inside:
             if not dry_run:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+                _kill(process)
             yield f"process {process} in network namespace {name}"
         if not dry_run:
             with suppress(OSError):
                 netns.remove(name)
         yield f"network namespace {name}"
+
+
+def _marked() -> Iterator[_Left]:
+    """Processes that a dead measurement has started, as far as this user may look."""
+    for pid in _processes():
+        with suppress(OSError):
+            # A kernel's task, or another user's process, shows nothing.
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            known = dict(each.partition(b"=")[::2] for each in environment)
+            owner = owner_of(os.fsdecode(known.get(MARK.encode(), b"")))
+            words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
+            if owner is not None and words[0] and not _lives(known, owner):
+                yield _Left(pid, owner, words)
+
+
+def _lives(environment: dict[bytes, bytes], owner: str) -> bool:
+    """Whether the measurement runs, whose folder the process was told."""
+    told = Path(os.fsdecode(environment.get(FOLDER.encode(), b"")))
+    folder = next((path for path in (told, *told.parents) if path.name == owner), None)
+    return folder is not None and folder.is_dir() and not is_dead(folder)
+
+
+def _container(words: list[str]) -> str | None:
+    """The name of the container that a process keeps."""
+    if Path(words[0]).name != "lxc-execute" or "-n" not in words:
+        return None
+    return words[words.index("-n") + 1]
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + _END_S
+    while _exists(pid) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+
+
+def _exists(pid: int) -> bool:
+    """Whether a process is there, and more than what its parent did not wait for."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 def _processes_in(namespace: str) -> list[int]:

@@ -14,14 +14,38 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RunFolder", "find_leftovers", "is_live", "owner_of"]
+__all__ = ["Folder", "RunFolder", "find_leftovers", "is_dead", "is_live", "owner_of"]
 
 _PREFIX = "tailscope-"
 _NAME = re.compile(rf"{_PREFIX}\d+-[0-9a-f]{{8}}")
 _LOCK = "lock"
 
 
-class RunFolder:
+class Folder:
+    """A folder of a measurement, or of a part of one.
+
+    Attributes
+    ----------
+    name : str
+        What everything else that belongs to it is called by, such as network namespaces.
+    path : Path
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name, self.path = name, path
+
+    def make(self, name: str) -> Path:
+        """Make a folder within."""
+        path = self.path / name
+        path.mkdir(mode=0o700)
+        return path
+
+    def part(self, name: str) -> Folder:
+        """Make a folder within that has a name of its own."""
+        return Folder(f"{self.name}-{name}", self.make(name))
+
+
+class RunFolder(Folder):
     """A folder that only its owner can enter, gone when the block ends.
 
     Its lock is held for as long as the process lives, so that what a crash left behind can be told
@@ -30,8 +54,8 @@ class RunFolder:
     """
 
     def __init__(self) -> None:
-        self.name = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
-        self.path = _base() / self.name
+        name = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
+        super().__init__(name, _base() / name)
         self._lock = -1
 
     def __enter__(self) -> Self:
@@ -44,19 +68,13 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
-    def make(self, name: str) -> Path:
-        """Make a folder within."""
-        path = self.path / name
-        path.mkdir(mode=0o700)
-        return path
-
 
 def find_leftovers() -> Iterator[Path]:
     """Find the folders of dead measurements that this user may remove."""
     for base in _bases():
         for path in sorted(base.glob(f"{_PREFIX}*-*")):
             ours = _NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
-            if ours and _may_enter(path) and _is_dead(path):
+            if ours and _may_enter(path) and is_dead(path):
                 yield path
 
 
@@ -69,7 +87,7 @@ def owner_of(name: str) -> str | None:
 def is_live(name: str) -> bool:
     """Whether a measurement of this name runs."""
     paths = (base / name for base in _bases())
-    return any(path.is_dir() and not _is_dead(path) for path in paths)
+    return any(path.is_dir() and not is_dead(path) for path in paths)
 
 
 def _bases() -> list[Path]:
@@ -87,7 +105,8 @@ def _may_enter(path: Path) -> bool:
     return os.getuid() in (0, path.stat().st_uid)
 
 
-def _is_dead(path: Path) -> bool:
+def is_dead(path: Path) -> bool:
+    """Whether nobody holds the lock of a measurement's folder."""
     try:
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

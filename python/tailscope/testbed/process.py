@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import tailscope
 from tailscope.exceptions import DataplaneError
-from tailscope.testbed.cores import staying_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from tailscope.testbed.places import Place, Process
 
 __all__ = ["Dataplane", "find_binary"]
 
@@ -27,7 +26,7 @@ _INSTALL = "install DPDK (Debian, Ubuntu: apt install libdpdk-dev), then run `ma
 _EAL = ("--no-telemetry", "--log-level=warning")
 _READY_S = 30.0
 _END_S = 20.0
-_LOG_LINES = 8
+_LAST_WORDS_S = 1.0
 
 
 def find_binary() -> tuple[Path, str]:
@@ -73,14 +72,12 @@ class Dataplane:
         DPDK's options for memory and ports.
     options : sequence of str
         The program's own options.
-    folder : Path
-        The private folder of the measurement.
+    place : Place
+        Where it runs.
     lcores : sequence of int
         The CPUs that poll.
     housekeeping : iterable of int
         CPUs for its other threads, which share the lcores where there are none.
-    command : sequence of str
-        What to start it with, such as ``ip netns exec NAME``.
     """
 
     def __init__(
@@ -90,17 +87,13 @@ class Dataplane:
         eal: Sequence[str],
         options: Sequence[str],
         *,
-        folder: Path,
+        place: Place,
         lcores: Sequence[int],
         housekeeping: Iterable[int] = (),
-        command: Sequence[str] = (),
     ) -> None:
         binary, self.version = find_binary()
         self.role = role
-        self._cpus = {*lcores, *housekeeping}
-        self._folder = folder
-        self._arguments = [
-            *command,
+        self.command = [
             str(binary),
             program,
             "-l",
@@ -111,52 +104,29 @@ class Dataplane:
             "--die-with-parent",
             *options,
         ]
-        self._log = folder / f"{role}.log"
-        self._process: subprocess.Popen[str] | None = None
-        self._events: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._place = place
+        self._cpus = {*lcores, *housekeeping}
+        self._process: Process | None = None
         self.ready: Mapping[str, Any] = {}
         self.result: Mapping[str, Any] | None = None
-        self.niced = False
 
     def __enter__(self) -> Self:
-        environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "LANG": "C.UTF-8",
-            "RUNTIME_DIRECTORY": str(self._folder),
-        }
-        with self._log.open("wb") as log, staying_on(self._cpus):
-            self._process = subprocess.Popen(  # noqa: S603
-                self._arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment,
-                start_new_session=True,
-            )
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, -20)
-            self.niced = True
-        assert self._process.stdout is not None
-        threading.Thread(target=self._listen, args=[self._process.stdout], daemon=True).start()
+        self._process = self._place.start(self.role, self.command, cpus=self._cpus, urgent=True)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        assert self._process is not None
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        self.process.kill()
 
     @property
-    def pid(self) -> int:
-        """The process's number."""
-        assert self._process is not None
-        return self._process.pid
+    def process(self) -> Process:
+        """What runs it."""
+        assert self._process is not None, "it is a context"
+        return self._process
 
     @property
     def is_running(self) -> bool:
         """Whether the process is there."""
-        return self._process is not None and self._process.poll() is None
+        return self.process.is_running
 
     def wait_ready(self, timeout_s: float = _READY_S) -> None:
         """Wait until the ports are there.
@@ -169,7 +139,7 @@ class Dataplane:
         deadline_s = time.monotonic() + timeout_s
         while not self.ready:
             try:
-                event = self.next_event(max(0.0, deadline_s - time.monotonic()))
+                event = self.next_event(deadline_s - time.monotonic())
             except queue.Empty:
                 raise DataplaneError(
                     f"{self.role}: not ready within {timeout_s:g} s{self._last_words()}"
@@ -187,60 +157,48 @@ class Dataplane:
         DataplaneError
             If the process says that it cannot go on.
         """
-        event = self._events.get(timeout=timeout_s)
-        if event is None:
-            self._events.put(None)
-            return None
-        if event["event"] == "ready":
-            self.ready = event
-        elif event["event"] == "result":
-            self.result = event
-        elif event["event"] == "error":
-            raise DataplaneError(
-                f"{self.role}: {event['message']}{self._last_words()}", hint=event["hint"]
-            )
-        return event
+        deadline_s = time.monotonic() + timeout_s
+        while (line := self.process.next_line(deadline_s - time.monotonic())) is not None:
+            event = _event(line)
+            if event is None:
+                continue
+            if event["event"] == "ready":
+                self.ready = event
+            elif event["event"] == "result":
+                self.result = event
+            elif event["event"] == "error":
+                # What DPDK said goes another way, and may come later.
+                self.process.wait_end(_LAST_WORDS_S)
+                raise DataplaneError(
+                    f"{self.role}: {event['message']}{self._last_words()}", hint=event["hint"]
+                )
+            return event
+        return None
 
     def stop(self) -> None:
         """Ask it to end with a result."""
-        if self.is_running:
-            os.kill(self.pid, signal.SIGTERM)
+        self.process.signal(signal.SIGTERM)
 
     def finish(self, timeout_s: float = _END_S) -> Mapping[str, Any] | None:
         """Wait for its end, and return its result; None when there is none."""
         deadline_s = time.monotonic() + timeout_s
         with contextlib.suppress(queue.Empty, DataplaneError):
-            while self.next_event(max(0.0, deadline_s - time.monotonic())) is not None:
+            while self.next_event(deadline_s - time.monotonic()) is not None:
                 pass
         return self.result
 
     def failure(self) -> DataplaneError:
         """Say how it ended."""
-        assert self._process is not None
-        try:
-            status = self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            return DataplaneError(f"{self.role}: closed its output and goes on")
-        how = (
-            f"was ended by {signal.Signals(-status).name}"
-            if status < 0
-            else f"ended with status {status}"
-        )
-        return DataplaneError(f"{self.role}: {how}{self._last_words()}")
-
-    def _listen(self, output: IO[str]) -> None:
-        for line in output:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                event = None
-            if isinstance(event, dict) and isinstance(event.get("event"), str):
-                self._events.put(event)
-        self._events.put(None)
+        return DataplaneError(f"{self.role}: {self.process.how_it_ended()}{self._last_words()}")
 
     def _last_words(self) -> str:
-        try:
-            lines = self._log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:]
-        except OSError:
-            return ""
-        return f"; DPDK said: {' | '.join(lines)}" if lines else ""
+        words = self.process.last_words()
+        return f"; DPDK said: {words}" if words else ""
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None

@@ -6,45 +6,87 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.testbed.namespaces import (
+    command_in,
+    inside,
+    make_links,
+    move_link,
+    moved_into,
+    namespace,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from tailscope.testbed.folder import RunFolder
+    from tailscope.testbed.folder import Folder
 
-__all__ = ["WIRES", "Ends", "Memif", "Pci", "Veth", "Wire", "wire_named"]
+__all__ = [
+    "WIRES",
+    "Ends",
+    "Memif",
+    "Pci",
+    "Side",
+    "Veth",
+    "Vhost",
+    "Wire",
+    "are_links",
+    "cards",
+    "check_cards",
+    "link_side",
+    "wire_named",
+]
 
 _SOCKET_PATH_BYTES = 107
 _MEMORY_MB = 256
-_LINKS = ("gen0", "gen1", "dut0", "dut1")
-# The af_packet driver names what must be unique in a namespace by the exclusive or of process and
-# link: links of the two sides are far apart, so that neighbouring processes never meet.
-_DUT_INDEX, _GENERATOR_INDEX = 0x10, 0x4020
+_STALL_NS, _LINK_STALL_NS = 1000, 20_000
+_MEMIF_ROLES = ("client", "server")
+_LINK_DRIVERS = ("af_packet", "af_xdp")
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_PCI_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core", "mlx4_core")
+
+
+@dataclass(frozen=True)
+class Side:
+    """How one side gets at a wire that is there.
+
+    Attributes
+    ----------
+    eal : tuple of str
+        DPDK's options for memory and ports.
+    devices : tuple of str
+        The ports as DPDK names them.
+    links : tuple of str
+        The ports as the kernel names them, where it has them.
+    namespace : str or None
+        The network namespace that the links are in; None is that of this process.
+    sockets : tuple of Path
+        Of vhost-user: what a guest's ports are joined with.
+    """
+
+    eal: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    namespace: str | None = None
+    sockets: tuple[Path, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What to start processes with that shall see the links."""
+        return command_in(self.namespace) if self.namespace else ()
 
 
 @dataclass(frozen=True)
 class Ends:
-    """How the two sides get at a wire that is there.
+    """Both sides of a wire."""
 
-    Attributes
-    ----------
-    generator, dut : list of str
-        DPDK's options for each: two ports.
-    loop : list of str
-        DPDK's options for a generator that is joined with itself.
-    command : list of str
-        What to start processes with, such as ``ip netns exec NAME``.
-    """
-
-    generator: list[str]
-    dut: list[str]
-    loop: list[str]
-    command: list[str] = field(default_factory=list)
+    generator: Side
+    dut: Side
 
 
 class Wire(ABC):
@@ -52,8 +94,6 @@ class Wire(ABC):
 
     name: ClassVar[str]
     options: ClassVar[Mapping[str, str]] = {}
-    stall_ns: ClassVar[int] = 1000
-    """A turn of a polling loop that takes longer is a stall: more where turns call the system."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         for name in options:
@@ -70,6 +110,11 @@ class Wire(ABC):
         """What has a floor of its own, as part of a file's name."""
         return self.name
 
+    @property
+    def stall_ns(self) -> int:
+        """A turn of a polling loop that takes longer is a stall."""
+        return _STALL_NS
+
     def check(self) -> None:  # noqa: B027
         """See whether this machine has what the wire needs, before anything is started.
 
@@ -80,18 +125,20 @@ class Wire(ABC):
         """
 
     @abstractmethod
-    def open(self, folder: RunFolder) -> Any:
+    def open(self, folder: Folder, ports: int = 2) -> AbstractContextManager[Ends]:
         """Put the wire up within a block.
 
         Parameters
         ----------
-        folder : RunFolder
+        folder : Folder
             Of the measurement: what the wire needs lies in it or carries its name.
-
-        Returns
-        -------
-        context manager of Ends
+        ports : int
+            Of each side: 2, or 1 for both directions.
         """
+
+    @abstractmethod
+    def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:
+        """Join the generator with itself within a block."""
 
 
 class Memif(Wire):
@@ -100,44 +147,40 @@ class Memif(Wire):
     name = "memif"
 
     @contextmanager
-    def open(self, folder: RunFolder) -> Iterator[Ends]:
+    def open(self, folder: Folder, ports: int = 2) -> Iterator[Ends]:
         """Choose a socket in the folder; the device serves it."""
-        socket = folder.path / "memif"
-        if len(os.fsencode(socket)) > _SOCKET_PATH_BYTES:
-            raise TestbedError(
-                f"{socket}: too long for a socket: got {len(os.fsencode(socket))} bytes,"
-                f" expected at most {_SOCKET_PATH_BYTES}",
-                hint="set XDG_RUNTIME_DIR or TMPDIR to a shorter folder",
-            )
-
-        def port(number: int, role: str, link: int) -> str:
-            return (
-                f"--vdev=net_memif{number},role={role},socket={socket},socket-abstract=no,id={link}"
-            )
-
-        common = [*_memory(), "--no-pci"]
         yield Ends(
-            generator=[*common, port(0, "client", 0), port(1, "client", 1)],
-            dut=[*common, port(0, "server", 0), port(1, "server", 1)],
-            loop=[*common, port(0, "server", 0), port(1, "client", 0)],
+            *(self._side(folder, [(role, link) for link in range(ports)]) for role in _MEMIF_ROLES)
         )
+
+    @contextmanager
+    def open_loop(self, folder: Folder) -> Iterator[Side]:
+        """One link."""
+        yield self._side(folder, [("server", 0), ("client", 0)])
+
+    def _side(self, folder: Folder, ports: Sequence[tuple[str, int]]) -> Side:
+        socket = _socket_path(folder, "memif")
+        devices = [f"net_memif{number}" for number in range(len(ports))]
+        vdevs = [
+            f"--vdev={device},role={role},socket={socket},socket-abstract=no,id={link}"
+            for device, (role, link) in zip(devices, ports, strict=True)
+        ]
+        return Side((*_memory(), "--no-pci", *vdevs), tuple(devices))
 
 
 class Veth(Wire):
-    """Kernel links in a network namespace of their own."""
+    """Kernel links between two network namespaces of their own."""
 
     name = "veth"
     options: ClassVar[Mapping[str, str]] = {
         "driver": "af_packet (default) or af_xdp",
     }
-    stall_ns: ClassVar[int] = 20_000
-    _DRIVERS = ("af_packet", "af_xdp")
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        self._driver = self._given.get("driver", "af_packet")
-        if self._driver not in self._DRIVERS:
-            expected = " or ".join(self._DRIVERS)
+        self._driver = self._given.get("driver", _LINK_DRIVERS[0])
+        if self._driver not in _LINK_DRIVERS:
+            expected = " or ".join(_LINK_DRIVERS)
             raise UsageError(f"--wire-option driver: got {self._driver!r}, expected {expected}")
 
     @property
@@ -145,55 +188,52 @@ class Veth(Wire):
         """Drivers differ."""
         return f"{self.name}-{self._driver}"
 
+    @property
+    def stall_ns(self) -> int:
+        """Turns call the system."""
+        return _LINK_STALL_NS
+
     def check(self) -> None:
         """Namespaces are root's."""
-        if os.geteuid() != 0:
-            raise TestbedError(
-                "wire veth: expected root, got an ordinary user",
-                hint="run it with sudo, or take --wire memif, which needs no rights",
+        _check_namespaces("wire veth", "take --wire memif, which needs no rights")
+
+    @contextmanager
+    def open(self, folder: Folder, ports: int = 2) -> Iterator[Ends]:
+        """Make two namespaces, and pairs of links between them."""
+        numbers = range(ports)
+        with ExitStack() as stack:
+            generator, dut = (
+                stack.enter_context(self._namespace(f"{folder.name}-{side}"))
+                for side in ("gen", "dut")
             )
-        if shutil.which("ip") is None:
-            raise TestbedError(
-                "wire veth: no program ip", hint="install iproute2 (apt install iproute2)"
+            make_links(generator, [(f"gen{at}", f"dut{at}") for at in numbers], dut)
+            yield Ends(
+                link_side([f"gen{at}" for at in numbers], generator, self._driver),
+                link_side([f"dut{at}" for at in numbers], dut, self._driver),
             )
 
     @contextmanager
-    def open(self, folder: RunFolder) -> Iterator[Ends]:
-        """Make a namespace with two pairs of links."""
-        from pyroute2 import netns
+    def open_loop(self, folder: Folder) -> Iterator[Side]:
+        """One pair of links, in one namespace."""
+        with self._namespace(f"{folder.name}-gen") as home:
+            make_links(home, [("gen0", "gen1")])
+            yield link_side(["gen0", "gen1"], home, self._driver)
 
-        namespace = folder.name
-        with ExitStack() as stack:
-            netns.create(namespace)
-            stack.callback(_remove_namespace, namespace)
-            _make_links(namespace, quiet=self._driver != "af_xdp")
-            common = [*_memory(), "--no-pci"]
-
-            def ports(*names: str) -> list[str]:
-                return [
-                    *common,
-                    *(
-                        f"--vdev=net_{self._driver}{number},iface={name}"
-                        for number, name in enumerate(names)
-                    ),
-                ]
-
-            yield Ends(
-                generator=ports("gen0", "gen1"),
-                dut=ports("dut0", "dut1"),
-                loop=ports("gen0", "dut0"),
-                command=["ip", "netns", "exec", namespace],
-            )
+    def _namespace(self, name: str) -> AbstractContextManager[str]:
+        # AF_XDP on a link that has never carried anything receives nothing at all (Linux 6.18):
+        # there the kernel's greetings are welcome.
+        return namespace(name, quiet=self._driver != "af_xdp")
 
     @contextmanager
     def hosts(
-        self, folder: RunFolder, addresses: Mapping[str, str]
+        self, folder: Folder, side: Side, addresses: Mapping[str, str]
     ) -> Iterator[dict[str, list[str]]]:
         """Move links into namespaces of their own, as hosts that have an address.
 
         Parameters
         ----------
-        folder : RunFolder
+        folder : Folder
+        side : Side
             Of a wire that is open.
         addresses : Mapping of str to str
             The IPv4 address of each link, all in one /24.
@@ -203,85 +243,98 @@ class Veth(Wire):
         context manager of dict
             For each link, what to start programs on that host with.
         """
-        from pyroute2 import IPRoute, netns
+        from pyroute2 import IPRoute
 
         with ExitStack() as stack:
             commands = {}
             for link, address in addresses.items():
                 host = f"{folder.name}-{link}"
-                netns.create(host)
-                stack.callback(_remove_namespace, host)
-                with _inside(folder.name), IPRoute() as links:
-                    links.link("set", index=links.link_lookup(ifname=link)[0], net_ns_fd=host)
-                with _inside(host), IPRoute() as links:
+                stack.enter_context(namespace(host, quiet=False))
+                with inside(side.namespace):
+                    move_link(link, host)
+                with inside(host), IPRoute() as links:
                     index = links.link_lookup(ifname=link)[0]
                     links.addr("add", index=index, address=address, prefixlen=24)
                     links.link("set", index=index, state="up")
-                commands[link] = ["ip", "netns", "exec", host]
+                commands[link] = list(command_in(host))
             yield commands
 
 
 class Pci(Wire):
-    """Real network cards."""
+    """Real network cards: by PCI address for DPDK, by the kernel's name for the kernel."""
 
     name = "pci"
     options: ClassVar[Mapping[str, str]] = {
-        "generator": "two PCI addresses with a + between",
-        "dut": "two PCI addresses with a + between",
+        "generator": "two PCI addresses or links with a + between",
+        "dut": "two PCI addresses or links with a + between",
     }
-    _DEVICES = Path("/sys/bus/pci/devices")
-    _DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "mlx5_core", "mlx4_core")
 
     @property
     def instrument(self) -> str:
         """Cards differ."""
-        return "-".join([self.name, *self._addresses("generator")])
+        return "-".join([self.name, *self._cards("generator")])
+
+    @property
+    def stall_ns(self) -> int:
+        """Over links, turns call the system."""
+        return _LINK_STALL_NS if are_links(self._cards("generator")) else _STALL_NS
 
     def check(self) -> None:
-        """The devices are there, and DPDK can have them."""
+        """The cards are there, and can be had."""
         for role in self.options:
             if role not in self._given:
                 raise UsageError(
                     f"wire pci: no --wire-option {role}=ADDRESS+ADDRESS",
                     hint="`dpdk-devbind.py --status` lists the devices",
                 )
-            for address in self._addresses(role):
-                self._check_device(address)
+            check_cards("wire pci", self._cards(role))
 
-    def _addresses(self, role: str) -> list[str]:
-        found = self._given[role].split("+")
+    def _cards(self, role: str) -> list[str]:
+        found = self._given.get(role, "").split("+")
         if len(found) != 2:
-            raise UsageError(f"--wire-option {role}: expected two addresses, got {len(found)}")
+            raise UsageError(f"--wire-option {role}: expected two cards, got {len(found)}")
         return found
 
-    def _check_device(self, address: str) -> None:
-        device = self._DEVICES / address
-        if "/" in address or not device.exists():
-            raise TestbedError(
-                f"wire pci: no device {address}",
-                hint="`dpdk-devbind.py --status` lists them; an address is like 0000:01:00.0",
+    @contextmanager
+    def open(self, folder: Folder, ports: int = 2) -> Iterator[Ends]:
+        """Name the cards; links are lent to namespaces of their own."""
+        with ExitStack() as stack:
+            generator, dut = (
+                stack.enter_context(cards(folder, side, self._cards(role)[:ports]))
+                for side, role in (("gen", "generator"), ("dut", "dut"))
             )
-        driver = device / "driver"
-        name = driver.resolve().name if driver.exists() else "none"
-        if name not in self._DRIVERS:
-            raise TestbedError(
-                f"wire pci: {address}: expected one of the drivers {', '.join(self._DRIVERS)},"
-                f" got {name}",
-                hint=f"bind it: dpdk-devbind.py --bind=vfio-pci {address}",
-            )
+            yield Ends(generator, dut)
 
     @contextmanager
-    def open(self, folder: RunFolder) -> Iterator[Ends]:  # noqa: ARG002
-        """Name the devices."""
-        generator, dut = (
-            [f"-a{address}" for address in self._addresses(role)] for role in ("generator", "dut")
-        )
-        # Without a device, a cable joins the generator's own ports.
-        common = [*_memory(), *generator]
-        yield Ends(generator=common, dut=[*_memory(), *dut], loop=common)
+    def open_loop(self, folder: Folder) -> Iterator[Side]:
+        """Without a device, a cable joins the generator's own ports."""
+        with cards(folder, "gen", self._cards("generator")) as side:
+            yield side
 
 
-WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (Memif, Veth, Pci)}
+class Vhost(Wire):
+    """vhost-user: shared memory between the generator and a guest."""
+
+    name = "vhost"
+
+    @contextmanager
+    def open(self, folder: Folder, ports: int = 2) -> Iterator[Ends]:
+        """Choose sockets in the folder; the guest serves them, so that it outlives generators."""
+        sockets = tuple(_socket_path(folder, f"vhost{number}") for number in range(ports))
+        devices = tuple(f"net_vhost{number}" for number in range(ports))
+        vdevs = [
+            f"--vdev={device},iface={socket},client=1"
+            for device, socket in zip(devices, sockets, strict=True)
+        ]
+        generator = Side((*_memory(), "--no-pci", *vdevs), devices)
+        yield Ends(generator, Side(sockets=sockets))
+
+    def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:  # noqa: ARG002
+        """There is always a guest."""
+        raise UsageError("wire vhost: got no guest, expected one: it has no loop")
+
+
+WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (Memif, Veth, Pci, Vhost)}
 """Every wire by its name."""
 
 
@@ -309,44 +362,87 @@ def _memory() -> list[str]:
     return [*pages, "-m", str(_MEMORY_MB)]
 
 
-def _make_links(namespace: str, *, quiet: bool) -> None:
-    """Make two pairs of links in a namespace.
-
-    Quiet ones carry nothing of the kernel's own: no IPv6. AF_XDP on a link that has never carried
-    anything receives nothing at all (Linux 6.18): there the kernel's greetings are welcome.
-    """
-    from pyroute2 import IPRoute
-
-    with _inside(namespace):
-        for scope in ("all", "default") if quiet else ():
-            with suppress(OSError):
-                Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
-        with IPRoute() as links:
-            for number in (0, 1):
-                peer = {"ifname": f"dut{number}", "index": _DUT_INDEX + number}
-                index = _GENERATOR_INDEX + number
-                links.link("add", ifname=f"gen{number}", kind="veth", index=index, peer=peer)
-            for name in _LINKS:
-                links.link("set", index=links.link_lookup(ifname=name)[0], state="up")
+def link_side(links: Sequence[str], home: str | None, driver: str = "af_packet") -> Side:
+    """Links of the kernel as a side of a wire: DPDK gets at them by a driver for links."""
+    devices = tuple(f"net_{driver}{number}" for number in range(len(links)))
+    vdevs = [f"--vdev={device},iface={link}" for device, link in zip(devices, links, strict=True)]
+    return Side((*_memory(), "--no-pci", *vdevs), devices, tuple(links), home)
 
 
 @contextmanager
-def _inside(namespace: str) -> Iterator[None]:
-    """Take this thread into a namespace within a block.
+def cards(folder: Folder, side: str, names: Sequence[str]) -> Iterator[Side]:
+    """Network cards as a side of a wire; links are lent to a namespace of their own.
 
-    pyroute2's own way in is a process that shares our signal handlers.
+    Parameters
+    ----------
+    folder : Folder
+    side : str
+        Completes the namespace's name.
+    names : sequence of str
+        PCI addresses, or links of the kernel.
     """
-    from pyroute2 import netns
+    if are_links(names):
+        with namespace(f"{folder.name}-{side}", quiet=True) as home, moved_into(home, names):
+            yield link_side(names, home)
+        return
+    allowed = [f"-a{address}" for address in names]
+    yield Side((*_memory(), *allowed), tuple(names))
 
-    netns.pushns(namespace)
-    try:
-        yield
-    finally:
-        netns.popns()
+
+def check_cards(what: str, names: Sequence[str]) -> None:
+    """See that cards are there and can be had.
+
+    Raises
+    ------
+    TestbedError
+        If they are not.
+    """
+    if are_links(names):
+        for name in names:
+            if "/" in name or not Path("/sys/class/net", name).exists():
+                raise TestbedError(
+                    f"{what}: no link {name}",
+                    hint="`ip link` lists them; PCI addresses are like 0000:01:00.0",
+                )
+        _check_namespaces(what, "or give PCI addresses of cards bound to vfio-pci")
+        return
+    for address in names:
+        device = _PCI_DEVICES / address
+        if "/" in address or not device.exists():
+            raise TestbedError(
+                f"{what}: no device {address}",
+                hint="`dpdk-devbind.py --status` lists them; an address is like 0000:01:00.0",
+            )
+        driver = device / "driver"
+        name = driver.resolve().name if driver.exists() else "none"
+        if name not in _PCI_DRIVERS:
+            raise TestbedError(
+                f"{what}: {address}: expected one of the drivers {', '.join(_PCI_DRIVERS)},"
+                f" got {name}",
+                hint=f"bind it: dpdk-devbind.py --bind=vfio-pci {address}",
+            )
 
 
-def _remove_namespace(name: str) -> None:
-    from pyroute2 import netns
+def are_links(names: Sequence[str]) -> bool:
+    """Whether cards are named as the kernel does, not by PCI addresses."""
+    return not any(":" in name for name in names)
 
-    with suppress(OSError):
-        netns.remove(name)
+
+def _check_namespaces(what: str, otherwise: str) -> None:
+    if os.geteuid() != 0:
+        raise TestbedError(
+            f"{what}: expected root, got an ordinary user", hint=f"run it with sudo, or {otherwise}"
+        )
+    if shutil.which("ip") is None:
+        raise TestbedError(f"{what}: no program ip", hint="install iproute2 (apt install iproute2)")
+
+
+def _socket_path(folder: Folder, name: str) -> Path:
+    socket = folder.path / name
+    if len(os.fsencode(socket)) > _SOCKET_PATH_BYTES:
+        raise TestbedError(
+            f"{socket}: too long for a socket: got {len(os.fsencode(socket))} bytes,"
+            f" expected at most {_SOCKET_PATH_BYTES}",
+            hint="set XDG_RUNTIME_DIR or TMPDIR to a shorter folder",
+        )
+    return socket

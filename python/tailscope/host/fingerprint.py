@@ -6,6 +6,8 @@ import os
 import platform
 from pathlib import Path
 
+from tailscope.host.kernel import running_kernel
+
 __all__ = ["fingerprint"]
 
 
@@ -15,8 +17,8 @@ def fingerprint() -> dict[str, str | int | None]:
     Returns
     -------
     dict
-        ``cpu_model``, ``cpu_microcode``, ``cpu_count``, ``machine``, ``kernel`` and
-        ``kernel_command_line``.
+        ``cpu_model``, ``cpu_microcode``, ``cpu_count``, ``machine``, ``kernel``,
+        ``kernel_command_line``, and what `running_kernel` says (``kernel_flavour``, ...).
     """
     cpu = _first_cpu()
     return {
@@ -26,6 +28,7 @@ def fingerprint() -> dict[str, str | int | None]:
         "machine": platform.machine(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
         "kernel_command_line": _read("/proc/cmdline"),
+        **{f"kernel_{name}": value for name, value in running_kernel().record().items()},
     }
 
 

@@ -1,0 +1,228 @@
+"""``tailscope run FILE``: a whole experiment."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailscope.cli.live import LiveLine
+from tailscope.cli.options import STANDARD, write_json
+from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
+from tailscope.experiment.campaign import Campaign, Record
+from tailscope.experiment.matrix import Cell, cells_of, only_cells, value_label
+from tailscope.experiment.run import Measured, execute_all
+from tailscope.experiment.spec import load_experiment
+from tailscope.testbed.clean import clean
+from tailscope.testbed.cores import pick_cores, read_topology
+from tailscope.text import count_text, duration_text, percentile_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tailscope.experiment.spec import Experiment
+
+__all__ = ["run_experiment"]
+
+_SHOWN = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "p9999": 0.9999, "p99999": 0.99999}
+
+
+def run_experiment(
+    file: Path,
+    *,
+    profile: str | None,
+    only: Mapping[str, str],
+    resume: bool,
+    cpus: str | None,
+    out: Path | None,
+    json_file: str | None,
+    dry_run: bool,
+) -> int:
+    """Run an experiment, or say what it would be."""
+    experiment, document = load_experiment(file, profile)
+    cells = cells_of(experiment, document)
+    chosen = only_cells(cells, only) if only else cells
+    if dry_run:
+        return _describe(experiment, chosen, json_file)
+    if resume and out is None:
+        raise UsageError("--resume: expected --out DIR, the campaign to go on with")
+    if out is None:
+        out = Path("runs") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    campaign = Campaign(out, experiment, cells)
+    with campaign.opened(resume=resume):
+        if resume:
+            for thing in clean():
+                print(f"cleaned {thing}", file=sys.stderr)
+        names = {cell.name for cell in chosen}
+        left = [cell for cell in campaign.left if cell.name in names]
+        _refuse_other_kernel(left)
+        _run(campaign, experiment, left, cpus)
+    if json_file is not None:
+        write_json(json_file, campaign.content())
+    if json_file != STANDARD:
+        _conclude(campaign, out)
+    return 0 if all(campaign.records[name].state == "done" for name in names) else 1
+
+
+def _run(campaign: Campaign, experiment: Experiment, left: list[Cell], cpus: str | None) -> None:
+    """Run cells, a line each."""
+    total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
+    width = max((len(cell.name) for cell in left), default=0)
+    clock = _TimeLeft(left)
+    for cell in left:
+        done += 1
+        head = f"[{done:>{len(str(total))}}/{total}]"
+        with LiveLine() as line:
+
+            def show(event: Mapping[str, Any], head: str = head, line: LiveLine = line) -> None:
+                line.show_part(f"{head} {clock.text()}", event)
+
+            def measure(cell: Cell, folder: Path) -> Sequence[Measured]:
+                if experiment.hosts is not None:
+                    from tailscope.experiment.lab import execute_in_lab
+
+                    return [execute_in_lab(cell.plan, experiment.hosts, out=folder, progress=show)]
+                cores = pick_cores(read_topology(), cell.plan.pollers, cpus)
+                return execute_all(cell.plan, cores, out=folder, progress=show)
+
+            record = campaign.run_cell(cell, measure)
+        clock.finished(cell, record.lasted_s or 0.0)
+        print(printable(f"{head} {cell.name:<{width}}  {_outcome(record)}"), flush=True)
+
+
+class _TimeLeft:
+    """How long the rest takes: the estimate, scaled by how long cells really took."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self._left_s = sum(cell.lasts_s for cell in cells)
+        self._all_s = self._left_s
+        self._expected_s = self._took_s = 0.0
+        self._began_s = time.monotonic()
+
+    def finished(self, cell: Cell, took_s: float) -> None:
+        self._left_s -= cell.lasts_s
+        self._expected_s += cell.lasts_s
+        self._took_s += took_s
+        self._began_s = time.monotonic()
+
+    def text(self) -> str:
+        factor = self._took_s / self._expected_s if self._expected_s else 1.0
+        left_s = max(0.0, self._left_s * factor - (time.monotonic() - self._began_s))
+        share = 1 - self._left_s / self._all_s if self._all_s else 1.0
+        return f"{share:4.0%}, {_span(left_s)} left"
+
+
+def _outcome(record: Record) -> str:
+    """What the line of a cell says behind its name."""
+    if record.state in ("failed", "waiting"):
+        hint = f" ({record.hint})" if record.hint else ""
+        return f"{record.state}: {record.reason}{hint}"
+    parts = [f"{record.state:<7}"]
+    for figures in record.figures:
+        supported = [name for name in _SHOWN if figures[f"latency_ns_{name}_supported"]]
+        for name in dict.fromkeys(("p50", *supported[-1:])):
+            value = figures[f"latency_ns_{name}"]
+            text = "-" if value is None else duration_text(float(value))
+            parts.append(f"{percentile_name(_SHOWN[name])} {text}")
+        parts.append(
+            f"lost {count_text(figures['lost'] or 0)} of {count_text(figures['sent'] or 0)}"
+        )
+        if not figures["representative"]:
+            parts.append("EMULATED: times mean nothing")
+    if record.reason:
+        parts.append(record.reason)
+    return "  ".join(parts)
+
+
+def _conclude(campaign: Campaign, out: Path) -> None:
+    records = [campaign.records[cell.name] for cell in campaign.cells]
+    counts = {
+        state: sum(record.state == state for record in records)
+        for state in ("done", "partial", "failed", "waiting", "pending")
+    }
+    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    print(f"{len(records)} cells: {said}")
+    for record in records:
+        if record.state == "waiting" and record.hint:
+            print(printable(f"waiting   {record.reason}: {record.hint}; then --resume"))
+            break
+    print(f"{'written':<10}{printable(str(out))}")
+    if campaign.left:
+        print(f"{'hint':<10}--resume --out {printable(str(out))} goes on with what is not done")
+
+
+def _refuse_other_kernel(left: Sequence[Cell]) -> None:
+    """Stop where nothing that is left can run on the kernel that runs."""
+    reasons = []
+    for cell in left:
+        try:
+            cell.plan.make_platform().check()
+        except OtherKernelError as error:
+            reasons.append(error)
+        except TailscopeError:
+            return
+        else:
+            return
+    if reasons:
+        raise reasons[0]
+
+
+def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | None) -> int:
+    """Say what an experiment is, how long it takes, and what is missing here."""
+    missing = {} if experiment.hosts is not None else _missing(cells)
+    lasts_s = sum(cell.lasts_s for cell in cells)
+    if json_file is not None:
+        listed = [
+            {
+                "name": cell.name,
+                "values": cell.values,
+                "repeat": cell.repeat,
+                "plan": cell.plan.record(),
+                "lasts_s": round(cell.lasts_s, 1),
+                "missing": missing.get(cell.name, []),
+            }
+            for cell in cells
+        ]
+        content = {"name": experiment.name, "lasts_s": round(lasts_s, 1), "cells": listed}
+        write_json(json_file, content)
+        return 0
+    print(f"{'experiment':<12}{printable(experiment.name)}")
+    for name, written in experiment.vary.items():
+        used = {cell.values[name] for cell in cells}
+        values = [value for value in map(value_label, written or ()) if value in used]
+        print(printable(f"{name:<12}{', '.join(values)}"))
+    repeats = max(cell.repeat for cell in cells)
+    print(f"{'cells':<12}{len(cells)}, {repeats} round(s), {experiment.order}")
+    print(f"{'takes':<12}about {_span(lasts_s)}")
+    print()
+    for cell in cells:
+        mark = "missing" if missing.get(cell.name) else ""
+        print(printable(f"  {cell.name:<60}{_span(cell.lasts_s):>9}  {mark}".rstrip()))
+    for reason in dict.fromkeys(reason for reasons in missing.values() for reason in reasons):
+        cells_without = sum(reason in reasons for reasons in missing.values())
+        print(printable(f"\nmissing for {cells_without} of {len(cells)} cells: {reason}"))
+    return 0
+
+
+def _missing(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """What this machine lacks for each cell; combinations are asked once, not once a round."""
+    known: dict[tuple[str, ...], list[str]] = {}
+    found = {}
+    for cell in cells:
+        key = tuple(cell.values.values())
+        if key not in known:
+            with suppress(OSError):
+                known[key] = cell.plan.missing()
+        if known.get(key):
+            found[cell.name] = known[key]
+    return found
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

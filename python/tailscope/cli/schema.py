@@ -1,0 +1,15 @@
+"""``tailscope schema``: what an experiment may say, for editors."""
+
+from __future__ import annotations
+
+import json
+
+__all__ = ["command"]
+
+
+def command() -> int:
+    """Print the JSON Schema of experiments."""
+    from tailscope.experiment.spec import schema
+
+    print(json.dumps(schema(), indent=2))
+    return 0

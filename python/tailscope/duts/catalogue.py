@@ -1,0 +1,44 @@
+"""Every device under test by its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.duts.command import Command
+from tailscope.duts.dataplane import Delay, L2fwd, L3fwd, Loop
+from tailscope.duts.kernel import Bridge, Mirred, Router
+from tailscope.duts.snort import Snort
+from tailscope.duts.suricata import Suricata
+from tailscope.duts.xdp import Xdp
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.duts.dut import Dut
+
+__all__ = ["DUTS", "dut_named"]
+
+DUTS: dict[str, type[Dut]] = {
+    dut.name: dut
+    for dut in (
+        *(Loop, L2fwd, L3fwd, Delay),
+        *(Suricata, Snort),
+        *(Mirred, Bridge, Router, Xdp),
+        Command,
+    )
+}
+"""Every kind of device by its name."""
+
+
+def dut_named(name: str, options: Mapping[str, str], wire: str = "memif") -> Dut:
+    """Make a device of a kind.
+
+    Raises
+    ------
+    UsageError
+        If there is no such kind, it cannot have that wire, or it has no such option.
+    """
+    if name not in DUTS:
+        raise UsageError(f"--dut: got {name!r}, expected one of {', '.join(DUTS)}")
+    return DUTS[name](options, wire)

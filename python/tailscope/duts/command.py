@@ -1,0 +1,124 @@
+"""Any program that a person starts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailscope.duts.dut import Dut, Running, Site, as_it_is
+from tailscope.duts.program import RunningProgram, wait_for
+from tailscope.exceptions import TestbedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Command"]
+
+_READY_S = 60.0
+
+
+def _words(name: str, value: str) -> list[str]:
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise UsageError(f"--dut-option {name}: {error}") from None
+    if not words:
+        raise UsageError(f"--dut-option {name}: got nothing, expected a command")
+    return words
+
+
+def _pattern(name: str, value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise UsageError(f"--dut-option {name}: {value!r}: {error}") from None
+    return as_it_is(name, value)
+
+
+class Command(Dut):
+    """A command of the user's; no shell reads it.
+
+    In its words ``{links}`` stands for the kernel's links (a word each), ``{link0}`` and
+    ``{link1}`` for one of them, ``{eal}`` for DPDK's options for ports and memory (a word each),
+    ``{cpus}`` for the CPUs that are its own, ``{folder}`` for a private folder.
+    """
+
+    name = "command"
+    about = "any program, with a probe that says when it is ready"
+    options = {  # noqa: RUF012
+        "run": _words,
+        "ready": _pattern,
+        "ready-command": _words,
+        "version": _words,
+    }
+
+    def __init__(self, options: Mapping[str, str], wire: str) -> None:
+        super().__init__(options, wire)
+        if "run" not in self.given:
+            raise UsageError("dut command: no --dut-option run=COMMAND")
+        if ("ready" in self.given) == ("ready-command" in self.given):
+            raise UsageError(
+                "dut command: expected one of --dut-option ready=PATTERN (in what it says)"
+                " and ready-command=COMMAND (that succeeds)"
+            )
+
+    @property
+    def uses_dpdk(self) -> bool:
+        """If it asks for DPDK's options."""
+        return "{eal}" in self.given["run"]
+
+    def guest_programs(self) -> tuple[Path, ...]:
+        """The command's own, and its probe's."""
+        commands = [self.given[name] for name in ("run", "ready-command") if name in self.given]
+        found = (shutil.which(words[0]) for words in commands)
+        return tuple(Path(program) for program in found if program)
+
+    @contextmanager
+    def open(self, site: Site) -> Iterator[Running]:
+        """Start it, and wait for its probe."""
+        command = _filled(self.given["run"], site)
+        with site.place.start(
+            "dut", command, cpus=(*site.cpus, *site.housekeeping), merged=True, urgent=True
+        ) as process:
+            ready: Any = self.given.get("ready")
+            if ready is None:
+                probe = _filled(self.given["ready-command"], site)
+
+                def ready() -> bool:
+                    return _succeeds(site, probe)
+
+            wait_for(command[0], process, ready, timeout_s=_READY_S)
+            version = self.given.get("version")
+            said = site.place.run(version).strip() if version else "unknown"
+            yield RunningProgram(command[0], process, version=said, configuration=command)
+
+
+def _filled(words: list[str], site: Site) -> list[str]:
+    filled: list[str] = []
+    single = {
+        "{cpus}": ",".join(map(str, site.cpus)),
+        "{folder}": str(site.place.folder),
+        **{f"{{link{number}}}": link for number, link in enumerate(site.side.links)},
+    }
+    for word in words:
+        if word == "{eal}":
+            filled += site.side.eal
+        elif word == "{links}":
+            filled += site.side.links
+        else:
+            for name, value in single.items():
+                word = word.replace(name, value)
+            filled.append(word)
+    return filled
+
+
+def _succeeds(site: Site, command: list[str]) -> bool:
+    try:
+        site.place.run(command)
+    except TestbedError:
+        return False
+    return True

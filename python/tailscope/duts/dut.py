@@ -1,0 +1,200 @@
+"""What every device under test is: prepared, started, ready, described, stopped."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tailscope.exceptions import TestbedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tailscope.testbed.places import Place
+    from tailscope.testbed.wires import Side
+
+__all__ = ["Dut", "Running", "Site", "as_it_is", "one_of"]
+
+ANY_WIRE = ("memif", "veth", "pci", "vhost")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a device is given to live in.
+
+    Attributes
+    ----------
+    place : Place
+        Where its commands run.
+    side : Side
+        Its ports, as they are known there.
+    cpus : tuple of int
+        The CPUs that work for it, as they are numbered there.
+    housekeeping : tuple of int
+        CPUs for everything else.
+    stall_ns : int
+        A turn of a polling loop that takes longer is a stall.
+    record : Path or None
+        Where to write down stalls: of this machine, on the clock of the packets.
+    """
+
+    place: Place
+    side: Side
+    cpus: tuple[int, ...]
+    housekeeping: tuple[int, ...]
+    stall_ns: int
+    record: Path | None = None
+
+
+class Running(ABC):
+    """A device that forwards.
+
+    Attributes
+    ----------
+    version : str
+        What it says of itself.
+    configuration : list or str
+        How it was set up: a command line, commands, or a file.
+    """
+
+    version: str
+    configuration: Any
+
+    @property
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Whether it is there."""
+
+    @abstractmethod
+    def failure(self) -> TestbedError:
+        """Say how it ended."""
+
+    @abstractmethod
+    def stop(self) -> Mapping[str, Any] | None:
+        """End it, and return what it counted; None when it could not say."""
+
+
+class Dut(ABC):
+    """A kind of device under test, with its options.
+
+    Parameters
+    ----------
+    options : Mapping of str to str
+        As given.
+    wire : str
+        What kind of wire joins it.
+
+    Raises
+    ------
+    UsageError
+        If it cannot have that wire, there is no such option, or its value makes no sense.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    """What it does, in a line."""
+    options: ClassVar[Mapping[str, Callable[[str, str], Any]]] = {}
+    """For each option, what reads its value: from its name and text; it raises a `UsageError`."""
+    wires: ClassVar[tuple[str, ...]] = ANY_WIRE
+    programs: ClassVar[Mapping[str, str]] = {}
+    """Programs that it needs, and the packages that have them."""
+
+    def __init__(self, options: Mapping[str, str], wire: str) -> None:
+        if wire not in self.wires:
+            raise UsageError(
+                f"--wire: got {wire!r}, expected {' or '.join(self.wires)} with --dut {self.name}"
+            )
+        self.wire = wire
+        self.given: dict[str, Any] = {}
+        for name, value in options.items():
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise UsageError(
+                    f"--dut-option: got {name!r}, expected one of the options of {self.name}:"
+                    f" {known}"
+                )
+            self.given[name] = self.options[name](name, value)
+
+    @property
+    def cpus(self) -> int:
+        """How many CPUs work for it."""
+        return 1
+
+    @property
+    def ports(self) -> int:
+        """How many ports it has: 2, or 1 for both directions."""
+        return 2
+
+    @property
+    def uses_dpdk(self) -> bool:
+        """Whether it gets at its ports by DPDK, or by the kernel's links."""
+        return True
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules of a guest's kernel that it needs."""
+        return ()
+
+    def guest_programs(self) -> tuple[Path, ...]:
+        """Programs of this machine that it needs in a guest."""
+        import shutil
+        from pathlib import Path
+
+        found = (shutil.which(program) for program in self.programs)
+        return tuple(Path(program) for program in found if program)
+
+    def guest_files(self) -> tuple[Path, ...]:
+        """Files and folders of this machine that it needs in a guest."""
+        return ()
+
+    @property
+    def starts_in_s(self) -> float:
+        """How long it takes to be ready, roughly."""
+        return 0.5
+
+    def check(self) -> None:
+        """See whether this machine has what the device needs.
+
+        Raises
+        ------
+        TestbedError
+            If it has not.
+        """
+        import shutil
+
+        for program, package in self.programs.items():
+            if shutil.which(program) is None:
+                raise TestbedError(
+                    f"dut {self.name}: no program {program}",
+                    hint=f"install it (Debian, Ubuntu: apt install {package})",
+                )
+
+    @abstractmethod
+    def open(self, site: Site) -> AbstractContextManager[Running]:
+        """Start it within a block, at whose beginning it is ready.
+
+        Raises
+        ------
+        TestbedError
+            If it does not start: with its own words.
+        """
+
+
+def as_it_is(_name: str, value: str) -> str:
+    """Read an option that is any text."""
+    return value
+
+
+def one_of(*choices: str) -> Callable[[str, str], str]:
+    """Make what reads an option that is one of a few words."""
+
+    def read(name: str, value: str) -> str:
+        if value not in choices:
+            expected = " or ".join((", ".join(choices[:-1]), choices[-1]))
+            raise UsageError(f"--dut-option {name}: got {value!r}, expected {expected}")
+        return value
+
+    return read

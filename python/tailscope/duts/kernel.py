@@ -1,0 +1,168 @@
+"""Devices of the kernel: what forwards is set up by commands, and nothing runs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tailscope.duts.dut import Dut, Running, Site, one_of
+from tailscope.exceptions import TestbedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tailscope.testbed.places import Place
+
+__all__ = ["Bridge", "Kernel", "Mirred", "Router"]
+
+_MAC = "02:00:00:00:00:10"
+"""Where the generator sends its frames."""
+_FAR_MAC = "02:00:00:00:00:11"
+_BRIDGE = "tailscope0"
+
+
+class Kernel(Dut):
+    """A device of the kernel; as root."""
+
+    wires = ("veth", "pci", "vhost")
+
+    @property
+    def uses_dpdk(self) -> bool:
+        """It has links."""
+        return False
+
+    @contextmanager
+    def open(self, site: Site) -> Iterator[Running]:
+        """Run the commands."""
+        for link in site.side.links:
+            _steer(site.place, link, site.cpus)
+        yield _Running(site, self.set_up(site))
+
+    @abstractmethod
+    def set_up(self, site: Site) -> list[list[str]]:
+        """Make it forward, and return the commands that did."""
+
+
+class _Running(Running):
+    def __init__(self, site: Site, commands: list[list[str]]) -> None:
+        self._site = site
+        self.configuration = commands
+        self.version = f"Linux {site.place.run(['uname', '-r']).strip()}"
+
+    @property
+    def is_running(self) -> bool:
+        return True
+
+    def failure(self) -> TestbedError:
+        return TestbedError("dut: the kernel ended")
+
+    def stop(self) -> Mapping[str, Any] | None:
+        """What the links counted."""
+        names = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
+        links: dict[str, Any] = {}
+        for link in self._site.side.links:
+            words = [f"/sys/class/net/{link}/statistics/{name}" for name in names]
+            counts = self._site.place.run(["cat", *words]).split()
+            links[link] = dict(zip(names, map(int, counts), strict=True))
+        return {"links": links}
+
+
+def _do(site: Site, *commands: list[str]) -> list[list[str]]:
+    for command in commands:
+        site.place.run(command)
+    return list(commands)
+
+
+def _steer(place: Place, link: str, cpus: Sequence[int]) -> None:
+    """Let what arrives at a link be worked on by `cpus`: over veth it is the sender's CPU else."""
+    mask = f"{sum(1 << cpu for cpu in cpus):x}"
+    groups = [mask[max(0, end - 8) : end] for end in range(len(mask), 0, -8)]
+    path = f"/sys/class/net/{link}/queues/rx-0/rps_cpus"
+    place.run(["sh", "-c", 'printf %s "$1" > "$2"', "sh", ",".join(reversed(groups)), path])
+
+
+def _set(name: str, value: str) -> list[str]:
+    return ["sysctl", "-qw", f"{name}={value}"]
+
+
+class Mirred(Kernel):
+    """The kernel's traffic control, as in containers2024 5.7."""
+
+    name = "mirred"
+    about = "tc redirects what arrives at one link to the other"
+    options = {"classifier": one_of("auto", "matchall", "u32")}  # noqa: RUF012
+    programs = {"tc": "iproute2"}  # noqa: RUF012
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Of traffic control."""
+        return ("sch_ingress", "cls_matchall", "cls_u32", "act_mirred")
+
+    def set_up(self, site: Site) -> list[list[str]]:
+        """Redirect both directions; `u32` where the kernel has no `matchall`."""
+        first, second = site.side.links
+        done: list[list[str]] = []
+        for here, there in ((first, second), (second, first)):
+            done += _do(site, ["tc", "qdisc", "add", "dev", here, "ingress"])
+            done += self._redirect(site, here, there)
+        return done
+
+    def _redirect(self, site: Site, here: str, there: str) -> list[list[str]]:
+        wanted = self.given.get("classifier", "auto")
+        kinds = {"matchall": ["matchall"], "u32": ["u32", "match", "u32", "0", "0"]}
+        choices = list(kinds) if wanted == "auto" else [wanted]
+        add = ["tc", "filter", "add", "dev", here, "parent", "ffff:", "protocol", "all"]
+        action = ["action", "mirred", "egress", "redirect", "dev", there]
+        for kind in choices:
+            try:
+                return _do(site, [*add, *kinds[kind], *action])
+            except TestbedError as error:
+                refused = error
+        raise refused
+
+
+class Bridge(Kernel):
+    """The kernel's bridge."""
+
+    name = "bridge"
+    about = "a bridge of the kernel"
+    programs = {"ip": "iproute2"}  # noqa: RUF012
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The bridge's."""
+        return ("bridge",)
+
+    def set_up(self, site: Site) -> list[list[str]]:
+        """Put both links into a bridge without spanning tree."""
+        plain = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"]
+        return _do(
+            site,
+            ["ip", "link", "add", "name", _BRIDGE, "type", "bridge", *plain],
+            *(["ip", "link", "set", "dev", link, "master", _BRIDGE] for link in site.side.links),
+            ["ip", "link", "set", "dev", _BRIDGE, "up"],
+        )
+
+
+class Router(Kernel):
+    """IP forwarding of the kernel."""
+
+    name = "router"
+    about = "IP forwarding of the kernel"
+    programs = {"ip": "iproute2", "sysctl": "procps"}  # noqa: RUF012
+
+    def set_up(self, site: Site) -> list[list[str]]:
+        """Two networks, the generator's addresses in them, and a neighbour that never answers."""
+        near, far = site.side.links
+        neighbour = ["ip", "neigh", "replace", "10.0.1.1", "lladdr", _FAR_MAC, "dev", far]
+        return _do(
+            site,
+            ["ip", "link", "set", "dev", near, "address", _MAC],
+            ["ip", "address", "add", "10.0.0.254/24", "dev", near],
+            ["ip", "address", "add", "10.0.1.254/24", "dev", far],
+            [*neighbour, "nud", "permanent"],
+            _set("net.ipv4.ip_forward", "1"),
+            # It counts what never could answer as spoofed else.
+            *(_set(f"net.ipv4.conf.{name}.rp_filter", "0") for name in ("all", near, far)),
+        )

@@ -1,0 +1,111 @@
+"""Devices that are programs of others: started, ready when they say so, ended by a signal."""
+
+from __future__ import annotations
+
+import queue
+import re
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from tailscope.duts.dut import Running
+from tailscope.exceptions import TestbedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tailscope.testbed.places import Process
+
+__all__ = ["RunningProgram", "wait_for"]
+
+_END_S = 30.0
+_POLL_S = 0.2
+
+
+class RunningProgram(Running):
+    """A program that forwards.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in errors.
+    process : Process
+    version : str
+    configuration : list or str
+    counts : callable, optional
+        Makes what it counted, once it has ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        *,
+        version: str,
+        configuration: Any,
+        counts: Callable[[], Mapping[str, Any] | None] = dict,
+    ) -> None:
+        self._name, self._process, self._counts = name, process, counts
+        self.version, self.configuration = version, configuration
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is there."""
+        return self._process.is_running
+
+    def failure(self) -> TestbedError:
+        """Say how it ended."""
+        return _failure(self._name, self._process, self._process.how_it_ended())
+
+    def stop(self) -> Mapping[str, Any] | None:
+        """End it as a person would."""
+        self._process.signal(signal.SIGTERM)
+        if not self._process.wait_end(_END_S):
+            return None
+        return self._counts()
+
+
+def wait_for(
+    name: str,
+    process: Process,
+    ready: str | Callable[[], bool],
+    *,
+    timeout_s: float,
+) -> None:
+    """Wait until a program is ready.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in errors.
+    process : Process
+        Its output and errors are merged.
+    ready : str or callable
+        A regular expression of what it says then, or what tells.
+    timeout_s : float
+
+    Raises
+    ------
+    TestbedError
+        If it is not, or ends: with its own words.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        if not isinstance(ready, str) and ready():
+            return
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise _failure(name, process, f"not ready within {timeout_s:g} s")
+        try:
+            line = process.next_line(min(_POLL_S, left_s))
+        except queue.Empty:
+            continue
+        if line is None:
+            raise _failure(name, process, process.how_it_ended())
+        if isinstance(ready, str) and re.search(ready, line):
+            return
+
+
+def _failure(name: str, process: Process, how: str) -> TestbedError:
+    words = process.last_words()
+    return TestbedError(f"{name}: {how}" + (f"; it said: {words}" if words else ""))

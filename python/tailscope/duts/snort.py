@@ -1,0 +1,133 @@
+"""Snort 3 as an inline network function, as in noms2020; it is used where it is installed."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailscope.duts.dut import Dut, Running, Site, as_it_is, one_of
+from tailscope.duts.program import RunningProgram, wait_for
+from tailscope.exceptions import TestbedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Snort"]
+
+_READY_S = 120.0
+_HINT = (
+    "Debian has no Snort 3: build snort3 and libdaq from their sources and put snort on PATH,"
+    " or measure --dut suricata"
+)
+
+
+def _rules(name: str, value: str) -> str | Path:
+    if value == "none":
+        return value
+    path = Path(value)
+    if not path.is_file():
+        raise UsageError(
+            f"--dut-option {name}: got {value!r}, expected none or a file that is there"
+        )
+    return path.resolve()
+
+
+class Snort(Dut):
+    """Snort 3, inline, by its DPDK or AF_PACKET module for packets."""
+
+    name = "snort"
+    about = "Snort 3 inline: forwards, or filters by rules"
+    options = {  # noqa: RUF012
+        "rules": _rules,
+        "mode": one_of("dpdk", "afpacket"),
+        "daq-dir": as_it_is,
+    }
+    wires = ("memif", "veth", "pci")
+
+    def check(self) -> None:
+        """It is there, or a reason why not."""
+        import shutil
+
+        if shutil.which("snort") is None:
+            raise TestbedError("dut snort: no program snort", hint=_HINT)
+
+    @contextmanager
+    def open(self, site: Site) -> Iterator[Running]:
+        """Write a configuration, start it, and wait until it takes packets."""
+        said = site.place.run(["snort", "-V"])
+        version = re.search(r"Version (\S+)", said)
+        if version is None or not version[1].startswith("3."):
+            raise TestbedError(
+                f"dut snort: expected version 3, got {version[1] if version else said!r}",
+                hint=_HINT,
+            )
+        self._check_module(site)
+        configuration = self.configuration(site.side.eal, site.cpus)
+        path = site.place.write("snort.lua", configuration)
+        command = ["snort", "-c", str(path), "-Q", "-i", ":".join(self._inputs(site))]
+        command += ["-l", str(site.place.folder), "-z", "1"]
+        cpus = (*site.cpus, *site.housekeeping)
+        with site.place.start("dut", command, cpus=cpus, merged=True, urgent=True) as process:
+            wait_for("snort", process, r"Commencing packet processing", timeout_s=_READY_S)
+            yield RunningProgram(
+                "snort",
+                process,
+                version=f"Snort {version[1]}",
+                configuration=configuration,
+                counts=lambda: _counts(site.place.read("dut.log")),
+            )
+
+    def configuration(self, eal: Sequence[str], cpus: Sequence[int]) -> str:
+        """The smallest configuration that forwards."""
+        rules = self.given.get("rules", "none")
+        variables = [f"dpdk_args={' '.join(eal)}"] if self._mode == "dpdk" else ["use_tx_ring"]
+        module = {"name": self._mode, "mode": "inline", "variables": variables}
+        folders = [self.given["daq-dir"]] if "daq-dir" in self.given else []
+        parts = {
+            "daq": {"module_dirs": folders, "modules": [module]},
+            "process": {"threads": [{"thread": 0, "cpuset": ",".join(map(str, cpus))}]},
+            "ips": {} if rules == "none" else {"include": str(rules)},
+        }
+        tables = [f"{name} = {_lua(value)}" for name, value in parts.items()]
+        return "\n".join(["stream = { }", "stream_udp = { }", *tables]) + "\n"
+
+    @property
+    def _mode(self) -> str:
+        return str(self.given.get("mode", "afpacket" if self.wire == "veth" else "dpdk"))
+
+    def _inputs(self, site: Site) -> Sequence[str]:
+        return ["dpdk0", "dpdk1"] if self._mode == "dpdk" else site.side.links
+
+    def _check_module(self, site: Site) -> None:
+        where = ["--daq-dir", self.given["daq-dir"]] if "daq-dir" in self.given else []
+        known = re.findall(r"^(\w+)\(v\d+\)", site.place.run(["snort", *where, "--daq-list"]), re.M)
+        if self._mode not in known:
+            raise TestbedError(
+                f"dut snort: no packet module {self._mode}, expected one of {', '.join(known)}",
+                hint="build it for libdaq, and name its folder: --dut-option daq-dir=DIR",
+            )
+
+
+def _lua(value: object) -> str:
+    """A value as Lua writes it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_lua(part)}" for name, part in value.items()) + " }"
+    if isinstance(value, list):
+        return "{ " + ", ".join(map(_lua, value)) + " }"
+    if isinstance(value, int):
+        return str(value)
+    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+def _counts(log: str | None) -> Mapping[str, int] | None:
+    """What it printed when it ended: verdicts of its packet module."""
+    names = {"block": "dropped", "blacklist": "dropped_by_flow", "allow": "accepted"}
+    found = {
+        own: int(match[1].replace(",", ""))
+        for name, own in names.items()
+        if (match := re.search(rf"^\s*{name}: ([\d,]+)", log or "", re.M))
+    }
+    return found or None

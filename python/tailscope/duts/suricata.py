@@ -1,0 +1,274 @@
+"""Suricata as an inline network function, as in limbo2022: forwarder and filter."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailscope.duts.dut import Dut, Running, Site, one_of
+from tailscope.duts.program import RunningProgram, wait_for
+from tailscope.exceptions import TestbedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tailscope.testbed.places import Place
+
+__all__ = ["Suricata"]
+
+DEFAULT_RULES = Path("/etc/suricata/rules")
+_FACTS = ("/etc/suricata/classification.config", "/etc/suricata/reference.config")
+_QUIET_PROTOCOLS = {"modbus": 502, "dnp3": 20000, "enip": 44818}
+_READY_S = 120.0
+_ADDRESSES = ("HOME_NET", "EXTERNAL_NET")
+_SERVERS = ("HTTP", "SMTP", "SQL", "DNS", "TELNET", "AIM", "DC", "DNP3", "MODBUS", "ENIP")
+_PORTS = ("HTTP", "SHELLCODE", "ORACLE", "SSH", "DNP3", "MODBUS", "FILE_DATA", "FTP", "GENEVE")
+_TUNNELS = ("VXLAN", "TEREDO")
+
+
+def _rules(name: str, value: str) -> str | Path:
+    if value in ("none", "default"):
+        return value
+    path = Path(value)
+    if not path.is_file():
+        raise UsageError(
+            f"--dut-option {name}: got {value!r}, expected none, default or a file that is there"
+        )
+    return path.resolve()
+
+
+class Suricata(Dut):
+    """Suricata, inline, in DPDK or AF_PACKET mode.
+
+    Without rules it forwards; with rules it drops what a rule with the action ``drop`` matches.
+    With one port, which a single worker serves, packets leave by the port they came by.
+    """
+
+    name = "suricata"
+    about = "Suricata inline: forwards, or filters by rules"
+    options = {  # noqa: RUF012
+        "rules": _rules,
+        "mode": one_of("dpdk", "af-packet"),
+        "ports": one_of("1", "2"),
+    }
+    programs = {"suricata": "suricata"}  # noqa: RUF012
+
+    @property
+    def ports(self) -> int:
+        """One, unless asked for: each port has a worker that always polls."""
+        return int(self.given.get("ports", "2" if self._mode == "af-packet" else "1"))
+
+    @property
+    def cpus(self) -> int:
+        """One for each polling worker; those of AF_PACKET sleep, and share one."""
+        return self.ports if self.uses_dpdk else 1
+
+    @property
+    def _mode(self) -> str:
+        return str(self.given.get("mode", "af-packet" if self.wire == "veth" else "dpdk"))
+
+    @property
+    def starts_in_s(self) -> float:
+        """It reads its rules first."""
+        return 3.0
+
+    @property
+    def uses_dpdk(self) -> bool:
+        """As its mode has it."""
+        return self._mode == "dpdk"
+
+    def guest_files(self) -> tuple[Path, ...]:
+        """What rules are classified by, and rules."""
+        rules = self.given.get("rules", "none")
+        own = {"none": [], "default": [DEFAULT_RULES]}.get(rules, [rules])
+        return tuple(map(Path, (*_FACTS, *own)))
+
+    def check(self) -> None:
+        """The program is there, of a version that has inline DPDK."""
+        super().check()
+        if self._mode == "af-packet" and self.ports == 1:
+            raise UsageError("dut suricata: AF_PACKET: got ports=1, expected 2")
+        if self.given.get("rules") == "default" and not any(DEFAULT_RULES.glob("*.rules")):
+            raise TestbedError(
+                f"dut suricata: no rules in {DEFAULT_RULES}",
+                hint="install Debian's suricata, or give --dut-option rules=FILE",
+            )
+
+    @contextmanager
+    def open(self, site: Site) -> Iterator[Running]:
+        """Write a configuration, start it, and wait for its engine."""
+        place = site.place
+        version = _version(place, needs_dpdk=self.uses_dpdk)
+        log = place.folder / "suricata"
+        place.run(["mkdir", "-p", str(log)])
+        configuration = self.configuration(site, log)
+        path = place.write("suricata.yaml", configuration)
+        command = ["suricata", "-c", str(path), "-l", str(log), "--runmode", "workers"]
+        command += [f"--{self._mode}", "--init-errors-fatal"]
+        cpus = (*site.cpus, *site.housekeeping)
+        with place.start("dut", command, cpus=cpus, merged=True, urgent=True) as process:
+            wait_for(
+                "suricata",
+                process,
+                r"Engine started|engine started",
+                timeout_s=_READY_S,
+            )
+            yield RunningProgram(
+                "suricata",
+                process,
+                version=version,
+                configuration=configuration,
+                counts=lambda: _counts(place.read("suricata/eve.json")),
+            )
+
+    def configuration(self, site: Site, log: Path) -> str:
+        """The smallest configuration that forwards: nothing is logged but what was counted."""
+        import yaml
+
+        content: dict[str, Any] = {
+            "vars": {
+                "address-groups": {
+                    **dict.fromkeys(_ADDRESSES, "any"),
+                    **dict.fromkeys((f"{name}_SERVERS" for name in _SERVERS), "any"),
+                    **{f"{name}_{end}": "any" for name in _SERVERS for end in ("SERVER", "CLIENT")},
+                },
+                "port-groups": dict.fromkeys(
+                    (f"{name}_PORTS" for name in (*_PORTS, *_TUNNELS)), "any"
+                ),
+            },
+            "default-log-dir": str(log),
+            "stats": {"enabled": "yes", "interval": 8},
+            "outputs": [
+                {
+                    "eve-log": {
+                        "enabled": "yes",
+                        "filetype": "regular",
+                        "filename": "eve.json",
+                        "types": [{"stats": {"totals": "yes", "threads": "no"}}],
+                    }
+                }
+            ],
+            "logging": {
+                "default-log-level": "notice",
+                "outputs": [{"console": {"enabled": "yes"}}],
+            },
+            "unix-command": {"enabled": "no"},
+            "stream": {"inline": "auto"},
+            "threading": {
+                "set-cpu-affinity": "yes",
+                "cpu-affinity": [
+                    {"management-cpu-set": {"cpu": list(site.housekeeping)}},
+                    {"worker-cpu-set": {"cpu": list(site.cpus), "mode": "exclusive"}},
+                ],
+            },
+            # Off unless they are named; Debian's rules speak of them.
+            "app-layer": {
+                "protocols": {
+                    name: {"enabled": "yes", "detection-ports": {"dp": port}}
+                    for name, port in _QUIET_PROTOCOLS.items()
+                }
+            },
+            "classification-file": _FACTS[0],
+            "reference-config-file": _FACTS[1],
+            "default-rule-path": str(DEFAULT_RULES),
+            "rule-files": self._rule_files(),
+            **self._interfaces(site),
+        }
+        return "%YAML 1.1\n---\n" + yaml.safe_dump(content, sort_keys=False)
+
+    def _rule_files(self) -> list[str]:
+        rules = self.given.get("rules", "none")
+        if rules == "none":
+            return []
+        return ["*.rules"] if rules == "default" else [str(rules)]
+
+    def _interfaces(self, site: Site) -> dict[str, Any]:
+        if self.uses_dpdk:
+            return {"dpdk": {"eal-params": _eal(site), "interfaces": self._dpdk_ports(site)}}
+        first, second = site.side.links
+        common = {
+            "threads": 1,
+            "cluster-type": "cluster_flow",
+            "defrag": "no",
+            "use-mmap": "yes",
+            "copy-mode": "ips",
+        }
+        return {
+            "af-packet": [
+                {"interface": here, "cluster-id": 98 + at, "copy-iface": there, **common}
+                for at, (here, there) in enumerate(((first, second), (second, first)))
+            ]
+        }
+
+    def _dpdk_ports(self, site: Site) -> list[dict[str, Any]]:
+        devices = site.side.devices
+        partners = devices if len(devices) == 1 else devices[::-1]
+        common = {
+            "threads": 1,
+            "promisc": True,
+            "multicast": False,
+            "checksum-checks": False,
+            "mtu": 1500,
+            "mempool-size": 8191,
+            "mempool-cache-size": 257,
+            "rx-descriptors": 1024,
+            "tx-descriptors": 1024,
+            "copy-mode": "ips",
+        }
+        return [
+            {"interface": here, "copy-iface": there, **common}
+            for here, there in zip(devices, partners, strict=True)
+        ]
+
+
+def _eal(site: Site) -> dict[str, Any]:
+    """DPDK's options as Suricata writes them: by name, several values as a list."""
+    found: dict[str, Any] = {"proc-type": "primary", "no-telemetry": None}
+    words = list(site.side.eal)
+    while words:
+        name, equals, value = words.pop(0).lstrip("-").partition("=")
+        if name.startswith("a") and ":" in name:
+            name, equals, value = "allow", "=", name[1:]
+        if not equals and words and not words[0].startswith("-"):
+            value = words.pop(0)
+        if name in found:
+            before = found[name]
+            found[name] = [*before, value] if isinstance(before, list) else [before, value]
+        else:
+            found[name] = value or None
+    return found
+
+
+def _version(place: Place, *, needs_dpdk: bool) -> str:
+    lines = place.run(["suricata", "--build-info"]).splitlines()
+    version = next((line for line in lines if "version" in line), "unknown")
+    has_dpdk = any(line.split() == ["DPDK", "support:", "yes"] for line in lines)
+    if needs_dpdk and not has_dpdk:
+        raise TestbedError(
+            f"dut suricata: {version}: built without DPDK",
+            hint="`make setup-suricata` installs one that has it, or take --wire veth"
+            " --dut-option mode=af-packet",
+        )
+    return version.removeprefix("This is ")
+
+
+def _counts(log: str | None) -> Mapping[str, Any] | None:
+    """What it counted last, as its log of events has it."""
+    stats: dict[str, Any] | None = None
+    for line in (log or "").splitlines():
+        event = json.loads(line)
+        if event.get("event_type") == "stats":
+            stats = event["stats"]
+    if stats is None:
+        return None
+    ips = stats.get("ips", {})
+    capture = stats.get("capture", {})
+    return {
+        "dropped": int(ips.get("blocked", 0)),
+        "accepted": int(ips.get("accepted", 0)),
+        "alerts": int(stats.get("detect", {}).get("alert", 0)),
+        "capture": capture,
+        "drop_reasons": {k: v for k, v in ips.get("drop_reason", {}).items() if v},
+    }

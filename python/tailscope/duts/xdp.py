@@ -1,0 +1,49 @@
+"""XDP: the kernel forwards before it knows what a packet is."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tailscope.duts.dut import Dut, Running, Site, one_of
+from tailscope.duts.program import RunningProgram, wait_for
+from tailscope.exceptions import TestbedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Xdp"]
+
+_READY_S = 20.0
+
+
+class Xdp(Dut):
+    """Redirection by xdp-tools: from the first link to the second."""
+
+    name = "xdp"
+    about = "XDP redirects what arrives at the first link to the second"
+    options = {"mode": one_of("native", "skb")}  # noqa: RUF012
+    wires = ("veth", "pci")
+    programs = {"xdp-bench": "xdp-tools"}  # noqa: RUF012
+
+    @contextmanager
+    def open(self, site: Site) -> Iterator[Running]:
+        """Attach the program; xdp-bench detaches it when it ends."""
+        mode = self.given.get("mode") or ("native" if _is_card(site) else "skb")
+        command = ["xdp-bench", "redirect", *site.side.links, "--mode", mode, "--interval", "1"]
+        # It says its version, and fails.
+        asked = ["sh", "-c", "xdp-bench redirect --version || true"]
+        version = site.place.run(asked).strip()
+        cpus = (*site.cpus, *site.housekeeping)
+        with site.place.start("dut", command, cpus=cpus, merged=True) as process:
+            wait_for("xdp-bench", process, r"Redirecting from", timeout_s=_READY_S)
+            yield RunningProgram("xdp-bench", process, version=version, configuration=command)
+
+
+def _is_card(site: Site) -> bool:
+    """Whether it leaves by a card: a veth takes native redirects only where its peer polls."""
+    try:
+        site.place.run(["test", "-e", f"/sys/class/net/{site.side.links[1]}/device"])
+    except TestbedError:
+        return False
+    return True

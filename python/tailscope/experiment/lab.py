@@ -1,0 +1,178 @@
+"""Carrying out a plan in a laboratory: load generator, device and timestamper are machines."""
+
+from __future__ import annotations
+
+import queue
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from tailscope.analysis import analyze
+from tailscope.experiment.run import Measured, own_figures, stalls_of, without_events
+from tailscope.store.provenance import measurement_info
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.hosts import agent_on
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tailscope.analysis import Analysis
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.run import Progress
+    from tailscope.experiment.spec import Host, Hosts
+    from tailscope.testbed.hosts import Agent
+
+__all__ = ["execute_in_lab"]
+
+_READY_S = 300.0
+_MARGIN_S = 60.0
+
+
+def execute_in_lab(
+    plan: RunPlan, hosts: Hosts, *, out: Path, progress: Progress | None = None
+) -> Measured:
+    """Carry out a plan on several machines.
+
+    The timestamper's captures are analysed here; the load generator's own counts stand beside them.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    hosts : Hosts
+    out : Path
+        The run directory to write.
+    progress : callable, optional
+        Receives what the load generator says once a second.
+
+    Raises
+    ------
+    HostError
+        If a machine refuses, fails or is gone; the others are released.
+    """
+    from tailscope.report.html import page
+    from tailscope.store.directory import RunWriter
+
+    with ExitStack() as stack:
+        writer = stack.enter_context(RunWriter(out))
+        folder = stack.enter_context(RunFolder())
+        # The device comes first and goes last.
+        agents = {
+            role: stack.enter_context(_agent(role, getattr(hosts, role)))
+            for role in ("dut", "timestamper", "loadgen")
+        }
+        ready = {}
+        for role, agent in agents.items():
+            host = getattr(hosts, role)
+            method = {"method": host.method} if role == "timestamper" else {}
+            own = {"cards": host.cards, "cpus": host.cpus, **method}
+            agent.say(role=role, plan=plan.record(), **own)
+        # Barrier: nothing is sent before all are there.
+        for role, agent in agents.items():
+            ready[role] = agent.wait_for("ready", _READY_S)
+        if plan.warm_up_ns:
+            _send(agents, plan.warm_up_ns, None)
+        agents["timestamper"].say(do="record")
+        agents["timestamper"].wait_for("recording", _MARGIN_S)
+        sent = _send(agents, plan.duration_ns, progress)
+        agents["timestamper"].say(do="stop")
+        seen = agents["timestamper"].wait_for("result", _MARGIN_S)
+        agents["dut"].say(do="stop")
+        device = agents["dut"].wait_for("result", _MARGIN_S)
+        captures = folder.make("captures")
+        pre, post = (
+            agents["timestamper"].fetch(seen["files"][side], captures) for side in ("pre", "post")
+        )
+        for agent in agents.values():
+            agent.say(do="end")
+        analysis = analyze(
+            pre,
+            post,
+            match_on="probe",
+            trim=plan.trim_ns,
+            window=plan.window_ns,
+            worst=plan.worst,
+            series=False,
+            sink=writer.sink,
+        )
+        info = measurement_info(plan.record(), _info(analysis, ready, sent, seen, device))
+        if plan.captures:
+            writer.add_captures(captures)
+        writer.finish(
+            analysis,
+            info=info,
+            bucket_ns=plan.bucket_ns,
+            figures=own_figures(info),
+            report=lambda run: page([run]),
+        )
+    return Measured(analysis, info, None, None, False, out)
+
+
+def _agent(role: str, host: Host) -> Agent:
+    return agent_on(role, host.ssh, port=host.port, command=host.command)
+
+
+def _send(
+    agents: Mapping[str, Agent], duration_ns: int, progress: Progress | None
+) -> dict[str, Any]:
+    """Let the load generator send, and listen to all machines meanwhile."""
+    agents["loadgen"].say(do="send", duration_ns=duration_ns)
+    deadline_s = time.monotonic() + duration_ns / 1e9 + _MARGIN_S
+    while time.monotonic() < deadline_s:
+        for role, agent in agents.items():
+            try:
+                event = agent.hear(0.2 if role == "loadgen" else 0.0)
+            except queue.Empty:
+                continue
+            if event["event"] == "sent":
+                return event
+            if event["event"] == "progress" and progress is not None:
+                progress(event)
+    raise agents["loadgen"].error(f"no result {_MARGIN_S:g} s after it should have ended")
+
+
+def _info(
+    analysis: Analysis,
+    ready: Mapping[str, Mapping[str, Any]],
+    sent: Mapping[str, Any],
+    seen: Mapping[str, Any],
+    device: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What ``run.json`` keeps of all machines."""
+    summary, generator, counts = analysis.summary, sent["gen"], device["counts"]
+    lost = int(summary["lost"] or 0)
+    in_instrument = min(lost, int(seen["dropped"]["post"]))
+    dropped = None if counts is None else counts.get("dropped")
+    partial = list(sent["partial"])
+    if device["died"] is not None or counts is None:
+        partial.append(device["died"] or "dut: it did not say what it counted")
+    warnings = [f"{role}: {said}" for role in ready for said in ready[role]["warnings"]]
+    if summary["pre_packets"] != generator["sent"]:
+        warnings.append(
+            f"the load generator sent {generator['sent']:,} packets,"
+            f" the timestamper saw {summary['pre_packets']:,} before the device"
+        )
+    return {
+        "clock": {"source": seen["clock"], "timestamp_type": seen["timestamp_type"]},
+        "floor": None,
+        "partial": partial,
+        "warnings": warnings,
+        "instrument": {
+            "unsent": generator["unsent"],
+            "lost_in_dut": lost - in_instrument,
+            "lost_in_instrument": in_instrument,
+            "dropped_by_dut": None if dropped is None else min(lost - in_instrument, dropped),
+            "stalls": {"generator": stalls_of(sent["lcores"])},
+            "cpus": {role: ",".join(map(str, ready[role]["cpus"])) for role in ("loadgen", "dut")},
+            "raised_priority": sent["priority"],
+            "generator": without_events(sent),
+            "timestamper": {name: seen[name] for name in ("method", "dropped", "files")},
+        },
+        "dut": {
+            "version": ready["dut"]["version"],
+            "configuration": ready["dut"]["configuration"],
+            "result": None if counts is None else without_events(counts),
+        },
+        "platform": ready["dut"]["platform"],
+        "hosts": {role: ready[role]["host"] for role in ready},
+    }

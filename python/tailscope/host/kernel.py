@@ -1,0 +1,138 @@
+"""The kernel that runs: what it is, and whether it is the one that an experiment wants."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tailscope.exceptions import OtherKernelError, UsageError
+
+__all__ = ["KERNELS", "Kernel", "check_kernel", "running_kernel"]
+
+KERNELS = ("vanilla", "rt", "nohz")
+"""The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs."""
+
+_CLOCK_MONOTONIC_COARSE = 6
+_BOOT = {
+    "vanilla": "boot the distribution's kernel, without nohz_full"
+    " (Debian: apt install linux-image-amd64)",
+    "rt": "boot a PREEMPT_RT kernel (Debian: apt install linux-image-rt-amd64)",
+    "nohz": "boot a kernel with CONFIG_NO_HZ_FULL (Debian's have it) and the parameters"
+    " nohz_full=CPUS isolcpus=CPUS rcu_nocbs=CPUS, CPUS being those that poll",
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a kernel says of itself.
+
+    Attributes
+    ----------
+    release : str
+    preemption : str
+        ``rt``, ``full``, ``voluntary``, ``none``, ``lazy``, or ``unknown``.
+    nohz_full, isolated : str
+        CPUs without ticks while one task runs, and CPUs that the scheduler leaves alone, as a list
+        such as ``1,3-5``; empty for none.
+    hz : int
+        Ticks in a second.
+    tick : str
+        ``periodic``, ``idle`` (stopped on idle CPUs), or ``full`` (on busy ones too).
+    """
+
+    release: str
+    preemption: str
+    nohz_full: str
+    isolated: str
+    hz: int
+    tick: str
+
+    @property
+    def flavour(self) -> str:
+        """One of `KERNELS`."""
+        if self.preemption == "rt":
+            return "rt"
+        return "nohz" if self.nohz_full else "vanilla"
+
+    def record(self) -> dict[str, Any]:
+        """What ``run.json`` keeps of it."""
+        return {"flavour": self.flavour, **asdict(self)}
+
+
+def running_kernel(root: Path = Path("/")) -> Kernel:
+    """Read what this machine runs; what cannot be read is as if it were not there.
+
+    Parameters
+    ----------
+    root : Path
+        Where ``proc`` and ``sys`` are.
+    """
+    cpus = root / "sys/devices/system/cpu"
+    nohz_full = _list(cpus / "nohz_full")
+    return Kernel(
+        release=platform.release(),
+        preemption=_preemption(root),
+        nohz_full=nohz_full,
+        isolated=_list(cpus / "isolated"),
+        hz=round(1 / time.clock_getres(_CLOCK_MONOTONIC_COARSE)),
+        tick="full" if nohz_full else _tick(root),
+    )
+
+
+def check_kernel(wanted: str | None) -> None:
+    """See that this machine runs the kernel that is wanted.
+
+    Raises
+    ------
+    UsageError
+        If there is no such kernel.
+    TestbedError
+        If another one runs: with what to boot.
+    """
+    if wanted is None:
+        return
+    if wanted not in KERNELS:
+        raise UsageError(f"--kernel: got {wanted!r}, expected one of {', '.join(KERNELS)}")
+    running = running_kernel()
+    if running.flavour != wanted:
+        raise OtherKernelError(
+            f"kernel: expected {wanted}, got {running.flavour} ({running.release})",
+            hint=f"{_BOOT[wanted]}; or take --platform vm, which boots it as a guest",
+        )
+
+
+def _preemption(root: Path) -> str:
+    if _text(root / "sys/kernel/realtime") == "1" or "PREEMPT_RT" in os.uname().version:
+        return "rt"
+    # Where preemption is chosen at boot; only root may look.
+    dynamic = re.search(r"\((\w+)\)", _text(root / "sys/kernel/debug/sched/preempt"))
+    if dynamic:
+        return dynamic[1]
+    chosen = re.search(r"\bpreempt=(\w+)", _text(root / "proc/cmdline"))
+    if chosen:
+        return chosen[1]
+    version = os.uname().version
+    if "PREEMPT_DYNAMIC" in version:
+        return "unknown"
+    return "full" if "PREEMPT" in version else "none"
+
+
+def _tick(root: Path) -> str:
+    return "periodic" if re.search(r"\bnohz=off\b", _text(root / "proc/cmdline")) else "idle"
+
+
+def _list(path: Path) -> str:
+    text = _text(path)
+    return "" if text == "(null)" else text
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(errors="replace").strip()
+    return ""

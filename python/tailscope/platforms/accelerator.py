@@ -1,0 +1,117 @@
+"""Whether this machine can run guests by itself, or has to emulate their processor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailscope.exceptions import TestbedError
+from tailscope.host.fingerprint import fingerprint
+from tailscope.platforms.initramfs import build_initramfs
+from tailscope.store.atomic import write_text
+from tailscope.store.floor import state_folder
+
+if TYPE_CHECKING:
+    from tailscope.platforms.initramfs import GuestKernel
+
+__all__ = ["boots", "find_accelerator", "machine"]
+
+_KVM = Path("/dev/kvm")
+_PROBE_S = 20.0
+_SAME = ("cpu_model", "kernel")
+
+
+def find_accelerator(wanted: str, kernel: GuestKernel, folder: Path) -> str:
+    """Choose ``kvm`` where it boots a guest, ``tcg`` else.
+
+    Parameters
+    ----------
+    wanted : str
+        ``auto``, ``kvm`` or ``tcg``.
+    kernel : GuestKernel
+        What to boot.
+    folder : Path
+        A private folder.
+
+    Raises
+    ------
+    TestbedError
+        If KVM is wanted and does not boot.
+    """
+    if wanted == "tcg":
+        return "tcg"
+    has_kvm = _remembered(kernel)
+    if has_kvm is None:
+        has_kvm = _may_use_kvm() and boots("kvm", kernel, folder)
+        _remember(kernel, has_kvm=has_kvm)
+    if wanted == "kvm" and not has_kvm:
+        raise TestbedError(
+            f"platform vm: KVM does not boot {kernel.release} within {_PROBE_S:g} s here",
+            hint="load kvm_intel or kvm_amd, and join the group kvm; under a nested hypervisor take"
+            " --platform-option accelerator=tcg, whose times mean nothing",
+        )
+    return "kvm" if has_kvm else "tcg"
+
+
+def boots(accelerator: str, kernel: GuestKernel, folder: Path) -> bool:
+    """Boot a guest that ends itself; ``/dev/kvm`` alone says little under a nested hypervisor."""
+    root = folder / "probe.cpio"
+    build_initramfs(root, kernel, modules=(), programs=(), files=(), dpdk=False, cards=False)
+    command = [*machine(accelerator, cpus=1, memory_mb=512), "-serial", "stdio"]
+    command += ["-kernel", str(kernel.image), "-initrd", str(root)]
+    command += ["-append", "console=ttyS0 quiet panic=-1 rdinit=/bin/poweroff -- -f"]
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0 and b"panic" not in done.stdout
+
+
+def machine(accelerator: str, *, cpus: int, memory_mb: int) -> list[str]:
+    """QEMU's options for a machine without ports."""
+    kinds = {"kvm": ["-accel", "kvm", "-cpu", "host"]}
+    # The default processor lacks instructions that DPDK is built with.
+    emulated = ["-accel", "tcg,thread=multi", "-cpu", "max"]
+    split = ",kernel-irqchip=split" if accelerator == "kvm" else ""
+    return [
+        "qemu-system-x86_64",
+        *kinds.get(accelerator, emulated),
+        *("-machine", f"q35{split}", "-smp", str(cpus), "-m", str(memory_mb)),
+        *("-object", f"memory-backend-memfd,id=mem,size={memory_mb}M,share=on"),
+        *("-numa", "node,memdev=mem", "-nodefaults", "-no-user-config"),
+        *("-display", "none", "-no-reboot"),
+    ]
+
+
+def _may_use_kvm() -> bool:
+    return os.access(_KVM, os.R_OK | os.W_OK)
+
+
+def _remembered(kernel: GuestKernel) -> bool | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(_path().read_bytes())
+        if all(found[name] == value for name, value in _machine(kernel).items()):
+            return bool(found["has_kvm"])
+    return None
+
+
+def _remember(kernel: GuestKernel, *, has_kvm: bool) -> None:
+    path = _path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_text(path, json.dumps({**_machine(kernel), "has_kvm": has_kvm}, indent=2) + "\n")
+
+
+def _machine(kernel: GuestKernel) -> dict[str, Any]:
+    here = fingerprint()
+    own = {"guest": kernel.release, "may_use_kvm": _may_use_kvm()}
+    return {**own, **{name: here[name] for name in _SAME}}
+
+
+def _path() -> Path:
+    return state_folder() / "kvm.json"

@@ -1,0 +1,44 @@
+"""The machine itself."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tailscope.host.kernel import check_kernel
+from tailscope.platforms.platform import Home, Platform
+from tailscope.testbed.places import Here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailscope.duts.dut import Dut
+    from tailscope.testbed.folder import Folder
+    from tailscope.testbed.wires import Side
+
+__all__ = ["Bare"]
+
+
+class Bare(Platform):
+    """A process of this machine."""
+
+    name = "bare"
+    about = "a process of this machine"
+    wires = ("memif", "veth", "pci")
+
+    def check(self) -> None:
+        """The kernel is the one that is wanted."""
+        check_kernel(self.kernel)
+
+    @contextmanager
+    def open(
+        self,
+        folder: Folder,
+        side: Side,
+        dut: Dut,  # noqa: ARG002
+        *,
+        cpus: tuple[int, ...],
+        housekeeping: tuple[int, ...],
+    ) -> Iterator[Home]:
+        """Nothing is to be made."""
+        yield Home(Here(folder.path, side.command, mark=folder.name), side, cpus, housekeeping)

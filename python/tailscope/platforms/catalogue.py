@@ -1,0 +1,33 @@
+"""Every platform by its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import UsageError
+from tailscope.platforms.bare import Bare
+from tailscope.platforms.lxc import Lxc
+from tailscope.platforms.vm import Vm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.platforms.platform import Platform
+
+__all__ = ["PLATFORMS", "platform_named"]
+
+PLATFORMS: dict[str, type[Platform]] = {platform.name: platform for platform in (Bare, Lxc, Vm)}
+"""Every kind of platform by its name."""
+
+
+def platform_named(name: str, options: Mapping[str, str], kernel: str | None) -> Platform:
+    """Make a platform of a kind.
+
+    Raises
+    ------
+    UsageError
+        If there is no such kind, or it has no such option.
+    """
+    if name not in PLATFORMS:
+        raise UsageError(f"--platform: got {name!r}, expected one of {', '.join(PLATFORMS)}")
+    return PLATFORMS[name](options, kernel)

@@ -1,0 +1,149 @@
+"""Containers, as in containers2024: real LXC, with CPUs, links and a namespace of their own."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host.kernel import check_kernel
+from tailscope.platforms.platform import Home, Platform
+from tailscope.testbed.containers import container_names, remove_cgroups
+from tailscope.testbed.namespaces import inside, move_link
+from tailscope.testbed.places import Here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tailscope.duts.dut import Dut
+    from tailscope.testbed.folder import Folder
+    from tailscope.testbed.places import Process
+    from tailscope.testbed.wires import Side
+
+__all__ = ["Lxc"]
+
+_CONTAINERS = Path("/var/lib/lxc")
+_START_S = 20.0
+_POLL_S = 0.05
+
+
+class Lxc(Platform):
+    """A container whose root is this machine's."""
+
+    name = "lxc"
+    about = "a container of LXC"
+    options = {"name": "what the container is called"}  # noqa: RUF012
+    wires = ("memif", "veth", "pci")
+    programs = {"lxc-execute": "lxc", "lxc-attach": "lxc"}  # noqa: RUF012
+
+    def __init__(self, options: Mapping[str, str], kernel: str | None = None) -> None:
+        super().__init__(options, kernel)
+        name = self.given.get("name", "tailscope")
+        if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 48:
+            raise UsageError(
+                f"--platform-option name: got {name!r}, expected up to 48 letters, digits, - and _"
+            )
+
+    @property
+    def starts_in_s(self) -> float:
+        """A container is there at once."""
+        return 1.0
+
+    def check(self) -> None:
+        """LXC is there, may be used, and the kernel is the one that is wanted."""
+        import os
+
+        super().check()
+        if os.geteuid() != 0:
+            raise TestbedError(
+                "platform lxc: expected root, got an ordinary user",
+                hint="run it with sudo, or take --platform bare",
+            )
+        check_kernel(self.kernel)
+        if "name" in self.given:
+            _check_free(self.given["name"])
+
+    @contextmanager
+    def open(
+        self,
+        folder: Folder,
+        side: Side,
+        dut: Dut,  # noqa: ARG002
+        *,
+        cpus: tuple[int, ...],
+        housekeeping: tuple[int, ...],
+    ) -> Iterator[Home]:
+        """Start a container that waits; the device joins it."""
+        name = self.given.get("name", folder.name)
+        _check_free(name)
+        here = Here(folder.path, mark=folder.name)
+        configuration = here.write("lxc.conf", _configuration(name, {*cpus, *housekeeping}))
+        known = ["-P", str(folder.path), "-n", name]
+        start = ["lxc-execute", *known, "-f", str(configuration), "--", "sleep", "infinity"]
+        with here.start("container", start, merged=True) as process:
+            try:
+                pid = _wait_running(here, known, process)
+                with inside(side.namespace):
+                    for link in side.links:
+                        move_link(link, pid)
+                place = Here(folder.path, ("lxc-attach", *known, "--"), mark=folder.name)
+                for link in ("lo", *side.links):
+                    place.run(["ip", "link", "set", "dev", link, "up"])
+                yield Home(
+                    place,
+                    replace(side, namespace=None),
+                    cpus,
+                    housekeeping,
+                    about={"container": name, "version": _version(here)},
+                )
+            finally:
+                with suppress(TestbedError):
+                    here.run(["lxc-stop", "-k", *known])
+                process.wait_end(_START_S)
+                remove_cgroups(name)
+
+
+def _configuration(name: str, cpus: set[int]) -> str:
+    listed = ",".join(map(str, sorted(cpus)))
+    lines = {
+        "lxc.uts.name": name,
+        "lxc.rootfs.path": "dir:/",
+        "lxc.mount.auto": "proc:rw sys:rw",
+        "lxc.net.0.type": "empty",
+        # Of the two, LXC takes the one that the kernel has.
+        "lxc.cgroup.cpuset.cpus": listed,
+        "lxc.cgroup2.cpuset.cpus": listed,
+    }
+    return "".join(f"{key} = {value}\n" for key, value in lines.items())
+
+
+def _wait_running(here: Here, known: list[str], process: Process) -> int:
+    """Wait until the container is there, and return the number of its first process."""
+    deadline_s = time.monotonic() + _START_S
+    while process.is_running and time.monotonic() < deadline_s:
+        with suppress(TestbedError, ValueError):
+            if "RUNNING" in here.run(["lxc-info", *known, "-sH"]):
+                return int(here.run(["lxc-info", *known, "-pH"]))
+        time.sleep(_POLL_S)
+    how = "did not start" if process.is_running else process.how_it_ended()
+    raise TestbedError(
+        f"platform lxc: the container {known[-1]} {how}; it said: {process.last_words()}",
+        hint="`lxc-checkconfig` shows what the kernel lacks",
+    )
+
+
+def _check_free(name: str) -> None:
+    """See that no container has that name: by its cgroups, or its definition."""
+    if (_CONTAINERS / name).exists() or name in container_names():
+        raise TestbedError(
+            f"platform lxc: a container {name} is there already",
+            hint="choose another --platform-option name=NAME; `lxc-ls --fancy` lists containers,"
+            " `tailscope clean` removes what dead measurements left",
+        )
+
+
+def _version(here: Here) -> str:
+    return f"LXC {here.run(['lxc-execute', '--version']).strip()}"

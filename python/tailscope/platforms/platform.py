@@ -1,0 +1,136 @@
+"""What every platform is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tailscope.exceptions import TestbedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from tailscope.duts.dut import Dut
+    from tailscope.testbed.folder import Folder
+    from tailscope.testbed.places import Place
+    from tailscope.testbed.wires import Side
+
+__all__ = ["Home", "Platform"]
+
+
+def _nothing() -> None:
+    """Nobody is in the way."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """A platform that is there.
+
+    Attributes
+    ----------
+    place : Place
+        Where commands of the device run.
+    side : Side
+        The device's ports, as they are known there.
+    cpus, housekeeping : tuple of int
+        CPUs of the device and for all else, as they are numbered there.
+    shares_clock : bool
+        Whether stalls there are on the clock of the packets, and this machine can write them down.
+    about : Mapping
+        What ``run.json`` keeps of it.
+    warnings : tuple of str
+        What the figures are not.
+    hand_over : callable
+        Makes way for the generator; called when the device is ready.
+    """
+
+    place: Place
+    side: Side
+    cpus: tuple[int, ...]
+    housekeeping: tuple[int, ...]
+    shares_clock: bool = True
+    about: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    hand_over: Callable[[], object] = _nothing
+
+
+class Platform(ABC):
+    """A kind of platform, with its options.
+
+    Parameters
+    ----------
+    options : Mapping of str to str
+        As given.
+    kernel : str or None
+        The kernel that is wanted: ``vanilla``, ``rt``, ``nohz``; any where it is None.
+
+    Raises
+    ------
+    UsageError
+        If there is no such option.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    """What it is, in a line."""
+    options: ClassVar[Mapping[str, str]] = {}
+    wires: ClassVar[tuple[str, ...]]
+    programs: ClassVar[Mapping[str, str]] = {}
+    """Programs that it needs, and the packages that have them."""
+
+    def __init__(self, options: Mapping[str, str], kernel: str | None = None) -> None:
+        for name in options:
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise UsageError(
+                    f"--platform-option: got {name!r}, expected one of the options of"
+                    f" {self.name}: {known}"
+                )
+        self.given, self.kernel = dict(options), kernel
+
+    @property
+    def starts_in_s(self) -> float:
+        """How long it takes to be there, roughly."""
+        return 0.0
+
+    def check(self) -> None:
+        """See whether this machine has what the platform needs.
+
+        Raises
+        ------
+        TestbedError
+            If it has not.
+        """
+        import shutil
+
+        for program, package in self.programs.items():
+            if shutil.which(program) is None:
+                raise TestbedError(
+                    f"platform {self.name}: no program {program}",
+                    hint=f"install it (Debian, Ubuntu: apt install {package})",
+                )
+
+    @abstractmethod
+    def open(
+        self,
+        folder: Folder,
+        side: Side,
+        dut: Dut,
+        *,
+        cpus: tuple[int, ...],
+        housekeeping: tuple[int, ...],
+    ) -> AbstractContextManager[Home]:
+        """Make a home for a device within a block.
+
+        Parameters
+        ----------
+        folder : Folder
+            Of the device: what it needs lies in it or carries its name.
+        side : Side
+            The device's side of a wire that is there.
+        dut : Dut
+        cpus, housekeeping : tuple of int
+            CPUs of this machine for it, and for all else.
+        """

@@ -1,0 +1,329 @@
+"""Virtual machines, as in noms2020 IV and limbo2022: QEMU with a kernel of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.platforms.accelerator import find_accelerator, machine
+from tailscope.platforms.guest import Guest
+from tailscope.platforms.initramfs import build_initramfs, guest_kernel
+from tailscope.platforms.platform import Home, Platform
+from tailscope.testbed.places import Here
+from tailscope.testbed.process import Dataplane
+from tailscope.testbed.wires import Side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import IO
+
+    from tailscope.duts.dut import Dut
+    from tailscope.platforms.initramfs import GuestKernel
+    from tailscope.testbed.folder import Folder
+    from tailscope.testbed.places import Process
+
+__all__ = ["Vm"]
+
+_ACCELERATORS = ("auto", "kvm", "tcg")
+_BOOT_S = {"kvm": 30.0, "tcg": 120.0}
+_START_S = 30.0
+_HUGEPAGES = 96
+_DPDK_MB = 160
+_FIRST_SLOT = 0x10
+_POLL_S = 0.05
+_CARD_MODULES = ("ixgbe", "ixgbevf", "i40e", "iavf", "ice", "igb", "igc", "e1000e", "mlx5_core")
+_EMULATED = (
+    "the guest ran under TCG, which emulates its processor: its times are not representative of any"
+    " machine"
+)
+
+
+class Vm(Platform):
+    """A guest of QEMU whose root is made of this machine's programs."""
+
+    name = "vm"
+    about = "a virtual machine of QEMU, with a kernel of its own"
+    options = {  # noqa: RUF012
+        "accelerator": "auto (default: KVM where it boots), kvm or tcg",
+        "memory": "MiB of the guest",
+        "parameters": "more parameters of the guest's kernel",
+    }
+    wires = ("vhost", "pci")
+    programs = {  # noqa: RUF012
+        "qemu-system-x86_64": "qemu-system-x86",
+        "busybox": "busybox-static",
+        "cpio": "cpio",
+    }
+
+    def __init__(self, options: Mapping[str, str], kernel: str | None = None) -> None:
+        super().__init__(options, kernel)
+        self._accelerator = self.given.get("accelerator", "auto")
+        if self._accelerator not in _ACCELERATORS:
+            raise UsageError(
+                f"--platform-option accelerator: got {self._accelerator!r},"
+                f" expected one of {', '.join(_ACCELERATORS)}"
+            )
+        memory = self.given.get("memory", "1024")
+        if not memory.isdecimal() or not 512 <= int(memory) <= 1 << 20:
+            raise UsageError(f"--platform-option memory: got {memory!r}, expected at least 512 MiB")
+        self._memory_mb = int(memory)
+
+    @property
+    def starts_in_s(self) -> float:
+        """Most of it under TCG."""
+        return 15.0
+
+    def check(self) -> None:
+        """QEMU is there, and a kernel for it."""
+        super().check()
+        self._kernel()
+
+    def _kernel(self) -> GuestKernel:
+        return guest_kernel("rt" if self.kernel == "rt" else "vanilla")
+
+    @contextmanager
+    def open(
+        self,
+        folder: Folder,
+        side: Side,
+        dut: Dut,
+        *,
+        cpus: tuple[int, ...],
+        housekeeping: tuple[int, ...],
+    ) -> Iterator[Home]:
+        """Boot a guest with a CPU for itself and those of the device."""
+        kernel = self._kernel()
+        accelerator = find_accelerator(self._accelerator, kernel, folder.path)
+        ports = _Ports(side, polled=dut.uses_dpdk)
+        root = folder.path / "root.cpio"
+        build_initramfs(
+            root,
+            kernel,
+            modules=[*ports.modules, *dut.modules],
+            programs=dut.guest_programs(),
+            files=dut.guest_files(),
+            dpdk=dut.uses_dpdk,
+            cards=not side.sockets,
+        )
+        inner = tuple(range(1, len(cpus) + 1))
+        parameters = _parameters(self.kernel, inner, self.given.get("parameters", ""), ports)
+        command = [
+            *machine(accelerator, cpus=len(cpus) + 1, memory_mb=self._memory_mb),
+            *("-kernel", str(kernel.image), "-initrd", str(root), "-append", parameters),
+            *_serial(folder.path),
+            *ports.devices,
+        ]
+        here = Here(folder.path, mark=folder.name)
+        everywhere = {*cpus, *housekeeping}
+        with here.start("qemu", command, cpus=everywhere, merged=True, urgent=True) as process:
+            held = ExitStack()
+            guest = self._boot(folder, side, process, accelerator, cpus, housekeeping, held)
+            try:
+                about = {
+                    "accelerator": accelerator,
+                    "representative": accelerator == "kvm",
+                    "version": here.run([command[0], "--version"]).splitlines()[0],
+                    "kernel": guest.run(["uname", "-rv"]).strip(),
+                    "parameters": guest.run(["cat", "/proc/cmdline"]).strip(),
+                    "isolated_cpus": guest.run(["cat", "/sys/devices/system/cpu/isolated"]).strip(),
+                    "nohz_full_cpus": guest.run(
+                        ["cat", "/sys/devices/system/cpu/nohz_full"]
+                    ).strip(),
+                    "realtime": guest.read("/sys/kernel/realtime") is not None,
+                }
+                inside = ports.set_up(guest)
+                warnings = () if accelerator == "kvm" else (_EMULATED,)
+                yield Home(guest, inside, inner, (0,), False, about, warnings, held.close)
+            finally:
+                held.close()
+                guest.close()
+                process.wait_end(5)
+
+    def _boot(
+        self,
+        folder: Folder,
+        side: Side,
+        process: Process,
+        accelerator: str,
+        cpus: tuple[int, ...],
+        housekeeping: tuple[int, ...],
+        held: ExitStack,
+    ) -> Guest:
+        """Wait for the guest's agent.
+
+        QEMU goes on only once something is at the sockets' ends, and a guest's driver agrees with
+        that on features: `held` keeps it there until the device is ready.
+        """
+
+        def ended() -> str:
+            console = Path(folder.path / "console.log").read_text(errors="replace")
+            lines = [*process.last_words().split(" | "), *console.strip().splitlines()[-5:]]
+            return " | ".join(line for line in lines if line) or "it said nothing"
+
+        sockets = (*side.sockets, folder.path / "qmp", folder.path / "agent")
+        _wait_for(sockets, process, ended)
+        held.enter_context(_held(folder.path, side, housekeeping[0]))
+        try:
+            guest = Guest(folder.path / "agent", ended)
+            _pin(folder.path / "qmp", cpus, housekeeping)
+            guest.wait_ready(_BOOT_S[accelerator])
+        except BaseException:
+            held.close()
+            raise
+        return guest
+
+
+@contextmanager
+def _held(folder: Path, side: Side, cpu: int) -> Iterator[None]:
+    """Be at the other ends of vhost-user within a block: the generator comes later."""
+    if not side.sockets:
+        yield
+        return
+    vdevs = [
+        f"--vdev=net_vhost{number},iface={path},client=1"
+        for number, path in enumerate(side.sockets)
+    ]
+    eal = ["--no-huge", "--no-shconf", "-m", "128", "--no-pci", *vdevs]
+    patience = ["--rate=1", "--link-timeout=600s", "--warm-up=0s", "--duration=600s"]
+    with Dataplane("holder", "gen", eal, patience, place=Here(folder), lcores=[cpu]):
+        yield
+
+
+class _Ports:
+    """A guest's ports: cards of virtio joined by vhost-user, or real ones handed over."""
+
+    def __init__(self, side: Side, *, polled: bool) -> None:
+        self._side, self._polled = side, polled
+        self._addresses = [
+            f"0000:00:{_FIRST_SLOT + number:02x}.0"
+            for number in range(len(side.sockets or side.devices))
+        ]
+
+    @property
+    def modules(self) -> list[str]:
+        """Of the guest's kernel."""
+        if self._side.sockets:
+            return ["uio_pci_generic"] if self._polled else ["virtio_pci", "virtio_net"]
+        return ["vfio_pci"] if self._polled else list(_CARD_MODULES)
+
+    @property
+    def parameters(self) -> str:
+        """Of the guest's kernel: what DPDK has of a real card, it has by an IOMMU."""
+        return "" if self._side.sockets else "intel_iommu=on iommu=pt"
+
+    @property
+    def devices(self) -> list[str]:
+        """QEMU's options."""
+        options: list[str] = []
+        if not self._side.sockets:
+            options += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
+            for number, address in enumerate(self._side.devices):
+                slot = f"{_FIRST_SLOT + number:#x}"
+                options += ["-device", f"vfio-pci,host={address},addr={slot}"]
+            return options
+        # With MSI-X, QEMU 7.2 dies when a kernel's driver starts under TCG.
+        vectors = "" if self._polled else ",vectors=0"
+        for number, path in enumerate(self._side.sockets):
+            name, slot = f"net{number}", f"{_FIRST_SLOT + number:#x}"
+            options += ["-chardev", f"socket,id={name}c,path={_quoted(path)},server=on,wait=off"]
+            options += ["-netdev", f"vhost-user,id={name},chardev={name}c"]
+            options += ["-device", f"virtio-net-pci,netdev={name},addr={slot}{vectors}"]
+        return options
+
+    def set_up(self, guest: Guest) -> Side:
+        """Hand them to whoever forwards, and say how they are known there."""
+        if not self._polled:
+            links = [_link_of(guest, address) for address in self._addresses]
+            for link in links:
+                guest.run(["ip", "link", "set", "dev", link, "up"])
+            return Side(links=tuple(links))
+        driver = "uio_pci_generic" if self._side.sockets else "vfio-pci"
+        for address in self._addresses:
+            device = f"/sys/bus/pci/devices/{address}"
+            _put(guest, f"{device}/driver_override", driver)
+            _put(guest, "/sys/bus/pci/drivers_probe", address)
+        _put(guest, "/proc/sys/vm/nr_hugepages", str(_HUGEPAGES))
+        allowed = [f"-a{address}" for address in self._addresses]
+        return Side(("--in-memory", "-m", str(_DPDK_MB), *allowed), tuple(self._addresses))
+
+
+def _put(guest: Guest, path: str, text: str) -> None:
+    guest.run(["sh", "-c", 'printf %s "$1" >"$2"', "sh", text, path])
+
+
+def _link_of(guest: Guest, address: str) -> str:
+    """What the guest's kernel calls a card."""
+    listed = guest.run(["find", f"/sys/bus/pci/devices/{address}/", "-path", "*/net/*"])
+    found = re.search(r"/net/([^/\s]+)", listed)
+    if found is None:
+        raise TestbedError(f"platform vm: the guest's kernel has no driver for the card {address}")
+    return found[1]
+
+
+def _serial(folder: Path) -> list[str]:
+    """A console that is written down, the agent's port, and QEMU's own."""
+    port = "server=on,wait=off"
+    return [
+        *("-chardev", f"file,id=console,path={_quoted(folder / 'console.log')}"),
+        *("-serial", "chardev:console"),
+        *("-chardev", f"socket,id=agent,path={_quoted(folder / 'agent')},{port}"),
+        *("-serial", "chardev:agent"),
+        *("-qmp", f"unix:{_quoted(folder / 'qmp')},{port}"),
+    ]
+
+
+def _quoted(path: Path) -> str:
+    """A path as QEMU's options write it."""
+    return str(path).replace(",", ",,")
+
+
+def _parameters(kernel: str | None, cpus: Sequence[int], more: str, ports: _Ports) -> str:
+    parts = ["console=ttyS0 quiet panic=-1 net.ifnames=0", ports.parameters]
+    if kernel == "nohz":
+        listed = ",".join(map(str, cpus))
+        parts.append(f"nohz_full={listed} isolcpus={listed} rcu_nocbs={listed} rcu_nocb_poll")
+    return " ".join(part for part in (*parts, more) if part)
+
+
+def _wait_for(sockets: Sequence[Path], process: Process, ended: Callable[[], str]) -> None:
+    deadline_s = time.monotonic() + _START_S
+    while not all(path.exists() for path in sockets):
+        if not process.is_running or time.monotonic() > deadline_s:
+            raise TestbedError(f"platform vm: QEMU did not start: {ended()}")
+        time.sleep(_POLL_S)
+
+
+def _pin(port: Path, cpus: Sequence[int], housekeeping: Sequence[int]) -> None:
+    """Give each of the guest's CPUs one of ours: the first one is for its housekeeping."""
+    with socket.socket(socket.AF_UNIX) as qmp:
+        qmp.settimeout(_START_S)
+        qmp.connect(str(port))
+        with qmp.makefile("rw") as lines:
+            threads = {
+                int(each["cpu-index"]): int(each["thread-id"])
+                for each in _ask(lines, "qmp_capabilities", "query-cpus-fast")
+            }
+    for number, thread in threads.items():
+        own = set(housekeeping) if number == 0 else {cpus[number - 1]}
+        with suppress(OSError):
+            os.sched_setaffinity(thread, own)
+
+
+def _ask(lines: IO[str], *commands: str) -> Any:
+    """Run QEMU's commands, and return what the last one says."""
+    lines.readline()
+    answer: Any = None
+    for command in commands:
+        lines.write(json.dumps({"execute": command}) + "\n")
+        lines.flush()
+        while "return" not in (answer := json.loads(lines.readline())):
+            if "error" in answer:
+                raise TestbedError(f"platform vm: QEMU: {command}: {answer['error']}")
+    return answer["return"]

@@ -1,0 +1,323 @@
+"""Machines of a laboratory: on each an agent of ours, which plays a role."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import queue
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import tailscope
+from tailscope.exceptions import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+__all__ = ["Agent", "LocalAgent", "SshAgent", "agent_on"]
+
+_CONNECT_S = 20.0
+_END_S = 20.0
+_ALIVE_EVERY_S = 5
+
+
+class Agent(ABC):
+    """An agent on a machine; a context at whose end it has cleaned up and is gone.
+
+    Both sides say JSON objects, one a line. When the agent's input ends, however that came, it
+    takes down what it has put up.
+
+    Parameters
+    ----------
+    role : str
+        ``loadgen``, ``dut`` or ``timestamper``.
+    where : str
+        How the machine is called in errors.
+    """
+
+    def __init__(self, role: str, where: str) -> None:
+        self.role, self.where = role, where
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._errors: list[str] = []
+        self.hello: Mapping[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._open()
+        try:
+            self.hello = self.wait_for("hello", _CONNECT_S)
+            theirs, ours = self.hello.get("version"), tailscope.__version__
+            if theirs != ours:
+                raise self.error(
+                    f"expected tailscope {ours}, got {theirs}", "install the same on all machines"
+                )
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._close()
+
+    def say(self, **content: Any) -> None:
+        """Tell the agent something."""
+        self._write(json.dumps(content) + "\n")
+
+    def hear(self, timeout_s: float) -> dict[str, Any]:
+        """Wait for the next event.
+
+        Raises
+        ------
+        queue.Empty
+            If there is none in that time.
+        HostError
+            If the agent fails or is gone.
+        """
+        event = self._events.get(timeout=max(0.0, timeout_s))
+        if event is None:
+            self._events.put(None)
+            said = " | ".join(self._errors[-5:])
+            raise self.error(f"the connection ended{f'; it said: {said}' if said else ''}")
+        if event.get("event") == "error":
+            raise self.error(str(event.get("message")), event.get("hint"))
+        return event
+
+    def wait_for(self, name: str, timeout_s: float) -> dict[str, Any]:
+        """Wait for an event of a name; others are passed over.
+
+        Raises
+        ------
+        HostError
+            If it does not come.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                event = self.hear(deadline_s - time.monotonic())
+            except queue.Empty:
+                raise self.error(f"no {name} within {timeout_s:g} s") from None
+            if event.get("event") == name:
+                return event
+
+    def error(self, message: str, hint: str | None = None) -> HostError:
+        """An error of this machine."""
+        return HostError(f"{self.role} ({self.where}): {message}", hint=hint)
+
+    def fetch(self, remote: Mapping[str, Any], folder: Path) -> Path:
+        """Bring a file back, and check that it is the one.
+
+        Parameters
+        ----------
+        remote : Mapping
+            ``path``, ``size_bytes`` and ``sha256``, as the agent says them.
+        folder : Path
+            Where to put it.
+        """
+        target = folder / Path(remote["path"]).name
+        self._copy(remote["path"], target)
+        with target.open("rb") as file:
+            got = hashlib.file_digest(file, "sha256").hexdigest()
+        if got != remote["sha256"]:
+            raise self.error(f"{remote['path']}: sha256: expected {remote['sha256']}, got {got}")
+        return target
+
+    def _heard(self, line: str) -> None:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        if isinstance(event, dict):
+            self._events.put(event)
+        elif line.strip():
+            self._errors.append(line.strip())
+
+    def _gone(self) -> None:
+        self._events.put(None)
+
+    @abstractmethod
+    def _open(self) -> None: ...
+
+    @abstractmethod
+    def _write(self, line: str) -> None: ...
+
+    @abstractmethod
+    def _copy(self, remote: str, target: Path) -> None: ...
+
+    @abstractmethod
+    def _close(self) -> None:
+        """End its input, and wait for its end."""
+
+
+class LocalAgent(Agent):
+    """An agent on this machine."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(role, "local")
+        self._process: subprocess.Popen[str] | None = None
+
+    def _open(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tailscope", "agent"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for stream, hear in (
+            (self._process.stdout, self._heard),
+            (self._process.stderr, self._errors.append),
+        ):
+            assert stream is not None
+            threading.Thread(target=self._listen, args=[stream, hear], daemon=True).start()
+
+    def _listen(self, stream: IO[str], hear: Any) -> None:
+        for line in stream:
+            hear(line.rstrip("\n"))
+        if hear == self._heard:
+            self._gone()
+
+    def _write(self, line: str) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except OSError:
+            raise self.error("the connection ended") from None
+
+    def _copy(self, remote: str, target: Path) -> None:
+        shutil.copyfile(remote, target)
+
+    def _close(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class SshAgent(Agent):
+    """An agent on another machine, by ssh as the user's own would reach it.
+
+    Parameters
+    ----------
+    role : str
+    address : str
+        ``USER@ADDRESS``, or a name of the user's ssh configuration.
+    port : int or None
+    command : str
+        tailscope there.
+    """
+
+    def __init__(self, role: str, address: str, *, port: int | None, command: str) -> None:
+        super().__init__(role, address)
+        self._address, self._port, self._command = address, port, command
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._connection: Any = None
+        self._process: Any = None
+
+    def _open(self) -> None:
+        self._thread.start()
+        try:
+            self._wait(self._connect(), _CONNECT_S)
+        except BaseException:
+            self._close()
+            raise
+
+    async def _connect(self) -> None:
+        import asyncssh
+
+        user, at, name = self._address.rpartition("@")
+        how: dict[str, Any] = {"username": user} if at else {}
+        if self._port is not None:
+            how["port"] = self._port
+        try:
+            self._connection = await asyncssh.connect(
+                name,
+                keepalive_interval=_ALIVE_EVERY_S,
+                connect_timeout=_CONNECT_S,
+                preferred_auth="publickey",
+                **how,
+            )
+        except asyncssh.HostKeyNotVerifiable as error:
+            raise self.error(
+                f"ssh: {error.reason}",
+                f"`ssh {self._address}` once by hand shows its key, and asks whether to trust it",
+            ) from None
+        except (OSError, asyncssh.Error) as error:
+            reason = getattr(error, "reason", None) or error
+            raise self.error(
+                f"ssh: {reason}", f"`ssh {self._address}` has to work without a password"
+            ) from None
+        # The name of a program is one word, whatever is in it.
+        command = f"{shlex.quote(self._command)} agent"
+        self._process = await self._connection.create_process(command)
+        self._tasks = [
+            asyncio.ensure_future(self._listen(self._process.stdout, self._heard, last=True)),
+            asyncio.ensure_future(self._listen(self._process.stderr, self._errors.append)),
+        ]
+
+    async def _listen(self, stream: Any, hear: Any, *, last: bool = False) -> None:
+        try:
+            async for line in stream:
+                hear(line.rstrip("\n"))
+        finally:
+            if last:
+                self._gone()
+
+    def _write(self, line: str) -> None:
+        self._loop.call_soon_threadsafe(self._process.stdin.write, line)
+
+    def _copy(self, remote: str, target: Path) -> None:
+        async def get() -> None:
+            async with self._connection.start_sftp_client() as sftp:
+                await sftp.get(remote, str(target))
+
+        import asyncssh
+
+        try:
+            self._wait(get(), None)
+        except (OSError, asyncssh.Error) as error:
+            raise self.error(f"{remote}: {error}") from None
+
+    def _close(self) -> None:
+        async def end() -> None:
+            if self._process is not None:
+                self._process.stdin.write_eof()
+                await asyncio.wait_for(self._process.wait_closed(), _END_S)
+            if self._connection is not None:
+                self._connection.close()
+                await self._connection.wait_closed()
+
+        try:
+            self._wait(end(), _END_S + 5)
+        except Exception:  # noqa: BLE001 - a machine that is gone cannot be told
+            if self._connection is not None:
+                self._loop.call_soon_threadsafe(self._connection.abort)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_S)
+
+    def _wait(self, work: Coroutine[Any, Any, None], timeout_s: float | None) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+
+def agent_on(role: str, ssh: str | None, *, port: int | None, command: str) -> Agent:
+    """An agent on a machine; this one where `ssh` is None."""
+    if ssh is None:
+        return LocalAgent(role)
+    return SshAgent(role, ssh, port=port, command=command)

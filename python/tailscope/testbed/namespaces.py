@@ -1,0 +1,112 @@
+"""Network namespaces of the kernel, and the links in them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from tailscope.exceptions import TestbedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["command_in", "inside", "make_links", "move_link", "moved_into", "namespace"]
+
+
+@contextmanager
+def namespace(name: str, *, quiet: bool) -> Iterator[str]:
+    """Make a namespace for a block.
+
+    Quiet ones carry nothing of the kernel's own: no IPv6.
+    """
+    from pyroute2 import netns
+
+    netns.create(name)
+    try:
+        with inside(name):
+            for scope in ("all", "default") if quiet else ():
+                with suppress(OSError):
+                    Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
+        yield name
+    finally:
+        with suppress(OSError):
+            netns.remove(name)
+
+
+def command_in(name: str) -> tuple[str, ...]:
+    """What to start processes in a namespace with."""
+    return ("ip", "netns", "exec", name)
+
+
+@contextmanager
+def inside(name: str | None) -> Iterator[None]:
+    """Take this thread into a namespace within a block; None is where it is.
+
+    pyroute2's own way in is a process that shares our signal handlers.
+    """
+    from pyroute2 import netns
+
+    if name is None:
+        yield
+        return
+    netns.pushns(name)
+    try:
+        yield
+    finally:
+        netns.popns()
+
+
+def make_links(home: str, pairs: Sequence[tuple[str, str]], away: str | None = None) -> None:
+    """Make pairs of links, and set them up: the first of each in `home`, the other in `away`."""
+    from pyroute2 import IPRoute
+
+    with inside(home), IPRoute() as links:
+        for here, there in pairs:
+            links.link("add", ifname=here, kind="veth", peer={"ifname": there})
+            if away is not None:
+                move_link(there, away)
+            links.link("set", index=links.link_lookup(ifname=here)[0], state="up")
+    with inside(away or home), IPRoute() as links:
+        for _, there in pairs:
+            links.link("set", index=links.link_lookup(ifname=there)[0], state="up")
+
+
+def move_link(name: str, to: str | int | BinaryIO) -> None:
+    """Move a link of this namespace into another: its name, a process there, or it as a file."""
+    from pyroute2 import IPRoute
+
+    with IPRoute() as links:
+        found = links.link_lookup(ifname=name)
+        if not found:
+            raise TestbedError(f"no link {name}", hint="`ip link` lists them")
+        if isinstance(to, int):
+            links.link("set", index=found[0], net_ns_pid=to)
+        else:
+            links.link("set", index=found[0], net_ns_fd=to if isinstance(to, str) else to.fileno())
+
+
+@contextmanager
+def moved_into(name: str, links: Sequence[str]) -> Iterator[None]:
+    """Lend links of this namespace to another within a block, and set them up there."""
+    from pyroute2 import IPRoute
+
+    lent: list[str] = []
+    with Path("/proc/thread-self/ns/net").open("rb") as home:
+        try:
+            for link in links:
+                move_link(link, name)
+                lent.append(link)
+            with inside(name), IPRoute() as there:
+                for link in lent:
+                    there.link("set", index=there.link_lookup(ifname=link)[0], state="up")
+            yield
+        finally:
+            with suppress(OSError), inside(name):
+                for link in lent:
+                    with suppress(TestbedError):
+                        move_link(link, home)
+            with IPRoute() as here:
+                for link in lent:
+                    for index in here.link_lookup(ifname=link):
+                        here.link("set", index=index, state="up")

@@ -1,0 +1,83 @@
+"""Co-runners: who else is busy on the machine while it is measured."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import TestbedError
+from tailscope.testbed.places import Here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tailscope.testbed.folder import Folder
+    from tailscope.testbed.places import Process
+
+__all__ = ["KINDS", "Neighbours", "check_neighbours", "neighbours"]
+
+KINDS = {"cpu": "--cpu", "cache": "--cache", "memory": "--vm", "io": "--hdd"}
+"""Kinds of co-runners, and the option of stress-ng that starts workers of each."""
+
+_END_S = 10.0
+_MEMORY = ("--vm-bytes", "128m", "--vm-keep")
+_DISK = ("--hdd-bytes", "64m")
+
+
+class Neighbours:
+    """Co-runners that are there."""
+
+    def __init__(self, process: Process | None) -> None:
+        self._process = process
+
+    def failure(self) -> str | None:
+        """Say how they ended, if they did."""
+        if self._process is None or self._process.is_running:
+            return None
+        return f"co-runners: {self._process.how_it_ended()}; {self._process.last_words()}"
+
+
+def check_neighbours() -> None:
+    """See that there is a program for them.
+
+    Raises
+    ------
+    TestbedError
+        If there is none.
+    """
+    if shutil.which("stress-ng") is None:
+        raise TestbedError(
+            "neighbours: no program stress-ng",
+            hint="install it (Debian, Ubuntu: apt install stress-ng)",
+        )
+
+
+@contextmanager
+def neighbours(
+    folder: Folder, workers: Mapping[str, int], cpus: Iterable[int]
+) -> Iterator[Neighbours]:
+    """Keep co-runners busy within a block.
+
+    Parameters
+    ----------
+    folder : Folder
+        Of the measurement.
+    workers : Mapping of str to int
+        For each of `KINDS`, how many.
+    cpus : iterable of int
+        Where they run.
+    """
+    if not workers:
+        yield Neighbours(None)
+        return
+    options = [word for kind, count in workers.items() for word in (KINDS[kind], str(count))]
+    listed = ",".join(map(str, sorted(cpus)))
+    command = ["stress-ng", *options, *_MEMORY, *_DISK, "--taskset", listed]
+    command += ["--temp-path", str(folder.make("neighbours")), "--quiet"]
+    here = Here(folder.path, mark=folder.name)
+    with here.start("neighbours", command, cpus=cpus, merged=True) as process:
+        yield Neighbours(process)
+        process.signal(signal.SIGTERM)
+        process.wait_end(_END_S)

@@ -1,0 +1,331 @@
+"""Where commands run: on this machine, in one of its namespaces or containers, or in a guest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import IO, TYPE_CHECKING, Self
+
+from tailscope.exceptions import TestbedError
+from tailscope.testbed.cores import staying_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["FOLDER", "MARK", "Here", "Place", "Process"]
+
+MARK = "TAILSCOPE_MEASUREMENT"
+"""The variable by which processes of a measurement are known: its folder's name."""
+
+FOLDER = "RUNTIME_DIRECTORY"
+"""The variable that tells them where their own folder is; DPDK knows it by this name."""
+
+_RUN_S = 30.0
+_URGENT = -20
+_LOG_LINES = 8
+
+
+class Process(ABC):
+    """A process at a place; a context at whose end it is gone.
+
+    What it writes on standard output comes out of `next_line`.
+
+    Attributes
+    ----------
+    urgent : bool
+        Whether it goes before others.
+    """
+
+    def __init__(self) -> None:
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        self.urgent = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.kill()
+
+    def next_line(self, timeout_s: float) -> str | None:
+        """Wait for the next line; None when the process has ended.
+
+        Raises
+        ------
+        queue.Empty
+            If nothing is said in that time.
+        """
+        line = self.lines.get(timeout=max(0.0, timeout_s))
+        if line is None:
+            self.lines.put(None)
+        return line
+
+    def wait_end(self, timeout_s: float) -> bool:
+        """Wait until it has said all; whether it did."""
+        deadline_s = time.monotonic() + timeout_s
+        with contextlib.suppress(queue.Empty):
+            while self.next_line(deadline_s - time.monotonic()) is not None:
+                pass
+            return True
+        return False
+
+    @property
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Whether it is there."""
+
+    @abstractmethod
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is there."""
+
+    @abstractmethod
+    def how_it_ended(self) -> str:
+        """Say how it ended, such as ``ended with status 1``."""
+
+    @abstractmethod
+    def last_words(self) -> str:
+        """The last lines it wrote on standard error, or where both were merged, on both."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it at once, and wait for that."""
+
+
+class Place(ABC):
+    """Where commands run, and files of a measurement lie.
+
+    Attributes
+    ----------
+    folder : Path
+        A private folder, as processes there see it.
+    """
+
+    folder: Path
+
+    @abstractmethod
+    def run(self, command: Sequence[str], *, timeout_s: float = _RUN_S) -> str:
+        """Run a command to its end, and return what it says.
+
+        Raises
+        ------
+        TestbedError
+            If it is not there, or fails: with what it said.
+        """
+
+    @abstractmethod
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        cpus: Iterable[int] = (),
+        merged: bool = False,
+        urgent: bool = False,
+    ) -> Process:
+        """Start a process.
+
+        Parameters
+        ----------
+        name : str
+            What its log is called.
+        command : sequence of str
+        cpus : iterable of int
+            Where it may run; anywhere by default.
+        merged : bool
+            Whether standard error goes with standard output.
+        urgent : bool
+            Whether it goes before others, where that may be asked for.
+        """
+
+    @abstractmethod
+    def write(self, name: str, content: str) -> Path:
+        """Write a file into the folder; where processes there find it."""
+
+    @abstractmethod
+    def read(self, name: str) -> str | None:
+        """Read a file of the folder; None where there is none."""
+
+    @abstractmethod
+    def has(self, program: str) -> bool:
+        """Whether there is such a program."""
+
+
+class Here(Place):
+    """A place on this machine.
+
+    Parameters
+    ----------
+    folder : Path
+    command : sequence of str
+        What to start processes with, such as ``ip netns exec NAME``.
+    mark : str, optional
+        The name of the measurement; that of its folder by default.
+    """
+
+    def __init__(self, folder: Path, command: Sequence[str] = (), *, mark: str = "") -> None:
+        self.folder = folder
+        self.command = tuple(command)
+        self._mark = mark or folder.name
+
+    def run(self, command: Sequence[str], *, timeout_s: float = _RUN_S) -> str:
+        """Run a command to its end, and return what it says."""
+        try:
+            done = subprocess.run(  # noqa: S603
+                [*self.command, *command],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+                env=self._environment(),
+            )
+        except FileNotFoundError as error:
+            raise TestbedError(f"no program {error.filename}") from None
+        except subprocess.TimeoutExpired:
+            text = f"{' '.join(command)}: not done within {timeout_s:g} s"
+            raise TestbedError(text) from None
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip() or f"ended with status {done.returncode}"
+            raise TestbedError(f"{' '.join(command)}: {said}")
+        return done.stdout
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        cpus: Iterable[int] = (),
+        merged: bool = False,
+        urgent: bool = False,
+    ) -> Process:
+        """Start a process; it ends with this one."""
+        ends_with_us = ("setpriv", "--pdeathsig=TERM") if shutil.which("setpriv") else ()
+        # What enters a container stays outside as its parent.
+        outside = (*ends_with_us, *self.command) if self.command else ()
+        return _Child(
+            [*outside, *ends_with_us, *command],
+            log=self.folder / f"{name}.log",
+            cpus=set(cpus) or os.sched_getaffinity(0),
+            environment=self._environment(),
+            merged=merged,
+            urgent=urgent,
+        )
+
+    def write(self, name: str, content: str) -> Path:
+        """Write a file into the folder."""
+        path = self.folder / name
+        path.write_text(content)
+        return path
+
+    def read(self, name: str) -> str | None:
+        """Read a file of the folder."""
+        try:
+            return (self.folder / name).read_text(errors="replace")
+        except FileNotFoundError:
+            return None
+
+    def has(self, program: str) -> bool:
+        """Whether there is such a program."""
+        return shutil.which(program) is not None
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            FOLDER: str(self.folder),
+            MARK: self._mark,
+        }
+
+
+class _Child(Process):
+    """A process of this machine."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        cpus: Iterable[int],
+        environment: Mapping[str, str],
+        merged: bool,
+        urgent: bool,
+    ) -> None:
+        super().__init__()
+        self._log = log
+        with log.open("wb") as errors, staying_on(cpus):
+            try:
+                self._process = subprocess.Popen(  # noqa: S603
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT if merged else errors,
+                    text=True,
+                    errors="replace",
+                    env=environment,
+                    start_new_session=True,
+                )
+            except FileNotFoundError as error:
+                raise TestbedError(f"no program {error.filename}") from None
+        if urgent:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _URGENT)
+                self.urgent = True
+        assert self._process.stdout is not None
+        listener = [self._process.stdout, merged]
+        threading.Thread(target=self._listen, args=listener, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is there."""
+        return self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def how_it_ended(self) -> str:
+        """Say how it ended."""
+        try:
+            status = self._process.wait(_RUN_S)
+        except subprocess.TimeoutExpired:
+            return "closed its output and goes on"
+        if status < 0:
+            return f"was ended by {signal.Signals(-status).name}"
+        return f"ended with status {status}"
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        try:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return " | ".join(lines[-_LOG_LINES:])
+
+    def kill(self) -> None:
+        """End it at once, and what it started: all that is left of its session."""
+        if self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _listen(self, output: IO[str], merged: bool) -> None:
+        with self._log.open("a") if merged else contextlib.nullcontext() as log:
+            for line in output:
+                if log is not None:
+                    log.write(line)
+                    log.flush()
+                self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)

@@ -1,0 +1,167 @@
+"""tcpdump on links, and the best clock that they offer."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import TestbedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Tap", "best_clock", "recording"]
+
+_START_S = 10.0
+_DRAIN_S = 1.5
+"""What is still in the kernel's buffer comes within a second."""
+_BYTES = 128
+_BUFFER_KIB = 16_384
+
+
+@dataclass
+class Tap:
+    """One link that is recorded.
+
+    Attributes
+    ----------
+    link : str
+    command : sequence of str
+        What to start a program with that shall see the link.
+    path : Path
+        The capture, while it is written and afterwards.
+    dropped : int
+        Frames that the kernel had no room for; known at the end.
+    """
+
+    link: str
+    command: Sequence[str] = ()
+    path: Path = field(init=False)
+    dropped: int = field(init=False, default=0)
+
+
+def best_clock(links: Sequence[str]) -> str:
+    """Choose the best kind of timestamps that all links offer on one clock.
+
+    Parameters
+    ----------
+    links : sequence of str
+        Of this namespace.
+
+    Returns
+    -------
+    str
+        ``adapter``: stamped by the card, in the time of this machine; ``adapter_unsynced``: stamped
+        by the card, in its own time; ``host``: stamped by the kernel.
+    """
+    offered = [_offered(link) for link in links]
+    if all("adapter" in kinds for kinds in offered):
+        return "adapter"
+    if all("adapter_unsynced" in kinds for kinds in offered):
+        clocks = {_hardware_clock(link) for link in links}
+        if len(clocks) == 1 and None not in clocks:
+            return "adapter_unsynced"
+    return "host"
+
+
+@contextmanager
+def recording(
+    taps: Mapping[str, Tap], folder: Path, *, clock: str = "host", only: str = "udp"
+) -> Iterator[None]:
+    """Record links within a block.
+
+    Parameters
+    ----------
+    taps : Mapping of str to Tap
+        By the name that its capture is to have.
+    folder : Path
+        Where captures are written.
+    clock : str
+        The kind of timestamps.
+    only : str
+        The frames to keep, as tcpdump's filters say it.
+
+    Raises
+    ------
+    TestbedError
+        If a recorder does not start: with its own words.
+    """
+    program = shutil.which("tcpdump")
+    if program is None:
+        raise TestbedError(
+            "no program tcpdump", hint="install it (Debian, Ubuntu: apt install tcpdump)"
+        )
+    with ExitStack() as stack:
+        logs = {}
+        for name, tap in taps.items():
+            tap.path = folder / f"{name}.pcap"
+            # To standard output: it gives up root before it would open a file.
+            options = ["-i", tap.link, "-s", str(_BYTES), "-B", str(_BUFFER_KIB), "-w", "-"]
+            options += ["-j", clock, "--time-stamp-precision=nano", "--direction=in"]
+            log = logs[name] = folder / f"{name}.tcpdump.log"
+            command = [*tap.command, program, *options, only]
+            stack.enter_context(_recorder(command, tap, log))
+        _wait_listening(logs)
+        yield
+        time.sleep(_DRAIN_S)
+
+
+@contextmanager
+def _recorder(command: Sequence[str], tap: Tap, log: Path) -> Iterator[None]:
+    """A tcpdump that is ended by SIGINT, as a person would; then it says what it dropped."""
+    with log.open("wb") as errors, tap.path.open("wb") as out:
+        process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
+        )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(_START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        dropped = re.search(r"(\d+) packets? dropped by kernel", log.read_text(errors="replace"))
+        tap.dropped = int(dropped[1]) if dropped else 0
+
+
+def _wait_listening(logs: Mapping[str, Path]) -> None:
+    deadline_s = time.monotonic() + _START_S
+    said: dict[str, str] = {}
+    while time.monotonic() < deadline_s:
+        said = {name: log.read_text(errors="replace").strip() for name, log in logs.items()}
+        if all("listening on" in text for text in said.values()):
+            return
+        time.sleep(0.05)
+    silent = next(name for name, text in said.items() if "listening on" not in text)
+    raise TestbedError(f"tcpdump ({silent}): did not start: {said[silent] or 'it said nothing'}")
+
+
+def _offered(link: str) -> list[str]:
+    return re.findall(r"^  (\w+)", _said("tcpdump", "-i", link, "-J"), re.M)
+
+
+def _hardware_clock(link: str) -> str | None:
+    found = re.search(
+        r"(?:PTP Hardware Clock|Hardware timestamp provider index): (\d+)",
+        _said("ethtool", "-T", link),
+    )
+    return found[1] if found else None
+
+
+def _said(*command: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=_START_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr

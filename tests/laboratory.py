@@ -1,0 +1,173 @@
+"""A laboratory of three machines: network namespaces, each with an sshd, joined by veth and TAPs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SSHD = "/usr/sbin/sshd"
+ADDRESSES = {"loadgen": "10.98.0.1", "dut": "10.98.0.2", "timestamper": "10.98.0.3"}
+HUB = "10.98.0.254"
+
+
+@dataclass
+class Laboratory:
+    """Three machines and a user who may enter them."""
+
+    path: Path
+    home: Path
+    names: dict[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a command that runs at the user's own machine."""
+        return {**os.environ, "HOME": str(self.home), "XDG_RUNTIME_DIR": str(self.home / "run")}
+
+    @property
+    def hosts(self) -> dict[str, dict[str, object]]:
+        """As an experiment names them."""
+        cards = {"loadgen": ["out0", "in0"], "dut": ["in1", "out1"], "timestamper": ["pre", "post"]}
+        return {
+            role: {"ssh": role, "cards": cards[role], "command": str(self.home / "tail scope")}
+            for role in cards
+        }
+
+    def experiment(self, **content: object) -> Path:
+        """Write an experiment for this laboratory."""
+        path = self.path / "experiment.yaml"
+        path.write_text(yaml.safe_dump({"name": "lab", "hosts": self.hosts, **content}))
+        return path
+
+
+def ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {words}: {done.stderr}"
+
+
+@contextmanager
+def laboratory(path: Path) -> Iterator[Laboratory]:
+    """Build it in a private folder, and take it down."""
+    with ExitStack() as stack:
+        names = {role: f"lab-{os.getpid()}-{role[:4]}" for role in (*ADDRESSES, "hub")}
+        for name in names.values():
+            ip("netns", "add", name)
+            stack.callback(subprocess.run, ["ip", "netns", "del", name], capture_output=True)
+        _join(names)
+        home = _user(path)
+        for role, address in ADDRESSES.items():
+            stack.enter_context(_sshd(path, home, role, names[role], address))
+        yield Laboratory(path, home, names)
+
+
+def _join(names: dict[str, str]) -> None:
+    """Management by a hub; traffic by cables with TAPs, which copy what enters to the timestamper."""
+    ip("-n", names["hub"], "link", "add", "name", "hub0", "type", "bridge")
+    ip("-n", names["hub"], "link", "set", "hub0", "up")
+    ip("-n", names["hub"], "addr", "add", f"{HUB}/24", "dev", "hub0")
+    for role, address in ADDRESSES.items():
+        own = names[role]
+        ip("-n", own, "link", "set", "lo", "up")
+        ip("link", "add", "mgmt", "netns", own, "type", "veth", "peer", role, "netns", names["hub"])
+        ip("-n", own, "addr", "add", f"{address}/24", "dev", "mgmt")
+        ip("-n", own, "link", "set", "mgmt", "up")
+        ip("-n", names["hub"], "link", "set", role, "master", "hub0", "up")
+    _tapped(names, ("loadgen", "out0"), ("dut", "in1"), "pre")
+    _tapped(names, ("dut", "out1"), ("loadgen", "in0"), "post")
+
+
+def _tapped(
+    names: dict[str, str], sender: tuple[str, str], receiver: tuple[str, str], tap: str
+) -> None:
+    """A cable through the hub: what comes from the sender goes on, and a copy to the timestamper."""
+    hub = names["hub"]
+    for (role, link), inner in ((sender, f"{tap}-from"), (receiver, f"{tap}-to")):
+        ip("link", "add", link, "netns", names[role], "type", "veth", "peer", inner, "netns", hub)
+    inner = f"{tap}-tap"
+    ip("link", "add", tap, "netns", names["timestamper"], "type", "veth", "peer", inner, "netns", hub)
+    for where, link in ((names["timestamper"], tap), (hub, inner)):
+        ip("-n", where, "link", "set", link, "up")
+    for suffix in ("from", "to"):
+        ip("-n", hub, "link", "set", f"{tap}-{suffix}", "up")
+    for role, link in (sender, receiver):
+        ip("-n", names[role], "link", "set", link, "up")
+    tc = ["ip", "netns", "exec", hub, "tc"]
+    for here, there in (("from", "to"), ("to", "from")):
+        add = [*tc, "qdisc", "add", "dev", f"{tap}-{here}", "ingress"]
+        subprocess.run(add, check=True, capture_output=True)
+        rule = [*tc, "filter", "add", "dev", f"{tap}-{here}", "parent", "ffff:", "protocol", "all"]
+        rule += ["u32", "match", "u32", "0", "0"]
+        if here == "from":
+            rule += ["action", "mirred", "egress", "mirror", "dev", inner, "pipe"]
+        rule += ["action", "mirred", "egress", "redirect", "dev", f"{tap}-{there}"]
+        subprocess.run(rule, check=True, capture_output=True)
+
+
+def _user(path: Path) -> Path:
+    """A home with a key, and tailscope under a name that needs care."""
+    home = path / "home"
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    (home / "run").mkdir(mode=0o700)
+    key = home / ".ssh" / "id_ed25519"
+    _keygen(key)
+    (path / "authorized").write_text((key.with_suffix(".pub")).read_text())
+    command = home / "tail scope"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tailscope "$@"\n')
+    command.chmod(0o755)
+    lines = [f"Host {role}\n  HostName {address}\n  User root\n  Port 2222\n"
+             for role, address in ADDRESSES.items()]
+    (home / ".ssh" / "config").write_text("".join(lines))
+    (home / ".ssh" / "known_hosts").touch()
+    return home
+
+
+def _keygen(path: Path) -> None:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
+    subprocess.run(command, check=True)
+
+
+@contextmanager
+def _sshd(path: Path, home: Path, role: str, name: str, address: str) -> Iterator[None]:
+    key = path / f"{role}.key"
+    _keygen(key)
+    public = key.with_suffix(".key.pub").read_text().split()
+    with (home / ".ssh" / "known_hosts").open("a") as known:
+        known.write(f"[{address}]:2222 {public[0]} {public[1]}\n")
+    (path / f"{role}.run").mkdir(mode=0o700)
+    lines = {
+        "ListenAddress": f"{address}:2222",
+        "HostKey": key,
+        "AuthorizedKeysFile": path / "authorized",
+        "PidFile": "none",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PasswordAuthentication": "no",
+        "PermitRootLogin": "prohibit-password",
+        "Subsystem": "sftp internal-sftp",
+        "SetEnv": f"XDG_RUNTIME_DIR={path / f'{role}.run'}",
+    }
+    configuration = path / f"{role}.sshd"
+    configuration.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
+    Path("/run/sshd").mkdir(exist_ok=True)
+    command = ["ip", "netns", "exec", name, SSHD, "-D", "-e", "-f", str(configuration)]
+    with (path / f"{role}.log").open("wb") as log:
+        process = subprocess.Popen(command, stderr=log, start_new_session=True)
+    try:
+        deadline_s = time.monotonic() + 10
+        while "listening" not in (path / f"{role}.log").read_text():
+            assert process.poll() is None and time.monotonic() < deadline_s, "sshd did not start"
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
