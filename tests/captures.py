@@ -1,6 +1,7 @@
 """Captures read and written with the standard library alone, so that nothing vouches for itself."""
 
 import gzip
+import re
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -112,3 +113,9 @@ def rewritten(path: Path, folder: Path, kind: str) -> Path:
     target = folder / f"{name}.{kind}"
     target.write_bytes(contents[kind]())
     return target
+
+
+def probe_numbers(path: Path) -> list[int]:
+    """Numbers of the probes in a compressed capture, by the bytes that they start with."""
+    found = re.findall(rb"\xf5ts\xa1(.{8})", unzstd(path), re.S)
+    return [int.from_bytes(number) for number in found]

@@ -1,4 +1,4 @@
-"""A laboratory of three machines: network namespaces, each with an sshd, joined by veth and TAPs."""
+"""A laboratory of three machines: namespaces, each with an sshd, joined by veth and TAPs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def laboratory(path: Path) -> Iterator[Laboratory]:
 
 
 def _join(names: dict[str, str]) -> None:
-    """Management by a hub; traffic by cables with TAPs, which copy what enters to the timestamper."""
+    """Management by a hub; traffic by cables with TAPs, which copy to the timestamper."""
     ip("-n", names["hub"], "link", "add", "name", "hub0", "type", "bridge")
     ip("-n", names["hub"], "link", "set", "hub0", "up")
     ip("-n", names["hub"], "addr", "add", f"{HUB}/24", "dev", "hub0")
@@ -89,12 +89,24 @@ def _join(names: dict[str, str]) -> None:
 def _tapped(
     names: dict[str, str], sender: tuple[str, str], receiver: tuple[str, str], tap: str
 ) -> None:
-    """A cable through the hub: what comes from the sender goes on, and a copy to the timestamper."""
+    """A cable through the hub, which copies what the sender sends to the timestamper."""
     hub = names["hub"]
     for (role, link), inner in ((sender, f"{tap}-from"), (receiver, f"{tap}-to")):
         ip("link", "add", link, "netns", names[role], "type", "veth", "peer", inner, "netns", hub)
     inner = f"{tap}-tap"
-    ip("link", "add", tap, "netns", names["timestamper"], "type", "veth", "peer", inner, "netns", hub)
+    ip(
+        "link",
+        "add",
+        tap,
+        "netns",
+        names["timestamper"],
+        "type",
+        "veth",
+        "peer",
+        inner,
+        "netns",
+        hub,
+    )
     for where, link in ((names["timestamper"], tap), (hub, inner)):
         ip("-n", where, "link", "set", link, "up")
     for suffix in ("from", "to"):
@@ -124,8 +136,10 @@ def _user(path: Path) -> Path:
     command = home / "tail scope"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tailscope "$@"\n')
     command.chmod(0o755)
-    lines = [f"Host {role}\n  HostName {address}\n  User root\n  Port 2222\n"
-             for role, address in ADDRESSES.items()]
+    lines = [
+        f"Host {role}\n  HostName {address}\n  User root\n  Port 2222\n"
+        for role, address in ADDRESSES.items()
+    ]
     (home / ".ssh" / "config").write_text("".join(lines))
     (home / ".ssh" / "known_hosts").touch()
     return home

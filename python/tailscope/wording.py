@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from tailscope.analysis import Figure
 
 __all__ = [
+    "EMULATED",
     "Row",
     "count_rows",
     "device_text",
     "has_bounds",
-    "EMULATED",
     "instrument_rows",
     "is_emulated",
     "latency_rows",

@@ -84,7 +84,8 @@ def _run(campaign: Campaign, experiment: Experiment, left: list[Cell], cpus: str
                     from tailscope.experiment.lab import execute_in_lab
 
                     return [execute_in_lab(cell.plan, experiment.hosts, out=folder, progress=show)]
-                cores = pick_cores(read_topology(), cell.plan.pollers, cpus)
+                wanted = cell.plan.cpus if cpus is None else cpus
+                cores = pick_cores(read_topology(), cell.plan.pollers, wanted)
                 return execute_all(cell.plan, cores, out=folder, progress=show)
 
             record = campaign.run_cell(cell, measure)
@@ -188,21 +189,22 @@ def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | No
         content = {"name": experiment.name, "lasts_s": round(lasts_s, 1), "cells": listed}
         write_json(json_file, content)
         return 0
-    print(f"{'experiment':<12}{printable(experiment.name)}")
+    print(f"{'experiment':<16}{printable(experiment.name)}")
     for name, written in experiment.vary.items():
         used = {cell.values[name] for cell in cells}
         values = [value for value in map(value_label, written or ()) if value in used]
-        print(printable(f"{name:<12}{', '.join(values)}"))
+        print(printable(f"{name:<16}{', '.join(values)}"))
     repeats = max(cell.repeat for cell in cells)
-    print(f"{'cells':<12}{len(cells)}, {repeats} round(s), {experiment.order}")
-    print(f"{'takes':<12}about {_span(lasts_s)}")
+    print(f"{'cells':<16}{len(cells)}, {repeats} round(s), {experiment.order}")
+    print(f"{'takes':<16}about {_span(lasts_s)}")
     print()
     for cell in cells:
         mark = "missing" if missing.get(cell.name) else ""
         print(printable(f"  {cell.name:<60}{_span(cell.lasts_s):>9}  {mark}".rstrip()))
     for reason in dict.fromkeys(reason for reasons in missing.values() for reason in reasons):
         cells_without = sum(reason in reasons for reasons in missing.values())
-        print(printable(f"\nmissing for {cells_without} of {len(cells)} cells: {reason}"))
+        print()
+        print(printable(f"missing for {cells_without} of {len(cells)} cells: {reason}"))
     return 0
 
 

@@ -64,6 +64,12 @@ def command(
         str | None,
         typer.Option("--kernel", metavar="NAME", help="vanilla, rt or nohz.  [default: any]"),
     ] = None,
+    boot: Annotated[
+        str | None,
+        typer.Option(
+            "--boot", metavar="PARAMETERS", help="What the kernel is to be booted with; {cpus}."
+        ),
+    ] = None,
     instances: Annotated[
         int | None,
         typer.Option("--instances", metavar="N", help="Devices side by side.  [default: 1]"),
@@ -177,6 +183,8 @@ def command(
         "platform": platform,
         "platform_options": named_values(platform_option, "--platform-option"),
         "kernel": kernel,
+        "boot": boot,
+        "cpus": cpus,
         "instances": instances,
         "load": load,
         "neighbours": _workers(named_values(neighbour, "--neighbour")),
@@ -195,8 +203,9 @@ def command(
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
             if value:
                 raise UsageError(f"{option}: it is for an experiment: expected its FILE")
-        return _run_single(fields, repeat or 1, cpus, out, json_file, dry_run=dry_run)
-    given = [name for name, value in {**fields, "repeat": repeat}.items() if value]
+        return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run)
+    alone = {**fields, "cpus": None, "repeat": repeat}
+    given = [name for name, value in alone.items() if value]
     if given:
         option = f"--{given[0].replace('_', '-')}"
         raise UsageError(f"{option}: an experiment says it itself: write it into {experiment}")
@@ -224,7 +233,6 @@ def _workers(given: dict[str, str]) -> dict[str, int]:
 def _run_single(
     fields: dict[str, Any],
     repeat: int,
-    cpus: str | None,
     out: Path | None,
     json_file: str | None,
     *,
@@ -234,7 +242,7 @@ def _run_single(
     from tailscope.testbed.cores import pick_cores, read_topology
 
     plan = plan_of(fields)
-    cores = pick_cores(read_topology(), plan.pollers, cpus)
+    cores = pick_cores(read_topology(), plan.pollers, plan.cpus)
     folders = _folders(plan, out, repeat)
     if dry_run:
         return _describe(plan, cores, folders, json_file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,15 +24,14 @@ _HINT = (
 )
 
 
-def _rules(name: str, value: str) -> str | Path:
-    if value == "none":
-        return value
-    path = Path(value)
-    if not path.is_file():
-        raise UsageError(
-            f"--dut-option {name}: got {value!r}, expected none or a file that is there"
-        )
-    return path.resolve()
+def _rules(_name: str, value: str) -> str | Path:
+    return value if value == "none" else Path(value).resolve()
+
+
+def _packets(name: str, value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= 1024:
+        raise UsageError(f"--dut-option {name}: got {value!r}, expected 1 to 1024 packets")
+    return int(value)
 
 
 class Snort(Dut):
@@ -41,17 +41,29 @@ class Snort(Dut):
     about = "Snort 3 inline: forwards, or filters by rules"
     options = {  # noqa: RUF012
         "rules": _rules,
+        "batch": _packets,
         "mode": one_of("dpdk", "afpacket"),
         "daq-dir": as_it_is,
     }
-    wires = ("memif", "veth", "pci")
+    programs = {"snort": "snort3, from source"}  # noqa: RUF012
+
+    @property
+    def uses_dpdk(self) -> bool:
+        """As its packet module has it."""
+        return self._mode == "dpdk"
+
+    def guest_files(self) -> tuple[Path, ...]:
+        """Packet modules, and rules."""
+        found = (self.given.get("daq-dir"), self.given.get("rules", "none"))
+        return tuple(Path(path) for path in found if path not in (None, "none"))
 
     def check(self) -> None:
         """It is there, or a reason why not."""
-        import shutil
-
         if shutil.which("snort") is None:
             raise TestbedError("dut snort: no program snort", hint=_HINT)
+        rules = self.given.get("rules")
+        if isinstance(rules, Path) and not rules.is_file():
+            raise TestbedError(f"dut snort: no file of rules {rules}")
 
     @contextmanager
     def open(self, site: Site) -> Iterator[Running]:
@@ -82,11 +94,12 @@ class Snort(Dut):
     def configuration(self, eal: Sequence[str], cpus: Sequence[int]) -> str:
         """The smallest configuration that forwards."""
         rules = self.given.get("rules", "none")
-        variables = [f"dpdk_args={' '.join(eal)}"] if self._mode == "dpdk" else ["use_tx_ring"]
+        variables = [f"dpdk_args={' '.join(eal)}"] if self.uses_dpdk else ["use_tx_ring"]
         module = {"name": self._mode, "mode": "inline", "variables": variables}
         folders = [self.given["daq-dir"]] if "daq-dir" in self.given else []
+        batch = {"batch_size": self.given["batch"]} if "batch" in self.given else {}
         parts = {
-            "daq": {"module_dirs": folders, "modules": [module]},
+            "daq": {"module_dirs": folders, "modules": [module], **batch},
             "process": {"threads": [{"thread": 0, "cpuset": ",".join(map(str, cpus))}]},
             "ips": {} if rules == "none" else {"include": str(rules)},
         }
@@ -98,7 +111,7 @@ class Snort(Dut):
         return str(self.given.get("mode", "afpacket" if self.wire == "veth" else "dpdk"))
 
     def _inputs(self, site: Site) -> Sequence[str]:
-        return ["dpdk0", "dpdk1"] if self._mode == "dpdk" else site.side.links
+        return ["dpdk0", "dpdk1"] if self.uses_dpdk else site.side.links
 
     def _check_module(self, site: Site) -> None:
         where = ["--daq-dir", self.given["daq-dir"]] if "daq-dir" in self.given else []

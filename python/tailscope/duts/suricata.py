@@ -28,15 +28,8 @@ _PORTS = ("HTTP", "SHELLCODE", "ORACLE", "SSH", "DNP3", "MODBUS", "FILE_DATA", "
 _TUNNELS = ("VXLAN", "TEREDO")
 
 
-def _rules(name: str, value: str) -> str | Path:
-    if value in ("none", "default"):
-        return value
-    path = Path(value)
-    if not path.is_file():
-        raise UsageError(
-            f"--dut-option {name}: got {value!r}, expected none, default or a file that is there"
-        )
-    return path.resolve()
+def _rules(_name: str, value: str) -> str | Path:
+    return value if value in ("none", "default") else Path(value).resolve()
 
 
 class Suricata(Dut):
@@ -90,7 +83,10 @@ class Suricata(Dut):
         super().check()
         if self._mode == "af-packet" and self.ports == 1:
             raise UsageError("dut suricata: AF_PACKET: got ports=1, expected 2")
-        if self.given.get("rules") == "default" and not any(DEFAULT_RULES.glob("*.rules")):
+        rules = self.given.get("rules")
+        if isinstance(rules, Path) and not rules.is_file():
+            raise TestbedError(f"dut suricata: no file of rules {rules}")
+        if rules == "default" and not any(DEFAULT_RULES.glob("*.rules")):
             raise TestbedError(
                 f"dut suricata: no rules in {DEFAULT_RULES}",
                 hint="install Debian's suricata, or give --dut-option rules=FILE",

@@ -30,6 +30,11 @@ def _texts(value: Mapping[str, Any], option: str) -> dict[str, str]:  # noqa: AR
     return {name: _text(one) for name, one in value.items()}
 
 
+def _listed(value: Any, option: str) -> str:  # noqa: ARG001
+    """A list of CPUs; a single one may be a number."""
+    return str(value)
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -44,10 +49,12 @@ FIELDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "platform": ("platform", _as_it_is),
     "platform_options": ("platform_options", _texts),
     "kernel": ("kernel", _as_it_is),
+    "boot": ("boot", _as_it_is),
+    "cpus": ("cpus", _listed),
     "instances": ("instances", _as_it_is),
     "load": ("load", _as_it_is),
     "neighbours": ("neighbours", _as_it_is),
-    "neighbour_cpus": ("neighbour_cpus", _as_it_is),
+    "neighbour_cpus": ("neighbour_cpus", _listed),
     "rate": ("rate_pps", rate_pps),
     "pattern": ("pattern", _as_it_is),
     "burst": ("burst", _as_it_is),

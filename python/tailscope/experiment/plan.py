@@ -68,6 +68,10 @@ class RunPlan:
     platform_options : Mapping of str to str
     kernel : str or None
         The kernel that it runs on, one of `KERNELS`; any where it is None.
+    boot : str or None
+        Parameters that its kernel is to be booted with; ``{cpus}`` stands for the device's CPUs.
+    cpus : str or None
+        The CPUs to poll on, as a list in the order of `seats`; chosen by topology by default.
     instances : int
         How many devices run side by side, each with a wire of its own.
     load : str
@@ -103,6 +107,8 @@ class RunPlan:
     platform: str = "bare"
     platform_options: Mapping[str, str] = field(default_factory=dict)
     kernel: str | None = None
+    boot: str | None = None
+    cpus: str | None = None
     instances: int = 1
     load: str = "all"
     neighbours: Mapping[str, int] = field(default_factory=dict)
@@ -147,8 +153,9 @@ class RunPlan:
                 raise UsageError(f"--neighbour: got {kind!r}, expected one of {', '.join(KINDS)}")
             if workers < 1:
                 raise UsageError(f"--neighbour {kind}: got {workers}, expected at least 1")
-        if self.neighbour_cpus is not None:
-            parse_cpus(self.neighbour_cpus)
+        for listed in (self.neighbour_cpus, self.cpus):
+            if listed is not None:
+                parse_cpus(listed)
         dut, platform, _ = self.make_dut(), self.make_platform(), self.make_wire()
         if self.wire not in platform.wires:
             expected = " or ".join(platform.wires)
@@ -167,7 +174,7 @@ class RunPlan:
 
     def make_platform(self) -> Platform:
         """The platform, with its options."""
-        return platform_named(self.platform, self.platform_options, self.kernel)
+        return platform_named(self.platform, self.platform_options, self.kernel, self.boot)
 
     def make_wire(self) -> Wire:
         """The wire, with its options."""

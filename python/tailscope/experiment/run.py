@@ -6,7 +6,7 @@ import queue
 import signal
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tailscope.analysis import Analysis
     from tailscope.duts.dut import Running
     from tailscope.experiment.plan import RunPlan, Seats
-    from tailscope.platforms.platform import Home
+    from tailscope.platforms.platform import Home, Platform
     from tailscope.store.directory import RunWriter
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
@@ -497,14 +497,12 @@ class _Instance:
         generator = self._result["gen"]
         return max(0, dropped - int(generator["warm_up_sent"] - generator["warm_up_received"]))
 
-    def _platform(self) -> Any:
+    def _platform(self) -> Platform:
         """The platform; of several instances each has a name of its own."""
         options = dict(self.plan.platform_options)
         if self.number is not None and "name" in options:
             options["name"] = f"{options['name']}-{self.number}"
-        from tailscope.platforms.catalogue import platform_named
-
-        return platform_named(self.plan.platform, options, self.plan.kernel)
+        return replace(self.plan, platform_options=options).make_platform()
 
 
 def stalls_of(lcores: Sequence[Mapping[str, Any]]) -> dict[str, int]:

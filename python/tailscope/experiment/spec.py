@@ -92,6 +92,10 @@ class Fields(_Model):
     """Its options, by name."""
     kernel: KernelName | None = None
     """The kernel it runs on; any by default."""
+    boot: str | None = None
+    """Parameters that its kernel is to be booted with; {cpus} stands for the device's CPUs."""
+    cpus: str | int | None = None
+    """The CPUs to poll on: generator, then device; chosen by topology by default."""
     wire: WireName | None = None
     """What joins it with the generator; the first that device and platform both can have."""
     wire_options: dict[str, Scalar] | None = None

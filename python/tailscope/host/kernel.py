@@ -13,18 +13,22 @@ from typing import Any
 
 from tailscope.exceptions import OtherKernelError, UsageError
 
-__all__ = ["KERNELS", "Kernel", "check_kernel", "running_kernel"]
+__all__ = ["KERNELS", "NOHZ", "Kernel", "check_kernel", "running_kernel"]
 
 KERNELS = ("vanilla", "rt", "nohz")
 """The kernels of the papers: as it comes, PREEMPT_RT, and without ticks on isolated CPUs."""
+
+NOHZ = "nohz_full={cpus} isolcpus={cpus} rcu_nocbs={cpus} rcu_nocb_poll"
+"""Parameters that keep ticks off CPUs (limbo2022 Table 1, by the kernel's own names)."""
 
 _CLOCK_MONOTONIC_COARSE = 6
 _BOOT = {
     "vanilla": "boot the distribution's kernel, without nohz_full"
     " (Debian: apt install linux-image-amd64)",
     "rt": "boot a PREEMPT_RT kernel (Debian: apt install linux-image-rt-amd64)",
-    "nohz": "boot a kernel with CONFIG_NO_HZ_FULL (Debian's have it) and the parameters"
-    " nohz_full=CPUS isolcpus=CPUS rcu_nocbs=CPUS, CPUS being those that poll",
+    "nohz": "boot a kernel with CONFIG_NO_HZ_FULL (Debian's have it) and the parameters "
+    + NOHZ.format(cpus="CPUS")
+    + ", CPUS being those that poll",
 }
 
 
@@ -85,8 +89,15 @@ def running_kernel(root: Path = Path("/")) -> Kernel:
     )
 
 
-def check_kernel(wanted: str | None) -> None:
-    """See that this machine runs the kernel that is wanted.
+def check_kernel(wanted: str | None, boot: str | None = None) -> None:
+    """See that this machine runs the kernel that is wanted, booted as is wanted.
+
+    Parameters
+    ----------
+    wanted : str or None
+        One of `KERNELS`.
+    boot : str or None
+        Parameters; of those with ``{cpus}`` in them only the name matters.
 
     Raises
     ------
@@ -95,6 +106,13 @@ def check_kernel(wanted: str | None) -> None:
     TestbedError
         If another one runs: with what to boot.
     """
+    lacking = _not_booted_with(boot or "")
+    if lacking:
+        parameters = " ".join(lacking)
+        raise OtherKernelError(
+            f"kernel: expected the parameters {parameters}",
+            hint=f"boot with {parameters.replace('{cpus}', 'CPUS')}, CPUS being those that poll",
+        )
     if wanted is None:
         return
     if wanted not in KERNELS:
@@ -105,6 +123,18 @@ def check_kernel(wanted: str | None) -> None:
             f"kernel: expected {wanted}, got {running.flavour} ({running.release})",
             hint=f"{_BOOT[wanted]}; or take --platform vm, which boots it as a guest",
         )
+
+
+def _not_booted_with(parameters: str) -> list[str]:
+    """Those of `parameters` that this machine was not booted with."""
+    booted = _text(Path("/proc/cmdline")).split()
+    names = {parameter.partition("=")[0] for parameter in booted}
+
+    def is_there(parameter: str) -> bool:
+        name = parameter.partition("=")[0]
+        return name in names if "{cpus}" in parameter else parameter in booted
+
+    return [parameter for parameter in parameters.split() if not is_there(parameter)]
 
 
 def _preemption(root: Path) -> str:

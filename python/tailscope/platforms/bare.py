@@ -28,7 +28,7 @@ class Bare(Platform):
 
     def check(self) -> None:
         """The kernel is the one that is wanted."""
-        check_kernel(self.kernel)
+        check_kernel(self.kernel, self.boot)
 
     @contextmanager
     def open(

@@ -20,7 +20,9 @@ PLATFORMS: dict[str, type[Platform]] = {platform.name: platform for platform in 
 """Every kind of platform by its name."""
 
 
-def platform_named(name: str, options: Mapping[str, str], kernel: str | None) -> Platform:
+def platform_named(
+    name: str, options: Mapping[str, str], kernel: str | None, boot: str | None
+) -> Platform:
     """Make a platform of a kind.
 
     Raises
@@ -30,4 +32,4 @@ def platform_named(name: str, options: Mapping[str, str], kernel: str | None) ->
     """
     if name not in PLATFORMS:
         raise UsageError(f"--platform: got {name!r}, expected one of {', '.join(PLATFORMS)}")
-    return PLATFORMS[name](options, kernel)
+    return PLATFORMS[name](options, kernel, boot)

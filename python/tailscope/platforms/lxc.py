@@ -39,8 +39,10 @@ class Lxc(Platform):
     wires = ("memif", "veth", "pci")
     programs = {"lxc-execute": "lxc", "lxc-attach": "lxc"}  # noqa: RUF012
 
-    def __init__(self, options: Mapping[str, str], kernel: str | None = None) -> None:
-        super().__init__(options, kernel)
+    def __init__(
+        self, options: Mapping[str, str], kernel: str | None = None, boot: str | None = None
+    ) -> None:
+        super().__init__(options, kernel, boot)
         name = self.given.get("name", "tailscope")
         if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 48:
             raise UsageError(
@@ -62,7 +64,7 @@ class Lxc(Platform):
                 "platform lxc: expected root, got an ordinary user",
                 hint="run it with sudo, or take --platform bare",
             )
-        check_kernel(self.kernel)
+        check_kernel(self.kernel, self.boot)
         if "name" in self.given:
             _check_free(self.given["name"])
 

@@ -65,6 +65,8 @@ class Platform(ABC):
         As given.
     kernel : str or None
         The kernel that is wanted: ``vanilla``, ``rt``, ``nohz``; any where it is None.
+    boot : str or None
+        Parameters that it is to be booted with; ``{cpus}`` stands for the device's CPUs.
 
     Raises
     ------
@@ -80,7 +82,9 @@ class Platform(ABC):
     programs: ClassVar[Mapping[str, str]] = {}
     """Programs that it needs, and the packages that have them."""
 
-    def __init__(self, options: Mapping[str, str], kernel: str | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, str], kernel: str | None = None, boot: str | None = None
+    ) -> None:
         for name in options:
             if name not in self.options:
                 known = ", ".join(self.options) or "none"
@@ -88,7 +92,7 @@ class Platform(ABC):
                     f"--platform-option: got {name!r}, expected one of the options of"
                     f" {self.name}: {known}"
                 )
-        self.given, self.kernel = dict(options), kernel
+        self.given, self.kernel, self.boot = dict(options), kernel, boot
 
     @property
     def starts_in_s(self) -> float:

@@ -8,10 +8,10 @@ import re
 import socket
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host.kernel import NOHZ
 from tailscope.platforms.accelerator import find_accelerator, machine
 from tailscope.platforms.guest import Guest
 from tailscope.platforms.initramfs import build_initramfs, guest_kernel
@@ -22,6 +22,7 @@ from tailscope.testbed.wires import Side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from typing import IO
 
     from tailscope.duts.dut import Dut
@@ -53,7 +54,6 @@ class Vm(Platform):
     options = {  # noqa: RUF012
         "accelerator": "auto (default: KVM where it boots), kvm or tcg",
         "memory": "MiB of the guest",
-        "parameters": "more parameters of the guest's kernel",
     }
     wires = ("vhost", "pci")
     programs = {  # noqa: RUF012
@@ -62,8 +62,10 @@ class Vm(Platform):
         "cpio": "cpio",
     }
 
-    def __init__(self, options: Mapping[str, str], kernel: str | None = None) -> None:
-        super().__init__(options, kernel)
+    def __init__(
+        self, options: Mapping[str, str], kernel: str | None = None, boot: str | None = None
+    ) -> None:
+        super().__init__(options, kernel, boot)
         self._accelerator = self.given.get("accelerator", "auto")
         if self._accelerator not in _ACCELERATORS:
             raise UsageError(
@@ -113,7 +115,7 @@ class Vm(Platform):
             cards=not side.sockets,
         )
         inner = tuple(range(1, len(cpus) + 1))
-        parameters = _parameters(self.kernel, inner, self.given.get("parameters", ""), ports)
+        parameters = _parameters(self.kernel, self.boot, inner, ports)
         command = [
             *machine(accelerator, cpus=len(cpus) + 1, memory_mb=self._memory_mb),
             *("-kernel", str(kernel.image), "-initrd", str(root), "-append", parameters),
@@ -163,7 +165,7 @@ class Vm(Platform):
         """
 
         def ended() -> str:
-            console = Path(folder.path / "console.log").read_text(errors="replace")
+            console = Here(folder.path).read("console.log") or ""
             lines = [*process.last_words().split(" | "), *console.strip().splitlines()[-5:]]
             return " | ".join(line for line in lines if line) or "it said nothing"
 
@@ -284,12 +286,12 @@ def _quoted(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def _parameters(kernel: str | None, cpus: Sequence[int], more: str, ports: _Ports) -> str:
+def _parameters(kernel: str | None, boot: str | None, cpus: Sequence[int], ports: _Ports) -> str:
     parts = ["console=ttyS0 quiet panic=-1 net.ifnames=0", ports.parameters]
     if kernel == "nohz":
-        listed = ",".join(map(str, cpus))
-        parts.append(f"nohz_full={listed} isolcpus={listed} rcu_nocbs={listed} rcu_nocb_poll")
-    return " ".join(part for part in (*parts, more) if part)
+        parts.append(NOHZ)
+    listed = ",".join(map(str, cpus))
+    return " ".join(part for part in (*parts, boot) if part).replace("{cpus}", listed)
 
 
 def _wait_for(sockets: Sequence[Path], process: Process, ended: Callable[[], str]) -> None:

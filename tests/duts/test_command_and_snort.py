@@ -1,0 +1,115 @@
+"""Devices of the user's own; Snort's configuration, and what is said where it is missing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from runs import AS_ROOT, sound
+
+from tailscope.duts.catalogue import dut_named
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.testbed.process import find_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from measurements import Place
+
+    Measure = Callable[..., dict[str, Any]]
+
+RATE = ("--rate", "2k")
+
+
+def test_any_program_of_dpdk_is_a_device(measure: Measure, dataplane: Path) -> None:
+    run = f"'{dataplane}' l2fwd -l {{cpus}} --no-telemetry {{eal}} -- --die-with-parent"
+    options = ("run=" + run, 'ready="event":"ready"', f"version='{dataplane}' --version")
+    given = [word for option in options for word in ("--dut-option", option)]
+    found = measure("--dut", "command", *given, *RATE)
+    info = sound(found["out"])
+    assert found["count"] == found["sent"]
+    assert info["dut"]["version"] == find_binary()[1]
+
+
+@AS_ROOT
+def test_any_program_of_the_kernel_is_a_device(measure: Measure, tmp_path: Path) -> None:
+    """A program that sets up redirection, says that it has, and waits."""
+    script = tmp_path / "forward.py"
+    script.write_text(
+        "import subprocess, sys, time\n"
+        "a, b = sys.argv[1:3]\n"
+        "tc = lambda *words: subprocess.run(['tc', *words], check=True)\n"
+        "tc('qdisc', 'add', 'dev', a, 'ingress')\n"
+        "tc(*'filter add dev'.split(), a, *'parent ffff: protocol all u32 match u32 0 0'.split(),\n"
+        "   *'action mirred egress redirect dev'.split(), b)\n"
+        "open(sys.argv[3], 'w').close()\n"
+        "time.sleep(600)\n"
+    )
+    run = f"run='{sys.executable}' '{script}' {{links}} {{folder}}/ready"
+    given = ("--dut-option", run, "--dut-option", "ready-command=test -e {folder}/ready")
+    found = measure("--dut", "command", "--wire", "veth", *given, *RATE)
+    sound(found["out"])
+    assert found["count"] == found["sent"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "no --dut-option run=COMMAND"),
+        ({"run": "sleep 1"}, "expected one of --dut-option ready=PATTERN"),
+        (
+            {
+                "run": "sleep 1",
+                "ready": "[",
+            },
+            "unterminated character set",
+        ),
+        ({"run": "sleep '1", "ready": "x"}, "No closing quotation"),
+    ],
+)
+def test_a_command_needs_a_probe(options: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        dut_named("command", options)
+    assert said in str(error.value)
+
+
+def test_a_command_that_ends_is_quoted(tailscope: Any, place: Place, dataplane: Path) -> None:
+    run = f"run={sys.executable} -c 'print(\"no licence\"); raise SystemExit(3)'"
+    given = ("--dut-option", run, "--dut-option", "ready=never")
+    out = place.path / "out"
+    done = tailscope("run", "--dut", "command", *given, "--out", out, env=place.environment)
+    assert done.returncode == 1
+    assert "ended with status 3; it said: no licence" in done.stderr
+    assert not out.exists()
+
+
+def test_snort_is_configured_for_dpdk(tmp_path: Path) -> None:
+    rules = tmp_path / "it's.rules"
+    rules.touch()
+    dut: Any = dut_named("snort", {"rules": str(rules), "batch": "4", "daq-dir": "/opt/daq"})
+    text = dut.configuration(("--no-huge", "--vdev=net_memif0,id=0"), (3,))
+    assert "name = 'dpdk', mode = 'inline'" in text
+    assert "variables = { 'dpdk_args=--no-huge --vdev=net_memif0,id=0' }" in text
+    assert "module_dirs = { '/opt/daq' }" in text and "batch_size = 4" in text
+    assert "cpuset = '3'" in text
+    assert f"include = '{tmp_path}/it\\'s.rules'" in text
+    if shutil.which("luac"):
+        import subprocess
+
+        subprocess.run(["luac", "-p", "-"], input=text, text=True, check=True)
+
+
+def test_snort_takes_links_over_veth() -> None:
+    dut: Any = dut_named("snort", {}, "veth")
+    assert not dut.uses_dpdk
+    assert "name = 'afpacket'" in dut.configuration((), (1,))
+
+
+def test_a_missing_snort_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(TestbedError, match="no program snort") as error:
+        dut_named("snort", {}).check()
+    assert "Debian has no Snort 3" in str(error.value.hint)

@@ -1,0 +1,124 @@
+"""Real Suricata: it forwards, it filters exactly what its rules say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from captures import probe_numbers
+from runs import AS_ROOT, left_behind, needed, sound
+
+from tailscope.duts.catalogue import dut_named
+from tailscope.duts.dut import Site
+from tailscope.testbed.places import Here
+from tailscope.testbed.wires import Side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from measurements import Place
+
+    Measure = Callable[..., dict[str, Any]]
+
+RATE = ("--rate", "2k")
+# The last byte of the number of a probe, which is behind its magic.
+EVERY_256TH = (
+    'drop udp any any -> any any (msg:"mine"; content:"|07|"; offset:11; depth:1; sid:1;)\n'
+)
+
+
+@pytest.fixture(autouse=True)
+def suricata() -> None:
+    needed("suricata")
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "my own.rules"
+    path.write_text(EVERY_256TH)
+    return path
+
+
+def dropped(captures: Path) -> set[int]:
+    """Numbers of the packets that are before the device and not behind it."""
+    pre, post = (probe_numbers(captures / f"{side}.pcapng.zst") for side in ("pre", "post"))
+    return set(pre) - set(post)
+
+
+@pytest.mark.parametrize(
+    "wire", ["memif", pytest.param("veth", marks=AS_ROOT)], ids=["DPDK", "AF_PACKET"]
+)
+def test_it_forwards_everything_without_rules(measure: Measure, wire: str) -> None:
+    found = measure("--dut", "suricata", "--wire", wire, *RATE)
+    info = sound(found["out"])
+    assert found["count"] == found["sent"] and found["dropped_by_dut"] == 0
+    assert info["dut"]["version"].startswith("Suricata version ")
+    assert info["dut"]["result"]["accepted"] >= found["sent"]
+    mode = "dpdk" if wire == "memif" else "af-packet"
+    assert mode in yaml.safe_load(info["dut"]["configuration"])
+
+
+def test_the_rules_of_the_distribution_drop_nothing(measure: Measure) -> None:
+    found = measure("--dut", "suricata", "--dut-option", "rules=default", *RATE)
+    sound(found["out"])
+    assert found["count"] == found["sent"]
+
+
+@pytest.mark.parametrize(
+    "wire", ["memif", pytest.param("veth", marks=AS_ROOT)], ids=["DPDK", "AF_PACKET"]
+)
+def test_the_filter_drops_exactly_what_its_rule_matches(
+    measure: Measure, rules: Path, wire: str
+) -> None:
+    option = ("--dut-option", f"rules={rules}")
+    found = measure("--dut", "suricata", "--wire", wire, *option, *RATE, "--captures")
+    sound(found["out"])
+    wanted = {seq for seq in range(found["sent"] + found["unsent"]) if seq % 256 == 7}
+    assert dropped(found["out"] / "captures") == wanted
+    assert found["lost"] == found["lost_in_dut"] == found["dropped_by_dut"] == len(wanted) > 0
+
+
+def test_what_it_cannot_read_is_passed_on(tailscope: Any, place: Place, rules: Path) -> None:
+    rules.write_text('drop udp any any -> any any (msg:"broken; sid:1;\n')
+    option = ("--dut-option", f"rules={rules}")
+    out = place.path / "out"
+    done = tailscope("run", "--dut", "suricata", *option, "--out", out, env=place.environment)
+    assert done.returncode == 1
+    assert "error: suricata: ended with status 1; it said:" in done.stderr
+    assert "missing semicolon" in done.stderr and str(rules) in done.stderr
+    assert not out.exists()
+
+
+def test_rules_that_are_not_there_are_named(tailscope: Any, place: Place) -> None:
+    option = ("--dut-option", "rules=/no/such.rules")
+    done = tailscope("run", "--dut", "suricata", *option, env=place.environment, cwd=place.path)
+    assert done.returncode == 1
+    assert "dut suricata: no file of rules /no/such.rules" in done.stderr
+
+
+@AS_ROOT
+def test_it_lives_in_a_container(measure: Measure) -> None:
+    needed("lxc-execute")
+    found = measure("--dut", "suricata", "--platform", "lxc", *RATE)
+    info = sound(found["out"])
+    assert found["count"] == found["sent"] and info["platform"]["name"] == "lxc"
+    assert not left_behind()
+
+
+def test_two_ports_have_two_workers(tmp_path: Path) -> None:
+    """Too many CPUs to be run here; its configuration is what it is."""
+    dut = dut_named("suricata", {"ports": "2"}, "memif")
+    assert dut.cpus == dut.ports == 2
+    eal = ("--no-huge", "-m", "256", "--vdev=net_memif0,id=0", "--vdev=net_memif1,id=1")
+    side = Side(eal, ("net_memif0", "net_memif1"))
+    site = Site(Here(tmp_path), side, (2, 3), (0,), 1000)
+    content = yaml.safe_load(dut.configuration(site, tmp_path))  # type: ignore[attr-defined]
+    ports = {each["interface"]: each["copy-iface"] for each in content["dpdk"]["interfaces"]}
+    assert ports == {"net_memif0": "net_memif1", "net_memif1": "net_memif0"}
+    assert content["dpdk"]["eal-params"]["vdev"] == ["net_memif0,id=0", "net_memif1,id=1"]
+    assert content["dpdk"]["eal-params"]["m"] == "256"
+    affinity = content["threading"]["cpu-affinity"]
+    assert affinity[0]["management-cpu-set"]["cpu"] == [0]
+    assert affinity[1]["worker-cpu-set"]["cpu"] == [2, 3]

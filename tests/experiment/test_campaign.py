@@ -1,0 +1,235 @@
+"""Whole experiments: carried out, interrupted, killed, resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command import COMMAND
+from runs import left_behind, needed, records, sound
+
+from tailscope.host.kernel import KERNELS, running_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from measurements import Place
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+SMALL = """\
+name: small
+fixed: {duration: 300ms, warm_up: 100ms, rate: 5k}
+vary:
+  dut: [l2fwd, l3fwd]
+repeats: 2
+"""
+
+
+@pytest.fixture
+def write(place: Place) -> Callable[[str], Path]:
+    """Writes an experiment."""
+
+    def write(text: str) -> Path:
+        path = place.path / "experiment.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def complete(out: Path) -> None:
+    """Every cell is done once, with sound runs, and nothing else is there."""
+    cells = records(out)
+    assert {cell["state"] for cell in cells} == {"done"}, [cell["reason"] for cell in cells]
+    runs = [run for cell in cells for run in cell["runs"]]
+    assert len(runs) == len(set(runs)) == len(cells)
+    for run in runs:
+        sound(out / run)
+    assert {path.name for path in out.iterdir()} == {"campaign.json", ".lock", *runs}
+    assert json.loads((out / "campaign.json").read_text())["complete"]
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_an_experiment_is_carried_out(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    out = place.path / "out"
+    done = tailscope("run", write(SMALL), "--out", out, env=place.environment)
+    assert done.returncode == 0, done.stderr
+    complete(out)
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+    assert "4 cells: 4 done" in lines
+    again = tailscope("run", write(SMALL), "--out", out, env=place.environment)
+    assert again.returncode == 1 and "exists and is not empty" in again.stderr
+    resumed = tailscope("run", write(SMALL), "--out", out, "--resume", env=place.environment)
+    assert resumed.returncode == 0 and "[" not in resumed.stdout.splitlines()[0]
+    other = tailscope(
+        *("run", write(SMALL.replace("5k", "6k")), "--out", out, "--resume"), env=place.environment
+    )
+    assert other.returncode == 1 and "it is of another experiment: fixed differ" in other.stderr
+
+
+def test_a_dry_run_says_what_is_missing(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    text = SMALL.replace("[l2fwd, l3fwd]", "[l2fwd, snort]")
+    environment = {**place.environment, "PATH": "/usr/bin:/bin"}
+    done = tailscope("run", write(text), "--dry-run", env=environment, cwd=place.path)
+    assert done.returncode == 0, done.stderr
+    assert "cells           4, 2 round(s), shuffled" in done.stdout
+    assert "takes           about" in done.stdout
+    assert "missing for 2 of 4 cells: dut snort: no program snort" in done.stdout
+    told = tailscope("run", write(text), "--dry-run", "--json", "-", env=environment)
+    cells = json.loads(told.stdout)["cells"]
+    assert [bool(cell["missing"]) for cell in cells] == [
+        cell["values"]["dut"] == "snort" for cell in cells
+    ]
+    assert not (place.path / "runs").exists()
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_a_failing_cell_is_marked_and_the_rest_goes_on(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    out = place.path / "out"
+    path = write(SMALL.replace("[l2fwd, l3fwd]", "[l2fwd, snort]"))
+    done = tailscope("run", path, "--out", out, env={**place.environment, "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 1
+    states = {cell["values"]["dut"]: cell for cell in records(out)}
+    assert states["l2fwd"]["state"] == "done"
+    assert states["snort"]["state"] == "failed" and "no program snort" in states["snort"]["reason"]
+    assert "2 done, 2 failed" in done.stdout and "--resume" in done.stdout
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_only_some_cells(tailscope: Any, place: Place, write: Callable[[str], Path]) -> None:
+    out = place.path / "out"
+    only = ("--only", "dut=l3fwd")
+    done = tailscope("run", write(SMALL), *only, "--out", out, env=place.environment)
+    assert done.returncode == 0, done.stderr
+    assert {cell["state"] for cell in records(out) if cell["values"]["dut"] == "l3fwd"} == {"done"}
+    assert {cell["state"] for cell in records(out) if cell["values"]["dut"] == "l2fwd"} == {
+        "pending"
+    }
+    rest = tailscope("run", write(SMALL), "--out", out, "--resume", env=place.environment)
+    assert rest.returncode == 0
+    complete(out)
+
+
+def test_cells_of_another_kernel_wait_for_it(
+    tailscope: Any, place: Place, write: Callable[[str], Path], dataplane: Path
+) -> None:
+    running = running_kernel().flavour
+    other = next(name for name in KERNELS if name != running)
+    text = f"name: k\nfixed: {{dut: l2fwd, duration: 200ms, warm_up: 100ms, kernel: {other}}}\n"
+    out = place.path / "out"
+    stopped = tailscope("run", write(text), "--out", out, env=place.environment)
+    assert stopped.returncode == 1
+    assert f"error: kernel: expected {other}, got {running}" in stopped.stderr
+    assert "hint: boot" in stopped.stderr
+    shutil.rmtree(out)
+    both = text.replace(f", kernel: {other}", "") + f"vary: {{kernel: [{running}, {other}]}}\n"
+    done = tailscope("run", write(both), "--out", out, env=place.environment)
+    assert done.returncode == 1
+    states = {cell["values"]["kernel"]: cell["state"] for cell in records(out)}
+    assert states == {running: "done", other: "waiting"}
+    assert "then --resume" in done.stdout
+
+
+def started(place: Place, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=place.environment,
+    )
+
+
+def wait_for_cell(out: Path, number: int) -> None:
+    """Wait until so many cells are done and another one runs."""
+    deadline_s = time.monotonic() + 120
+    while time.monotonic() < deadline_s:
+        if (out / "campaign.json").exists():
+            states = [cell["state"] for cell in records(out)]
+            if states.count("done") >= number and "running" in states:
+                return
+        time.sleep(0.02)
+    raise AssertionError("no cell was done")
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_ctrl_c_ends_an_experiment_that_can_be_resumed(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    out = place.path / "out"
+    path = write(SMALL.replace("300ms", "2s"))
+    process = started(place, "run", path, "--out", out)
+    wait_for_cell(out, 1)
+    time.sleep(0.8)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert {cell["state"] for cell in records(out)} <= {"done", "partial", "pending"}
+    done = tailscope("run", path, "--out", out, "--resume", env=place.environment)
+    assert done.returncode == 0, done.stderr
+    complete(out)
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_two_processes_do_not_share_a_campaign(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    out = place.path / "out"
+    path = write(SMALL.replace("300ms", "2s"))
+    process = started(place, "run", path, "--out", out)
+    wait_for_cell(out, 0)
+    second = tailscope("run", path, "--out", out, "--resume", env=place.environment)
+    assert second.returncode == 1 and "another process works on it" in second.stderr
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+
+
+@pytest.mark.usefixtures("dataplane")
+@pytest.mark.skipif(not os.environ.get("CI"), reason="two minutes; in continuous integration")
+def test_the_quickstart_finishes(tailscope: Any, place: Place) -> None:
+    out = place.path / "out"
+    arguments = ("run", EXPERIMENTS / "quickstart.yaml", "--out", out)
+    done = tailscope(*arguments, env=place.environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    complete(out)
+
+
+@pytest.mark.usefixtures("dataplane")
+@pytest.mark.skipif(not os.environ.get("CI"), reason="minutes; in continuous integration")
+def test_a_killed_campaign_is_resumed_to_its_end(tailscope: Any, place: Place) -> None:
+    """SIGKILL while a guest runs and while none does; then to the end, no cell twice."""
+    needed("suricata", "qemu-system-x86_64")
+    out = place.path / "out"
+    arguments = ["run", EXPERIMENTS / "noms2020.yaml", "--profile", "reduced", "--out", out]
+    for number, more in ((1, []), (4, ["--resume"])):
+        process = started(place, *arguments, *more)
+        wait_for_cell(out, number)
+        time.sleep(2)
+        process.kill()
+        process.communicate(timeout=60)
+    done_before = {cell["name"] for cell in records(out) if cell["state"] == "done"}
+    stamps = {name: (out / name / "run.json").stat().st_mtime_ns for name in done_before}
+    done = tailscope(*arguments, "--resume", env=place.environment, timeout=600)
+    assert done.returncode == 0, done.stderr + done.stdout
+    complete(out)
+    assert stamps == {name: (out / name / "run.json").stat().st_mtime_ns for name in done_before}
+    emulated = [cell for cell in records(out) if not cell["figures"][0]["representative"]]
+    assert all("EMULATED" in line for line in done.stdout.splitlines() if "mode=VM" in line) or (
+        not emulated
+    )
+    assert not left_behind()

@@ -1,0 +1,193 @@
+"""An experiment file says what it means, or where it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailscope.exceptions import UsageError
+from tailscope.experiment.matrix import cells_of, only_cells
+from tailscope.experiment.spec import load_experiment, schema
+
+if TYPE_CHECKING:
+    from tailscope.experiment.matrix import Cell
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+def cells(path: Path, text: str, profile: str | None = None) -> list[Cell]:
+    file = path / "x.yaml"
+    file.write_text(text)
+    return cells_of(*load_experiment(file, profile))
+
+
+TWO_BY_TWO = """\
+name: trial
+fixed: {duration: 1s}
+vary:
+  software:
+    plain: {dut: l2fwd}
+    batch: {dut: l2fwd, dut_options: {batch: 4}}
+  rate: [10k, 20000]
+repeats: 3
+"""
+
+
+def test_all_combinations_are_run_in_rounds(tmp_path: Path) -> None:
+    found = cells(tmp_path, TWO_BY_TWO)
+    assert len(found) == len({cell.name for cell in found}) == 12
+    rounds = [{cell.name.split(",repeat")[0] for cell in found[at : at + 4]} for at in (0, 4, 8)]
+    assert rounds[0] == rounds[1] == rounds[2] and len(rounds[0]) == 4
+    batch = next(cell for cell in found if cell.values["software"] == "batch")
+    assert batch.plan.dut_options == {"batch": "4"}
+    assert {cell.plan.rate_pps for cell in found} == {10_000, 20_000}
+
+
+def test_order_is_shuffled_by_the_seed(tmp_path: Path) -> None:
+    names = lambda text: [cell.name for cell in cells(tmp_path, text)]  # noqa: E731
+    assert names(TWO_BY_TWO) == names(TWO_BY_TWO)
+    assert names(TWO_BY_TWO) != names(TWO_BY_TWO + "seed: 2\n")
+    written = names(TWO_BY_TWO + "order: as-written\n")
+    assert written[:2] == [
+        "software=plain,rate=10k,repeat=1",
+        "software=plain,rate=20000,repeat=1",
+    ]
+    assert set(written) == set(names(TWO_BY_TWO))
+
+
+def test_combinations_are_left_out(tmp_path: Path) -> None:
+    found = cells(tmp_path, TWO_BY_TWO + "exclude: [{software: batch, rate: [20000]}]\n")
+    left = {(cell.values["software"], cell.values["rate"]) for cell in found}
+    assert left == {("plain", "10k"), ("plain", "20000"), ("batch", "10k")}
+
+
+def test_options_vary_by_name(tmp_path: Path) -> None:
+    text = "name: t\nfixed: {dut: l2fwd, dut_options: {tx-drain: 10us}}\n"
+    found = cells(tmp_path, text + "vary: {dut_options.batch: [4, 32]}\n")
+    assert [cell.plan.dut_options for cell in sorted(found, key=lambda cell: cell.name)] == [
+        {"tx-drain": "10us", "batch": "32"},
+        {"tx-drain": "10us", "batch": "4"},
+    ]
+
+
+def test_a_profile_replaces_what_it_names(tmp_path: Path) -> None:
+    text = TWO_BY_TWO + "profiles: {small: {fixed: {duration: 2s}, vary: {rate: null}, repeats: 1}}"
+    found = cells(tmp_path, text, "small")
+    assert [cell.name for cell in found] and len(found) == 2
+    assert all(cell.plan.duration_ns == 2_000_000_000 for cell in found)
+    assert all(set(cell.values) == {"software"} for cell in found)
+
+
+def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
+    found = cells(tmp_path, TWO_BY_TWO)
+    assert len(only_cells(found, {"software": "batch", "rate": "10k,20000"})) == 6
+    for only, said in (
+        ({"colour": "red"}, "--only: got 'colour', expected one of software, rate"),
+        ({"rate": "1M"}, "--only rate: got '1M', expected one of"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            only_cells(found, only)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: t\nfixed:\n  dut: l4fwd\n", "x.yaml:3: fixed.dut: got 'l4fwd': expected one of loop,"),
+        ("name: t\nfixed:\n  dutt: l2fwd\n", "x.yaml:3: fixed.dutt: there is no such field"),
+        ("name: t\nfixed:\n  dutt: l2fwd\n", "did you mean dut?"),
+        ("name: t\nfixd: {}\n", "x.yaml:2: fixd: there is no such field, expected one of fixed,"),
+        ("fixed: {dut: l2fwd}\n", "x.yaml:1: name: it is missing"),
+        ("name: t\nfixed: {dut: l2fwd, burst: many}\n", "x.yaml:2: fixed.burst: got 'many'"),
+        ("name: t\nfixed: {dut: l2fwd, size: 12}\n", "x.yaml:2: fixed.size: got 12"),
+        ("name: t\nfixed: {dut: l2fwd}\nrepeats: 0\n", "x.yaml:3: repeats: got 0"),
+        ("name: t\nname: u\n", "x.yaml:2: name: it is there twice"),
+        ("name: [\n", "x.yaml:"),
+        ("- l2fwd\n", "x.yaml: expected an experiment, got list"),
+        ("name: t\nfixed: {}\n", "x.yaml:2: fixed: dut: got none, expected one of loop"),
+        ("name: t\nfixed: {dut: l2fwd, rate: fast}\n", "x.yaml:2: fixed.rate: rate: "),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nservice_levels: [p99 is fine]\n",
+            "x.yaml:3: service_levels.0: got 'p99 is fine': expected a bound such as",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary:\n  rate: [1k, quick]\n",
+            "x.yaml:4: vary.rate.1: rate: ",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary:\n  colour: [red]\n",
+            "x.yaml:4: vary.colour: a list of values is for a field",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd, rate: 1k}\nvary:\n  rate: [1k]\n",
+            "x.yaml:4: vary.rate: it is fixed as well",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary:\n  rate: []\n",
+            "x.yaml:4: vary.rate: expected at least one value",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary:\n  rate: [1k, 1k]\n",
+            "x.yaml:4: vary.rate.1: got '1k' twice",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary:\n  rate: [1k, 1000]\n",
+            "x.yaml:3: vary: rate=1k and rate=1000 are the same run",
+        ),
+        (
+            "name: t\nvary:\n  dut: [l2fwd, mirred]\n  wire: [memif]\n",
+            "x.yaml:4: vary.wire.0: wire: got 'memif', expected veth or pci or vhost",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary: {rate: [1k]}\nexclude:\n  - {rate: 2k}\n",
+            "x.yaml:5: exclude.0.rate: got '2k', expected one of 1k",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary: {rate: [1k]}\nexclude:\n  - {colour: red}\n",
+            "x.yaml:5: exclude.0.colour: it does not vary, expected one of rate",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary: {rate: [1k]}\nexclude:\n  - {rate: 1k}\n",
+            "exclude: it leaves no combination",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nhosts:\n  loadgen: {cards: [a, b]}\n",
+            "hosts.dut: it is missing",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nhosts:\n  loadgen: {cards: [a]}\n",
+            "x.yaml:4: hosts.loadgen.cards: got ['a']",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        cells(tmp_path, text)
+    assert said in str(error.value)
+
+
+def test_the_schema_is_the_one_that_is_kept() -> None:
+    kept = json.loads((EXPERIMENTS / "schema.json").read_text())
+    assert kept == schema(), "tailscope schema > experiments/schema.json"
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_experiments_of_the_papers_are_whole(path: Path) -> None:
+    experiment, document = load_experiment(path)
+    found: dict[str | None, Any] = {None: cells_of(experiment, document)}
+    for profile in experiment.profiles:
+        found[profile] = cells_of(*load_experiment(path, profile))
+    assert all(found.values())
+    expected = {
+        "quickstart": 2 * 3 * 3,
+        # Table II: 3 functions, 2 modes, 12 rates; Figure 5: 6 bursts, 2 batches; three times.
+        "noms2020": 3 * (3 * 2 * 12 + 6 * 2),
+        # 3 functions, 3 kernels, 6 rates; l2fwd as VM on each kernel; three times.
+        "limbo2022": 3 * (3 * 3 * 6 + 3),
+        # l2fwd: 3 platforms, 3 kernels, optimised or not, 8 rates; l3fwd and mirred at one rate.
+        "containers2024": 3 * (3 * 3 * 2 * 8 + 2 * 3 * 2),
+        "microsecond2017": 5 * 4,
+    }
+    assert len(found[None]) == expected[path.stem]

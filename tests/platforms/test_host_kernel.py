@@ -1,0 +1,98 @@
+"""The kernel that runs is recognised, and one that does not is asked for."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailscope.exceptions import OtherKernelError, UsageError
+from tailscope.experiment.fields import plan_of
+from tailscope.host.fingerprint import fingerprint
+from tailscope.host.kernel import KERNELS, check_kernel, running_kernel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from measurements import Place
+
+
+def test_this_machine_is_described() -> None:
+    found = fingerprint()
+    assert found["kernel_release"] == platform.release()
+    assert found["kernel_flavour"] in KERNELS
+    assert int(found["kernel_hz"] or 0) in (100, 250, 300, 1000)
+    assert found["kernel_tick"] in ("periodic", "idle", "full")
+
+
+def machine(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.skipif("PREEMPT_RT" in os.uname().version, reason="it says rt anyway")
+@pytest.mark.parametrize(
+    ("files", "flavour", "preemption", "tick"),
+    [
+        ({"sys__kernel__realtime": "1\n"}, "rt", "rt", "idle"),
+        (
+            {
+                "sys__devices__system__cpu__nohz_full": "2-3\n",
+                "sys__devices__system__cpu__isolated": "2-3\n",
+                "proc__cmdline": "preempt=none nohz_full=2-3",
+            },
+            "nohz",
+            "none",
+            "full",
+        ),
+        (
+            {
+                "sys__devices__system__cpu__nohz_full": "(null)\n",
+                "proc__cmdline": "quiet nohz=off",
+                "sys__kernel__debug__sched__preempt": "none (voluntary) full\n",
+            },
+            "vanilla",
+            "voluntary",
+            "periodic",
+        ),
+    ],
+)
+def test_kernels_are_told_apart(
+    tmp_path: Path, files: dict[str, str], flavour: str, preemption: str, tick: str
+) -> None:
+    found = running_kernel(machine(tmp_path, **files))
+    assert (found.flavour, found.preemption, found.tick) == (flavour, preemption, tick)
+
+
+def other() -> str:
+    return next(name for name in KERNELS if name != running_kernel().flavour)
+
+
+def test_another_kernel_is_asked_for() -> None:
+    check_kernel(running_kernel().flavour)
+    with pytest.raises(OtherKernelError, match=f"expected {other()}, got") as error:
+        check_kernel(other())
+    assert "boot" in str(error.value.hint) and "--platform vm" in str(error.value.hint)
+    with pytest.raises(UsageError, match="expected one of vanilla, rt, nohz"):
+        plan_of({"dut": "l2fwd", "kernel": "windows"})
+
+
+def test_parameters_that_were_not_booted_with_are_asked_for() -> None:
+    with pytest.raises(OtherKernelError, match="expected the parameters no_such=1") as error:
+        check_kernel(None, "no_such=1")
+    assert str(error.value.hint).startswith("boot with no_such=1")
+
+
+def test_a_run_on_another_kernel_stops_with_what_to_boot(tailscope: Any, place: Place) -> None:
+    out = place.path / "out"
+    arguments = ("run", "--dut", "l2fwd", "--kernel", other(), "--out", out)
+    done = tailscope(*arguments, env=place.environment)
+    assert done.returncode == 1
+    assert f"error: kernel: expected {other()}, got" in done.stderr
+    assert "hint: boot" in done.stderr
+    assert not out.exists()

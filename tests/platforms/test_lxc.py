@@ -1,0 +1,146 @@
+"""Real containers of LXC."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from measurements import QUICK
+from runs import AS_ROOT, left_behind, needed, sound
+
+from tailscope.exceptions import UsageError
+from tailscope.experiment.fields import plan_of
+from tailscope.testbed.cores import parse_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from measurements import Place
+
+    Measure = Callable[..., dict[str, Any]]
+
+pytestmark = AS_ROOT
+
+RATE = ("--rate", "2k")
+
+
+@pytest.fixture(autouse=True)
+def lxc() -> None:
+    needed("lxc-execute")
+
+
+@pytest.mark.parametrize("dut", ["l2fwd", "l3fwd", "mirred"])
+def test_a_device_lives_in_a_container(measure: Measure, dut: str) -> None:
+    found = measure("--dut", dut, "--platform", "lxc", *RATE)
+    info = sound(found["out"])
+    assert found["count"] == found["sent"]
+    assert info["platform"]["container"].startswith("tailscope-")
+    assert info["platform"]["version"].startswith("LXC ")
+    assert not left_behind()
+
+
+def test_the_container_has_a_namespace_and_cpus_of_its_own(
+    measure: Measure, tmp_path: Path
+) -> None:
+    """What a device sees that looks around."""
+    seen = tmp_path / "seen"
+    script = tmp_path / "look"
+    script.write_text(
+        f"#!/bin/sh\nexec 3>{seen}\nhostname >&3\nip -br link >&3\n"
+        "grep Cpus_allowed_list /proc/self/status >&3\necho up\nexec sleep 60\n"
+    )
+    script.chmod(0o755)
+    given = ("--dut-option", f"run={script}", "--dut-option", "ready=^up$")
+    options = ("--platform", "lxc", "--platform-option", "name=seen", "--wire", "veth")
+    found = measure("--dut", "command", *given, *options, *RATE, "--cpus", "0,1")
+    info = sound(found["out"])
+    assert found["lost"] == found["sent"]
+    assert info["platform"]["container"] == "seen"
+    name, *links, cpus = seen.read_text().splitlines()
+    assert name == "seen"
+    assert {link.split("@")[0].split()[0] for link in links} == {"lo", "dut0", "dut1"}
+    allowed = os.sched_getaffinity(0)
+    # All but the generator's own, where there is another one for everything else.
+    assert set(parse_cpus(cpus.split()[1])) == (allowed - {0} if len(allowed) > 2 else allowed)
+    assert not left_behind()
+
+
+def test_two_containers_at_once(tailscope: Any, place: Place) -> None:
+    """Four polling loops on two CPUs: what is lost is counted, and both say so."""
+    options = ("--platform", "lxc", "--instances", "2", *QUICK, "--rate", "500", "--json", "-")
+    out = place.path / "out"
+    done = tailscope("run", "--dut", "l2fwd", *options, "--out", out, env=place.environment)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    infos = [sound(out / f"instance-{number}") for number in (1, 2)]
+    assert [info["dut"]["instance"] for info in infos] == [1, 2]
+    assert len({info["platform"]["container"] for info in infos}) == 2
+    assert all(each["count"] > 0 for each in figures)
+    assert not left_behind()
+
+
+def test_one_of_two_is_loaded_beside_neighbours(measure: Measure) -> None:
+    needed("stress-ng")
+    side_by_side = ("--platform", "lxc", "--instances", "2", "--load", "one", "--rate", "500")
+    busy = ("--neighbour", "cpu=1", "--neighbour", "io=1", "--neighbour-cpus", "0")
+    found = measure("--dut", "l2fwd", *side_by_side, *busy)
+    info = sound(found["out"])
+    assert info["plan"]["neighbours"] == {"cpu": 1, "io": 1}
+    assert not info["partial"]
+    assert not left_behind()
+    running = subprocess.run(["pgrep", "stress-ng"], capture_output=True, check=False)
+    assert running.returncode == 1
+
+
+@contextmanager
+def container(name: str, folder: Path) -> Iterator[None]:
+    """Somebody else's container."""
+    configuration = folder / "config"
+    configuration.write_text("lxc.rootfs.path = dir:/\nlxc.net.0.type = empty\n")
+    command = ["lxc-execute", "-P", str(folder), "-n", name, "-f", str(configuration)]
+    process = subprocess.Popen([*command, "--", "sleep", "60"], stderr=subprocess.DEVNULL)
+    try:
+        wait = ["lxc-wait", "-P", str(folder), "-n", name, "-s", "RUNNING", "-t", "10"]
+        subprocess.run(wait, check=True)
+        yield
+    finally:
+        subprocess.run(["lxc-stop", "-k", "-P", str(folder), "-n", name], check=False)
+        process.wait(10)
+
+
+def test_a_name_in_use_is_refused(tailscope: Any, place: Place, tmp_path: Path) -> None:
+    options = ("--dut", "l2fwd", "--platform", "lxc", "--platform-option", "name=taken")
+    with container("taken", tmp_path):
+        out = place.path / "out"
+        done = tailscope("run", *options, "--out", out, env=place.environment)
+        assert done.returncode == 1
+        assert "platform lxc: a container taken is there already" in done.stderr
+        assert "hint: choose another --platform-option name=NAME" in done.stderr
+        assert not out.exists()
+        seen = subprocess.run(["pgrep", "-f", "n taken"], capture_output=True, check=False)
+        assert seen.returncode == 0, "it was not ours to end"
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "x" * 60])
+def test_a_name_is_a_name(name: str) -> None:
+    with pytest.raises(UsageError, match="--platform-option name"):
+        plan_of({"dut": "l2fwd", "platform": "lxc", "platform_options": {"name": name}})
+
+
+def test_a_container_that_does_not_start_says_why(
+    tailscope: Any, place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refusing = tmp_path / "lxc-execute"
+    refusing.write_text("#!/bin/sh\necho cgroups are not for you >&2; exit 7\n")
+    refusing.chmod(0o755)
+    environment = {**place.environment, "PATH": f"{tmp_path}:{place.environment['PATH']}"}
+    options = ("--dut", "l2fwd", "--platform", "lxc", "--out", place.path / "out")
+    done = tailscope("run", *options, env=environment)
+    assert done.returncode == 1
+    assert "ended with status 7; it said: cgroups are not for you" in done.stderr
+    assert not left_behind()

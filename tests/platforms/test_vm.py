@@ -1,0 +1,136 @@
+"""Real guests of QEMU: vanilla and PREEMPT_RT kernels, packets in and out by vhost-user."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from runs import left_behind, needed, sound
+
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.experiment.fields import plan_of
+from tailscope.platforms import initramfs
+from tailscope.platforms.accelerator import boots, find_accelerator
+from tailscope.platforms.initramfs import GuestKernel, guest_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from measurements import Place
+
+    Measure = Callable[..., dict[str, Any]]
+
+RATE = ("--rate", "500")
+
+
+def kernel(kind: str) -> GuestKernel:
+    """A kernel for guests; in continuous integration it is there."""
+    needed("qemu-system-x86_64", "busybox", "cpio")
+    try:
+        return guest_kernel(kind)
+    except TestbedError as error:
+        assert not os.environ.get("CI"), error
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("kind", ["vanilla", "rt", "nohz"])
+def test_l2fwd_lives_in_a_guest(measure: Measure, place: Place, kind: str) -> None:
+    """As the user who runs it: no root is needed."""
+    kernel("rt" if kind == "rt" else "vanilla")
+    found = measure("--dut", "l2fwd", "--platform", "vm", "--kernel", kind, *RATE)
+    info = sound(found["out"])
+    assert found["count"] > 0.9 * found["sent"]
+    guest = info["platform"]
+    assert guest["realtime"] == (kind == "rt") == ("PREEMPT_RT" in guest["kernel"])
+    assert (guest["nohz_full_cpus"], guest["isolated_cpus"]) == (
+        ("1", "1") if kind == "nohz" else ("(null)", "")
+    )
+    emulated = guest["accelerator"] == "tcg"
+    assert guest["representative"] is not emulated
+    if emulated:
+        assert any("TCG" in warning for warning in found["warnings"])
+        assert "EMULATED" in (found["out"] / "report.html").read_text()
+    assert json.loads((place.path / "state/tailscope/kvm.json").read_text())["guest"]
+    assert not left_behind()
+
+
+def test_the_guests_kernel_forwards(measure: Measure) -> None:
+    kernel("vanilla")
+    found = measure("--dut", "mirred", "--platform", "vm", *RATE)
+    info = sound(found["out"])
+    assert found["count"] > 0.9 * found["sent"]
+    assert info["dut"]["version"].startswith(f"Linux {kernel('vanilla').release}")
+
+
+def test_parameters_reach_the_guest(measure: Measure) -> None:
+    kernel("vanilla")
+    given = ("--boot", "isolcpus={cpus} skew_tick=1", "--platform-option", "accelerator=tcg")
+    found = measure("--dut", "l2fwd", "--platform", "vm", *given, *RATE)
+    guest = sound(found["out"])["platform"]
+    assert guest["isolated_cpus"] == "1" and "skew_tick=1" in guest["parameters"]
+
+
+def test_the_probe_tells_what_boots(tmp_path: Path) -> None:
+    """The same guest as KVM is probed with, where it must boot and where it cannot."""
+    own = kernel("vanilla")
+    assert boots("tcg", own, tmp_path)
+    broken = tmp_path / "vmlinuz"
+    broken.write_bytes(own.image.read_bytes()[:4096])
+    assert not boots("tcg", GuestKernel(broken, own.modules, own.release), tmp_path)
+
+
+def test_kvm_that_is_wanted_and_does_not_boot_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tailscope.platforms import accelerator
+
+    own = kernel("vanilla")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(accelerator, "_KVM", tmp_path / "no-kvm")
+    with pytest.raises(TestbedError, match="KVM does not boot") as error:
+        find_accelerator("kvm", own, tmp_path)
+    assert "accelerator=tcg" in str(error.value.hint)
+    assert find_accelerator("auto", own, tmp_path) == "tcg"
+
+
+def test_without_a_kernel_it_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(initramfs, "_KERNELS", tmp_path)
+    with pytest.raises(TestbedError, match="no rt kernel for guests") as error:
+        guest_kernel("rt")
+    assert "make setup-vm" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"accelerator": "xen"}, "expected one of auto, kvm, tcg"),
+        ({"memory": "64"}, "expected at least 512 MiB"),
+        ({"speed": "fast"}, "expected one of the options of vm"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        plan_of({"dut": "l2fwd", "platform": "vm", "platform_options": options})
+
+
+def test_a_guest_needs_a_wire_of_its_own() -> None:
+    with pytest.raises(UsageError, match="expected vhost or pci with --platform vm"):
+        plan_of({"dut": "l2fwd", "platform": "vm", "wire": "memif"})
+
+
+def test_a_guest_that_does_not_boot_says_why(tailscope: Any, place: Place, tmp_path: Path) -> None:
+    kernel("vanilla")
+    refusing = tmp_path / "qemu-system-x86_64"
+    refusing.write_text("#!/bin/sh\necho no room for a guest >&2; exit 1\n")
+    refusing.chmod(0o755)
+    environment = {**place.environment, "PATH": f"{tmp_path}:{place.environment['PATH']}"}
+    options = ("--platform-option", "accelerator=tcg", "--out", place.path / "out")
+    done = tailscope("run", "--dut", "l2fwd", "--platform", "vm", *options, env=environment)
+    assert done.returncode == 1
+    assert "QEMU did not start: no room for a guest" in done.stderr
+    assert not left_behind()
