@@ -173,7 +173,14 @@ def _sshd(path: Path, home: Path, role: str, name: str, address: str) -> Iterato
     configuration = path / f"{role}.sshd"
     configuration.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
     Path("/run/sshd").mkdir(exist_ok=True)
-    command = ["ip", "netns", "exec", name, SSHD, "-D", "-e", "-f", str(configuration)]
+    server = [SSHD, "-D", "-e", "-f", str(configuration)]
+    # `ip netns exec` mounts /sys anew, without the groups that containers need.
+    groups = path / f"{role}.groups"
+    groups.mkdir()
+    script = 'mount --rbind "$1" "$2" && shift 2 && exec "$@"'
+    keep = ["unshare", "-m", "sh", "-c", script, "sh", "/sys/fs/cgroup", str(groups)]
+    bring = ["sh", "-c", script, "sh", str(groups), "/sys/fs/cgroup"]
+    command = [*keep, "ip", "netns", "exec", name, *bring, *server]
     with (path / f"{role}.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log, start_new_session=True)
     try:

@@ -95,7 +95,10 @@ def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name: t\nfixed:\n  dut: l4fwd\n", "x.yaml:3: fixed.dut: got 'l4fwd': expected one of loop,"),
+        (
+            "name: t\nfixed:\n  dut: l4fwd\n",
+            "x.yaml:3: fixed.dut: got 'l4fwd': expected one of loop,",
+        ),
         ("name: t\nfixed:\n  dutt: l2fwd\n", "x.yaml:3: fixed.dutt: there is no such field"),
         ("name: t\nfixed:\n  dutt: l2fwd\n", "did you mean dut?"),
         ("name: t\nfixd: {}\n", "x.yaml:2: fixd: there is no such field, expected one of fixed,"),

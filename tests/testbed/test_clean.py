@@ -8,11 +8,16 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command import run
+from measurements import started
+from runs import left_behind, needed
 
 from tailscope.testbed.folder import RunFolder, owner_of
+from tailscope.testbed.places import FOLDER, MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from measurements import Place
 
@@ -100,9 +105,51 @@ def test_namespaces_of_the_living_are_left_alone(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are root's")
 def test_a_namespace_in_use_is_left_alone_wherever_its_folder_is(
-    clean: Clean, namespace: Callable[[str], int]
+    clean: Clean, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "tailscope-0-0123abcd"
-    namespace(name)
-    assert name not in clean()
-    assert name in namespaces()
+    """Also while nobody is in it yet."""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_RUNTIME_DIR", str(scratch))
+        folder = RunFolder()
+    with folder:
+        name = f"{folder.name}-gen"
+        subprocess.run(["ip", "netns", "add", name], check=True)
+        assert name not in clean()
+        assert name in namespaces()
+    assert f"network namespace {name}" in clean()
+    assert name not in namespaces()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="containers are root's")
+def test_what_sigkill_left_of_a_container_goes(clean: Clean, place: Place, scratch: Path) -> None:
+    needed("lxc-execute")
+    options = ["--dut", "l2fwd", "--platform", "lxc", "--platform-option", "name=orphan"]
+    arguments = ["run", *options, "--duration", "60s", "--out", str(scratch / "out")]
+    process = started(place, *arguments, processes=1)
+    process.kill()
+    process.communicate(timeout=30)
+    # What ends with us is gone; what does not is known by its mark.
+    said = clean()
+    assert not left_behind(), said
+    again = run(
+        *["run", *options, "--duration", "200ms", "--out", scratch / "two"], env=place.environment
+    )
+    assert again.returncode == 0, again.stderr
+
+
+def test_processes_of_dead_measurements_end(clean: Clean, place: Place) -> None:
+    """A process is known by what its environment says, wherever it has gone."""
+    with RunFolder() as folder:
+        environment = {**os.environ, MARK: f"{folder.name}-1", FOLDER: str(folder.path / "1")}
+        process = subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True)
+        try:
+            assert f"process {process.pid}" not in clean()
+            os.close(folder._lock)
+            assert f"process {process.pid}: sleep" in clean("--dry-run")
+            assert process.poll() is None
+            assert f"process {process.pid}: sleep" in clean()
+            assert process.wait(10) == -9
+        finally:
+            process.kill()
+            process.wait()
+            folder._lock = os.open(os.devnull, os.O_RDONLY)

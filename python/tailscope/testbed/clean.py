@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.testbed.containers import container_names, remove_cgroups
-from tailscope.testbed.folder import find_leftovers, is_dead, is_live, owner_of
+from tailscope.testbed.folder import LOCK, find_leftovers, is_dead, owner_of
 from tailscope.testbed.places import FOLDER, MARK
 
 if TYPE_CHECKING:
@@ -43,44 +43,37 @@ def clean(*, dry_run: bool = False) -> Iterator[str]:
     str
         Each thing that was removed.
     """
-    dead = set()
     processes = list(_marked())
     containers = {_container(left.words) for left in processes} - {None}
     for left in processes:
-        dead.add(left.owner)
         if not dry_run:
             _kill(left.pid)
         yield f"process {left.pid}: {Path(left.words[0]).name}"
     for path in find_leftovers():
-        dead.add(path.name)
         if not dry_run:
             shutil.rmtree(path)
         yield str(path)
     if os.geteuid() != 0:
         return
-    yield from _clean_namespaces(dead, dry_run=dry_run)
+    live = _live()
+    yield from _clean_namespaces(live, dry_run=dry_run)
     for name in container_names():
         owner = owner_of(name)
-        ours = owner is not None and (owner in dead or not is_live(owner))
-        if ours or name in containers:
+        if name in containers or (owner is not None and owner not in live):
             if not dry_run:
                 remove_cgroups(name)
             yield f"groups of container {name}"
 
 
-def _clean_namespaces(dead: set[str], *, dry_run: bool) -> Iterator[str]:
-    """Remove namespaces of `dead` measurements, and empty ones of those whose folder is gone."""
+def _clean_namespaces(live: set[str], *, dry_run: bool) -> Iterator[str]:
+    """Remove namespaces of measurements that are not `live`, and who is in them."""
     from pyroute2 import netns
 
     for name in netns.listnetns():
         owner = owner_of(name)
-        if owner is None or (owner not in dead and is_live(owner)):
+        if owner is None or owner in live:
             continue
-        inside = _processes_in(name)
-        if inside and owner not in dead:
-            # Its folder may be where we do not look: it may run.
-            continue
-        for process in inside:
+        for process in _processes_in(name):
             if not dry_run:
                 _kill(process)
             yield f"process {process} in network namespace {name}"
@@ -88,6 +81,19 @@ def _clean_namespaces(dead: set[str], *, dry_run: bool) -> Iterator[str]:
             with suppress(OSError):
                 netns.remove(name)
         yield f"network namespace {name}"
+
+
+def _live() -> set[str]:
+    """Measurements whose lock some process has open, wherever their folders are."""
+    found = set()
+    for pid in _processes():
+        with suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    path = link.readlink()
+                    if path.name == LOCK and owner_of(path.parent.name) is not None:
+                        found.add(path.parent.name)
+    return found
 
 
 def _marked() -> Iterator[_Left]:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Folder", "RunFolder", "find_leftovers", "is_dead", "is_live", "owner_of"]
+__all__ = ["LOCK", "Folder", "RunFolder", "find_leftovers", "is_dead", "owner_of"]
 
 _PREFIX = "tailscope-"
 _NAME = re.compile(rf"{_PREFIX}\d+-[0-9a-f]{{8}}")
-_LOCK = "lock"
+LOCK = "lock"
+"""The file by which a measurement holds its folder."""
 
 
 class Folder:
@@ -60,7 +61,7 @@ class RunFolder(Folder):
 
     def __enter__(self) -> Self:
         self.path.mkdir(mode=0o700)
-        self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         return self
 
@@ -84,12 +85,6 @@ def owner_of(name: str) -> str | None:
     return found[0] if found and name[found.end() :][:1] in ("", "-") else None
 
 
-def is_live(name: str) -> bool:
-    """Whether a measurement of this name runs."""
-    paths = (base / name for base in _bases())
-    return any(path.is_dir() and not is_dead(path) for path in paths)
-
-
 def _bases() -> list[Path]:
     return list(dict.fromkeys((_base(), Path(tempfile.gettempdir()))))
 
@@ -108,7 +103,7 @@ def _may_enter(path: Path) -> bool:
 def is_dead(path: Path) -> bool:
     """Whether nobody holds the lock of a measurement's folder."""
     try:
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
     except OSError:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import queue
 import shlex
 import shutil
@@ -261,6 +262,8 @@ class SshAgent(Agent):
             ) from None
         except (OSError, asyncssh.Error) as error:
             reason = getattr(error, "reason", None) or error
+            if isinstance(error, OSError) and error.errno:
+                reason = os.strerror(error.errno)
             raise self.error(
                 f"ssh: {reason}", f"`ssh {self._address}` has to work without a password"
             ) from None
