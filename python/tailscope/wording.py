@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tailscope.store.run import EMULATED, is_emulated
 from tailscope.text import count_text, duration_text, percentile_name
 
 if TYPE_CHECKING:
@@ -12,13 +13,11 @@ if TYPE_CHECKING:
     from tailscope.analysis import Figure
 
 __all__ = [
-    "EMULATED",
     "Row",
     "count_rows",
     "device_text",
     "has_bounds",
     "instrument_rows",
-    "is_emulated",
     "latency_rows",
     "platform_text",
     "provenance",
@@ -36,7 +35,6 @@ CLOCKS = {
     "kernel-hardware": "the timestamper's card, by its kernel",
     "nic-hardware": "the timestamper's card",
 }
-EMULATED = "EMULATED: times are not representative"
 NOT_CALIBRATED = "unknown: `tailscope calibrate` measures it"
 NOTHING = "-"
 
@@ -209,24 +207,14 @@ def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[s
         return {**files, "matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
     return {
         "device": device_text(plan),
-        "platform": platform_text(plan) + (f" ({EMULATED})" if is_emulated(info) else ""),
+        "platform": platform_text(plan)
+        + (f" ({EMULATED}: times are not representative)" if is_emulated(info) else ""),
         "wire": plan["wire"],
         "traffic": traffic_text(plan),
         "cores": ", ".join(f"{role} {cpus}" for role, cpus in info["instrument"]["cpus"].items()),
         "matching": matching,
         "clock": CLOCKS[info["clock"]["source"]],
     }
-
-
-def is_emulated(info: Mapping[str, Any]) -> bool:
-    """Whether the device ran where times mean nothing.
-
-    Parameters
-    ----------
-    info : Mapping
-        The content of ``run.json``.
-    """
-    return not (info.get("platform") or {}).get("representative", True)
 
 
 def device_text(plan: Mapping[str, Any]) -> str:

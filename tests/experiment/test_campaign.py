@@ -200,13 +200,13 @@ def test_two_processes_do_not_share_a_campaign(
 
 
 @pytest.mark.usefixtures("dataplane")
-@pytest.mark.skipif(not os.environ.get("CI"), reason="two minutes; in continuous integration")
-def test_the_quickstart_finishes(tailscope: Any, place: Place) -> None:
+def test_a_part_of_the_quickstart_finishes(tailscope: Any, place: Place) -> None:
     out = place.path / "out"
-    arguments = ("run", EXPERIMENTS / "quickstart.yaml", "--out", out)
-    done = tailscope(*arguments, env=place.environment, timeout=600)
+    only = ("--only", "rate=100k", "--only", "dut=l3fwd")
+    arguments = ("run", EXPERIMENTS / "quickstart.yaml", *only, "--out", out)
+    done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 0, done.stderr
-    complete(out)
+    assert [cell["state"] for cell in records(out)].count("done") == 3
 
 
 @pytest.mark.usefixtures("dataplane")

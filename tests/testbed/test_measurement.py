@@ -240,8 +240,9 @@ def test_an_ordinary_user_can_measure(place: Place, hugepages: bool) -> None:
     assert process.returncode == 0, errors
     assert "lost in the DuT" in output
     assert (place.path / "out").stat().st_uid == NOBODY
-    roles = json.loads((place.path / "out" / "run.json").read_text())["instrument"]
-    assert roles["generator"]["hugepages"] == roles["dut"]["hugepages"] == hugepages
+    info = json.loads((place.path / "out" / "run.json").read_text())
+    results = (info["instrument"]["generator"], info["dut"]["result"])
+    assert [result["hugepages"] for result in results] == [hugepages, hugepages]
     meminfo = Path("/proc/meminfo").read_text()
     total, free = (re.search(f"HugePages_{name}: +(\\d+)", meminfo) for name in ("Total", "Free"))
     assert total and free and total[1] == free[1]

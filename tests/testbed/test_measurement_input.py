@@ -61,8 +61,8 @@ def test_bad_input_is_named(tailscope: Run, place: Place, options: Any, said: st
 
 
 def test_an_unknown_device_is_named(tailscope: Run, place: Place) -> None:
-    done = tailscope("run", "--dut", "router", env=place.environment, cwd=place.path)
-    assert done.returncode == 1 and "--dut: got 'router', expected one of" in done.stderr
+    done = tailscope("run", "--dut", "switch", env=place.environment, cwd=place.path)
+    assert done.returncode == 1 and "--dut: got 'switch', expected one of" in done.stderr
 
 
 @pytest.mark.usefixtures("dataplane")

@@ -15,6 +15,7 @@ from tailscope.experiment.campaign import Campaign, Record
 from tailscope.experiment.matrix import Cell, cells_of, only_cells, value_label
 from tailscope.experiment.run import Measured, execute_all
 from tailscope.experiment.spec import load_experiment
+from tailscope.store.run import EMULATED
 from tailscope.testbed.clean import clean
 from tailscope.testbed.cores import pick_cores, read_topology
 from tailscope.text import count_text, duration_text, percentile_name, printable
@@ -58,7 +59,12 @@ def run_experiment(
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
         _refuse_other_kernel(left)
-        _run(campaign, experiment, left, cpus)
+        try:
+            _run(campaign, experiment, left, cpus)
+        except KeyboardInterrupt:
+            hint = f"--resume --out {out} goes on with what is not done"
+            print(f"hint: {printable(hint)}", file=sys.stderr)
+            raise
     if json_file is not None:
         write_json(json_file, campaign.content())
     if json_file != STANDARD:
@@ -131,7 +137,7 @@ def _outcome(record: Record) -> str:
             f"lost {count_text(figures['lost'] or 0)} of {count_text(figures['sent'] or 0)}"
         )
         if not figures["representative"]:
-            parts.append("EMULATED: times mean nothing")
+            parts.append(f"{EMULATED}: times mean nothing")
     if record.reason:
         parts.append(record.reason)
     return "  ".join(parts)

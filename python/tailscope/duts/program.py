@@ -107,5 +107,6 @@ def wait_for(
 
 
 def _failure(name: str, process: Process, how: str) -> TestbedError:
+    process.wait_end(_POLL_S)
     words = process.last_words()
     return TestbedError(f"{name}: {how}" + (f"; it said: {words}" if words else ""))

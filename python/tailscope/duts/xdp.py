@@ -23,8 +23,13 @@ class Xdp(Dut):
     name = "xdp"
     about = "XDP redirects what arrives at the first link to the second"
     options = {"mode": one_of("native", "skb")}  # noqa: RUF012
-    wires = ("veth", "pci")
+    wires = ("veth", "pci", "vhost")
     programs = {"xdp-bench": "xdp-tools"}  # noqa: RUF012
+
+    @property
+    def uses_dpdk(self) -> bool:
+        """It has links."""
+        return False
 
     @contextmanager
     def open(self, site: Site) -> Iterator[Running]:

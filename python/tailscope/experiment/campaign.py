@@ -23,6 +23,7 @@ from tailscope.host.fingerprint import fingerprint
 from tailscope.store.atomic import write_text
 from tailscope.store.layout import CAMPAIGN
 from tailscope.store.reader import read_mark
+from tailscope.store.run import is_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -242,7 +243,6 @@ class Campaign:
 
 def _figures(measured: Measured) -> dict[str, Any]:
     """What the line of a cell says."""
-    platform = measured.info.get("platform") or {}
     return {
         **{f"latency_ns_{name}": measured.figures[f"latency_ns_{name}"] for name in _FIGURES},
         **{
@@ -250,5 +250,5 @@ def _figures(measured: Measured) -> dict[str, Any]:
             for name in _FIGURES[:-1]
         },
         **{name: measured.figures[name] for name in ("sent", "count", "lost", "unsent")},
-        "representative": platform.get("representative", True),
+        "representative": not is_emulated(measured.info),
     }

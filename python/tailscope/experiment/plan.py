@@ -156,7 +156,8 @@ class RunPlan:
         for listed in (self.neighbour_cpus, self.cpus):
             if listed is not None:
                 parse_cpus(listed)
-        dut, platform, _ = self.make_dut(), self.make_platform(), self.make_wire()
+        self.make_wire()
+        dut, platform = self.make_dut(), self.make_platform()
         if self.wire not in platform.wires:
             expected = " or ".join(platform.wires)
             raise UsageError(

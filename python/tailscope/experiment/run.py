@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -153,11 +153,7 @@ def execute_all(
         ]
         for instance in instances:
             instance.put_up(stack)
-        first = instances[0]
-        if around is not None:
-            with around(folder, first.ends):
-                _Traffic(plan, instances, folder, cores).run(progress)
-        else:
+        with nullcontext() if around is None else around(folder, instances[0].ends):
             _Traffic(plan, instances, folder, cores).run(progress)
         found = []
         loaded = instances[: plan.loaded]
@@ -378,6 +374,8 @@ class _Instance:
 
     def analyse(self, writer: RunWriter | None) -> Measured:
         """Analyse what was recorded, and write it down."""
+        if self.interrupted and not self._result["gen"]["sent"]:
+            raise KeyboardInterrupt
         self._check_recorded()
         plan = self.plan
         clock = Clock(**self._result["clock"])

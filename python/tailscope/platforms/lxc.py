@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,27 +85,38 @@ class Lxc(Platform):
         configuration = here.write("lxc.conf", _configuration(name, {*cpus, *housekeeping}))
         known = ["-P", str(folder.path), "-n", name]
         start = ["lxc-execute", *known, "-f", str(configuration), "--", "sleep", "infinity"]
-        with here.start("container", start, merged=True) as process:
-            try:
-                pid = _wait_running(here, known, process)
-                with inside(side.namespace):
-                    for link in side.links:
-                        move_link(link, pid)
-                place = Here(folder.path, ("lxc-attach", *known, "--"), mark=folder.name)
-                for link in ("lo", *side.links):
-                    place.run(["ip", "link", "set", "dev", link, "up"])
-                yield Home(
-                    place,
-                    replace(side, namespace=None),
-                    cpus,
-                    housekeeping,
-                    about={"container": name, "version": _version(here)},
-                )
-            finally:
-                with suppress(TestbedError):
-                    here.run(["lxc-stop", "-k", *known])
-                process.wait_end(_START_S)
-                remove_cgroups(name)
+        with here.start("container", start, merged=True) as process, ExitStack() as stack:
+            stack.callback(_stop, here, known, process)
+            pid = _wait_running(here, known, process)
+            stack.enter_context(_lent(side, pid))
+            place = Here(folder.path, ("lxc-attach", *known, "--"), mark=folder.name)
+            for link in ("lo", *side.links):
+                place.run(["ip", "link", "set", "dev", link, "up"])
+            about = {"container": name, "version": _version(here)}
+            there = replace(side, namespace=None)
+            yield Home(place, there, cpus, housekeeping, about=about)
+
+
+def _stop(here: Here, known: list[str], process: Process) -> None:
+    """End a container, and all that is left of it."""
+    with suppress(TestbedError):
+        here.run(["lxc-stop", "-k", *known])
+    process.wait_end(_START_S)
+    remove_cgroups(known[-1])
+
+
+@contextmanager
+def _lent(side: Side, pid: int) -> Iterator[None]:
+    """Lend links to a container within a block: cards outlive it."""
+    with inside(side.namespace):
+        for link in side.links:
+            move_link(link, pid)
+    try:
+        yield
+    finally:
+        with suppress(OSError, TestbedError), inside(f"/proc/{pid}/ns/net"):
+            for link in side.links:
+                move_link(link, side.namespace or 1)
 
 
 def _configuration(name: str, cpus: set[int]) -> str:
@@ -131,6 +142,7 @@ def _wait_running(here: Here, known: list[str], process: Process) -> int:
                 return int(here.run(["lxc-info", *known, "-pH"]))
         time.sleep(_POLL_S)
     how = "did not start" if process.is_running else process.how_it_ended()
+    process.wait_end(_POLL_S)
     raise TestbedError(
         f"platform lxc: the container {known[-1]} {how}; it said: {process.last_words()}",
         hint="`lxc-checkconfig` shows what the kernel lacks",

@@ -298,6 +298,7 @@ def _wait_for(sockets: Sequence[Path], process: Process, ended: Callable[[], str
     deadline_s = time.monotonic() + _START_S
     while not all(path.exists() for path in sockets):
         if not process.is_running or time.monotonic() > deadline_s:
+            process.wait_end(_POLL_S)
             raise TestbedError(f"platform vm: QEMU did not start: {ended()}")
         time.sleep(_POLL_S)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.analysis import Histogram, Quantile, Rate, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout
-from tailscope.store.run import SIDES, Run, check_conservation
+from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
     check_conservation(summary, str(path / layout.SUMMARY))
     gaps, rate = _csv_rows(path, info, layout.GAPS), _csv_rows(path, info, layout.RATE)
     return Run(
-        label=label,
+        label=shown_as(label, info),
         info=info,
         summary=summary,
         warnings=warnings,

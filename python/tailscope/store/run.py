@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
 
-__all__ = ["SIDES", "Run", "check_conservation"]
+__all__ = ["EMULATED", "SIDES", "Run", "check_conservation", "is_emulated", "shown_as"]
+
+EMULATED = "EMULATED"
+"""What stands beside everything that was measured where times mean nothing."""
 
 SIDES: tuple[Side, Side] = ("pre", "post")
 
@@ -80,7 +83,7 @@ class Run:
             Bucket of the histograms in ns.
         """
         return cls(
-            label=label,
+            label=shown_as(label, info),
             info=info,
             summary=analysis.summary,
             warnings=analysis.warnings,
@@ -90,6 +93,22 @@ class Run:
             rate={side: analysis.rate(side) for side in SIDES},
             worst=analysis.worst,
         )
+
+
+def is_emulated(info: Mapping[str, Any]) -> bool:
+    """Whether the device ran where times mean nothing.
+
+    Parameters
+    ----------
+    info : Mapping
+        The content of ``run.json``.
+    """
+    return not (info.get("platform") or {}).get("representative", True)
+
+
+def shown_as(label: str, info: Mapping[str, Any]) -> str:
+    """What a run is called in figures and tables."""
+    return f"{label} ({EMULATED})" if is_emulated(info) else label
 
 
 def check_conservation(summary: Mapping[str, Figure], source: str) -> None:

@@ -1,0 +1,59 @@
+"""`--wire pci` with links of the kernel: lent to namespaces and containers, and given back."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from runs import AS_ROOT, left_behind, needed, sound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = AS_ROOT
+
+CARDS = {"generator": ("tsgen0", "tsgen1"), "dut": ("tsdut0", "tsdut1")}
+
+
+def links() -> list[str]:
+    listed = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    return [line.split()[1].split("@")[0].rstrip(":") for line in listed.splitlines()]
+
+
+@pytest.fixture
+def cabled() -> Iterator[tuple[str, ...]]:
+    """Two cables between what could be cards of this machine."""
+    pairs = list(zip(*CARDS.values(), strict=True))
+    for here, there in pairs:
+        subprocess.run(["ip", "link", "add", here, "type", "veth", "peer", there], check=True)
+    yield tuple(
+        word
+        for role, names in CARDS.items()
+        for word in ("--wire-option", f"{role}={'+'.join(names)}")
+    )
+    for here, _ in pairs:
+        subprocess.run(["ip", "link", "del", here], check=True)
+
+
+@pytest.mark.parametrize(
+    ("dut", "platform"), [("mirred", "bare"), ("l2fwd", "bare"), ("mirred", "lxc")]
+)
+def test_links_are_lent_and_come_back(
+    measure: Callable[..., dict[str, Any]], cabled: tuple[str, ...], dut: str, platform: str
+) -> None:
+    if platform == "lxc":
+        needed("lxc-execute")
+    options = ("--platform", platform, "--wire", "pci", *cabled)
+    found = measure("--dut", dut, *options, "--rate", "2k")
+    sound(found["out"])
+    assert found["count"] > 0.9 * found["sent"]
+    assert {name for names in CARDS.values() for name in names} <= set(links())
+    assert not left_behind()
+
+
+def test_a_card_that_is_not_there_is_named(tailscope: Any, place: Any, cabled: Any) -> None:
+    options = ("--wire-option", "generator=tsgen0+nothing7", *cabled[2:])
+    arguments = ("run", "--dut", "l2fwd", "--wire", "pci", *options, "--out", place.path / "out")
+    done = tailscope(*arguments, env=place.environment)
+    assert done.returncode == 1 and "wire pci: no link nothing7" in done.stderr
