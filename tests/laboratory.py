@@ -46,7 +46,7 @@ class Laboratory:
     def experiment(self, **content: object) -> Path:
         """Write an experiment for this laboratory."""
         path = self.path / "experiment.yaml"
-        path.write_text(yaml.safe_dump({"name": "lab", "hosts": self.hosts, **content}))
+        path.write_text(yaml.safe_dump({"name": "lab", **{"hosts": self.hosts} | content}))
         return path
 
 

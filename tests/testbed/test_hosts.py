@@ -39,11 +39,11 @@ def namespaces() -> set[str]:
     return {line.split()[0] for line in listed.splitlines()}
 
 
-def start(lab: Laboratory, *arguments: object) -> subprocess.Popen[str]:
-    """Start tailscope at the user's own machine, which only sees the management network."""
-    at_the_hub = ["ip", "netns", "exec", lab.names["hub"]]
+def start(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.Popen[str]:
+    """Start tailscope: the hub is a machine that only sees the management network."""
+    there = ["ip", "netns", "exec", lab.names[at]]
     return subprocess.Popen(
-        [*at_the_hub, sys.executable, "-m", "tailscope", *map(str, arguments)],
+        [*there, sys.executable, "-m", "tailscope", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,8 +51,8 @@ def start(lab: Laboratory, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def run(lab: Laboratory, *arguments: object) -> subprocess.CompletedProcess[str]:
-    process = start(lab, *arguments)
+def run(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.CompletedProcess[str]:
+    process = start(lab, *arguments, at=at)
     out, err = process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
@@ -83,6 +83,16 @@ def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any) -> None:
         figures = json.loads(again.stdout)
         assert figures["count"] == summary["count"]
         assert figures["latency_ns_p99"] == summary["latency_ns_p99"]
+
+
+def test_the_load_generator_can_be_this_machine(lab: Laboratory) -> None:
+    hosts = {**lab.hosts, "loadgen": {"cards": ["out0", "in0"]}}
+    path = lab.experiment(fixed={**TRAFFIC, "dut": "router"}, hosts=hosts)
+    out = lab.path / "out"
+    done = run(lab, "run", path, "--out", out, at="loadgen")
+    assert done.returncode == 0, done.stderr + done.stdout
+    info = sound(out / "run")
+    assert info["instrument"]["generator"]["gen"]["sent"] > 0
 
 
 def test_an_unknown_host_key_is_refused(lab: Laboratory) -> None:
@@ -177,16 +187,8 @@ def test_a_machine_that_dies_releases_the_others(lab: Laboratory, dies: str) -> 
     assert not agents()
     for role in lab.hosts:
         environment = {**lab.environment, "XDG_RUNTIME_DIR": str(lab.path / f"{role}.run")}
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            lab.names[role],
-            sys.executable,
-            "-m",
-            "tailscope",
-            "clean",
-        ]
+        clean = [sys.executable, "-m", "tailscope", "clean"]
+        command = ["ip", "netns", "exec", lab.names[role], *clean]
         subprocess.run(command, env=environment, check=True, capture_output=True)
 
 

@@ -13,7 +13,7 @@ from tailscope.cli.options import STANDARD, write_json
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.experiment.campaign import Campaign, Record
 from tailscope.experiment.matrix import Cell, cells_of, only_cells, value_label
-from tailscope.experiment.run import Measured, execute_all
+from tailscope.experiment.run import Measured, execute
 from tailscope.experiment.spec import load_experiment
 from tailscope.store.run import EMULATED
 from tailscope.testbed.clean import clean
@@ -92,7 +92,7 @@ def _run(campaign: Campaign, experiment: Experiment, left: list[Cell], cpus: str
                     return [execute_in_lab(cell.plan, experiment.hosts, out=folder, progress=show)]
                 wanted = cell.plan.cpus if cpus is None else cpus
                 cores = pick_cores(read_topology(), cell.plan.pollers, wanted)
-                return execute_all(cell.plan, cores, out=folder, progress=show)
+                return execute(cell.plan, cores, out=folder, progress=show)
 
             record = campaign.run_cell(cell, measure)
         clock.finished(cell, record.lasted_s or 0.0)

@@ -271,10 +271,10 @@ def _figures(measured: Measured) -> dict[str, Any]:
 def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -> list[Measured]:
     from tailscope.cli.live import LiveLine
     from tailscope.cli.table import print_table
-    from tailscope.experiment.run import execute_all
+    from tailscope.experiment.run import execute
 
     with LiveLine() as line:
-        found = execute_all(plan, cores, out=folder, progress=line.show)
+        found = execute(plan, cores, out=folder, progress=line.show)
     if json_file != STANDARD:
         for measured in found:
             print_table(measured.analysis, measured.info, written=[measured.out])

@@ -6,13 +6,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tailscope.exceptions import TestbedError, UsageError
+from tailscope.exceptions import UsageError
+from tailscope.testbed.programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from tailscope.exceptions import TestbedError
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 
@@ -163,14 +165,8 @@ class Dut(ABC):
         TestbedError
             If it has not.
         """
-        import shutil
-
         for program, package in self.programs.items():
-            if shutil.which(program) is None:
-                raise TestbedError(
-                    f"dut {self.name}: no program {program}",
-                    hint=f"install it (Debian, Ubuntu: apt install {package})",
-                )
+            find_program(f"dut {self.name}", program, package)
 
     @abstractmethod
     def open(self, site: Site) -> AbstractContextManager[Running]:

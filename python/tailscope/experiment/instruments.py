@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -24,6 +23,7 @@ from tailscope.experiment.run import execute_whole
 from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
+from tailscope.testbed.programs import find_program
 from tailscope.testbed.tcpdump import Tap, recording
 from tailscope.testbed.wires import Veth, wire_named
 
@@ -133,7 +133,9 @@ def _sockperf(plan: RunPlan, cores: Cores) -> Analysis:
     """Half of the time that a request and its answer take, each through the device."""
     import numpy as np
 
-    program, ethtool = _program("sockperf"), _program("ethtool")
+    program, ethtool = (
+        str(find_program("comparison", name, name)) for name in ("sockperf", "ethtool")
+    )
     wire = wire_named("veth", {})
     wire.check()
     assert isinstance(wire, Veth)
@@ -197,13 +199,6 @@ def _over_veth(plan: RunPlan, driver: str) -> RunPlan:
     from dataclasses import replace
 
     return replace(plan, wire="veth", wire_options={"driver": driver})
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise TestbedError(f"no program {name} (Debian, Ubuntu: apt install {name})")
-    return found
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import signal
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Measured",
     "execute",
-    "execute_all",
     "execute_whole",
     "own_figures",
     "stalls_of",
@@ -96,13 +95,7 @@ def own_figures(info: Mapping[str, Any]) -> dict[str, int | None]:
     return {name: info["instrument"][name] for name in names}
 
 
-def execute(plan: RunPlan, cores: Cores, **how: Any) -> Measured:
-    """Carry out a plan with one instance that gets traffic; the arguments are `execute_all`'s."""
-    assert plan.loaded == 1, "several instances have several results"
-    return execute_all(plan, cores, **how)[0]
-
-
-def execute_all(
+def execute(
     plan: RunPlan,
     cores: Cores,
     *,
@@ -144,6 +137,8 @@ def execute_all(
     """
     plan.check()
     with ExitStack() as stack:
+        if out is not None and plan.loaded > 1:
+            stack.callback(_remove_empty, out)
         writers = [stack.enter_context(writer) for writer in _writers(plan, out)]
         stack.enter_context(staying_on(cores.housekeeping))
         folder = stack.enter_context(RunFolder())
@@ -166,16 +161,17 @@ def execute_all(
 
 
 def execute_whole(plan: RunPlan, cores: Cores, **how: Any) -> Measured:
-    """Carry out a plan of which a part is worth nothing; the arguments are `execute_all`'s.
+    """Carry out a plan of which a part is worth nothing; the arguments are `execute`'s.
 
     Raises
     ------
     KeyboardInterrupt
         At the first Ctrl-C.
     TestbedError
-        As `execute_all`, and if the result is a partial one.
+        As `execute`, and if the result is a partial one.
     """
-    measured = execute(plan, cores, **how)
+    assert plan.loaded == 1, "several instances have several results"
+    [measured] = execute(plan, cores, **how)
     if measured.interrupted:
         raise KeyboardInterrupt
     if measured.info["partial"]:
@@ -191,6 +187,11 @@ def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:
     if plan.loaded == 1:
         return [RunWriter(out)]
     return [RunWriter(out / f"instance-{number + 1}") for number in range(plan.loaded)]
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 class _Traffic:
@@ -276,10 +277,9 @@ class _Instance:
             return
         self.ends = stack.enter_context(wire.open(self.folder, self._dut.ports))
         self._side = self.ends.generator
-        name = "platform"
         self._home = stack.enter_context(
             self._platform().open(
-                self.folder.part(name),
+                self.folder.part("platform"),
                 self.ends.dut,
                 self._dut,
                 cpus=self.seats.dut,

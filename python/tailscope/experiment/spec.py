@@ -287,10 +287,7 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of an experiment, for editors."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Experiment.model_json_schema(),
-    }
+    return Experiment.model_json_schema()
 
 
 def _with_profile(experiment: Experiment, profile: Profile) -> Experiment:

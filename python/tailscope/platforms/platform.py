@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tailscope.exceptions import TestbedError, UsageError
+from tailscope.exceptions import UsageError
+from tailscope.testbed.programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,14 +108,8 @@ class Platform(ABC):
         TestbedError
             If it has not.
         """
-        import shutil
-
         for program, package in self.programs.items():
-            if shutil.which(program) is None:
-                raise TestbedError(
-                    f"platform {self.name}: no program {program}",
-                    hint=f"install it (Debian, Ubuntu: apt install {package})",
-                )
+            find_program(f"platform {self.name}", program, package)
 
     @abstractmethod
     def open(

@@ -104,7 +104,7 @@ class Agent(ABC):
             try:
                 event = self.hear(deadline_s - time.monotonic())
             except queue.Empty:
-                raise self.error(f"no {name} within {timeout_s:g} s") from None
+                raise self.error(f"no {name} within {timeout_s} s") from None
             if event.get("event") == name:
                 return event
 
@@ -284,7 +284,12 @@ class SshAgent(Agent):
                 self._gone()
 
     def _write(self, line: str) -> None:
-        self._loop.call_soon_threadsafe(self._process.stdin.write, line)
+        def write() -> None:
+            # That the machine is gone is heard at the other end.
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(line)
+
+        self._loop.call_soon_threadsafe(write)
 
     def _copy(self, remote: str, target: Path) -> None:
         async def get() -> None:
@@ -314,9 +319,13 @@ class SshAgent(Agent):
                 self._loop.call_soon_threadsafe(self._connection.abort)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_S)
+        self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, None], timeout_s: float | None) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+        try:
+            asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+        except TimeoutError:
+            raise self.error(f"ssh: no answer within {timeout_s} s") from None
 
 
 def agent_on(role: str, ssh: str | None, *, port: int | None, command: str) -> Agent:

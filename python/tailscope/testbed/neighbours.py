@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import TestbedError
 from tailscope.testbed.places import Here
+from tailscope.testbed.programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,11 +46,7 @@ def check_neighbours() -> None:
     TestbedError
         If there is none.
     """
-    if shutil.which("stress-ng") is None:
-        raise TestbedError(
-            "neighbours: no program stress-ng",
-            hint="install it (Debian, Ubuntu: apt install stress-ng)",
-        )
+    find_program("neighbours", "stress-ng", "stress-ng")
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError
+from tailscope.testbed.programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -93,11 +93,7 @@ def recording(
     TestbedError
         If a recorder does not start: with its own words.
     """
-    program = shutil.which("tcpdump")
-    if program is None:
-        raise TestbedError(
-            "no program tcpdump", hint="install it (Debian, Ubuntu: apt install tcpdump)"
-        )
+    program = find_program("recording", "tcpdump", "tcpdump")
     with ExitStack() as stack:
         logs = {}
         for name, tap in taps.items():
@@ -106,7 +102,7 @@ def recording(
             options = ["-i", tap.link, "-s", str(_BYTES), "-B", str(_BUFFER_KIB), "-w", "-"]
             options += ["-j", clock, "--time-stamp-precision=nano", "--direction=in"]
             log = logs[name] = folder / f"{name}.tcpdump.log"
-            command = [*tap.command, program, *options, only]
+            command = [*tap.command, str(program), *options, only]
             stack.enter_context(_recorder(command, tap, log))
         _wait_listening(logs)
         yield

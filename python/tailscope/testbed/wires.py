@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from tailscope.testbed.namespaces import (
     moved_into,
     namespace,
 )
+from tailscope.testbed.programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -433,8 +433,7 @@ def _check_namespaces(what: str, otherwise: str) -> None:
         raise TestbedError(
             f"{what}: expected root, got an ordinary user", hint=f"run it with sudo, or {otherwise}"
         )
-    if shutil.which("ip") is None:
-        raise TestbedError(f"{what}: no program ip", hint="install iproute2 (apt install iproute2)")
+    find_program(what, "ip", "iproute2")
 
 
 def _socket_path(folder: Folder, name: str) -> Path:
