@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.analysis import analyze
 from tailscope.experiment.run import Measured, own_figures, stalls_of, without_events
@@ -56,38 +56,11 @@ def execute_in_lab(
     with ExitStack() as stack:
         writer = stack.enter_context(RunWriter(out))
         folder = stack.enter_context(RunFolder())
-        # The device comes first and goes last.
-        agents = {
-            role: stack.enter_context(_agent(role, getattr(hosts, role)))
-            for role in ("dut", "timestamper", "loadgen")
-        }
-        ready = {}
-        for role, agent in agents.items():
-            host = getattr(hosts, role)
-            method = {"method": host.method} if role == "timestamper" else {}
-            own = {"cards": host.cards, "cpus": host.cpus, **method}
-            agent.say(role=role, plan=plan.record(), **own)
-        # Barrier: nothing is sent before all are there.
-        for role, agent in agents.items():
-            ready[role] = agent.wait_for("ready", _READY_S)
-        if plan.warm_up_ns:
-            _send(agents, plan.warm_up_ns, None)
-        agents["timestamper"].say(do="record")
-        agents["timestamper"].wait_for("recording", _MARGIN_S)
-        sent = _send(agents, plan.duration_ns, progress)
-        agents["timestamper"].say(do="stop")
-        seen = agents["timestamper"].wait_for("result", _MARGIN_S)
-        agents["dut"].say(do="stop")
-        device = agents["dut"].wait_for("result", _MARGIN_S)
         captures = folder.make("captures")
-        pre, post = (
-            agents["timestamper"].fetch(seen["files"][side], captures) for side in ("pre", "post")
-        )
-        for agent in agents.values():
-            agent.say(do="end")
+        found = _measure(plan, hosts, captures, progress)
         analysis = analyze(
-            pre,
-            post,
+            found.pre,
+            found.post,
             match_on="probe",
             trim=plan.trim_ns,
             window=plan.window_ns,
@@ -95,7 +68,7 @@ def execute_in_lab(
             series=False,
             sink=writer.sink,
         )
-        info = measurement_info(plan.record(), _info(analysis, ready, sent, seen, device))
+        info = measurement_info(plan.record(), _info(analysis, found))
         if plan.captures:
             writer.add_captures(captures)
         writer.finish(
@@ -106,6 +79,46 @@ def execute_in_lab(
             report=lambda run: page([run]),
         )
     return Measured(analysis, info, None, None, False, out)
+
+
+class _Found(NamedTuple):
+    """What the machines said, and the timestamper's captures."""
+
+    ready: Mapping[str, Mapping[str, Any]]
+    sent: Mapping[str, Any]
+    seen: Mapping[str, Any]
+    device: Mapping[str, Any]
+    pre: Path
+    post: Path
+
+
+def _measure(plan: RunPlan, hosts: Hosts, captures: Path, progress: Progress | None) -> _Found:
+    """Let the machines play their roles; they are released at the end."""
+    with ExitStack() as stack:
+        # The device comes first and goes last.
+        agents = {
+            role: stack.enter_context(_agent(role, getattr(hosts, role)))
+            for role in ("dut", "timestamper", "loadgen")
+        }
+        for role, agent in agents.items():
+            host = getattr(hosts, role)
+            method = {"method": host.method} if role == "timestamper" else {}
+            own = {"cards": host.cards, "cpus": host.cpus, **method}
+            agent.say(role=role, plan=plan.record(), **own)
+        # Barrier: nothing is sent before all are there.
+        ready = {role: agent.wait_for("ready", _READY_S) for role, agent in agents.items()}
+        if plan.warm_up_ns:
+            _send(agents, plan.warm_up_ns, None)
+        timestamper = agents["timestamper"]
+        timestamper.say(do="record")
+        timestamper.wait_for("recording", _MARGIN_S)
+        sent = _send(agents, plan.duration_ns, progress)
+        timestamper.say(do="stop")
+        seen = timestamper.wait_for("result", _MARGIN_S)
+        agents["dut"].say(do="stop")
+        device = agents["dut"].wait_for("result", _MARGIN_S)
+        pre, post = (timestamper.fetch(seen["files"][side], captures) for side in ("pre", "post"))
+    return _Found(ready, sent, seen, device, pre, post)
 
 
 def _agent(role: str, host: Host) -> Agent:
@@ -131,14 +144,9 @@ def _send(
     raise agents["loadgen"].error(f"no result {_MARGIN_S:g} s after it should have ended")
 
 
-def _info(
-    analysis: Analysis,
-    ready: Mapping[str, Mapping[str, Any]],
-    sent: Mapping[str, Any],
-    seen: Mapping[str, Any],
-    device: Mapping[str, Any],
-) -> dict[str, Any]:
+def _info(analysis: Analysis, found: _Found) -> dict[str, Any]:
     """What ``run.json`` keeps of all machines."""
+    ready, sent, seen, device = found.ready, found.sent, found.seen, found.device
     summary, generator, counts = analysis.summary, sent["gen"], device["counts"]
     lost = int(summary["lost"] or 0)
     in_instrument = min(lost, int(seen["dropped"]["post"]))

@@ -14,20 +14,32 @@ if TYPE_CHECKING:
 __all__ = ["command_in", "inside", "make_links", "move_link", "moved_into", "namespace"]
 
 
+_QUIET = {"disable_ipv6": "1"}
+_GREETING = {
+    "dad_transmits": "0",
+    "router_solicitations": "8",
+    "router_solicitation_delay": "0",
+    "router_solicitation_interval": "1",
+    "router_solicitation_max_interval": "1",
+}
+
+
 @contextmanager
 def namespace(name: str, *, quiet: bool) -> Iterator[str]:
     """Make a namespace for a block.
 
-    Quiet ones carry nothing of the kernel's own: no IPv6.
+    Quiet ones carry nothing of the kernel's own: no IPv6. In others the kernel greets on every link
+    for some seconds, once a second.
     """
     from pyroute2 import netns
 
     netns.create(name)
     try:
         with inside(name):
-            for scope in ("all", "default") if quiet else ():
-                with suppress(OSError):
-                    Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
+            for setting, value in (_QUIET if quiet else _GREETING).items():
+                for scope in ("all", "default"):
+                    with suppress(OSError):
+                        Path(f"/proc/sys/net/ipv6/conf/{scope}/{setting}").write_text(value)
         yield name
     finally:
         with suppress(OSError):
