@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from runs import AS_ROOT, sound
 
+from tailscope.duts import snort
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.process import find_binary
@@ -109,7 +110,7 @@ def test_snort_takes_links_over_veth() -> None:
 
 
 def test_a_missing_snort_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(snort, "which", lambda _program: None)
     with pytest.raises(TestbedError, match="no program snort") as error:
         dut_named("snort", {}).check()
     assert "Debian has no Snort 3" in str(error.value.hint)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailscope.duts.dut import Dut, Running, Site, as_it_is
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 __all__ = ["Command"]
 
@@ -74,8 +74,7 @@ class Command(Dut):
     def guest_programs(self) -> tuple[Path, ...]:
         """The command's own, and its probe's."""
         commands = [self.given[name] for name in ("run", "ready-command") if name in self.given]
-        found = (shutil.which(words[0]) for words in commands)
-        return tuple(Path(program) for program in found if program)
+        return tuple(filter(None, (which(words[0]) for words in commands)))
 
     @contextmanager
     def open(self, site: Site) -> Iterator[Running]:

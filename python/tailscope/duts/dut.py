@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tailscope.exceptions import UsageError
-from tailscope.testbed.programs import find_program
+from tailscope.testbed.programs import find_program, which
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,11 +142,7 @@ class Dut(ABC):
 
     def guest_programs(self) -> tuple[Path, ...]:
         """Programs of this machine that it needs in a guest."""
-        import shutil
-        from pathlib import Path
-
-        found = (shutil.which(program) for program in self.programs)
-        return tuple(Path(program) for program in found if program)
+        return tuple(filter(None, map(which, self.programs)))
 
     def guest_files(self) -> tuple[Path, ...]:
         """Files and folders of this machine that it needs in a guest."""

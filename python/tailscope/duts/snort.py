@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from tailscope.duts.dut import Dut, Running, Site, as_it_is, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class Snort(Dut):
 
     def check(self) -> None:
         """It is there, or a reason why not."""
-        if shutil.which("snort") is None:
+        if which("snort") is None:
             raise TestbedError("dut snort: no program snort", hint=_HINT)
         rules = self.given.get("rules")
         if isinstance(rules, Path) and not rules.is_file():

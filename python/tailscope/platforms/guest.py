@@ -111,10 +111,6 @@ class Guest(Place):
         status, said = self._ask("run", ["cat", str(self.folder / name)], _RUN_S)
         return said if status == 0 else None
 
-    def has(self, program: str) -> bool:
-        """Whether there is such a program."""
-        return self._ask("run", ["which", program], _RUN_S)[0] == 0
-
     def send_signal(self, number: int, name: str) -> None:
         """Send a signal to a process."""
         self._say("signal", number, [name])

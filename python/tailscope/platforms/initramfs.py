@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError
+from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -230,10 +231,10 @@ class _Root:
 
 
 def _found(program: str) -> Path:
-    found = shutil.which(program)
+    found = which(program)
     if found is None:
         raise TestbedError(f"platform vm: no program {program}", hint="`make setup-vm`")
-    return Path(found)
+    return found
 
 
 def _module(file: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import threading
@@ -15,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
 from tailscope.testbed.cores import staying_on
+from tailscope.testbed.programs import search_path, which
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -152,10 +152,6 @@ class Place(ABC):
     def read(self, name: str) -> str | None:
         """Read a file of the folder; None where there is none."""
 
-    @abstractmethod
-    def has(self, program: str) -> bool:
-        """Whether there is such a program."""
-
 
 class Here(Place):
     """A place on this machine.
@@ -207,7 +203,7 @@ class Here(Place):
         urgent: bool = False,
     ) -> Process:
         """Start a process; it ends with this one."""
-        ends_with_us = ("setpriv", "--pdeathsig=TERM") if shutil.which("setpriv") else ()
+        ends_with_us = ("setpriv", "--pdeathsig=TERM") if which("setpriv") else ()
         # What enters a container stays outside as its parent.
         outside = (*ends_with_us, *self.command) if self.command else ()
         return _Child(
@@ -232,13 +228,9 @@ class Here(Place):
         except FileNotFoundError:
             return None
 
-    def has(self, program: str) -> bool:
-        """Whether there is such a program."""
-        return shutil.which(program) is not None
-
     def _environment(self) -> Mapping[str, str]:
         return {
-            "PATH": os.environ.get("PATH", os.defpath),
+            "PATH": search_path(),
             "LANG": "C.UTF-8",
             FOLDER: str(self.folder),
             MARK: self._mark,

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 from tailscope.exceptions import TestbedError
 
-__all__ = ["find_program"]
+__all__ = ["find_program", "search_path", "which"]
+
+_SYSTEM = ("/usr/sbin", "/sbin")
+
+
+def search_path() -> str:
+    """Where programs are looked for: users often have no administrators' programs on PATH."""
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM))
+
+
+def which(program: str) -> Path | None:
+    """Find a program; None where there is none."""
+    found = shutil.which(program, path=search_path())
+    return None if found is None else Path(found)
 
 
 def find_program(what: str, program: str, package: str) -> Path:
@@ -26,10 +40,10 @@ def find_program(what: str, program: str, package: str) -> Path:
     TestbedError
         If it is not there: with what to install.
     """
-    found = shutil.which(program)
+    found = which(program)
     if found is None:
         raise TestbedError(
             f"{what}: no program {program}",
             hint=f"install it (Debian, Ubuntu: apt install {package})",
         )
-    return Path(found)
+    return found
