@@ -78,7 +78,7 @@ def test_a_command_needs_a_probe(options: dict[str, str], said: str) -> None:
 
 
 def test_a_command_that_ends_is_quoted(tailscope: Any, place: Place, dataplane: Path) -> None:
-    run = f"run={sys.executable} -c 'print(\"no licence\"); raise SystemExit(3)'"
+    run = f"run='{sys.executable}' -c 'print(\"no licence\"); raise SystemExit(3)'"
     given = ("--dut-option", run, "--dut-option", "ready=never")
     out = place.path / "out"
     done = tailscope("run", "--dut", "command", *given, "--out", out, env=place.environment)
