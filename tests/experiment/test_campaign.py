@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -210,7 +209,6 @@ def test_a_part_of_the_quickstart_finishes(tailscope: Any, place: Place) -> None
 
 
 @pytest.mark.usefixtures("dataplane")
-@pytest.mark.skipif(not os.environ.get("CI"), reason="minutes; in continuous integration")
 def test_a_killed_campaign_is_resumed_to_its_end(tailscope: Any, place: Place) -> None:
     """SIGKILL while a guest runs and while none does; then to the end, no cell twice."""
     needed("suricata", "qemu-system-x86_64")

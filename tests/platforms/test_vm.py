@@ -14,6 +14,7 @@ from tailscope.experiment.fields import plan_of
 from tailscope.platforms import initramfs
 from tailscope.platforms.accelerator import boots, find_accelerator
 from tailscope.platforms.initramfs import GuestKernel, guest_kernel
+from tailscope.testbed.places import Here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,10 +81,10 @@ def test_parameters_reach_the_guest(measure: Measure) -> None:
 def test_the_probe_tells_what_boots(tmp_path: Path) -> None:
     """The same guest as KVM is probed with, where it must boot and where it cannot."""
     own = kernel("vanilla")
-    assert boots("tcg", own, tmp_path)
+    assert boots("tcg", own, Here(tmp_path))
     broken = tmp_path / "vmlinuz"
     broken.write_bytes(own.image.read_bytes()[:4096])
-    assert not boots("tcg", GuestKernel(broken, own.modules, own.release), tmp_path)
+    assert not boots("tcg", GuestKernel(broken, own.modules, own.release), Here(tmp_path))
 
 
 def test_kvm_that_is_wanted_and_does_not_boot_is_refused(
@@ -95,9 +96,9 @@ def test_kvm_that_is_wanted_and_does_not_boot_is_refused(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(accelerator, "_KVM", tmp_path / "no-kvm")
     with pytest.raises(TestbedError, match="KVM does not boot") as error:
-        find_accelerator("kvm", own, tmp_path)
+        find_accelerator("kvm", own, Here(tmp_path))
     assert "accelerator=tcg" in str(error.value.hint)
-    assert find_accelerator("auto", own, tmp_path) == "tcg"
+    assert find_accelerator("auto", own, Here(tmp_path)) == "tcg"
 
 
 def test_without_a_kernel_it_says_what_to_do(

@@ -95,6 +95,17 @@ def test_the_load_generator_can_be_this_machine(lab: Laboratory) -> None:
     assert info["instrument"]["generator"]["gen"]["sent"] > 0
 
 
+def test_a_machine_with_another_kernel_is_waited_for(lab: Laboratory) -> None:
+    path = lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd", "boot": "no_such=1"})
+    out = lab.path / "out"
+    done = run(lab, "run", path, "--out", out)
+    assert done.returncode == 1
+    [cell] = records(out)
+    assert cell["state"] == "waiting", cell["reason"]
+    assert "dut (dut): kernel: expected the parameters no_such=1" in cell["reason"]
+    assert "boot with no_such=1" in done.stdout
+
+
 def test_an_unknown_host_key_is_refused(lab: Laboratory) -> None:
     (lab.home / ".ssh" / "known_hosts").write_text("")
     done = run(

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tailscope.exceptions import TailscopeError
+from tailscope.exceptions import OtherKernelError, TailscopeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,8 @@ def command() -> int:
     try:
         play(part, _say, ears.hear)
     except TailscopeError as error:
-        _say({"event": "error", "message": str(error), "hint": error.hint})
+        waits = isinstance(error, OtherKernelError)
+        _say({"event": "error", "message": str(error), "hint": error.hint, "other_kernel": waits})
         return 1
     except OSError as error:
         _say({"event": "error", "message": str(error), "hint": None})

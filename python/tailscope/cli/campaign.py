@@ -58,7 +58,8 @@ def run_experiment(
                 print(f"cleaned {thing}", file=sys.stderr)
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
-        _refuse_other_kernel(left)
+        if experiment.hosts is None:
+            _refuse_other_kernel(left)
         try:
             _run(campaign, experiment, left, cpus)
         except KeyboardInterrupt:

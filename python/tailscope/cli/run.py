@@ -205,7 +205,7 @@ def command(
                 raise UsageError(f"{option}: it is for an experiment: expected its FILE")
         return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run)
     alone = {**fields, "cpus": None, "repeat": repeat}
-    given = [name for name, value in alone.items() if value]
+    given = [name for name, value in alone.items() if value not in (None, {})]
     if given:
         option = f"--{given[0].replace('_', '-')}"
         raise UsageError(f"{option}: an experiment says it itself: write it into {experiment}")

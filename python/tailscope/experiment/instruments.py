@@ -120,7 +120,7 @@ def _tcpdump(plan: RunPlan, cores: Cores) -> Analysis:
     @contextmanager
     def around(folder: RunFolder, ends: Ends) -> Iterator[None]:
         taps = {"pre": Tap("dut0", ends.dut.command), "post": Tap("gen1", ends.generator.command)}
-        with recording(taps, folder.path):
+        with recording(taps, Here(folder.path)):
             yield
         pre, post = (tap.path for tap in taps.values())
         seen.append(analyze(pre, post, match_on="probe", trim="1s"))

@@ -182,7 +182,7 @@ def _watch(
 @contextmanager
 def _by_tcpdump(
     names: list[str],
-    folder: RunFolder,  # noqa: ARG001 - it has captures
+    folder: RunFolder,
     captures: Path,
     cores: Cores,  # noqa: ARG001 - it does not poll
 ) -> Iterator[dict[str, Any]]:
@@ -193,7 +193,7 @@ def _by_tcpdump(
         "timestamp_type": clock,
         "files": {side: f"{side}.pcap" for side in taps},
     }
-    with recording(taps, captures, clock=clock):
+    with recording(taps, Here(captures, mark=folder.name), clock=clock):
         yield about
     about["dropped"] = {side: tap.dropped for side, tap in taps.items()}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from tailscope.store.floor import state_folder
 
 if TYPE_CHECKING:
     from tailscope.platforms.initramfs import GuestKernel
+    from tailscope.testbed.places import Here
 
 __all__ = ["boots", "find_accelerator", "machine"]
 
@@ -25,7 +25,7 @@ _PROBE_S = 20.0
 _SAME = ("cpu_model", "kernel")
 
 
-def find_accelerator(wanted: str, kernel: GuestKernel, folder: Path) -> str:
+def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
     """Choose ``kvm`` where it boots a guest, ``tcg`` else.
 
     Parameters
@@ -34,8 +34,8 @@ def find_accelerator(wanted: str, kernel: GuestKernel, folder: Path) -> str:
         ``auto``, ``kvm`` or ``tcg``.
     kernel : GuestKernel
         What to boot.
-    folder : Path
-        A private folder.
+    here : Here
+        A private folder of this machine.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def find_accelerator(wanted: str, kernel: GuestKernel, folder: Path) -> str:
         return "tcg"
     has_kvm = _remembered(kernel)
     if has_kvm is None:
-        has_kvm = _may_use_kvm() and boots("kvm", kernel, folder)
+        has_kvm = _may_use_kvm() and boots("kvm", kernel, here)
         _remember(kernel, has_kvm=has_kvm)
     if wanted == "kvm" and not has_kvm:
         raise TestbedError(
@@ -57,20 +57,18 @@ def find_accelerator(wanted: str, kernel: GuestKernel, folder: Path) -> str:
     return "kvm" if has_kvm else "tcg"
 
 
-def boots(accelerator: str, kernel: GuestKernel, folder: Path) -> bool:
+def boots(accelerator: str, kernel: GuestKernel, here: Here) -> bool:
     """Boot a guest that ends itself; ``/dev/kvm`` alone says little under a nested hypervisor."""
-    root = folder / "probe.cpio"
+    root = here.folder / "probe.cpio"
     build_initramfs(root, kernel, modules=(), programs=(), files=(), dpdk=False, cards=False)
     command = [*machine(accelerator, cpus=1, memory_mb=512), "-serial", "stdio"]
     command += ["-kernel", str(kernel.image), "-initrd", str(root)]
     command += ["-append", "console=ttyS0 quiet panic=-1 rdinit=/bin/poweroff -- -f"]
-    try:
-        done = subprocess.run(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0 and b"panic" not in done.stdout
+    with here.start("probe", command, merged=True) as process:
+        if not process.wait_end(_PROBE_S):
+            return False
+        ended_well = process.how_it_ended() == "ended with status 0"
+    return ended_well and "panic" not in (here.read("probe.log") or "panic")
 
 
 def machine(accelerator: str, *, cpus: int, memory_mb: int) -> list[str]:

@@ -102,7 +102,8 @@ class Vm(Platform):
     ) -> Iterator[Home]:
         """Boot a guest with a CPU for itself and those of the device."""
         kernel = self._kernel()
-        accelerator = find_accelerator(self._accelerator, kernel, folder.path)
+        here = Here(folder.path, mark=folder.name)
+        accelerator = find_accelerator(self._accelerator, kernel, here)
         ports = _Ports(side, polled=dut.uses_dpdk)
         root = folder.path / "root.cpio"
         build_initramfs(
@@ -122,7 +123,6 @@ class Vm(Platform):
             *_serial(folder.path),
             *ports.devices,
         ]
-        here = Here(folder.path, mark=folder.name)
         everywhere = {*cpus, *housekeeping}
         with here.start("qemu", command, cpus=everywhere, merged=True, urgent=True) as process:
             held = ExitStack()
@@ -171,7 +171,7 @@ class Vm(Platform):
 
         sockets = (*side.sockets, folder.path / "qmp", folder.path / "agent")
         _wait_for(sockets, process, ended)
-        held.enter_context(_held(folder.path, side, housekeeping[0]))
+        held.enter_context(_held(folder, side, housekeeping[0]))
         try:
             guest = Guest(folder.path / "agent", ended)
             _pin(folder.path / "qmp", cpus, housekeeping)
@@ -183,7 +183,7 @@ class Vm(Platform):
 
 
 @contextmanager
-def _held(folder: Path, side: Side, cpu: int) -> Iterator[None]:
+def _held(folder: Folder, side: Side, cpu: int) -> Iterator[None]:
     """Be at the other ends of vhost-user within a block: the generator comes later."""
     if not side.sockets:
         yield
@@ -194,7 +194,8 @@ def _held(folder: Path, side: Side, cpu: int) -> Iterator[None]:
     ]
     eal = ["--no-huge", "--no-shconf", "-m", "128", "--no-pci", *vdevs]
     patience = ["--rate=1", "--link-timeout=600s", "--warm-up=0s", "--duration=600s"]
-    with Dataplane("holder", "gen", eal, patience, place=Here(folder), lcores=[cpu]):
+    here = Here(folder.path, mark=folder.name)
+    with Dataplane("holder", "gen", eal, patience, place=here, lcores=[cpu]):
         yield
 
 

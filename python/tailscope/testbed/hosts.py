@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 import tailscope
-from tailscope.exceptions import HostError
+from tailscope.exceptions import HostError, OtherKernelError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -81,6 +81,8 @@ class Agent(ABC):
             If there is none in that time.
         HostError
             If the agent fails or is gone.
+        OtherKernelError
+            If the machine has to boot another kernel.
         """
         event = self._events.get(timeout=max(0.0, timeout_s))
         if event is None:
@@ -88,7 +90,10 @@ class Agent(ABC):
             said = " | ".join(self._errors[-5:])
             raise self.error(f"the connection ended{f'; it said: {said}' if said else ''}")
         if event.get("event") == "error":
-            raise self.error(str(event.get("message")), event.get("hint"))
+            error = self.error(str(event.get("message")), event.get("hint"))
+            if event.get("other_kernel"):
+                raise OtherKernelError(str(error), hint=error.hint)
+            raise error
         return event
 
     def wait_for(self, name: str, timeout_s: float) -> dict[str, Any]:

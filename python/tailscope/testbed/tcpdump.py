@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tailscope.testbed.places import Here
+
 __all__ = ["Tap", "best_clock", "recording"]
 
 _START_S = 10.0
@@ -73,7 +75,7 @@ def best_clock(links: Sequence[str]) -> str:
 
 @contextmanager
 def recording(
-    taps: Mapping[str, Tap], folder: Path, *, clock: str = "host", only: str = "udp"
+    taps: Mapping[str, Tap], here: Here, *, clock: str = "host", only: str = "udp"
 ) -> Iterator[None]:
     """Record links within a block.
 
@@ -81,7 +83,7 @@ def recording(
     ----------
     taps : Mapping of str to Tap
         By the name that its capture is to have.
-    folder : Path
+    here : Here
         Where captures are written.
     clock : str
         The kind of timestamps.
@@ -95,50 +97,42 @@ def recording(
     """
     program = find_program("recording", "tcpdump", "tcpdump")
     with ExitStack() as stack:
-        logs = {}
+        logs = []
         for name, tap in taps.items():
-            tap.path = folder / f"{name}.pcap"
+            tap.path = here.folder / f"{name}.pcap"
             # To standard output: it gives up root before it would open a file.
             options = ["-i", tap.link, "-s", str(_BYTES), "-B", str(_BUFFER_KIB), "-w", "-"]
             options += ["-j", clock, "--time-stamp-precision=nano", "--direction=in"]
-            log = logs[name] = folder / f"{name}.tcpdump.log"
             command = [*tap.command, str(program), *options, only]
-            stack.enter_context(_recorder(command, tap, log))
-        _wait_listening(logs)
+            logs.append(f"{name}.log")
+            stack.enter_context(_recorder(here, name, command, tap))
+        _wait_listening(here, logs)
         yield
         time.sleep(_DRAIN_S)
 
 
 @contextmanager
-def _recorder(command: Sequence[str], tap: Tap, log: Path) -> Iterator[None]:
+def _recorder(here: Here, name: str, command: Sequence[str], tap: Tap) -> Iterator[None]:
     """A tcpdump that is ended by SIGINT, as a person would; then it says what it dropped."""
-    with log.open("wb") as errors, tap.path.open("wb") as out:
-        process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
-        )
-    try:
+    to_file = ["sh", "-c", 'out=$1; shift; exec "$@" >"$out"', "sh", str(tap.path)]
+    with here.start(name, [*to_file, *command]) as process:
         yield
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_START_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        dropped = re.search(r"(\d+) packets? dropped by kernel", log.read_text(errors="replace"))
-        tap.dropped = int(dropped[1]) if dropped else 0
+        process.signal(signal.SIGINT)
+        process.how_it_ended()
+    dropped = re.search(r"(\d+) packets? dropped by kernel", here.read(f"{name}.log") or "")
+    tap.dropped = int(dropped[1]) if dropped else 0
 
 
-def _wait_listening(logs: Mapping[str, Path]) -> None:
+def _wait_listening(here: Here, logs: Sequence[str]) -> None:
     deadline_s = time.monotonic() + _START_S
-    said: dict[str, str] = {}
+    said: list[str] = []
     while time.monotonic() < deadline_s:
-        said = {name: log.read_text(errors="replace").strip() for name, log in logs.items()}
-        if all("listening on" in text for text in said.values()):
+        said = [(here.read(log) or "").strip() for log in logs]
+        if all("listening on" in text for text in said):
             return
         time.sleep(0.05)
-    silent = next(name for name, text in said.items() if "listening on" not in text)
-    raise TestbedError(f"tcpdump ({silent}): did not start: {said[silent] or 'it said nothing'}")
+    silent = next(text for text in said if "listening on" not in text)
+    raise TestbedError(f"tcpdump: did not start: {silent or 'it said nothing'}")
 
 
 def _offered(link: str) -> list[str]:
