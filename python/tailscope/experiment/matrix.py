@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Cell", "cells_of", "only_cells", "value_label"]
 
 _MOST_CELLS = 100_000
+_AROUND_S = 2.5
+_ANALYSIS_S = 3e-7
+"""Of a cell: what it takes to start and end, and for each packet."""
 _OPTIONS = tuple(name for name in FIELDS if name.endswith("_options"))
 
 
@@ -54,10 +57,6 @@ class Cell:
         packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.loaded
         sends_s = (self.plan.warm_up_ns + self.plan.duration_ns) / 1e9
         return starts_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
-
-
-_AROUND_S = 2.5
-_ANALYSIS_S = 3e-7
 
 
 def cells_of(experiment: Experiment, document: Document) -> list[Cell]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import TestbedError
 from tailscope.host.fingerprint import fingerprint
+from tailscope.host.state import state_folder
 from tailscope.platforms.initramfs import build_initramfs
 from tailscope.store.atomic import write_text
-from tailscope.store.floor import state_folder
 
 if TYPE_CHECKING:
     from tailscope.platforms.initramfs import GuestKernel

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailscope.host.fingerprint import fingerprint
+from tailscope.host.state import state_folder
 from tailscope.store.atomic import write_text
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Quantile
 
-__all__ = ["FLOOR_GRID", "believed_up_to", "load", "path_of", "save", "state_folder"]
+__all__ = ["FLOOR_GRID", "believed_up_to", "load", "path_of", "save"]
 
 FLOOR_GRID = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 _TIMES_THE_MEDIAN = 10
@@ -45,12 +45,6 @@ def believed_up_to(quantiles: list[Quantile]) -> float | None:
             break
         believed = quantile.q
     return believed
-
-
-def state_folder() -> Path:
-    """Where what is known of this machine is kept: in the user's state."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "tailscope"
 
 
 def path_of(instrument: str) -> Path:
