@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailscope.host.fingerprint import fingerprint
@@ -12,6 +11,7 @@ from tailscope.store.atomic import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tailscope.analysis import Quantile
 
