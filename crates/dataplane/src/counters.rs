@@ -31,6 +31,8 @@ impl Count {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
+    /// The kernel's number of the thread that runs the loop.
+    pub tid: Count,
     /// Iterations.
     pub iterations: Count,
     /// Packets received.

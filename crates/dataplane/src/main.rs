@@ -7,6 +7,7 @@
 mod book;
 mod cli;
 mod counters;
+mod disturb;
 mod error;
 mod events;
 mod hot;

@@ -150,6 +150,11 @@ impl Session {
         })
     }
 
+    /// The CPUs for everything but the loops.
+    pub fn housekeeping(&self) -> libc::cpu_set_t {
+        self.housekeeping
+    }
+
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
     /// makes the result a partial one.
     pub fn record(&mut self, name: &str, values: impl ExactSizeIterator<Item = u64>) {
@@ -236,6 +241,7 @@ impl Lane {
         json!({
             "lcore": self.lcore.0,
             "cpu": self.lcore.cpu(),
+            "tid": self.counters.tid.get(),
             "iterations": self.counters.iterations.get(),
             "rx_packets": self.counters.rx_packets.get(),
             "tx_packets": self.counters.tx_packets.get(),
@@ -257,6 +263,9 @@ fn port_json(open: &Open) -> Value {
 }
 
 fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Open>, Error> {
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
     let socket = lcores[0].socket();
     let queues = u32::from(wanted.queues) * found.len() as u32;
     // What rings and their users can hold at the same time.
@@ -280,7 +289,7 @@ fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Op
 }
 
 /// Moves this thread. Where that is refused it stays: no harm but noise, which the stall log shows.
-fn move_to(cpus: &libc::cpu_set_t) {
+pub fn move_to(cpus: &libc::cpu_set_t) {
     // SAFETY: a set of bits.
     unsafe { libc::sched_setaffinity(0, size_of_val(cpus), cpus) };
 }

@@ -30,6 +30,8 @@ impl<'a> Turns<'a> {
         log: &'a mut StallLog,
         stop: &'a Stop,
     ) -> Self {
+        // SAFETY: a system call without arguments.
+        counters.tid.set(unsafe { libc::gettid() } as u64);
         let ticks = |ns: u64| (u128::from(ns) * u128::from(tsc::hz()) / 1_000_000_000) as u64;
         Self {
             poller: Poller::start(),

@@ -27,6 +27,10 @@ pub fn analysis(error: &::analysis::Error) -> PyErr {
     }
 }
 
+pub fn trace(error: &::trace::Error) -> PyErr {
+    EngineError::new_err(error.to_string())
+}
+
 fn with_hint(error: PyErr, hint: Option<&str>) -> PyErr {
     Python::attach(|py| match error.value(py).setattr("hint", hint) {
         Ok(()) => error,

@@ -7,6 +7,7 @@ mod analysis;
 mod errors;
 mod follow;
 mod simulation;
+mod trace;
 
 use pyo3::prelude::*;
 
@@ -20,6 +21,8 @@ mod _engine {
     use super::errors::{CaptureError, EngineError};
     #[pymodule_export]
     use super::simulation::simulate;
+    #[pymodule_export]
+    use super::trace::read_trace;
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,5 @@
 use crate::counters::Counters;
+use crate::disturb::Faults;
 use crate::injected::Injector;
 use crate::law::Delays;
 use crate::programs::Path;
@@ -61,6 +62,7 @@ pub fn delay(
     held: &mut [Held],
     delays: &mut Delays,
     injector: &mut Injector,
+    faults: &mut Faults,
     mut turns: Turns<'_>,
     counters: &Counters,
 ) {
@@ -72,6 +74,9 @@ pub fn delay(
             injector.act();
             // At once to the next reading of the counter: it ends the stall.
             continue;
+        }
+        if faults.are_due() {
+            faults.touch();
         }
         for held in held.iter_mut() {
             let received = held.path.rx.receive(&mut burst, BATCH);

@@ -6,3 +6,4 @@ pub mod generator;
 pub mod l2fwd;
 pub mod l3fwd;
 pub mod stamp;
+pub mod watch;

@@ -3,6 +3,7 @@
 use super::pairs::{partners, spread};
 use super::{Program, Spec};
 use crate::cli::{self, Common, time};
+use crate::disturb::{Disturber, Options};
 use crate::error::Error;
 use crate::hot::delay::{Held, delay};
 use crate::injected::Injector;
@@ -43,6 +44,8 @@ struct Delay {
     /// Seed of delays and jitter.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+    #[command(flatten)]
+    disturb: Options,
 }
 
 impl Delay {
@@ -82,18 +85,21 @@ impl Program for Delay {
         let (lcore, paths) = spread(&mut session, &pairs).remove(0);
         let held: Vec<Held> =
             paths.into_iter().map(|path| Held::new(path, ROOM as usize)).collect();
-        let work = vec![(lcore, (held, delays, injector))];
-        let ended =
-            super::forwarding(&session, work, |(held, delays, injector), turns, counters| {
-                delay(held, delays, injector, turns, counters);
-                vec![("overflow", held.iter().map(|held| held.overflown).sum())]
-            })?;
-        let (held, _, injector) = &ended.work[0];
+        let (disturber, faults) = Disturber::start(&session, lcore, &self.disturb)?;
+        let work = vec![(lcore, (held, delays, injector, faults))];
+        let ended = super::forwarding(&session, work, |work, turns, counters| {
+            let (held, delays, injector, faults) = work;
+            delay(held, delays, injector, faults, turns, counters);
+            vec![("overflow", held.iter().map(|held| held.overflown).sum())]
+        })?;
+        let (held, _, injector, faults) = &ended.work[0];
+        let disturbed = disturber.finish(&mut session, faults);
         let injected = injector.stalls();
         session.record("injected_start_tsc", injected.iter().map(|stall| stall.start));
         session.record("injected_duration_tsc", injected.iter().map(|stall| stall.duration));
         let own = json!({
             "injected": injector.truth.count(),
+            "disturbed": disturbed,
             "held_most": held.iter().map(|held| held.most).max(),
         });
         session.finish(&ended.lanes, &ended.downs, ("delay", own));

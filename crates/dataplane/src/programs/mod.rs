@@ -18,6 +18,7 @@ mod l3fwd;
 mod measurement;
 mod pairs;
 mod stamp;
+mod watch;
 
 /// Parses a MAC address.
 pub fn mac(text: &str) -> Result<[u8; 6], String> {
@@ -47,7 +48,8 @@ pub struct Spec {
 }
 
 /// All of them.
-pub const ALL: &[Spec] = &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC, stamp::SPEC];
+pub const ALL: &[Spec] =
+    &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC, stamp::SPEC, watch::SPEC];
 
 /// What is left of a forwarder's loops.
 struct Ended<P> {

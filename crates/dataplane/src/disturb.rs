@@ -1,0 +1,270 @@
+//! Disturbances of a loop's CPU, made on purpose, and when: the ground truth of what explains stalls.
+
+use crate::cli::time;
+use crate::error::Error;
+use crate::session::{Session, move_to};
+use crate::stalls::{Stall, StallLog};
+use crate::ticks::Ticks;
+use clap::{Args, ValueEnum};
+use dpdk::{Lcore, tsc};
+use std::ptr::{null_mut, write_volatile};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+use units::Nanos;
+
+const PAGE: usize = 4096;
+/// Of fresh pages: a thousand a second for a minute.
+const PAGES: usize = 1 << 16;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What disturbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Memory is unmapped by another CPU.
+    Tlb,
+    /// A barrier that another CPU wants of all.
+    Call,
+    /// Another task is woken on the CPU, and sleeps again.
+    Reschedule,
+    /// Another task works on the CPU for a while.
+    Busy,
+    /// The loop touches memory that is not there yet.
+    Fault,
+}
+
+/// How to disturb.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Disturb the first loop's CPU, by one after the other.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    disturb: Vec<Kind>,
+    /// So often.
+    #[arg(long, default_value = "10ms", value_name = "TIME", value_parser = time)]
+    disturb_period: Nanos,
+    /// For how long a task works.
+    #[arg(long, default_value = "100us", value_name = "TIME", value_parser = time)]
+    disturb_duration: Nanos,
+}
+
+/// Memory of which the loop touches a page when it is asked to.
+#[derive(Debug)]
+pub struct Faults {
+    asked: Arc<AtomicBool>,
+    pages: *mut u8,
+    touched: usize,
+    /// What was done.
+    pub truth: StallLog,
+}
+
+// SAFETY: the memory is its own.
+unsafe impl Send for Faults {}
+
+impl Faults {
+    fn new(asked: Arc<AtomicBool>) -> Result<Self, Error> {
+        let pages = fresh(PAGES * PAGE)?;
+        Ok(Self { asked, pages, touched: 0, truth: StallLog::new(PAGES) })
+    }
+
+    /// What a loop has that is never asked to.
+    pub fn none() -> Self {
+        let asked = Arc::new(AtomicBool::new(false));
+        Self { asked, pages: null_mut(), touched: 0, truth: StallLog::new(0) }
+    }
+
+    /// Whether it is time to [`Faults::touch`].
+    #[inline(always)]
+    pub fn are_due(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Touches the next page.
+    #[cold]
+    #[inline(never)]
+    pub fn touch(&mut self) {
+        self.asked.store(false, Ordering::Relaxed);
+        if self.touched == PAGES {
+            return;
+        }
+        let start = tsc::now();
+        // SAFETY: within the mapping.
+        unsafe { write_volatile(self.pages.add(self.touched * PAGE), 1) };
+        self.touched += 1;
+        self.truth.push(start, tsc::now().saturating_sub(start));
+    }
+}
+
+impl Drop for Faults {
+    fn drop(&mut self) {
+        if !self.pages.is_null() {
+            // SAFETY: mapped by `new`, used by nobody else.
+            unsafe { libc::munmap(self.pages.cast(), PAGES * PAGE) };
+        }
+    }
+}
+
+/// Threads that disturb until they are stopped.
+pub struct Disturber {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Vec<(Kind, Stall)>>>,
+}
+
+impl Disturber {
+    /// Starts to disturb the CPU of `lcore`; its loop keeps the faults.
+    pub fn start(
+        session: &Session,
+        lcore: Lcore,
+        options: &Options,
+    ) -> Result<(Self, Faults), Error> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let kinds = options.disturb.clone();
+        let faults = match kinds.contains(&Kind::Fault) {
+            true => Faults::new(asked.clone())?,
+            false => Faults::none(),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        if kinds.is_empty() {
+            return Ok((Self { stop, thread: None }, faults));
+        }
+        if kinds.contains(&Kind::Call) {
+            register_barrier()?;
+        }
+        let competitor = Competitor::start(lcore);
+        let lasts = Ticks::new(session.clock).ticks(options.disturb_duration);
+        let period = Duration::from_nanos(options.disturb_period.0);
+        let (stopped, housekeeping) = (stop.clone(), session.housekeeping());
+        let thread = spawn(move || {
+            move_to(&housekeeping);
+            let mut done = Vec::new();
+            let mut next = Instant::now();
+            for kind in kinds.iter().cycle() {
+                next += period;
+                while let Some(left) = next.checked_duration_since(Instant::now()) {
+                    sleep(left.min(LOOK_EVERY));
+                    if stopped.load(Ordering::Relaxed) {
+                        done.extend(competitor.finish());
+                        return done;
+                    }
+                }
+                match kind {
+                    Kind::Tlb => done.extend(timed(*kind, unmap)),
+                    Kind::Call => done.extend(timed(*kind, barrier)),
+                    Kind::Reschedule => competitor.work(*kind, 0),
+                    Kind::Busy => competitor.work(*kind, lasts),
+                    Kind::Fault => asked.store(true, Ordering::Relaxed),
+                }
+            }
+            unreachable!("a cycle of kinds does not end")
+        });
+        Ok((Self { stop, thread: Some(thread) }, faults))
+    }
+
+    /// Stops, and writes down what was done to the loop that kept `faults`; says how often that was.
+    pub fn finish(self, session: &mut Session, faults: &Faults) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.map(|thread| thread.join().expect("disturbing does not panic"));
+        let mut done = ended.unwrap_or_default();
+        done.extend(faults.truth.stalls().iter().map(|stall| (Kind::Fault, *stall)));
+        done.sort_by_key(|(_, stall)| stall.start);
+        session.record("disturbed_kind", done.iter().map(|(kind, _)| *kind as u64));
+        session.record("disturbed_start_tsc", done.iter().map(|(_, stall)| stall.start));
+        session.record("disturbed_duration_tsc", done.iter().map(|(_, stall)| stall.duration));
+        done.len()
+    }
+}
+
+/// A task on the loop's CPU that sleeps until there is work.
+struct Competitor {
+    orders: Sender<(Kind, u64)>,
+    thread: JoinHandle<Vec<(Kind, Stall)>>,
+}
+
+impl Competitor {
+    fn start(lcore: Lcore) -> Self {
+        let (orders, receiver): (_, Receiver<(Kind, u64)>) = channel();
+        let thread = spawn(move || {
+            if let Some(cpu) = lcore.cpu() {
+                move_to(&one(cpu as usize));
+            }
+            let mut done = Vec::new();
+            for (kind, lasts) in receiver {
+                let start = tsc::now();
+                while tsc::now().saturating_sub(start) < lasts {}
+                done.push((kind, Stall { start, duration: tsc::now().saturating_sub(start) }));
+            }
+            done
+        });
+        Self { orders, thread }
+    }
+
+    fn work(&self, kind: Kind, lasts: u64) {
+        self.orders.send((kind, lasts)).expect("the competitor listens until it is told to end");
+    }
+
+    fn finish(self) -> Vec<(Kind, Stall)> {
+        drop(self.orders);
+        self.thread.join().expect("working does not panic")
+    }
+}
+
+fn timed(kind: Kind, act: impl FnOnce() -> Option<u64>) -> Option<(Kind, Stall)> {
+    let start = act()?;
+    Some((kind, Stall { start, duration: tsc::now().saturating_sub(start) }))
+}
+
+/// Maps a page, touches it, unmaps it; says when the unmapping began.
+fn unmap() -> Option<u64> {
+    let page = fresh(PAGE).ok()?;
+    // SAFETY: one page, mapped just now.
+    unsafe {
+        write_volatile(page, 1);
+        let start = tsc::now();
+        libc::munmap(page.cast(), PAGE);
+        Some(start)
+    }
+}
+
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+
+fn register_barrier() -> Result<(), Error> {
+    // SAFETY: a system call without pointers.
+    let status = unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) };
+    if status == 0 { Ok(()) } else { Err(refused("membarrier")) }
+}
+
+fn barrier() -> Option<u64> {
+    let start = tsc::now();
+    // SAFETY: a system call without pointers.
+    let status = unsafe { libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) };
+    (status == 0).then_some(start)
+}
+
+/// Memory without pages, of which each will be a small one.
+fn fresh(bytes: usize) -> Result<*mut u8, Error> {
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping.
+    let memory = unsafe { libc::mmap(null_mut(), bytes, access, flags, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return Err(refused("memory"));
+    }
+    // SAFETY: the mapping of just now.
+    unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) };
+    Ok(memory.cast())
+}
+
+fn refused(what: &str) -> Error {
+    Error::File { path: what.into(), source: std::io::Error::last_os_error() }
+}
+
+fn one(cpu: usize) -> libc::cpu_set_t {
+    // SAFETY: a set of bits.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+        libc::CPU_SET(cpu, &mut set);
+        set
+    }
+}

@@ -1,0 +1,46 @@
+//! `watch`: no packets; each lcore looks at the counter, and its stalls are what the machine does to it.
+
+use super::{Program, Spec};
+use crate::cli::{self, Common};
+use crate::disturb::{Disturber, Faults, Options};
+use crate::error::Error;
+use crate::hot::watch::watch;
+use crate::session::{Session, Wanted};
+use clap::Args;
+use serde_json::json;
+
+/// As the command line knows it.
+pub const SPEC: Spec = Spec {
+    name: "watch",
+    about: "no packets: see what keeps CPUs from running",
+    parse: |own| Ok(Box::new(cli::options::<Watch>("watch", SPEC.about, own)?)),
+};
+
+#[derive(Args, Debug)]
+struct Watch {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    disturb: Options,
+}
+
+impl Program for Watch {
+    fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
+        let wanted = Wanted { ports: 0, queues: 1, rx_timestamps: false, held: 0 };
+        let mut session = Session::open("watch", eal, &self.common, wanted)?;
+        let lcores = session.lcores.clone();
+        let (disturber, first) = Disturber::start(&session, lcores[0], &self.disturb)?;
+        let mut faults: Vec<Faults> = vec![first];
+        for _ in &lcores[1..] {
+            faults.push(Faults::none());
+        }
+        let work = lcores.into_iter().zip(faults).collect();
+        let ended = super::forwarding(&session, work, |faults, turns, _| {
+            watch(faults, turns);
+            Vec::new()
+        })?;
+        let disturbed = disturber.finish(&mut session, &ended.work[0]);
+        session.finish(&ended.lanes, &ended.downs, ("watch", json!({ "disturbed": disturbed })));
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Kernel traces.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use trace::event::Kind;
+use trace::{CpuTrace, Source};
+
+use crate::errors;
+
+/// Reads what was recorded on each CPU; `within` and all times are in ticks of the trace's clock.
+#[pyfunction]
+#[pyo3(signature = (formats, sources, senders, *, page_bytes, measured, within))]
+pub fn read_trace<'py>(
+    py: Python<'py>,
+    formats: Vec<(String, String)>,
+    sources: Vec<(u32, PathBuf)>,
+    senders: Vec<(u32, PathBuf)>,
+    page_bytes: usize,
+    measured: Vec<i32>,
+    within: u64,
+) -> PyResult<Bound<'py, PyList>> {
+    let named = |files: Vec<(u32, PathBuf)>| -> Vec<Source> {
+        files.into_iter().map(|(cpu, path)| Source { cpu, path }).collect()
+    };
+    let (sources, senders) = (named(sources), named(senders));
+    let read = || trace::read(&formats, &sources, &senders, page_bytes, &measured, within);
+    let found = py.detach(read).map_err(|error| errors::trace(&error))?;
+    let list = PyList::empty(py);
+    for cpu in found.cpus {
+        list.append(one(py, cpu)?)?;
+    }
+    Ok(list)
+}
+
+fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let mut known: HashMap<&Kind, u32> = HashMap::new();
+    let mut kinds: Vec<(&str, i64, &str)> = Vec::new();
+    let of_span: Vec<u32> = cpu
+        .spans
+        .iter()
+        .map(|span| {
+            *known.entry(&span.kind).or_insert_with(|| {
+                kinds.push(described(&span.kind));
+                kinds.len() as u32 - 1
+            })
+        })
+        .collect();
+    dict.set_item("cpu", cpu.cpu)?;
+    dict.set_item("events", cpu.events)?;
+    dict.set_item("lost", cpu.lost)?;
+    dict.set_item("gaps", cpu.gaps)?;
+    dict.set_item("kinds", kinds)?;
+    dict.set_item("kind", of_span.into_pyarray(py))?;
+    let spans = |of: fn(&trace::spans::Span) -> u64| -> Bound<'py, PyArray1<u64>> {
+        cpu.spans.iter().map(of).collect::<Vec<_>>().into_pyarray(py)
+    };
+    dict.set_item("start", spans(|span| span.start))?;
+    dict.set_item("end", spans(|span| span.end))?;
+    dict.set_item("own", spans(|span| span.own))?;
+    dict.set_item("function", spans(|span| span.function))?;
+    let flush: Vec<bool> = cpu.spans.iter().map(|span| span.flush).collect();
+    dict.set_item("flush", flush.into_pyarray(py))?;
+    let sender = |of: fn((i32, u32)) -> i64| -> Bound<'py, PyArray1<i64>> {
+        let numbers = cpu.senders.iter().map(|sender| sender.map_or(-1, of));
+        numbers.collect::<Vec<_>>().into_pyarray(py)
+    };
+    dict.set_item("sender_pid", sender(|(pid, _)| pid.into()))?;
+    dict.set_item("sender_cpu", sender(|(_, cpu)| cpu.into()))?;
+    let segments = |of: fn(&trace::spans::Segment) -> u64| -> Bound<'py, PyArray1<u64>> {
+        cpu.segments.iter().map(of).collect::<Vec<_>>().into_pyarray(py)
+    };
+    dict.set_item("segment_start", segments(|part| part.start))?;
+    dict.set_item("segment_end", segments(|part| part.end))?;
+    dict.set_item("segment_span", segments(|part| part.span as u64))?;
+    Ok(dict)
+}
+
+fn described(kind: &Kind) -> (&str, i64, &str) {
+    match kind {
+        Kind::Vector(name) => ("vector", 0, name),
+        Kind::Irq { number, name } => ("irq", *number as i64, name),
+        Kind::Softirq(number) => ("softirq", *number as i64, ""),
+        Kind::Task { pid, comm } => ("task", (*pid).into(), comm),
+        Kind::PageFault => ("page fault", 0, ""),
+        Kind::Nmi => ("nmi", 0, ""),
+    }
+}

@@ -1,0 +1,204 @@
+//! The events that matter, by meaning.
+
+use crate::Error;
+use crate::format::{Field, Format};
+
+/// What an interruption is, as far as its beginning tells.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// One of the processor's own vectors, by the kernel's name: `local_timer`, `reschedule`, ...
+    Vector(String),
+    /// A device's interrupt.
+    Irq {
+        /// Its number.
+        number: u64,
+        /// The name of who handles it.
+        name: String,
+    },
+    /// Work that an interrupt left for later, by its number.
+    Softirq(u64),
+    /// Another task.
+    Task {
+        /// Its number.
+        pid: i32,
+        /// Its name.
+        comm: String,
+    },
+    /// A page that was not there. It has no end that is told.
+    PageFault,
+    /// An interrupt that cannot be masked. Nor has this.
+    Nmi,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An interruption begins.
+    Enter(Kind),
+    /// One ends: a vector of this name,
+    ExitVector(String),
+    /// a device's interrupt of this number,
+    ExitIrq(u64),
+    /// or a softirq of this number.
+    ExitSoftirq(u64),
+    /// Something that is told only once.
+    Instant(Kind),
+    /// The CPU goes over to another task.
+    Switch {
+        /// The task that runs from now on,
+        pid: i32,
+        /// and its name.
+        comm: String,
+    },
+    /// A flush of the translation buffer that another CPU wanted.
+    RemoteFlush,
+    /// A function, by address, that another CPU wants called, or a timer's.
+    Function(u64),
+    /// An interrupt is sent to one CPU, or to several as a bitmap of bytes.
+    Send {
+        /// To whom.
+        to: Targets,
+        /// Whether it is to make the other CPU call a function.
+        call: bool,
+    },
+}
+
+/// CPUs that an interrupt is sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// One.
+    One(u64),
+    /// A bit for each.
+    Mask(Vec<u8>),
+}
+
+impl Targets {
+    /// Whether `cpu` is among them.
+    #[must_use]
+    pub fn contain(&self, cpu: u64) -> bool {
+        match self {
+            Self::One(one) => *one == cpu,
+            Self::Mask(mask) => {
+                mask.get((cpu / 8) as usize).is_some_and(|byte| byte >> (cpu % 8) & 1 == 1)
+            }
+        }
+    }
+}
+
+/// `tlb_flush` says 1 for a flush that another CPU asked for.
+const REMOTE_SHOOTDOWN: i32 = 1;
+
+/// Understands the events of one kernel.
+#[derive(Debug)]
+pub struct Decoder {
+    known: Vec<Option<Known>>,
+    pid: Option<Field>,
+}
+
+#[derive(Debug)]
+struct Known {
+    meaning: Meaning,
+    fields: Vec<Field>,
+}
+
+#[derive(Debug)]
+enum Meaning {
+    EnterVector(String),
+    ExitVector(String),
+    EnterIrq,
+    ExitIrq,
+    EnterSoftirq,
+    ExitSoftirq,
+    PageFault,
+    Nmi,
+    Switch,
+    Flush,
+    Function,
+    SendOne,
+    SendMany,
+}
+
+impl Decoder {
+    /// One for events of these formats, each with the name of its group.
+    ///
+    /// # Errors
+    /// [`Error::Format`] when one lacks a field that is needed.
+    pub fn new(formats: &[(String, String)]) -> Result<Self, Error> {
+        let mut decoder = Self { known: Vec::new(), pid: None };
+        for (group, text) in formats {
+            let format = Format::parse(text)?;
+            let Some((meaning, names)) = meaning(group, &format.name) else { continue };
+            let fields = names.iter().map(|name| format.field(name)).collect::<Result<_, _>>()?;
+            let id = usize::from(format.id);
+            if decoder.known.len() <= id {
+                decoder.known.resize_with(id + 1, || None);
+            }
+            decoder.known[id] = Some(Known { meaning, fields });
+            decoder.pid = decoder.pid.or(format.optional("common_pid"));
+        }
+        Ok(decoder)
+    }
+
+    /// What an event's bytes say, and the task during which it happened; `None` for what does not matter.
+    #[must_use]
+    pub fn decode(&self, data: &[u8]) -> Option<(i32, What)> {
+        let id = u16::from_le_bytes([*data.first()?, *data.get(1)?]);
+        let known = self.known.get(usize::from(id))?.as_ref()?;
+        let pid = self.pid.and_then(|field| field.signed(data)).unwrap_or(0);
+        Some((pid, known.what(data)?))
+    }
+}
+
+impl Known {
+    fn what(&self, data: &[u8]) -> Option<What> {
+        let number = |at: usize| self.fields[at].number(data);
+        Some(match &self.meaning {
+            Meaning::EnterVector(name) => What::Enter(Kind::Vector(name.clone())),
+            Meaning::ExitVector(name) => What::ExitVector(name.clone()),
+            Meaning::EnterIrq => {
+                let name = self.fields[1].text(data)?;
+                What::Enter(Kind::Irq { number: number(0)?, name })
+            }
+            Meaning::ExitIrq => What::ExitIrq(number(0)?),
+            Meaning::EnterSoftirq => What::Enter(Kind::Softirq(number(0)?)),
+            Meaning::ExitSoftirq => What::ExitSoftirq(number(0)?),
+            Meaning::PageFault => What::Instant(Kind::PageFault),
+            Meaning::Nmi => What::Instant(Kind::Nmi),
+            Meaning::Switch => {
+                What::Switch { pid: self.fields[0].signed(data)?, comm: self.fields[1].text(data)? }
+            }
+            Meaning::Flush if self.fields[0].signed(data)? == REMOTE_SHOOTDOWN => What::RemoteFlush,
+            Meaning::Flush => return None,
+            Meaning::Function => What::Function(number(0)?),
+            Meaning::SendOne => What::Send { to: Targets::One(number(0)?), call: number(1)? != 0 },
+            Meaning::SendMany => {
+                let mask = self.fields[0].located(data)?.to_vec();
+                What::Send { to: Targets::Mask(mask), call: number(1)? != 0 }
+            }
+        })
+    }
+}
+
+/// What events of a name mean, and the fields that say more.
+fn meaning(group: &str, name: &str) -> Option<(Meaning, &'static [&'static str])> {
+    if group == "irq_vectors" {
+        let entry = name.strip_suffix("_entry").map(|name| Meaning::EnterVector(name.into()));
+        let exit = || name.strip_suffix("_exit").map(|name| Meaning::ExitVector(name.into()));
+        return entry.or_else(exit).map(|meaning| (meaning, &[] as &[_]));
+    }
+    Some(match name {
+        "irq_handler_entry" => (Meaning::EnterIrq, &["irq", "name"]),
+        "irq_handler_exit" => (Meaning::ExitIrq, &["irq"]),
+        "softirq_entry" => (Meaning::EnterSoftirq, &["vec"]),
+        "softirq_exit" => (Meaning::ExitSoftirq, &["vec"]),
+        "page_fault_user" | "page_fault_kernel" => (Meaning::PageFault, &[]),
+        "nmi_handler" => (Meaning::Nmi, &[]),
+        "sched_switch" => (Meaning::Switch, &["next_pid", "next_comm"]),
+        "tlb_flush" => (Meaning::Flush, &["reason"]),
+        "csd_function_entry" => (Meaning::Function, &["func"]),
+        "hrtimer_expire_entry" | "timer_expire_entry" => (Meaning::Function, &["function"]),
+        "ipi_send_cpu" => (Meaning::SendOne, &["cpu", "callback"]),
+        "ipi_send_cpumask" => (Meaning::SendMany, &["cpumask", "callback"]),
+        _ => return None,
+    })
+}

@@ -1,0 +1,226 @@
+//! The events of one CPU as spans, and as segments that do not overlap.
+
+use crate::event::{Kind, What};
+use std::collections::BTreeSet;
+
+/// Something that kept a CPU from the measured task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// What.
+    pub kind: Kind,
+    /// When it began,
+    pub start: u64,
+    /// and when it ended; equal for what is told only once.
+    pub end: u64,
+    /// Without what interrupted it.
+    pub own: u64,
+    /// The function that was called in it last, by address; 0 for none.
+    pub function: u64,
+    /// Whether it flushed the translation buffer for another CPU.
+    pub flush: bool,
+}
+
+/// A stretch of a span that nothing interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// When it began,
+    pub start: u64,
+    /// and when it ended.
+    pub end: u64,
+    /// The span, by its place in the list.
+    pub span: usize,
+}
+
+/// Follows one CPU.
+#[derive(Debug, Default)]
+pub struct Follower {
+    measured: BTreeSet<i32>,
+    /// Open ones by place; what is above interrupts what is below.
+    open: Vec<usize>,
+    /// Since when the top one runs without interruption.
+    since: u64,
+    /// In the order in which they began.
+    pub spans: Vec<Span>,
+    /// In order of time.
+    pub segments: Vec<Segment>,
+}
+
+impl Follower {
+    /// One that takes the tasks `measured`, and the idle one, for what the CPU is for.
+    #[must_use]
+    pub fn new(measured: impl IntoIterator<Item = i32>) -> Self {
+        let measured = measured.into_iter().chain([0]).collect();
+        Self { measured, ..Self::default() }
+    }
+
+    /// Takes the next event.
+    pub fn take(&mut self, time: u64, what: What) {
+        match what {
+            What::Enter(kind) => self.enter(time, kind),
+            What::ExitVector(name) => {
+                self.exit(time, |kind| matches!(kind, Kind::Vector(own) if *own == name));
+            }
+            What::ExitIrq(irq) => {
+                self.exit(time, |kind| matches!(kind, Kind::Irq { number, .. } if *number == irq));
+            }
+            What::ExitSoftirq(vec) => self.exit(time, |kind| *kind == Kind::Softirq(vec)),
+            What::Instant(kind) => self.spans.push(Span::at(time, kind)),
+            What::Switch { pid, comm } => {
+                self.end(time);
+                if !self.measured.contains(&pid) {
+                    self.enter(time, Kind::Task { pid, comm });
+                }
+            }
+            What::RemoteFlush => {
+                if let Some(span) = self.top() {
+                    span.flush = true;
+                }
+            }
+            What::Function(address) => {
+                if let Some(span) = self.top() {
+                    span.function = address;
+                }
+            }
+            What::Send { .. } => {}
+        }
+    }
+
+    /// Events were lost: what was open may have ended since.
+    pub fn forget(&mut self) {
+        self.open.clear();
+    }
+
+    /// Nothing more comes: what is open ends now.
+    pub fn end(&mut self, time: u64) {
+        while !self.open.is_empty() {
+            self.close(time);
+        }
+    }
+
+    fn top(&mut self) -> Option<&mut Span> {
+        self.open.last().map(|at| &mut self.spans[*at])
+    }
+
+    fn enter(&mut self, time: u64, kind: Kind) {
+        self.segment(time);
+        self.open.push(self.spans.len());
+        self.spans.push(Span::at(time, kind));
+    }
+
+    fn exit(&mut self, time: u64, is: impl Fn(&Kind) -> bool) {
+        // One whose beginning was not seen, or was lost, ends nothing.
+        let Some(depth) = self.open.iter().rposition(|at| is(&self.spans[*at].kind)) else {
+            return;
+        };
+        while self.open.len() > depth {
+            self.close(time);
+        }
+    }
+
+    fn close(&mut self, time: u64) {
+        self.segment(time);
+        if let Some(at) = self.open.pop() {
+            self.spans[at].end = time.max(self.spans[at].start);
+        }
+    }
+
+    /// Ends the stretch of the top one.
+    fn segment(&mut self, time: u64) {
+        let (start, end) = (self.since, time.max(self.since));
+        self.since = end;
+        if let Some(&span) = self.open.last()
+            && end > start
+        {
+            self.spans[span].own += end - start;
+            self.segments.push(Segment { start, end, span });
+        }
+    }
+}
+
+impl Span {
+    fn at(time: u64, kind: Kind) -> Self {
+        Self { kind, start: time, end: time, own: 0, function: 0, flush: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn vector(name: &str) -> Kind {
+        Kind::Vector(name.into())
+    }
+
+    #[test]
+    fn what_interrupts_is_not_counted_twice() {
+        let mut follower = Follower::new([5]);
+        let task = |pid| What::Switch { pid, comm: "other".into() };
+        for (time, what) in [
+            (10, task(9)),
+            (20, What::Enter(vector("local_timer"))),
+            (22, What::Function(77)),
+            (25, What::ExitVector("local_timer".into())),
+            (25, What::Enter(Kind::Softirq(1))),
+            (26, What::Instant(Kind::PageFault)),
+            (28, What::ExitSoftirq(1)),
+            (40, task(5)),
+            (50, What::Enter(vector("call_function"))),
+            (51, What::RemoteFlush),
+            (53, What::ExitVector("call_function".into())),
+        ] {
+            follower.take(time, what);
+        }
+        let spans: Vec<_> =
+            follower.spans.iter().map(|span| (span.start, span.end, span.own)).collect();
+        assert_eq!(spans, [(10, 40, 22), (20, 25, 5), (25, 28, 3), (26, 26, 0), (50, 53, 3)]);
+        assert_eq!(follower.spans[1].function, 77);
+        assert!(follower.spans[4].flush && !follower.spans[1].flush);
+        let segments: Vec<_> =
+            follower.segments.iter().map(|part| (part.start, part.end, part.span)).collect();
+        assert_eq!(segments, [(10, 20, 0), (20, 25, 1), (25, 28, 2), (28, 40, 0), (50, 53, 4)]);
+    }
+
+    #[test]
+    fn an_end_without_a_beginning_is_nothing() {
+        let mut follower = Follower::new([]);
+        follower.take(5, What::ExitIrq(3));
+        follower.take(6, What::Enter(vector("reschedule")));
+        follower.forget();
+        follower.take(9, What::ExitVector("reschedule".into()));
+        assert!(follower.segments.is_empty() && follower.spans.len() == 1);
+    }
+
+    fn anything() -> impl Strategy<Value = What> {
+        let name = prop::sample::select(vec!["local_timer", "reschedule"]);
+        prop_oneof![
+            name.clone().prop_map(|name| What::Enter(vector(name))),
+            name.prop_map(|name| What::ExitVector(name.into())),
+            (0..3_u64).prop_map(|vec| What::Enter(Kind::Softirq(vec))),
+            (0..3_u64).prop_map(What::ExitSoftirq),
+            (0..4).prop_map(|pid| What::Switch { pid, comm: "t".into() }),
+            Just(What::Instant(Kind::Nmi)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn segments_never_overlap_and_make_up_spans(
+            events in prop::collection::vec((0..50_u64, anything()), 0..60)
+        ) {
+            let mut follower = Follower::new([1]);
+            let mut time = 0;
+            for (after, what) in events {
+                time += after;
+                follower.take(time, what);
+            }
+            follower.end(time);
+            prop_assert!(follower.segments.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            for (at, span) in follower.spans.iter().enumerate() {
+                let parts = follower.segments.iter().filter(|part| part.span == at);
+                prop_assert_eq!(parts.map(|part| part.end - part.start).sum::<u64>(), span.own);
+                prop_assert!(span.own <= span.end - span.start);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A whole trace: the recorded pages of several CPUs.
+
+use crate::error::Error;
+use crate::event::{Decoder, Kind, What};
+use crate::page;
+use crate::senders::{Senders, Sent};
+use crate::spans::{Follower, Segment, Span};
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// The raw pages of one CPU.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The CPU.
+    pub cpu: u32,
+    /// The file, whole pages one after the other.
+    pub path: PathBuf,
+}
+
+/// What was recorded on one CPU.
+#[derive(Debug)]
+pub struct CpuTrace {
+    /// The CPU.
+    pub cpu: u32,
+    /// In the order in which they began.
+    pub spans: Vec<Span>,
+    /// Who sent the interrupt of each span, where that is known: task and CPU.
+    pub senders: Vec<Option<(i32, u32)>>,
+    /// In order of time.
+    pub segments: Vec<Segment>,
+    /// Events in the pages.
+    pub events: u64,
+    /// Events that pages say were lost before them.
+    pub lost: u64,
+    /// How often events were lost.
+    pub gaps: u64,
+}
+
+/// What was recorded on all.
+#[derive(Debug)]
+pub struct Trace {
+    /// In the order of the sources.
+    pub cpus: Vec<CpuTrace>,
+}
+
+/// Reads a trace.
+///
+/// `formats` are the groups and texts of the events' formats, `page_bytes` the size of a page, `measured` the tasks
+/// that the CPUs are for. An interrupt is taken to be sent by the last sender of at most `within` before it.
+///
+/// # Errors
+/// [`Error`] when a file cannot be read, or a page is broken.
+pub fn read(
+    formats: &[(String, String)],
+    sources: &[Source],
+    senders: &[Source],
+    page_bytes: usize,
+    measured: &[i32],
+    within: u64,
+) -> Result<Trace, Error> {
+    let decoder = Decoder::new(formats)?;
+    let senders = read_senders(&decoder, senders, page_bytes)?;
+    let cpus = sources.iter().map(|source| {
+        let mut trace = read_cpu(&decoder, source, page_bytes, measured)?;
+        let sender = |span: &Span| sender(&senders, source.cpu, span, within);
+        trace.senders = trace.spans.iter().map(sender).collect();
+        Ok(trace)
+    });
+    Ok(Trace { cpus: cpus.collect::<Result<_, Error>>()? })
+}
+
+fn read_cpu(
+    decoder: &Decoder,
+    source: &Source,
+    page_bytes: usize,
+    measured: &[i32],
+) -> Result<CpuTrace, Error> {
+    let mut follower = Follower::new(measured.iter().copied());
+    let (mut events, mut last) = (0, 0);
+    let mut batch = Vec::new();
+    let (mut lost, mut gaps) = (0, 0);
+    pages(&source.path, page_bytes, |page| {
+        let before = page::events(page, |time, data| {
+            batch.push((time, decoder.decode(data)));
+        })?;
+        if before.any {
+            follower.forget();
+            gaps += 1;
+            lost += before.count;
+        }
+        for (time, decoded) in batch.drain(..) {
+            events += 1;
+            last = time;
+            if let Some((_, what)) = decoded {
+                follower.take(time, what);
+            }
+        }
+        Ok(())
+    })?;
+    follower.end(last);
+    let Follower { spans, segments, .. } = follower;
+    Ok(CpuTrace { cpu: source.cpu, spans, senders: Vec::new(), segments, events, lost, gaps })
+}
+
+fn read_senders(
+    decoder: &Decoder,
+    sources: &[Source],
+    page_bytes: usize,
+) -> Result<Senders, Error> {
+    let mut all = Vec::new();
+    for Source { cpu, path } in sources {
+        pages(path, page_bytes, |page| {
+            page::events(page, |time, data| {
+                if let Some((pid, What::Send { to, call })) = decoder.decode(data) {
+                    all.push(Sent { time, pid, cpu: *cpu, to, call });
+                }
+            })?;
+            Ok(())
+        })?;
+    }
+    Ok(Senders::new(all))
+}
+
+fn sender(senders: &Senders, cpu: u32, span: &Span, within: u64) -> Option<(i32, u32)> {
+    let Kind::Vector(name) = &span.kind else { return None };
+    let call = match name.as_str() {
+        "reschedule" => false,
+        "call_function" | "call_function_single" => true,
+        _ => return None,
+    };
+    senders.of(cpu, call, span.start, within).map(|sent| (sent.pid, sent.cpu))
+}
+
+/// Hands out one page after the other. A file that ends within one was cut when the recorder was killed: the rest is
+/// left out.
+fn pages(
+    path: &Path,
+    page_bytes: usize,
+    mut each: impl FnMut(&[u8]) -> Result<(), page::Broken>,
+) -> Result<(), Error> {
+    let file = || path.display().to_string();
+    let refused = |source| Error::Io { file: file(), source };
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(refused)?);
+    let mut page = vec![0; page_bytes];
+    let mut offset = 0;
+    loop {
+        match reader.read_exact(&mut page) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(refused(error)),
+        }
+        each(&page).map_err(|broken| Error::Corrupt {
+            file: file(),
+            offset: offset + broken.offset as u64,
+            what: broken.what,
+            got: broken.got,
+            expected: broken.expected,
+        })?;
+        offset += page_bytes as u64;
+    }
+}
