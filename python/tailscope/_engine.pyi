@@ -70,5 +70,14 @@ def analyze_recording(
 def simulate(
     out_dir: str, *, suffix: str = "pcap", progress: _Progress | None = None, **settings: Any
 ) -> dict[str, Any]: ...
+def read_trace(
+    formats: list[tuple[str, str]],
+    sources: list[tuple[int, str]],
+    senders: list[tuple[int, str]],
+    *,
+    page_bytes: int,
+    measured: list[int],
+    within: int,
+) -> list[dict[str, Any]]: ...
 def parse_duration_ns(text: str) -> int: ...
 def parse_rate_pps(text: str) -> int: ...

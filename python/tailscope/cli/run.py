@@ -142,6 +142,22 @@ def command(
         bool | None,
         typer.Option("--captures", help="Keep captures of both sides in the run directory."),
     ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            "--noise",
+            metavar="WHAT",
+            help="Record events (kernel events, as root) or stalls alone.  [default: auto]",
+        ),
+    ] = None,
+    counter_interval: Annotated[
+        str | None,
+        typer.Option(
+            "--counter-interval",
+            metavar="TIME",
+            help="Read counters of interrupts so often, too.  [default: before and after]",
+        ),
+    ] = None,
     repeat: Annotated[
         int | None, typer.Option("--repeat", min=1, metavar="N", help="Run it so often.")
     ] = None,
@@ -198,6 +214,8 @@ def command(
         "duration": duration,
         "warm_up": warm_up,
         "captures": captures,
+        "noise": noise,
+        "counter_interval": counter_interval,
     }
     if experiment is None:
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):

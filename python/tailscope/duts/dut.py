@@ -101,6 +101,8 @@ class Dut(ABC):
     options: ClassVar[Mapping[str, Callable[[str, str], Any]]] = {}
     """For each option, what reads its value: from its name and text; it raises a `UsageError`."""
     wires: ClassVar[tuple[str, ...]] = ANY_WIRE
+    own_work: ClassVar[tuple[str, ...]] = ()
+    """How causes begin that are its work, where that is not a program's."""
     programs: ClassVar[Mapping[str, str]] = {}
     """Programs that it needs, and the packages that have them."""
 

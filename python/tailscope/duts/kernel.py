@@ -26,6 +26,8 @@ class Kernel(Dut):
     """A device of the kernel; as root."""
 
     wires = ("veth", "pci", "vhost")
+    # Packets travel in softirqs, which tasks do not keep from running.
+    own_work = ("softirq NET_", "task ")
 
     @property
     def uses_dpdk(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.kernel import KERNELS
+from tailscope.noise.recorder import NOISE
 from tailscope.platforms.catalogue import platform_named
 from tailscope.testbed.cores import parse_cpus
 from tailscope.testbed.neighbours import KINDS, check_neighbours
@@ -96,6 +97,11 @@ class RunPlan:
         How long to send before the measurement, and during it.
     captures : bool
         Whether to keep captures of both sides.
+    noise : str
+        What is recorded of what keeps CPUs from their work, one of
+        `tailscope.noise.recorder.NOISE`.
+    counter_interval_ns : int
+        How often to read counters of interrupts; 0 for before and after alone.
     trim_ns, window_ns, bucket_ns, worst
         As in `tailscope.analyze`.
     """
@@ -122,6 +128,8 @@ class RunPlan:
     warm_up_ns: int = 1_000_000_000
     duration_ns: int = 10_000_000_000
     captures: bool = False
+    noise: str = NOISE[0]
+    counter_interval_ns: int = 0
     trim_ns: int = 0
     window_ns: int = 5_000_000_000
     bucket_ns: int = 100
@@ -153,6 +161,8 @@ class RunPlan:
                 raise UsageError(f"--neighbour: got {kind!r}, expected one of {', '.join(KINDS)}")
             if workers < 1:
                 raise UsageError(f"--neighbour {kind}: got {workers}, expected at least 1")
+        if self.noise not in NOISE:
+            raise UsageError(f"--noise: got {self.noise!r}, expected one of {', '.join(NOISE)}")
         for listed in (self.neighbour_cpus, self.cpus):
             if listed is not None:
                 parse_cpus(listed)

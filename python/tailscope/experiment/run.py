@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from tailscope.analysis import Clock, Recording, analyze_recording, load_ticks
+from tailscope.analysis import Clock, Recording, analyze_recording
 from tailscope.duts.dut import Site
 from tailscope.exceptions import DataplaneError, TestbedError
+from tailscope.noise.recorder import NoiseRecorder
 from tailscope.store import floor
 from tailscope.store.provenance import measurement_info
 from tailscope.testbed.cores import parse_cpus, staying_on
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tailscope.analysis import Analysis
     from tailscope.duts.dut import Running
     from tailscope.experiment.plan import RunPlan, Seats
+    from tailscope.noise.recorder import RecordedNoise
+    from tailscope.noise.table import SideNoise
     from tailscope.platforms.platform import Home, Platform
     from tailscope.store.directory import RunWriter
     from tailscope.testbed.cores import Cores
@@ -216,12 +219,24 @@ class _Traffic:
             loaded = [
                 instance for instance in self._instances if instance.seats.generator is not None
             ]
+            recorder = stack.enter_context(self._recorder())
             for instance in loaded:
                 instance.start_generator(stack)
             self._follow(loaded, progress)
-            gone = busy.failure()
+            gone, noise = busy.failure(), recorder.finish()
             for instance in self._instances:
-                instance.finish(gone)
+                instance.finish(gone, noise)
+
+    def _recorder(self) -> NoiseRecorder:
+        plan = self._plan
+        seats = [instance.seats for instance in self._instances]
+        generators = [each.generator for each in seats if each.generator is not None]
+        return NoiseRecorder(
+            self._folder,
+            [*generators, *(cpu for each in seats for cpu in each.dut)],
+            what=plan.noise,
+            counter_interval_s=plan.counter_interval_ns / 1e9 or None,
+        )
 
     def _follow(self, loaded: Sequence[_Instance], progress: Progress | None) -> None:
         """Listen until all generators have ended. Ctrl-C ends the traffic, a second one all."""
@@ -268,6 +283,7 @@ class _Instance:
         self._generator: Dataplane | None = None
         self._result: Mapping[str, Any] = {}
         self._counts: Mapping[str, Any] | None = None
+        self._noise: RecordedNoise | None = None
 
     def put_up(self, stack: ExitStack) -> None:
         """Put up the wire, and the device's home."""
@@ -352,9 +368,10 @@ class _Instance:
         self.interrupted = True
         self._generator.process.signal(signal.SIGINT)
 
-    def finish(self, reason: str | None) -> None:
-        """Stop the device, and collect what both say; `reason` makes it a partial result."""
+    def finish(self, reason: str | None, noise: RecordedNoise) -> None:
+        """Stop the device, and collect what all say; `reason` makes it a partial result."""
         self.partial += [reason] if reason else []
+        self._noise = noise
         generator = self._generator
         result = None if generator is None else generator.finish()
         if self._running is not None:
@@ -392,7 +409,7 @@ class _Instance:
         if writer is not None:
             from tailscope.report.html import page
 
-            writer.add_noise(_noise(clock, self.records))
+            self._write_noise(writer, clock)
             if plan.captures:
                 writer.add_captures(self.records["captures"])
             writer.finish(
@@ -404,6 +421,37 @@ class _Instance:
             )
         out = None if writer is None else writer.path
         return Measured(analysis, info, recording, self.records.get("dut"), self.interrupted, out)
+
+    def _write_noise(self, writer: RunWriter, clock: Clock) -> None:
+        """Write down what kept both sides from their work, and have packets explained by it."""
+        from tailscope.noise.attribution import Blocked
+        from tailscope.noise.counters import columns as counter_columns
+        from tailscope.noise.table import columns
+
+        assert self._noise is not None
+        instrument, dut = self._sides(clock)
+        writer.add_noise(columns([instrument, dut]))
+        writer.add_interrupts(counter_columns(self._noise.samples))
+        own = self._dut.own_work
+        work = [timeline.without(lambda cause: cause.startswith(own)) for timeline in dut.timelines]
+        writer.explain_by(Blocked.of(work if own else dut.timelines, instrument.timelines))
+
+    def _sides(self, clock: Clock) -> list[SideNoise]:
+        from tailscope.noise.events import read_events
+        from tailscope.noise.table import side_noise
+
+        assert self._noise is not None and self.seats.generator is not None
+        recorded = self._noise.events
+        sending = [lcore["tid"] for lcore in self._result["lcores"]]
+        working = [lcore["tid"] for lcore in self._lcores] or list(self._noise.threads)
+        sides = []
+        for source, role, cpus, threads in (
+            ("instrument", "generator", (self.seats.generator,), sending),
+            ("dut", "dut", self.seats.dut, working),
+        ):
+            events = None if recorded is None else read_events(recorded, clock, cpus, threads)
+            sides.append(side_noise(source, cpus, clock, self.records.get(role), events))
+        return sides
 
     def _check_recorded(self) -> None:
         """See that the generator could write everything down."""
@@ -421,7 +469,8 @@ class _Instance:
         generator, lost = result["gen"], int(analysis.summary["lost"] or 0)
         in_instrument = min(lost, self._instrument_drops())
         home_warnings = () if self._home is None else self._home.warnings
-        warnings = [*self.cores.warnings, *home_warnings]
+        assert self._noise is not None
+        warnings = [*self.cores.warnings, *home_warnings, *self._noise.warnings()]
         if generator["unsent"]:
             warnings.append(
                 f"{generator['unsent']:,} packets could not be sent within 10 ms of their time:"
@@ -449,6 +498,7 @@ class _Instance:
                 "raised_priority": self.niced,
                 "generator": without_events(result),
             },
+            "noise": self._noise.record(),
             "dut": self._dut_info(),
             "platform": self._platform_info(),
         }
@@ -517,40 +567,3 @@ def without_events(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result as ``run.json`` keeps it."""
     left_out = {"event", "record", "clock", "partial"}
     return {name: value for name, value in result.items() if name not in left_out}
-
-
-def _noise(clock: Clock, folders: Mapping[str, Path]) -> dict[str, Any]:
-    """The columns of ``noise.parquet``, in order of time."""
-    import numpy as np
-
-    parts = []
-    for source, role in (("instrument", "generator"), ("dut", "dut")):
-        folder = folders.get(role)
-        if folder is None:
-            continue
-        for kind, name in (("stall", "stall"), ("injected", "injected")):
-            if (folder / f"{name}_start_tsc.npy").exists():
-                start = load_ticks(folder, f"{name}_start_tsc")
-                duration = load_ticks(folder, f"{name}_duration_tsc")
-                lcore = load_ticks(folder, "stall_lcore") if kind == "stall" else None
-                parts.append((source, kind, lcore, start, duration))
-
-    def ns(ticks: Any) -> Any:
-        whole, rest = np.divmod(np.asarray(ticks, np.int64), clock.tsc_hz)
-        return whole * 1_000_000_000 + rest * 1_000_000_000 // clock.tsc_hz
-
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("source", "kind", "lcore", "start_ns", "duration_ns")
-    }
-    for source, kind, lcore, start, duration in parts:
-        columns["source"].append(np.full(len(start), source))
-        columns["kind"].append(np.full(len(start), kind))
-        columns["lcore"].append(
-            np.zeros(len(start), np.uint64) if lcore is None else np.asarray(lcore)
-        )
-        since = np.asarray(start, np.int64) - clock.tsc
-        columns["start_ns"].append((ns(since) + clock.unix_ns).astype(np.uint64))
-        columns["duration_ns"].append(ns(duration).astype(np.uint64))
-    whole = {name: np.concatenate(values) for name, values in columns.items()}
-    order = np.argsort(whole["start_ns"], kind="stable")
-    return {name: values[order] for name, values in whole.items()}

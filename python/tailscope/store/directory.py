@@ -13,10 +13,11 @@ import json
 import shutil
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tailscope.analysis import Analysis, Quantile, Series, Worst
+from tailscope.analysis import Analysis, Quantile, Series
 from tailscope.exceptions import RunExistsError
 from tailscope.store import layout
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing, write_text
@@ -26,6 +27,8 @@ from tailscope.store.run import Run, check_conservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tailscope.noise.attribution import Blocked
 
 __all__ = ["RunWriter"]
 
@@ -51,6 +54,7 @@ class RunWriter:
         self._made = False
         self._written: list[str] = []
         self._latency: LatencyFile | None = None
+        self._blocked: Blocked | None = None
 
     def __enter__(self) -> Self:
         _refuse_foreign(self.path)
@@ -85,10 +89,29 @@ class RunWriter:
         Parameters
         ----------
         noise : Mapping of str to array, each of shape (n_events,)
-            Columns ``source`` (instrument or dut), ``kind`` (stall or injected), ``lcore``,
-            ``start_ns`` (Unix time) and ``duration_ns``.
+            As `tailscope.noise.table.columns` makes them.
         """
         self._write_table(layout.NOISE, noise)
+
+    def add_interrupts(self, samples: Mapping[str, Any]) -> None:
+        """Write ``interrupts.parquet``: counters of interrupts over time.
+
+        Parameters
+        ----------
+        samples : Mapping of str to sequence
+            As `tailscope.noise.counters.columns` makes them.
+        """
+        self._write_table(layout.INTERRUPTS, samples)
+
+    def explain_by(self, blocked: Blocked) -> None:
+        """Have the worst packets, and the tail, explained when the run is finished.
+
+        Parameters
+        ----------
+        blocked : Blocked
+            When the CPUs of both sides could not work.
+        """
+        self._blocked = blocked
 
     def add_captures(self, folder: Path) -> None:
         """Move captures into the run.
@@ -131,6 +154,8 @@ class RunWriter:
         self._stack.close()
         self._written.append(layout.LATENCY)
         run = Run.of(analysis, label=self.path.resolve().name, info=info, bucket_ns=bucket_ns)
+        if self._blocked is not None:
+            run = self._explained(run, self._blocked)
         check_conservation(run.summary, "summary")
         self._write_json(
             layout.SUMMARY, {**run.summary, **(figures or {}), "warnings": run.warnings}
@@ -140,7 +165,9 @@ class RunWriter:
         self._write_csv(layout.GAPS, ("side", "bucket_ns", "count"), _sided(run.gaps))
         self._write_csv(layout.RATE, ("side", "start_ns", "count"), _sided(run.rate))
         self._write(layout.HLOG, analysis.hlog())
-        self._write_worst(run.worst)
+        self._write_worst(run)
+        if run.explanation is not None:
+            self._write_json(layout.EXPLANATION, run.explanation)
         self._write(layout.REPORT, report(run))
         files = {name: _checksum(self.path / name) for name in self._written if name != layout.RUN}
         self._write_json(
@@ -169,8 +196,19 @@ class RunWriter:
         writer.writerows(rows)
         self._write(name, text.getvalue())
 
-    def _write_worst(self, worst: Worst) -> None:
-        self._write_table(layout.WORST, worst._asdict())
+    def _write_worst(self, run: Run) -> None:
+        self._write_table(layout.WORST, {**run.worst._asdict(), **run.worst_explained})
+
+    def _explained(self, run: Run, blocked: Blocked) -> Run:
+        from tailscope.noise.explanation import explain_tail, explain_worst
+        from tailscope.store.latency import read_packets
+
+        packets = read_packets(self.path / layout.LATENCY)
+        return replace(
+            run,
+            explanation=explain_tail(packets, blocked).record(),
+            worst_explained=explain_worst(packets, blocked, run.worst).columns(),
+        )
 
     def _write_table(self, name: str, columns: Mapping[str, Any]) -> None:
         import pyarrow as pa

@@ -5,11 +5,31 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from tailscope.analysis import Series
+    from tailscope.noise.explanation import Packets
 
-__all__ = ["LatencyFile"]
+__all__ = ["LatencyFile", "read_packets"]
+
+
+def read_packets(path: Path) -> Packets:
+    """Read every packet of a run.
+
+    Parameters
+    ----------
+    path : Path
+        Of ``latency.parquet``.
+    """
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    from tailscope.noise.explanation import Packets
+
+    table = pq.read_table(path, columns=["seq", "pre_ns", "latency_ns"])
+    return Packets(*(table[name].to_numpy().astype(np.int64) for name in table.column_names))
 
 
 class LatencyFile:

@@ -74,7 +74,8 @@ def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
         latency=Histogram(*_columns(_csv_rows(path, info, layout.HISTOGRAM))),
         gaps={side: Histogram(*_columns(_of_side(gaps, side))) for side in SIDES},
         rate={side: Rate(*_columns(_of_side(rate, side))) for side in SIDES},
-        worst=_read_worst(_verified(path, info, layout.WORST)),
+        **_read_worst(_verified(path, info, layout.WORST)),
+        explanation=_read_explanation(path, info),
     )
 
 
@@ -135,8 +136,22 @@ def _quantile(row: list[str]) -> Quantile:
     )
 
 
-def _read_worst(content: bytes) -> Worst:
+def _read_worst(content: bytes) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(io.BytesIO(content))
-    return Worst(*(table[name].to_numpy() for name in Worst._fields))
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    worst = Worst(*(columns.pop(name) for name in Worst._fields))
+    return {"worst": worst, "worst_explained": columns}
+
+
+def _read_explanation(path: Path, info: Mapping[str, Any]) -> dict[str, Any] | None:
+    if layout.EXPLANATION not in info["files"]:
+        return None
+    found: dict[str, Any] = json.loads(_verified(path, info, layout.EXPLANATION))
+    if (got := sum(found["parts_ns"].values())) != found["latency_ns"]:
+        raise RunCorruptError(
+            f"{path / layout.EXPLANATION}: latency_ns is the sum of its parts:"
+            f" expected {found['latency_ns']}, got {got}"
+        )
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import RunCorruptError
@@ -56,6 +56,10 @@ class Run:
     gaps : Mapping of side to Histogram
     rate : Mapping of side to Rate
     worst : Worst
+    worst_explained : Mapping of str to sequence
+        The parts of the worst packets' latencies and their causes; empty where nothing is known.
+    explanation : Mapping or None
+        What the tail is made of; None where nothing is known.
     """
 
     label: str
@@ -67,6 +71,8 @@ class Run:
     gaps: Mapping[Side, Histogram]
     rate: Mapping[Side, Rate]
     worst: Worst
+    worst_explained: Mapping[str, Any] = field(default_factory=dict)
+    explanation: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, analysis: Analysis, *, label: str, info: Mapping[str, Any], bucket_ns: int) -> Run:

@@ -1,0 +1,127 @@
+"""What CPUs lose to each cause: how often, how long, how much of their time (noms2020 Table V)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.noise.timeline import Timeline
+
+__all__ = ["Cause", "causes_of", "event_durations_ns"]
+
+_SUPPORT = 10
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What one cause takes from some CPUs.
+
+    Attributes
+    ----------
+    cause : str
+    count : int
+        Events.
+    rate_hz : float
+        Events a second, on each CPU.
+    total_ns : int
+        Time of all events, without what interrupted them.
+    share : float
+        Of the time of all CPUs, in [0, 1].
+    duration_ns_p50, duration_ns_p99, duration_ns_max : int
+        Of an event.
+    p99_supported : bool
+        Whether at least 10 events lie beyond that quantile; it is the maximum's bound if not.
+    details : tuple of str
+        What else is known, most frequent first.
+    """
+
+    cause: str
+    count: int
+    rate_hz: float
+    total_ns: int
+    share: float
+    duration_ns_p50: int
+    duration_ns_p99: int
+    duration_ns_max: int
+    p99_supported: bool
+    details: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return asdict(self)
+
+
+def causes_of(timelines: Sequence[Timeline], duration_ns: int) -> list[Cause]:
+    """Count causes over some CPUs, largest total first.
+
+    Parameters
+    ----------
+    timelines : sequence of Timeline
+        One for each CPU, also of those on which nothing happened.
+    duration_ns : int
+        For how long each of them was watched.
+    """
+    durations: dict[str, list[NDArray[np.int64]]] = {}
+    details: dict[str, dict[str, int]] = {}
+    for timeline in timelines:
+        lasted = event_durations_ns(timeline)
+        there = np.unique(timeline.event)
+        for code, cause in enumerate(timeline.causes):
+            events = there[timeline.cause[there] == code]
+            if len(events):
+                durations.setdefault(cause, []).append(lasted[events])
+                _count(details.setdefault(cause, {}), timeline, events)
+    whole_ns = duration_ns * max(1, len(timelines))
+    found = [
+        _cause(name, np.sort(np.concatenate(each)), whole_ns, details[name])
+        for name, each in durations.items()
+    ]
+    return sorted(found, key=lambda cause: (-cause.total_ns, cause.cause))
+
+
+def event_durations_ns(timeline: Timeline) -> NDArray[np.int64]:
+    """The time that each event took, all of its pieces together.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_events,)
+    """
+    total = np.zeros(len(timeline.cause), np.int64)
+    np.add.at(total, timeline.event, timeline.end_ns - timeline.start_ns)
+    return total
+
+
+def _count(counts: dict[str, int], timeline: Timeline, events: NDArray[np.int64]) -> None:
+    codes, often = np.unique(timeline.detail[events], return_counts=True)
+    for code, count in zip(codes.tolist(), often.tolist(), strict=True):
+        if text := timeline.details[code]:
+            counts[text] = counts.get(text, 0) + count
+
+
+def _cause(
+    name: str, durations_ns: NDArray[np.int64], whole_ns: int, details: dict[str, int]
+) -> Cause:
+    count, total_ns = len(durations_ns), int(durations_ns.sum())
+
+    def quantile(q: float) -> int:
+        return int(durations_ns[max(0, int(np.ceil(q * count)) - 1)])
+
+    return Cause(
+        cause=name,
+        count=count,
+        rate_hz=count / (whole_ns / 1e9),
+        total_ns=total_ns,
+        share=total_ns / whole_ns,
+        duration_ns_p50=quantile(0.5),
+        duration_ns_p99=quantile(0.99),
+        duration_ns_max=int(durations_ns[-1]),
+        p99_supported=count - int(np.ceil(0.99 * count)) >= _SUPPORT,
+        details=tuple(sorted(details, key=lambda text: -details[text])),
+    )

@@ -1,0 +1,212 @@
+"""The kernel's counters of interrupts: before and after, over time, as authors have them.
+
+Counters say how often, never when. Whoever samples them often is heard on the CPUs that he asks
+about: the papers' authors found their own poller in their worst packets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = [
+    "SAMPLING_WARNING",
+    "CounterSampler",
+    "Sample",
+    "columns",
+    "increments",
+    "read_authors_csv",
+    "read_counters",
+    "read_steal_ns",
+]
+
+SAMPLING_WARNING = (
+    "interrupt counters are read during the measurement: whoever reads them interrupts CPUs too;"
+    " measure again without before you believe a spike"
+)
+_PROC = Path("/proc")
+_AUTHORS_COLUMN = re.compile(r"(?P<name>.+)_CPU(?P<cpu>\d+)")
+
+
+class Sample(NamedTuple):
+    """All counters at a moment.
+
+    Attributes
+    ----------
+    unix_ns : int
+    counts : dict of (str, int) to int
+        By name and CPU. A name is the kernel's: ``LOC Local timer interrupts``, ``softirq TIMER``.
+    """
+
+    unix_ns: int
+    counts: dict[tuple[str, int], int]
+
+
+def read_counters(proc: Path = _PROC) -> Sample:
+    """Read ``/proc/interrupts`` and ``/proc/softirqs``.
+
+    Parameters
+    ----------
+    proc : Path
+        Where those are.
+    """
+    now_ns = time.time_ns()
+    counts: dict[tuple[str, int], int] = {}
+    for name, prefix in (("interrupts", ""), ("softirqs", "softirq ")):
+        with suppress(OSError):
+            counts.update(_table((proc / name).read_text(), prefix))
+    return Sample(now_ns, counts)
+
+
+def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
+    """Read what a hypervisor took from each CPU since it was booted, as far as it says.
+
+    The kernel counts in ticks: 10 ms, mostly.
+    """
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    found = {}
+    with suppress(OSError):
+        for line in (proc / "stat").read_text().splitlines():
+            name, *fields = line.split()
+            if name.startswith("cpu") and name[3:].isdecimal() and len(fields) > 7:
+                found[int(name[3:])] = int(fields[7]) * tick_ns
+    return found
+
+
+class CounterSampler:
+    """Reads all counters at the beginning and at the end of a block, and in between if asked to.
+
+    Parameters
+    ----------
+    interval_s : float or None
+        How often in between; never for None.
+    """
+
+    def __init__(self, interval_s: float | None = None) -> None:
+        self._interval_s = interval_s
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.samples: list[Sample] = []
+
+    def __enter__(self) -> Self:
+        self.samples.append(read_counters())
+        if self._interval_s is not None:
+            self._thread = threading.Thread(target=self._sample, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.samples.append(read_counters())
+
+    def _sample(self) -> None:
+        assert self._interval_s is not None
+        while not self._end.wait(self._interval_s):
+            self.samples.append(read_counters())
+
+
+def increments(samples: Sequence[Sample], cpus: Sequence[int]) -> dict[str, dict[int, int]]:
+    """How often each counter counted between the first sample and the last, where it did.
+
+    Returns
+    -------
+    dict of str to dict of int to int
+        By name, then CPU.
+    """
+    first, last = samples[0].counts, samples[-1].counts
+    found: dict[str, dict[int, int]] = {}
+    for (name, cpu), count in last.items():
+        more = count - first.get((name, cpu), 0)
+        if cpu in cpus and more > 0:
+            found.setdefault(name, {})[cpu] = more
+    return found
+
+
+def columns(samples: Sequence[Sample]) -> dict[str, list[int] | list[str]]:
+    """Samples as ``interrupts.parquet`` has them, a row for each counter and CPU."""
+    rows = [
+        (sample.unix_ns, name, cpu, count)
+        for sample in samples
+        for (name, cpu), count in sorted(sample.counts.items())
+    ]
+    unix_ns, names, cpus, counts = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return {
+        "unix_ns": list(unix_ns),
+        "interrupt": list(names),
+        "cpu": list(cpus),
+        "count": list(counts),
+    }
+
+
+def read_authors_csv(path: Path) -> list[Sample]:
+    """Read the counters that the authors of noms2020 have published.
+
+    A line for each sample; columns in any order, divided by semicolons: ``timestamp_us``, and one
+    for each interrupt and CPU, such as ``LOC_Local_timer_interrupts_CPU2``.
+
+    Raises
+    ------
+    UsageError
+        If it is no such file: with the line and the column.
+    """
+    with path.open(encoding="utf-8") as lines:
+        header = lines.readline().rstrip("\n").split(";")
+        if "timestamp_us" not in header:
+            raise UsageError(f"{path}: line 1: expected a column timestamp_us")
+        named = [(column, _AUTHORS_COLUMN.fullmatch(column)) for column in header]
+        return [
+            _authors_sample(path, number, line.rstrip("\n").split(";"), named)
+            for number, line in enumerate(lines, 2)
+            if line.strip()
+        ]
+
+
+def _authors_sample(
+    path: Path, number: int, cells: list[str], named: list[tuple[str, re.Match[str] | None]]
+) -> Sample:
+    if len(cells) != len(named):
+        raise UsageError(f"{path}: line {number}: got {len(cells)} columns, expected {len(named)}")
+    unix_ns, counts = 0, {}
+    for cell, (column, parts) in zip(cells, named, strict=True):
+        if not cell.isdecimal():
+            raise UsageError(f"{path}: line {number}, {column}: got {cell!r}, expected a count")
+        if column == "timestamp_us":
+            unix_ns = int(cell) * 1000
+        elif parts is not None:
+            counts[parts["name"].replace("_", " "), int(parts["cpu"])] = int(cell)
+    return Sample(unix_ns, counts)
+
+
+def _table(text: str, prefix: str) -> Iterator[tuple[tuple[str, int], int]]:
+    head, *lines = text.splitlines()
+    cpus = [int(name.removeprefix("CPU")) for name in head.split()]
+    for line in lines:
+        key, _, rest = line.partition(":")
+        fields = rest.split()
+        numbers = _leading_numbers(fields[: len(cpus)])
+        if len(numbers) < len(cpus):
+            # ERR and MIS are of no CPU.
+            continue
+        name = " ".join([prefix + key.strip(), *fields[len(cpus) :]])
+        yield from (((name, cpu), count) for cpu, count in zip(cpus, numbers, strict=True))
+
+
+def _leading_numbers(fields: Iterable[str]) -> list[int]:
+    found = []
+    for field in fields:
+        if not field.isdecimal():
+            break
+        found.append(int(field))
+    return found

@@ -1,0 +1,220 @@
+"""Kernel events as people call them, on the clock of the packets."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope import _engine
+from tailscope.analysis import engine_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.analysis import Clock
+    from tailscope.noise.tracer import Recorded
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["NMI", "PAGE_FAULT", "SHOOTDOWN", "Events", "read_events"]
+
+PAGE_FAULT = "page fault"
+NMI = "NMI"
+SHOOTDOWN = "TLB shootdown"
+_CALL = "function call"
+_VECTORS = {
+    "call_function": _CALL,
+    "call_function_single": _CALL,
+    "irq_work": "irq work",
+    "thermal_apic": "thermal",
+    "threshold_apic": "threshold",
+    "deferred_error_apic": "deferred error",
+    "error_apic": "APIC error",
+    "spurious_apic": "spurious",
+    "x86_platform_ipi": "platform IPI",
+}
+# `softirq_to_name` of the kernel.
+_SOFTIRQS = (
+    *("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK"),
+    *("IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"),
+)
+_SENT_WITHIN_S = 0.001
+_NO_FUNCTION = 0
+
+
+@dataclass(frozen=True)
+class Events:
+    """What happened on one CPU.
+
+    Attributes
+    ----------
+    cpu : int
+    causes, details : list of str
+        Names, which events share.
+    cause, detail : ndarray of int64, shape (n_events,)
+        The name and what else is known of each event, by place in those lists.
+    start_ns : ndarray of int64, shape (n_events,)
+    piece_start_ns, piece_end_ns : ndarray of int64, shape (n_pieces,)
+        Stretches of events that nothing interrupted, in order, disjoint.
+    piece_event : ndarray of int64, shape (n_pieces,)
+    recorded, lost : int
+        Kernel events, and those that were lost.
+    """
+
+    cpu: int
+    causes: list[str]
+    details: list[str]
+    cause: Integers
+    detail: Integers
+    start_ns: Integers
+    piece_start_ns: Integers
+    piece_end_ns: Integers
+    piece_event: Integers
+    recorded: int
+    lost: int
+
+    def named(self, name: str) -> Integers:
+        """The events of a name, in order of time."""
+        if name not in self.causes:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.cause == self.causes.index(name))
+
+
+def read_events(
+    recorded: Recorded, clock: Clock, cpus: Sequence[int], measured: Sequence[int]
+) -> list[Events]:
+    """Read what was recorded on some CPUs.
+
+    Parameters
+    ----------
+    recorded : Recorded
+    clock : Clock
+        Of the packets.
+    cpus : sequence of int
+    measured : sequence of int
+        The threads that these CPUs are for; all others are noise.
+
+    Raises
+    ------
+    AnalysisError
+        If the pages cannot be understood.
+    """
+    is_tsc = recorded.clock == "x86-tsc"
+    ticks_per_s = clock.tsc_hz if is_tsc else 1_000_000_000
+
+    def at_ns(times: Any) -> Integers:
+        if is_tsc:
+            return clock.all_at_ns(times)
+        offset: Integers = np.asarray(times, np.int64) + recorded.mono_unix_ns
+        return offset
+
+    with engine_errors():
+        found = _engine.read_trace(
+            recorded.formats,
+            [(cpu, str(recorded.events[cpu])) for cpu in cpus],
+            [(cpu, str(path)) for cpu, path in recorded.senders.items()],
+            page_bytes=recorded.page_bytes,
+            measured=list(measured),
+            within=int(ticks_per_s * _SENT_WITHIN_S),
+        )
+    symbols = _Symbols()
+    return [_named(one, recorded, at_ns, symbols) for one in found]
+
+
+def _named(
+    found: Mapping[str, Any],
+    recorded: Recorded,
+    at_ns: Callable[[Any], Integers],
+    symbols: _Symbols,
+) -> Events:
+    """Give the events of a CPU their names; those that are alike share one."""
+    count = len(found["kind"])
+    keys = np.column_stack(
+        [
+            found["kind"].astype(np.int64),
+            found["flush"].astype(np.int64),
+            found["function"].view(np.int64),
+            found["sender_pid"],
+            found["sender_cpu"],
+        ]
+    )
+    alike, which = np.unique(keys, axis=0, return_inverse=True)
+    names = [_name(found["kinds"][int(kind)], flush=bool(flush)) for kind, flush, *_ in alike]
+    notes = [
+        _note(symbols.name(int(function) & (1 << 64) - 1), int(pid), int(cpu), recorded.comms)
+        for _, _, function, pid, cpu in alike
+    ]
+    causes, details = list(dict.fromkeys(names)), list(dict.fromkeys(notes))
+    which = which.reshape(count)
+    cpu = int(found["cpu"])
+    return Events(
+        cpu,
+        causes,
+        details,
+        np.array([causes.index(name) for name in names], np.int64)[which],
+        np.array([details.index(note) for note in notes], np.int64)[which],
+        at_ns(found["start"]),
+        at_ns(found["segment_start"]),
+        at_ns(found["segment_end"]),
+        found["segment_span"].astype(np.int64),
+        int(found["events"]),
+        max(recorded.lost.get(cpu, 0), int(found["lost"]), int(found["gaps"])),
+    )
+
+
+def _name(kind: tuple[str, int, str], *, flush: bool) -> str:
+    what, number, text = kind
+    if what == "vector":
+        name = _VECTORS.get(text, text.replace("_", " "))
+        return SHOOTDOWN if flush and name == _CALL else name
+    if what == "irq":
+        return f"irq {number} {text}"
+    if what == "softirq":
+        return f"softirq {_SOFTIRQS[number] if number < len(_SOFTIRQS) else number}"
+    if what == "task":
+        return f"task {text}"
+    return NMI if what == "nmi" else PAGE_FAULT
+
+
+def _note(function: str, pid: int, cpu: int, comms: Mapping[int, str]) -> str:
+    """What else is known: the function that was called, and who wanted it."""
+    parts = [function] if function else []
+    if cpu >= 0:
+        parts.append(f"from {comms.get(pid, 'task')}/{pid} on CPU {cpu}")
+    return " ".join(parts)
+
+
+class _Symbols:
+    """The kernel's functions by address, where it says them."""
+
+    def __init__(self) -> None:
+        self._addresses: list[int] | None = None
+        self._names: list[str] = []
+
+    def name(self, address: int) -> str:
+        """The function at an address; nothing where it is not known."""
+        if address == _NO_FUNCTION:
+            return ""
+        if self._addresses is None:
+            self._read()
+        assert self._addresses is not None
+        at = bisect_right(self._addresses, address) - 1
+        return self._names[at] if at >= 0 else ""
+
+    def _read(self) -> None:
+        found = []
+        with suppress(OSError), Path("/proc/kallsyms").open(errors="replace") as lines:
+            for line in lines:
+                address, kind, name = line.split()[:3]
+                if kind in "tTwW" and int(address, 16):
+                    found.append((int(address, 16), name))
+        found.sort()
+        self._addresses = [address for address, _ in found]
+        self._names = [name for _, name in found]

@@ -1,0 +1,138 @@
+"""What the tail of a run is made of, and each of its worst packets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.noise.attribution import PARTS, explain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tailscope.analysis import Worst
+    from tailscope.noise.attribution import Blocked, Explained, Share
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["TAIL_QUANTILE", "Explanation", "Packets", "explain_tail", "explain_worst"]
+
+TAIL_QUANTILE = 0.999
+"""Packets beyond it are the tail, unless somebody says otherwise."""
+
+
+@dataclass(frozen=True)
+class Packets:
+    """Every packet of a run.
+
+    Attributes
+    ----------
+    seq : ndarray of int64, shape (n,)
+        Position in the pre capture, ascending.
+    pre_ns, latency_ns : ndarray of int64, shape (n,)
+    """
+
+    seq: Integers
+    pre_ns: Integers
+    latency_ns: Integers
+
+    def service_ns(self) -> int:
+        """What a packet needs when nothing is in its way: the median."""
+        return _quantile(self.latency_ns, 0.5)
+
+    def at(self, seq: Integers) -> Integers:
+        """Where packets of these numbers are; all of them must be there."""
+        found = np.searchsorted(self.seq, seq)
+        assert np.array_equal(self.seq[found], seq), "a worst packet is one of all"
+        return found
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the packets beyond a quantile waited for.
+
+    Attributes
+    ----------
+    quantile : float
+    threshold_ns : int
+        The latency at that quantile; packets above it are explained.
+    service_ns : int
+    packets : int
+    latency_ns : int
+        Of all of them together.
+    parts_ns : dict of str to int
+        By part; they sum to `latency_ns`.
+    causes : list of Share
+        What the excess over the service time is made of, largest first.
+    """
+
+    quantile: float
+    threshold_ns: int
+    service_ns: int
+    packets: int
+    latency_ns: int
+    parts_ns: dict[str, int]
+    causes: list[Share]
+
+    @property
+    def excess_ns(self) -> int:
+        """What there is to explain."""
+        return self.latency_ns - self.parts_ns["service"]
+
+    def record(self) -> dict[str, Any]:
+        """It as ``explanation.json`` has it."""
+        return {
+            "quantile": self.quantile,
+            "threshold_ns": self.threshold_ns,
+            "service_ns": self.service_ns,
+            "packets": self.packets,
+            "latency_ns": self.latency_ns,
+            "excess_ns": self.excess_ns,
+            "parts_ns": self.parts_ns,
+            "causes": [share._asdict() for share in self.causes],
+        }
+
+
+def explain_tail(
+    packets: Packets, blocked: Blocked, quantile: float = TAIL_QUANTILE
+) -> Explanation:
+    """Explain every packet beyond a quantile, all together.
+
+    Parameters
+    ----------
+    packets : Packets
+    blocked : Blocked
+    quantile : float
+        In [0, 1].
+    """
+    service_ns = packets.service_ns()
+    threshold_ns = _quantile(packets.latency_ns, quantile)
+    which = np.flatnonzero(packets.latency_ns > threshold_ns)
+    found = explain(packets.pre_ns, packets.latency_ns, which, blocked, service_ns)
+    parts = {name: int(values.sum()) for name, values in found.parts().items()}
+    whole = int(packets.latency_ns[which].sum())
+    assert sum(parts.values()) == whole, "parts sum to the whole"
+    return Explanation(
+        quantile, threshold_ns, service_ns, len(which), whole, parts, list(found.shares)
+    )
+
+
+def explain_worst(packets: Packets, blocked: Blocked, worst: Worst) -> Explained:
+    """Explain each of the worst packets, in their order."""
+    which = packets.at(np.asarray(worst.pre_seq, np.int64))
+    service_ns = packets.service_ns()
+    found = explain(packets.pre_ns, packets.latency_ns, which, blocked, service_ns)
+    whole: Integers = sum(found.parts().values(), start=np.zeros(len(which), np.int64))
+    assert np.array_equal(whole, packets.latency_ns[which]), "parts sum to the latency"
+    assert tuple(found.parts()) == PARTS
+    return found
+
+
+def _quantile(values: Integers, q: float) -> int:
+    """The smallest value with at least ``q * n`` at or below it; 0 without values."""
+    if not len(values):
+        return 0
+    rank = max(0, int(np.ceil(q * len(values))) - 1)
+    return int(np.partition(values, rank)[rank])

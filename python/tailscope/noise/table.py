@@ -1,0 +1,222 @@
+"""``noise.parquet``: what kept CPUs from their work, on the clock of the packets.
+
+A row is an interval. ``kind`` says who saw it:
+
+- ``stall``: a polling loop did not run, in full;
+- ``cause``: a piece of time with its cause; of one side and CPU they do not overlap;
+- ``injected``: made on purpose, by a device of known truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.analysis import load_ticks
+from tailscope.exceptions import RunCorruptError
+from tailscope.noise.timeline import Timeline, make_timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tailscope.analysis import Clock
+    from tailscope.noise.events import Events
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["DISTURBANCES", "SideNoise", "columns", "read_timelines", "side_noise"]
+
+DISTURBANCES = ("tlb", "call", "reschedule", "busy", "fault")
+"""What ``--disturb`` can do, in the order of the data plane's numbers."""
+
+_STALL, _CAUSE, _INJECTED = "stall", "cause", "injected"
+
+
+@dataclass(frozen=True)
+class SideNoise:
+    """What kept one side from its work.
+
+    Attributes
+    ----------
+    source : str
+        ``dut`` or ``instrument``.
+    timelines : list of Timeline
+        One for each CPU.
+    rows : dict of str to list of array
+        Of ``noise.parquet``.
+    """
+
+    source: str
+    timelines: list[Timeline]
+    rows: dict[str, list[Any]]
+
+
+def side_noise(
+    source: str,
+    cpus: Sequence[int],
+    clock: Clock,
+    folder: Path | None,
+    events: Sequence[Events] | None,
+) -> SideNoise:
+    """Join what the loops of a side saw with what the kernel told.
+
+    Parameters
+    ----------
+    source : str
+    cpus : sequence of int
+    clock : Clock
+    folder : Path or None
+        Where its loops wrote down their stalls; None for a side without.
+    events : sequence of Events or None
+        For each CPU; None where they were not recorded.
+    """
+    rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    stalls = _intervals(folder, "stall", clock)
+    on_cpu = _load(folder, "stall_lcore")
+    injected = _intervals(folder, "injected", clock)
+    disturbed = _intervals(folder, "disturbed", clock)
+    kinds = _load(folder, "disturbed_kind")
+    first = cpus[0] if cpus else 0
+    _add(rows, source, on_cpu, _STALL, *stalls)
+    _add(rows, source, first, _INJECTED, *injected, cause="stall")
+    names = np.array(DISTURBANCES, object)[kinds] if len(kinds) else np.zeros(0, object)
+    _add(rows, source, first, _INJECTED, *disturbed, cause=names)
+    timelines = []
+    for at, cpu in enumerate(cpus):
+        here = on_cpu == cpu
+        none = np.zeros(0, np.int64)
+        own = injected if cpu == first else (none, none)
+        told = None if events is None else events[at]
+        timeline = make_timeline(cpu, (stalls[0][here], stalls[1][here]), own, told)
+        timelines.append(timeline)
+    return SideNoise(source, timelines, rows)
+
+
+def columns(sides: Sequence[SideNoise]) -> dict[str, Any]:
+    """All rows in order of time, as Arrow takes them.
+
+    Parameters
+    ----------
+    sides : sequence of SideNoise
+    """
+    import pyarrow as pa
+
+    rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for side in sides:
+        for name, arrays in side.rows.items():
+            rows[name] += arrays
+        for timeline in side.timelines:
+            _add_timeline(rows, side.source, timeline)
+    whole = {
+        name: np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+        for name, arrays in rows.items()
+    }
+    order = np.argsort(whole["start_ns"], kind="stable")
+    return {
+        name: pa.array(values[order].astype(str)).dictionary_encode()
+        if name in _TEXTS
+        else values[order]
+        for name, values in whole.items()
+    }
+
+
+def read_timelines(path: Path) -> dict[str, list[Timeline]]:
+    """Read the timelines of both sides back, by source.
+
+    Raises
+    ------
+    RunCorruptError
+        If the file has other columns.
+    """
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    if missing := [name for name in _COLUMNS if name not in table.column_names]:
+        raise RunCorruptError(
+            f"{path}: expected columns {', '.join(_COLUMNS)}, got no {missing[0]}"
+        )
+    texts = {name: np.array(table[name].to_pylist(), object) for name in _TEXTS}
+    numbers = {name: table[name].to_numpy() for name in _COLUMNS if name not in _TEXTS}
+    found: dict[str, list[Timeline]] = {}
+    for source in dict.fromkeys(texts["source"]):
+        own = (texts["source"] == source) & (texts["kind"] == _CAUSE)
+        for cpu in np.unique(numbers["cpu"][own]).tolist():
+            rows = np.flatnonzero(own & (numbers["cpu"] == cpu))
+            found.setdefault(source, []).append(_read_timeline(cpu, rows, texts, numbers))
+    return found
+
+
+_TEXTS = ("source", "kind", "cause", "detail")
+_COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "duration_ns")
+
+
+def _read_timeline(
+    cpu: int, rows: Integers, texts: Mapping[str, Any], numbers: Mapping[str, Any]
+) -> Timeline:
+    start = numbers["start_ns"][rows].astype(np.int64)
+    # Events that have no piece left have no row: number the others anew.
+    _, first, event = np.unique(numbers["event"][rows], return_index=True, return_inverse=True)
+    causes, cause = np.unique(texts["cause"][rows[first]].astype(str), return_inverse=True)
+    details, detail = np.unique(texts["detail"][rows[first]].astype(str), return_inverse=True)
+    return Timeline(
+        cpu,
+        start,
+        start + numbers["duration_ns"][rows].astype(np.int64),
+        event.reshape(-1),
+        cause.reshape(-1),
+        detail.reshape(-1),
+        causes.tolist(),
+        details.tolist(),
+    )
+
+
+def _add_timeline(rows: dict[str, list[Any]], source: str, timeline: Timeline) -> None:
+    causes = np.array([*timeline.causes, ""], object)
+    details = np.array([*timeline.details, ""], object)
+    _add(
+        rows,
+        source,
+        timeline.cpu,
+        _CAUSE,
+        timeline.start_ns,
+        timeline.end_ns,
+        cause=causes[timeline.cause[timeline.event]],
+        detail=details[timeline.detail[timeline.event]],
+        event=timeline.event,
+    )
+
+
+def _add(
+    rows: dict[str, list[Any]],
+    source: str,
+    cpu: Any,
+    kind: str,
+    start: Integers,
+    end: Integers,
+    *,
+    cause: Any = "",
+    detail: Any = "",
+    event: Any = -1,
+) -> None:
+    given = (source, cpu, kind, cause, detail, event, start, end - start)
+    for name, value in zip(_COLUMNS, given, strict=True):
+        dtype = object if name in _TEXTS else np.int64
+        rows[name].append(np.broadcast_to(np.asarray(value, dtype), len(start)))
+
+
+def _intervals(folder: Path | None, name: str, clock: Clock) -> tuple[Integers, Integers]:
+    """Starts and ends in ns, both converted from ticks: what touches in ticks touches in ns."""
+    start = _load(folder, f"{name}_start_tsc")
+    return clock.all_at_ns(start), clock.all_at_ns(start + _load(folder, f"{name}_duration_tsc"))
+
+
+def _load(folder: Path | None, name: str) -> Any:
+    """An array of a recording; empty where there is none."""
+    if folder is None or not (folder / f"{name}.npy").exists():
+        return np.zeros(0, np.int64)
+    return np.asarray(load_ticks(folder, name), np.int64)

@@ -1,0 +1,234 @@
+"""Why a CPU did not work: its time in pieces that do not overlap, each with its cause.
+
+A polling loop knows exactly for how long it did not run, and not why; the kernel tells why, and
+misses how long it takes to get into an interrupt and out of it. So stalls are divided among the
+events in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.noise.events import NMI, PAGE_FAULT
+from tailscope.noise.intervals import subtract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tailscope.noise.events import Events
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["INJECTED", "OUTSIDE", "UNNAMED", "Timeline", "make_timeline"]
+
+INJECTED = "injected stall"
+OUTSIDE = "hypervisor/SMI"
+"""Time that no event of the kernel explains: something below it had the CPU."""
+
+UNNAMED = "stall"
+"""Time whose cause nobody recorded."""
+
+_EDGE_NS = 1000
+_TIMES_THE_MEDIAN = 3
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What kept one CPU from its work.
+
+    Attributes
+    ----------
+    cpu : int
+    start_ns, end_ns : ndarray of int64, shape (n_pieces,)
+        In order, disjoint.
+    event : ndarray of int64, shape (n_pieces,)
+        The event that each piece belongs to: one that was interrupted has several.
+    cause, detail : ndarray of int64, shape (n_events,)
+        By place in `causes` and `details`.
+    causes, details : list of str
+    """
+
+    cpu: int
+    start_ns: Integers
+    end_ns: Integers
+    event: Integers
+    cause: Integers
+    detail: Integers
+    causes: list[str]
+    details: list[str]
+
+    def without(self, is_own: Callable[[str], bool]) -> Timeline:
+        """Leave out events that are the CPU's work, by the names of their causes."""
+        own = np.array([is_own(cause) for cause in self.causes], bool)
+        kept = ~own[self.cause[self.event]] if len(self.event) else np.zeros(0, bool)
+        return Timeline(
+            self.cpu,
+            self.start_ns[kept],
+            self.end_ns[kept],
+            self.event[kept],
+            self.cause,
+            self.detail,
+            self.causes,
+            self.details,
+        )
+
+
+def make_timeline(
+    cpu: int,
+    stalls: tuple[Integers, Integers],
+    injected: tuple[Integers, Integers],
+    events: Events | None,
+) -> Timeline:
+    """Divide the stalls of a CPU among what is known to have happened on it.
+
+    An event counts in full, within a stall or not. What is left of a stall right before and after
+    an event is the way into it and out of it, up to three times as long as that usually takes here;
+    what is left beyond that is `OUTSIDE` where kernel events were recorded, and `UNNAMED` where
+    they were not.
+
+    Parameters
+    ----------
+    cpu : int
+    stalls : tuple of two ndarray of int64, shape (n_stalls,)
+        Starts and ends in ns, as the loop on this CPU saw them; in order.
+    injected : tuple of two ndarray of int64, shape (n_injected,)
+        Stalls that the loop made itself, on purpose.
+    events : Events or None
+        None where they were not recorded.
+    """
+    made = _Maker(cpu, events)
+    made.add_events()
+    made.add_whole(injected, INJECTED)
+    made.add_stalls(stalls)
+    return made.finish()
+
+
+class _Left(NamedTuple):
+    """What is left of stalls, and the events right before and after it, -1 for none."""
+
+    owner: Integers
+    start: Integers
+    end: Integers
+    before: Integers
+    after: Integers
+
+
+class _Maker:
+    def __init__(self, cpu: int, events: Events | None) -> None:
+        self._cpu, self._events = cpu, events
+        self._causes = [] if events is None else list(events.causes)
+        self._details = [""] if events is None else list(events.details)
+        self._cause = [] if events is None else [events.cause]
+        self._detail = [] if events is None else [events.detail]
+        self._count = 0 if events is None else len(events.cause)
+        self._start = self._end = self._event = np.zeros(0, np.int64)
+
+    def add_events(self) -> None:
+        """Lay down what the kernel has told."""
+        if self._events is not None:
+            told = self._events
+            self._lay(told.piece_start_ns, told.piece_end_ns, told.piece_event)
+
+    def add_whole(self, intervals: tuple[Integers, Integers], name: str) -> None:
+        """Lay down intervals of one cause, each an event, where nothing lies yet."""
+        pieces = subtract(*intervals, self._start, self._end)
+        first = self._new(len(intervals[0]), name)
+        self._lay(pieces.start, pieces.end, first + pieces.owner)
+
+    def add_stalls(self, stalls: tuple[Integers, Integers]) -> None:
+        """Divide what is left of stalls: to events beside it, and to what nobody has named."""
+        pieces = subtract(*stalls, self._start, self._end)
+        left = _Left(
+            pieces.owner,
+            pieces.start,
+            pieces.end,
+            self._event_at(pieces.before),
+            self._event_at(pieces.after),
+        )
+        if self._events is not None:
+            left = self._take_instants(left, PAGE_FAULT)
+            left = self._take_instants(left, NMI)
+            left = self._take_edges(left)
+        self._add_rest(left, UNNAMED if self._events is None else OUTSIDE)
+
+    def finish(self) -> Timeline:
+        order = np.argsort(self._start, kind="stable")
+        empty = np.zeros(0, np.int64)
+        return Timeline(
+            self._cpu,
+            self._start[order],
+            self._end[order],
+            self._event[order],
+            np.concatenate([empty, *self._cause]),
+            np.concatenate([empty, *self._detail]),
+            self._causes,
+            self._details,
+        )
+
+    def _event_at(self, place: Integers) -> Integers:
+        """The event of the piece at each place, -1 for none."""
+        if not len(self._event):
+            return np.full(len(place), -1)
+        return np.where(place >= 0, self._event[place], -1)
+
+    def _add_rest(self, left: _Left, name: str) -> None:
+        """What is left of a stall is one event."""
+        stalls, which = np.unique(left.owner, return_inverse=True)
+        first = self._new(len(stalls), name)
+        self._lay(left.start, left.end, first + which.reshape(-1))
+
+    def _take_instants(self, left: _Left, name: str) -> _Left:
+        """Give pieces in which something happened that is told once to that."""
+        assert self._events is not None
+        events = self._events.named(name)
+        when = self._events.start_ns[events]
+        first = np.searchsorted(when, left.start, "left")
+        inside = first < np.searchsorted(when, left.end, "right")
+        self._lay(left.start[inside], left.end[inside], events[first[inside]])
+        return _Left(*(each[~inside] for each in left))
+
+    def _take_edges(self, left: _Left) -> _Left:
+        """Give the ways in and out to the events that they belong to."""
+        owner, start, end, before, after = left
+        has_before, has_after = before >= 0, after >= 0
+        most = _usual(end - start, has_after & ~has_before)
+        into = np.where(has_after, np.minimum(end - start, most), 0)
+        most = _usual(end - start, has_before & ~has_after)
+        rest = end - into
+        out = np.where(has_before, np.minimum(rest - start, most), 0)
+        self._lay(rest[into > 0], end[into > 0], after[into > 0])
+        self._lay(start[out > 0], (start + out)[out > 0], before[out > 0])
+        kept = rest > start + out
+        return _Left(*(each[kept] for each in (owner, start + out, rest, before, after)))
+
+    def _new(self, count: int, name: str) -> int:
+        """Make events of a cause; the first one's number."""
+        if name not in self._causes:
+            self._causes.append(name)
+        self._cause.append(np.full(count, self._causes.index(name), np.int64))
+        self._detail.append(np.full(count, self._nothing(), np.int64))
+        self._count += count
+        return self._count - count
+
+    def _nothing(self) -> int:
+        if "" not in self._details:
+            self._details.append("")
+        return self._details.index("")
+
+    def _lay(self, start: Integers, end: Integers, event: Integers) -> None:
+        whole = np.concatenate([self._start, start]), np.concatenate([self._end, end])
+        order = np.argsort(whole[0], kind="stable")
+        self._start, self._end = whole[0][order], whole[1][order]
+        self._event = np.concatenate([self._event, event])[order]
+
+
+def _usual(durations_ns: Integers, which: NDArray[np.bool_]) -> int:
+    """The longest that a way into an interrupt, or out of it, is taken to be."""
+    if not which.any():
+        return _EDGE_NS
+    return max(_EDGE_NS, int(_TIMES_THE_MEDIAN * np.median(durations_ns[which])))

@@ -1,0 +1,326 @@
+"""Recording kernel events: private instances of the tracer, raw pages, as they are."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tailscope.exceptions import TestbedError
+from tailscope.noise.tracefs import remove_instance, tracefs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tailscope.testbed.folder import Folder
+
+__all__ = ["EVENTS", "Recorded", "Tracer"]
+
+EVENTS = (
+    "irq_vectors/*_entry",
+    "irq_vectors/*_exit",
+    "irq/irq_handler_entry",
+    "irq/irq_handler_exit",
+    "irq/softirq_entry",
+    "irq/softirq_exit",
+    "sched/sched_switch",
+    "tlb/tlb_flush",
+    "exceptions/page_fault_user",
+    "exceptions/page_fault_kernel",
+    "csd/csd_function_entry",
+    "timer/hrtimer_expire_entry",
+    "nmi/nmi_handler",
+)
+"""What is recorded on the CPUs that are watched, as ``GROUP/NAME`` of the kernel."""
+
+_SENDING = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
+_TSC, _MONO = "x86-tsc", "mono"
+_BUFFER_KB = 4096
+_READ_EVERY_S = 0.1
+_PAIRS = 16
+_MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
+
+
+@dataclass
+class Recorded:
+    """What was recorded, not yet read.
+
+    Attributes
+    ----------
+    events, senders : dict of int to Path
+        Raw pages by CPU: of the CPUs watched, and of all, who interrupts whom.
+    formats : list of tuple of str
+        Group and text of each event's format.
+    page_bytes : int
+    clock : str
+        ``x86-tsc``, the counter of the packets, or ``mono``.
+    mono_unix_ns : int
+        For ``mono``: Unix time less the trace's.
+    clock_error_ns : int
+        By how much times may be off against those of packets; 0 for ``x86-tsc``.
+    lost : dict of int to int
+        For each CPU, events that found no room.
+    missing : list of str
+        Events that this kernel does not have.
+    comms : dict of int to str
+        Names of tasks.
+    started_unix_ns, ended_unix_ns : int
+    """
+
+    events: dict[int, Path]
+    senders: dict[int, Path]
+    formats: list[tuple[str, str]]
+    page_bytes: int
+    clock: str
+    mono_unix_ns: int = 0
+    clock_error_ns: int = 0
+    lost: dict[int, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    comms: dict[int, str] = field(default_factory=dict)
+    started_unix_ns: int = 0
+    ended_unix_ns: int = 0
+
+
+class Tracer:
+    """Records what the kernel does on some CPUs; a context.
+
+    Parameters
+    ----------
+    folder : Folder
+        Where the pages go; its name is that of the instances.
+    cpus : sequence of int
+        The CPUs to watch.
+    clock : str, optional
+        The trace's clock; ``x86-tsc`` where the kernel has it, else ``mono``.
+    buffer_kb : int
+        Of each CPU.
+
+    Raises
+    ------
+    TestbedError
+        If it cannot be done here: not root, no tracefs, none of the events.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        cpus: Sequence[int],
+        *,
+        clock: str | None = None,
+        buffer_kb: int = _BUFFER_KB,
+    ) -> None:
+        self._folder, self._cpus = folder, cpus
+        self._wanted_clock, self._buffer_kb = clock, buffer_kb
+        self._stack = ExitStack()
+        self._instances: list[_Instance] = []
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._before: list[tuple[int, int]] = []
+        self._recorded: Recorded | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._stack.close()
+
+    def _open(self) -> None:
+        root = self._stack.enter_context(tracefs())
+        clocks = (root / "trace_clock").read_text().replace("[", "").replace("]", "").split()
+        clock = self._wanted_clock or (_TSC if _TSC in clocks else _MONO)
+        if clock not in clocks:
+            raise TestbedError(
+                f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}"
+            )
+        every = sorted(set(_online()))
+        events = self._instance(root, "events", self._cpus, clock, EVENTS)
+        senders = self._instance(root, "senders", every, clock, _SENDING)
+        groups = {event.partition("/")[0] for event in events.enabled}
+        lacking = [name for name in _MISSING_WITHOUT if name not in groups]
+        if platform.machine() == "x86_64" and lacking:
+            raise TestbedError(
+                f"kernel events: this kernel has none of {', '.join(lacking)}",
+                hint="boot a distribution's kernel, or run without events: --noise stalls",
+            )
+        self._recorded = Recorded(
+            events.files,
+            senders.files,
+            [*events.formats(), *senders.formats()],
+            events.page_bytes,
+            clock,
+            missing=[*events.missing, *senders.missing],
+            started_unix_ns=time.time_ns(),
+        )
+        self._before = _clock_pairs()
+        for instance in self._instances:
+            instance.switch(on=True)
+        self._thread = threading.Thread(target=self._follow, name="tailscope-trace", daemon=True)
+        self._thread.start()
+
+    def _instance(
+        self, root: Path, kind: str, cpus: Sequence[int], clock: str, events: Iterable[str]
+    ) -> _Instance:
+        name = f"{self._folder.name}-{kind}"
+        instance = _Instance(root, name, self._folder.make(kind), cpus)
+        self._stack.enter_context(instance)
+        instance.set_up(clock, self._buffer_kb, events)
+        self._instances.append(instance)
+        return instance
+
+    def _follow(self) -> None:
+        while not self._end.wait(_READ_EVERY_S):
+            for instance in self._instances:
+                instance.drain()
+
+    def finish(self) -> Recorded:
+        """Stop, and say what was recorded; the files last as long as the folder."""
+        recorded = self._recorded
+        assert recorded is not None and self._thread is not None, "it is a context"
+        for instance in self._instances:
+            instance.switch(on=False)
+        recorded.ended_unix_ns = time.time_ns()
+        self._end.set()
+        self._thread.join()
+        self._thread = None
+        for instance in self._instances:
+            instance.drain()
+        recorded.lost = self._instances[0].lost()
+        recorded.comms = self._instances[0].comms()
+        if recorded.clock != _TSC:
+            pairs = [*self._before, *_clock_pairs()]
+            offsets = [offset for offset, _ in pairs]
+            recorded.mono_unix_ns = (min(offsets) + max(offsets)) // 2
+            spread = (max(offsets) - min(offsets) + 1) // 2
+            recorded.clock_error_ns = spread + max(within for _, within in pairs)
+        return recorded
+
+
+class _Instance:
+    """One instance of the tracer, which is gone when the block ends."""
+
+    def __init__(self, root: Path, name: str, folder: Path, cpus: Sequence[int]) -> None:
+        self._root, self._name, self._cpus = root, name, cpus
+        self._path = root / "instances" / name
+        self.files = {cpu: folder / f"cpu{cpu}.pages" for cpu in cpus}
+        self.enabled: list[str] = []
+        self.missing: list[str] = []
+        self.page_bytes = 4096
+        self._stack = ExitStack()
+        self._pipes: list[tuple[int, int]] = []
+
+    def __enter__(self) -> Self:
+        self._path.mkdir()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+        with suppress(OSError):
+            remove_instance(self._root, self._name)
+
+    def set_up(self, clock: str, buffer_kb: int, events: Iterable[str]) -> None:
+        self.switch(on=False)
+        self._write("trace_clock", clock)
+        self._write("tracing_cpumask", _mask(self._cpus))
+        self._write("buffer_size_kb", str(buffer_kb))
+        header = (self._path.parents[1] / "events/header_page").read_text()
+        sizes = re.search(r"char data;\s*offset:(\d+);\s*size:(\d+);", header)
+        if sizes is None:
+            raise TestbedError(f"events/header_page: expected offset and size of data: {header!r}")
+        self.page_bytes = int(sizes[1]) + int(sizes[2])
+        for pattern in events:
+            found = sorted(self._path.glob(f"events/{pattern}"))
+            if not found:
+                self.missing.append(pattern)
+            for path in found:
+                (path / "enable").write_text("1")
+                self.enabled.append(f"{path.parent.name}/{path.name}")
+        for cpu, file in self.files.items():
+            pipe = self._path / f"per_cpu/cpu{cpu}/trace_pipe_raw"
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            reader = os.open(pipe, flags)
+            self._stack.callback(os.close, reader)
+            writer = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._stack.callback(os.close, writer)
+            self._pipes.append((reader, writer))
+
+    def switch(self, *, on: bool) -> None:
+        self._write("tracing_on", "1" if on else "0")
+
+    def drain(self) -> None:
+        """Write all pages that are there."""
+        for reader, writer in self._pipes:
+            with suppress(BlockingIOError):
+                while page := os.read(reader, self.page_bytes):
+                    os.write(writer, page.ljust(self.page_bytes, b"\0"))
+
+    def formats(self) -> list[tuple[str, str]]:
+        return [
+            (event.partition("/")[0], (self._path / "events" / event / "format").read_text())
+            for event in self.enabled
+        ]
+
+    def lost(self) -> dict[int, int]:
+        return {cpu: self._lost(cpu) for cpu in self._cpus}
+
+    def _lost(self, cpu: int) -> int:
+        stats = (self._path / f"per_cpu/cpu{cpu}/stats").read_text()
+        counts = dict(re.findall(r"^([\w ]+): (\d+)$", stats, re.MULTILINE))
+        return sum(int(counts.get(name, 0)) for name in ("overrun", "commit overrun"))
+
+    def comms(self) -> dict[int, str]:
+        """Names of tasks that the tracer has seen, and of those that there are."""
+        found = {}
+        for task in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
+            with suppress(OSError):
+                found[int(task.parent.name)] = task.read_text(errors="replace").strip()
+        with suppress(OSError):
+            saved = (self._root / "saved_cmdlines").read_text(errors="replace")
+            for line in saved.splitlines():
+                pid, _, comm = line.strip().partition(" ")
+                found.setdefault(int(pid), comm)
+        return found
+
+    def _write(self, name: str, value: str) -> None:
+        (self._path / name).write_text(value)
+
+
+def _online() -> list[int]:
+    from tailscope.testbed.cores import read_topology
+
+    return list(read_topology().online)
+
+
+def _mask(cpus: Sequence[int]) -> str:
+    """CPUs as the kernel wants a mask: groups of 32 bits, in hexadecimal."""
+    whole = sum(1 << cpu for cpu in set(cpus))
+    groups: list[str] = []
+    while whole or not groups:
+        groups.append(f"{whole & 0xFFFFFFFF:08x}")
+        whole >>= 32
+    return ",".join(reversed(groups))
+
+
+def _clock_pairs() -> list[tuple[int, int]]:
+    """Unix time less the monotonic one, and how far each pair may be off, in ns."""
+    pairs = []
+    for _ in range(_PAIRS):
+        before = time.monotonic_ns()
+        unix = time.time_ns()
+        after = time.monotonic_ns()
+        pairs.append((unix - (before + after) // 2, (after - before + 1) // 2))
+    return [min(pairs, key=lambda pair: pair[1])]
