@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.store.run import EMULATED, is_emulated
-from tailscope.text import count_text, duration_text, percentile_name
+from tailscope.text import count_text, duration_text, percentile_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Row",
+    "cause_rows",
     "count_rows",
     "device_text",
+    "explained_text",
     "has_bounds",
     "instrument_rows",
     "latency_rows",
+    "part_text",
     "platform_text",
     "provenance",
     "reading",
@@ -69,6 +72,13 @@ _COUNTS_IF_ANY = {
     "post_late": "late after",
     "post_unknown": "only seen after",
 }
+_PARTS = {
+    "service": "service, as the median packet",
+    "dut": "DuT: {cause}",
+    "queue": "queue, behind: {cause}",
+    "instrument": "instrument: {cause} (tainted)",
+    "unexplained": "unexplained",
+}
 _SHARES = {"lost": "sent", "late": "sent", "reordered": "count", "tainted": "count"}
 
 
@@ -101,6 +111,46 @@ def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
         Row("mean", _duration(summary["latency_ns_mean"])),
         *_quantile_rows(summary),
         Row("max", _duration(summary["latency_ns_max"])),
+    ]
+
+
+def part_text(part: str, cause: str) -> str:
+    """Say what a packet waited for."""
+    return _PARTS[part].format(cause=cause)
+
+
+def explained_text(explanation: Mapping[str, Any]) -> str:
+    """Say of which packets the rows of `cause_rows` are."""
+    return (
+        f"{count_text(explanation['packets'])} packets lie beyond"
+        f" {percentile_name(explanation['quantile'])},"
+        f" {duration_text(explanation['threshold_ns'])}; the median takes"
+        f" {duration_text(explanation['service_ns'])}. What they waited for beyond that:"
+    )
+
+
+def cause_rows(explanation: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Say what the tail waited for, largest first.
+
+    Parameters
+    ----------
+    explanation : Mapping
+        The content of ``explanation.json``.
+
+    Returns
+    -------
+    list of tuple
+        What, its share of the excess, packets, total, largest.
+    """
+    return [
+        (
+            printable(part_text(cause["part"], cause["cause"])),
+            f"{cause['share']:.1%}",
+            count_text(cause["packets"]),
+            duration_text(cause["total_ns"]),
+            duration_text(cause["largest_ns"]),
+        )
+        for cause in explanation["causes"]
     ]
 
 

@@ -21,6 +21,8 @@ from tailscope.cli import (
     calibrate,
     clean,
     compare_instruments,
+    explain,
+    noise,
     report,
     run,
     schema,
@@ -70,6 +72,8 @@ app.command("analyze")(analyze.command)
 app.command("calibrate")(calibrate.command)
 app.command("clean")(clean.command)
 app.command("compare-instruments")(compare_instruments.command)
+app.command("explain")(explain.command)
+app.command("noise")(noise.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)

@@ -41,6 +41,11 @@ class LiveLine:
         """Show it as one of several measurements."""
         self._write(f"{part}: {self._text(event)}")
 
+    def show_stalls(self, event: Mapping[str, Any]) -> None:
+        """Show what a progress event of loops without packets says."""
+        stalls, longest = count_text(event["stalls"]), duration_text(event["stall_longest_ns"])
+        self._write(f"{event['elapsed_s']:.0f} s  stalls {stalls}  longest {longest}")
+
     def _write(self, text: str) -> None:
         if self._in_place:
             sys.stderr.write(f"\r\x1b[K{text}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Row = Sequence[str]
 
-__all__ = ["one_line", "print_table"]
+__all__ = ["aligned", "one_line", "print_table"]
 
 
 def print_table(
@@ -45,7 +45,7 @@ def print_table(
         latency_rows(analysis.summary),
         instrument_rows(analysis.summary, info),
     ]
-    for line in _aligned(_HEADER, sections):
+    for line in aligned(_HEADER, sections):
         print(line)
     if has_bounds(analysis.summary):
         print(BOUND_NOTE)
@@ -62,7 +62,7 @@ def print_table(
 _HEADER = ("packets, latency", "value", "95 % interval", "samples beyond")
 
 
-def _aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
+def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
     """Lines of a table: names to the left, figures to the right, a blank line behind each section.
 
     By hand, because laying out a table with rich takes longer than the whole analysis.

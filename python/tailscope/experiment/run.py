@@ -424,7 +424,7 @@ class _Instance:
 
     def _write_noise(self, writer: RunWriter, clock: Clock) -> None:
         """Write down what kept both sides from their work, and have packets explained by it."""
-        from tailscope.noise.attribution import Blocked
+        from tailscope.noise.attribution import blocked_by
         from tailscope.noise.counters import columns as counter_columns
         from tailscope.noise.table import columns
 
@@ -432,9 +432,9 @@ class _Instance:
         instrument, dut = self._sides(clock)
         writer.add_noise(columns([instrument, dut]))
         writer.add_interrupts(counter_columns(self._noise.samples))
-        own = self._dut.own_work
-        work = [timeline.without(lambda cause: cause.startswith(own)) for timeline in dut.timelines]
-        writer.explain_by(Blocked.of(work if own else dut.timelines, instrument.timelines))
+        writer.explain_by(
+            blocked_by(dut.timelines, instrument.timelines, own_work=self._dut.own_work)
+        )
 
     def _sides(self, clock: Clock) -> list[SideNoise]:
         from tailscope.noise.events import read_events
@@ -498,7 +498,7 @@ class _Instance:
                 "raised_priority": self.niced,
                 "generator": without_events(result),
             },
-            "noise": self._noise.record(),
+            "noise": {**self._noise.record(), "own_work": list(self._dut.own_work)},
             "dut": self._dut_info(),
             "platform": self._platform_info(),
         }

@@ -31,7 +31,17 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["DUT", "INSTRUMENT", "PARTS", "QUEUE", "Blocked", "Explained", "Share", "explain"]
+__all__ = [
+    "DUT",
+    "INSTRUMENT",
+    "PARTS",
+    "QUEUE",
+    "Blocked",
+    "Explained",
+    "Share",
+    "blocked_by",
+    "explain",
+]
 
 DUT, INSTRUMENT, QUEUE = "dut", "instrument", "queue"
 SERVICE, UNEXPLAINED = "service", "unexplained"
@@ -47,43 +57,20 @@ class Blocked(NamedTuple):
     ----------
     start_ns, end_ns : ndarray of int64, shape (n,)
         In order, disjoint.
-    cause : ndarray of int64, shape (n,)
-        By place in `names`.
+    cause, detail : ndarray of int64, shape (n,)
+        By place in `names` and `details`.
     is_dut : ndarray of bool, shape (n,)
         Whether it was the device's CPU, or the instrument's alone.
-    names : list of str
+    names, details : list of str
     """
 
     start_ns: Integers
     end_ns: Integers
     cause: Integers
+    detail: Integers
     is_dut: NDArray[np.bool_]
     names: list[str]
-
-    @classmethod
-    def of(cls, dut: Sequence[Timeline], instrument: Sequence[Timeline]) -> Blocked:
-        """Join the timelines of both sides; where both were blocked it was the device.
-
-        Parameters
-        ----------
-        dut, instrument : sequence of Timeline
-            One for each CPU. Of several CPUs of a side, any counts: which of them a packet
-            passed is not known.
-        """
-        names: list[str] = []
-        own = _joined(dut, names)
-        others = _joined(instrument, names)
-        left = subtract(others[0], others[1], own[0], own[1])
-        start = np.concatenate([own[0], left.start])
-        order = np.argsort(start, kind="stable")
-        is_dut = np.concatenate([np.ones(len(own[0]), bool), np.zeros(len(left.start), bool)])
-        return cls(
-            start[order],
-            np.concatenate([own[1], left.end])[order],
-            np.concatenate([own[2], others[2][left.owner]])[order],
-            is_dut[order],
-            names,
-        )
+    details: list[str]
 
 
 class Share(NamedTuple):
@@ -191,6 +178,38 @@ def explain(
     )
 
 
+def blocked_by(
+    dut: Sequence[Timeline], instrument: Sequence[Timeline], *, own_work: Sequence[str] = ()
+) -> Blocked:
+    """Join the timelines of both sides; where both were blocked it was the device.
+
+    Parameters
+    ----------
+    dut, instrument : sequence of Timeline
+        One for each CPU. Of several CPUs of a side, any counts: which of them a packet passed is
+        not known.
+    own_work : sequence of str
+        How causes begin that are the device's work.
+    """
+    own = tuple(own_work)
+    names: list[str] = []
+    details: list[str] = []
+    pieces = [np.zeros(0, np.int64)] * 5
+    for is_dut, timelines in ((1, dut), (0, instrument)):
+        for timeline in timelines:
+            kept = timeline.without(lambda cause: cause.startswith(own)) if is_dut else timeline
+            left = subtract(kept.start_ns, kept.end_ns, pieces[0], pieces[1])
+            event = kept.event[left.owner]
+            cause = _shared(names, kept.causes, kept.cause[event])
+            detail = _shared(details, kept.details, kept.detail[event])
+            more = (left.start, left.end, cause, detail, np.full(len(event), is_dut))
+            pieces = [np.concatenate(pair) for pair in zip(pieces, more, strict=True)]
+            order = np.argsort(pieces[0], kind="stable")
+            pieces = [each[order] for each in pieces]
+    start, end, cause, detail, side = pieces
+    return Blocked(start, end, cause, detail, side.astype(bool), names, details)
+
+
 class _Causes:
     """The causes of parts; two more than those of blocked times: earlier packets, and none."""
 
@@ -261,22 +280,10 @@ def _share(part: str, cause: str, each: Integers, whole: int) -> Share:
     return Share(part, cause, len(each), total, total / whole if whole else 0.0, largest)
 
 
-def _joined(timelines: Sequence[Timeline], names: list[str]) -> tuple[Integers, Integers, Integers]:
-    """All timelines of a side as one, the first CPU's pieces where they overlap."""
-    start = end = cause = np.zeros(0, np.int64)
-    for timeline in timelines:
-        for name in timeline.causes:
-            if name not in names:
-                names.append(name)
-        codes = np.array([names.index(name) for name in timeline.causes], np.int64)
-        own = codes[timeline.cause[timeline.event]] if len(timeline.event) else timeline.event
-        left = subtract(timeline.start_ns, timeline.end_ns, start, end)
-        start = np.concatenate([start, left.start])
-        end = np.concatenate([end, left.end])
-        cause = np.concatenate([cause, own[left.owner]])
-        order = np.argsort(start, kind="stable")
-        start, end, cause = start[order], end[order], cause[order]
-    return start, end, cause
+def _shared(known: list[str], own: list[str], codes: Integers) -> Integers:
+    """Codes of a list of names as codes of a list that several share."""
+    known += [name for name in own if name not in known]
+    return np.array([known.index(name) for name in own], np.int64)[codes]
 
 
 def _summed(owner: Integers, values: Integers, count: int) -> Integers:

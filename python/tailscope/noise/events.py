@@ -66,6 +66,8 @@ class Events:
     piece_event : ndarray of int64, shape (n_pieces,)
     recorded, lost : int
         Kernel events, and those that were lost.
+    from_ns, to_ns : int
+        When recording began and ended.
     """
 
     cpu: int
@@ -79,6 +81,8 @@ class Events:
     piece_event: Integers
     recorded: int
     lost: int
+    from_ns: int
+    to_ns: int
 
     def named(self, name: str) -> Integers:
         """The events of a name, in order of time."""
@@ -148,8 +152,13 @@ def _named(
     alike, which = np.unique(keys, axis=0, return_inverse=True)
     names = [_name(found["kinds"][int(kind)], flush=bool(flush)) for kind, flush, *_ in alike]
     notes = [
-        _note(symbols.name(int(function) & (1 << 64) - 1), int(pid), int(cpu), recorded.comms)
-        for _, _, function, pid, cpu in alike
+        _note(
+            found["kinds"][int(kind)],
+            symbols.name(int(function) & (1 << 64) - 1),
+            (int(pid), int(cpu)),
+            recorded.comms,
+        )
+        for kind, _, function, pid, cpu in alike
     ]
     causes, details = list(dict.fromkeys(names)), list(dict.fromkeys(notes))
     which = which.reshape(count)
@@ -166,6 +175,8 @@ def _named(
         found["segment_span"].astype(np.int64),
         int(found["events"]),
         max(recorded.lost.get(cpu, 0), int(found["lost"]), int(found["gaps"])),
+        recorded.started_unix_ns,
+        recorded.ended_unix_ns,
     )
 
 
@@ -183,9 +194,14 @@ def _name(kind: tuple[str, int, str], *, flush: bool) -> str:
     return NMI if what == "nmi" else PAGE_FAULT
 
 
-def _note(function: str, pid: int, cpu: int, comms: Mapping[int, str]) -> str:
-    """What else is known: the function that was called, and who wanted it."""
-    parts = [function] if function else []
+def _note(
+    kind: tuple[str, int, str], function: str, sender: tuple[int, int], comms: Mapping[int, str]
+) -> str:
+    """What else is known: a task's number, the function that was called, and who wanted it."""
+    what, number, _ = kind
+    parts = [f"pid {number}"] if what == "task" else []
+    parts += [function] if function else []
+    pid, cpu = sender
     if cpu >= 0:
         parts.append(f"from {comms.get(pid, 'task')}/{pid} on CPU {cpu}")
     return " ".join(parts)

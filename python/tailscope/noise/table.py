@@ -55,6 +55,13 @@ class SideNoise:
     timelines: list[Timeline]
     rows: dict[str, list[Any]]
 
+    def stalls_ns(self) -> tuple[Integers, Integers]:
+        """Start and duration of each stall of its loops."""
+        kind, start, lasted = (
+            np.concatenate([*self.rows[name]]) for name in ("kind", "start_ns", "duration_ns")
+        )
+        return start[kind == _STALL], lasted[kind == _STALL]
+
 
 def side_noise(
     source: str,
@@ -62,6 +69,8 @@ def side_noise(
     clock: Clock,
     folder: Path | None,
     events: Sequence[Events] | None,
+    *,
+    within_ns: tuple[int, int] | None = None,
 ) -> SideNoise:
     """Join what the loops of a side saw with what the kernel told.
 
@@ -74,13 +83,13 @@ def side_noise(
         Where its loops wrote down their stalls; None for a side without.
     events : sequence of Events or None
         For each CPU; None where they were not recorded.
+    within_ns : tuple of int, optional
+        Only what began between these two times.
     """
     rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    stalls = _intervals(folder, "stall", clock)
-    on_cpu = _load(folder, "stall_lcore")
-    injected = _intervals(folder, "injected", clock)
-    disturbed = _intervals(folder, "disturbed", clock)
-    kinds = _load(folder, "disturbed_kind")
+    *stalls, on_cpu = _intervals(folder, "stall", "stall_lcore", clock, within_ns)
+    *injected, _ = _intervals(folder, "injected", None, clock, within_ns)
+    *disturbed, kinds = _intervals(folder, "disturbed", "disturbed_kind", clock, within_ns)
     first = cpus[0] if cpus else 0
     _add(rows, source, on_cpu, _STALL, *stalls)
     _add(rows, source, first, _INJECTED, *injected, cause="stall")
@@ -90,7 +99,7 @@ def side_noise(
     for at, cpu in enumerate(cpus):
         here = on_cpu == cpu
         none = np.zeros(0, np.int64)
-        own = injected if cpu == first else (none, none)
+        own = (injected[0], injected[1]) if cpu == first else (none, none)
         told = None if events is None else events[at]
         timeline = make_timeline(cpu, (stalls[0][here], stalls[1][here]), own, told)
         timelines.append(timeline)
@@ -209,10 +218,25 @@ def _add(
         rows[name].append(np.broadcast_to(np.asarray(value, dtype), len(start)))
 
 
-def _intervals(folder: Path | None, name: str, clock: Clock) -> tuple[Integers, Integers]:
-    """Starts and ends in ns, both converted from ticks: what touches in ticks touches in ns."""
-    start = _load(folder, f"{name}_start_tsc")
-    return clock.all_at_ns(start), clock.all_at_ns(start + _load(folder, f"{name}_duration_tsc"))
+def _intervals(
+    folder: Path | None,
+    name: str,
+    more: str | None,
+    clock: Clock,
+    within_ns: tuple[int, int] | None,
+) -> tuple[Integers, Integers, Integers]:
+    """Starts and ends in ns, both converted from ticks: what touches in ticks touches in ns.
+
+    And one more array of the same length.
+    """
+    ticks = _load(folder, f"{name}_start_tsc")
+    start = clock.all_at_ns(ticks)
+    end = clock.all_at_ns(ticks + _load(folder, f"{name}_duration_tsc"))
+    kept = np.ones(len(start), bool)
+    if within_ns is not None:
+        kept = (start >= within_ns[0]) & (start < within_ns[1])
+    others = np.zeros(len(start), np.int64) if more is None else _load(folder, more)
+    return start[kept], end[kept], others[kept]
 
 
 def _load(folder: Path | None, name: str) -> Any:

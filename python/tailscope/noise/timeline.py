@@ -104,7 +104,7 @@ def make_timeline(
     made = _Maker(cpu, events)
     made.add_events()
     made.add_whole(injected, INJECTED)
-    made.add_stalls(stalls)
+    made.add_stalls(*stalls)
     return made.finish()
 
 
@@ -140,21 +140,26 @@ class _Maker:
         first = self._new(len(intervals[0]), name)
         self._lay(pieces.start, pieces.end, first + pieces.owner)
 
-    def add_stalls(self, stalls: tuple[Integers, Integers]) -> None:
+    def add_stalls(self, start: Integers, end: Integers) -> None:
         """Divide what is left of stalls: to events beside it, and to what nobody has named."""
-        pieces = subtract(*stalls, self._start, self._end)
-        left = _Left(
+        told = np.zeros(len(start), bool)
+        if self._events is not None:
+            told = (start >= self._events.from_ns) & (end <= self._events.to_ns)
+        left = self._left(start[told], end[told])
+        left = self._take_instants(left, PAGE_FAULT)
+        left = self._take_instants(left, NMI)
+        self._add_rest(self._take_edges(left), OUTSIDE)
+        self._add_rest(self._left(start[~told], end[~told]), UNNAMED)
+
+    def _left(self, start: Integers, end: Integers) -> _Left:
+        pieces = subtract(start, end, self._start, self._end)
+        return _Left(
             pieces.owner,
             pieces.start,
             pieces.end,
             self._event_at(pieces.before),
             self._event_at(pieces.after),
         )
-        if self._events is not None:
-            left = self._take_instants(left, PAGE_FAULT)
-            left = self._take_instants(left, NMI)
-            left = self._take_edges(left)
-        self._add_rest(left, UNNAMED if self._events is None else OUTSIDE)
 
     def finish(self) -> Timeline:
         order = np.argsort(self._start, kind="stable")
@@ -184,7 +189,8 @@ class _Maker:
 
     def _take_instants(self, left: _Left, name: str) -> _Left:
         """Give pieces in which something happened that is told once to that."""
-        assert self._events is not None
+        if self._events is None:
+            return left
         events = self._events.named(name)
         when = self._events.start_ns[events]
         first = np.searchsorted(when, left.start, "left")

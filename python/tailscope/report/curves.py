@@ -21,6 +21,9 @@ __all__ = ["FIGURES", "Curve", "Figure"]
 
 SUPPORTED = "supported"
 UNSUPPORTED = "fewer than 10 samples beyond"
+UNEXPLAINED = "unexplained"
+OTHERS = "other causes"
+_MOST_CAUSES = 5
 _NS_PER_US = 1e3
 _NS_PER_S = 1e9
 
@@ -66,6 +69,8 @@ class Figure:
         How values hold: up to their x, from their x on, or at their x alone.
     note : str
         What a reader must know.
+    coloured_by_part : bool
+        Whether the parts of a run that is alone have colours and names of their own.
     """
 
     name: str
@@ -78,6 +83,7 @@ class Figure:
     y_scale: Literal["linear", "log", "auto"]
     style: Literal["quantiles", "steps", "points"]
     note: str
+    coloured_by_part: bool = False
 
 
 def _split(run: Run, curve: Callable[[str, list[Quantile]], Curve]) -> list[Curve]:
@@ -123,8 +129,23 @@ def _worst(run: Run) -> list[Curve]:
     begin = run.rate["pre"].start_ns
     order = np.argsort(run.worst.pre_ns, kind="stable")
     pre_ns = run.worst.pre_ns[order]
-    since = pre_ns - begin[0] if len(begin) else pre_ns
-    return [Curve("worst", since / _NS_PER_S, run.worst.latency_ns[order] / _NS_PER_US)]
+    since = (pre_ns - begin[0] if len(begin) else pre_ns) / _NS_PER_S
+    latency = run.worst.latency_ns[order] / _NS_PER_US
+    return [
+        Curve(cause, since[which], latency[which]) for cause, which in _by_cause(run, order).items()
+    ]
+
+
+def _by_cause(run: Run, order: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+    """Which of the worst packets waited longest for each of the most frequent causes."""
+    if "cause" not in run.worst_explained:
+        return {"worst": np.ones(len(order), bool)}
+    causes = np.array([cause or UNEXPLAINED for cause in run.worst_explained["cause"]])[order]
+    names, counts = np.unique(causes, return_counts=True)
+    often = names[np.argsort(-counts, kind="stable")][:_MOST_CAUSES]
+    found = {str(cause): causes == cause for cause in often}
+    rest = ~np.isin(causes, often)
+    return {**found, OTHERS: rest} if rest.any() else found
 
 
 def _gaps(run: Run) -> list[Curve]:
@@ -198,7 +219,8 @@ FIGURES = (
         x_scale="linear",
         y_scale="auto",
         style="points",
-        note="",
+        note="Where it is known: by what each waited for the longest.",
+        coloured_by_part=True,
     ),
     Figure(
         name="gaps",

@@ -125,7 +125,10 @@ def _csv(figure: Figure, runs: Sequence[Run]) -> str:
 
 
 def _drawn(figure: Figure, runs: Sequence[Run], *, title: bool) -> Canvas:
-    legend_in = _LINE_IN * len(runs) if len(runs) > 1 else 0.0
+    drawn = [figure.curves(run) for run in runs]
+    by_part = figure.coloured_by_part and len(runs) == 1 and len(drawn[0]) > 1
+    labels = [curve.part for curve in drawn[0]] if by_part else [run.label for run in runs]
+    legend_in = _LINE_IN * len(labels) if len(labels) > 1 else 0.0
     height_in = _HEIGHT_IN + legend_in
     canvas = Canvas(figsize=(_WIDTH_IN, height_in))
     axes = canvas.subplots()
@@ -135,17 +138,17 @@ def _drawn(figure: Figure, runs: Sequence[Run], *, title: bool) -> Canvas:
         bottom=(0.65 + legend_in) / height_in,
         top=1 - (0.32 if title else 0.1) / height_in,
     )
-    drawn = [figure.curves(run) for run in runs]
     curves = [curve for parts in drawn for curve in parts]
     rasterized = sum(len(curve.x) for curve in curves) > _VECTORS_UP_TO
     for index, parts in enumerate(drawn):
-        for curve in parts:
-            _draw(axes, figure, curve, index, rasterized=rasterized)
+        for at, curve in enumerate(parts):
+            colour = at if by_part else index
+            _draw(axes, figure, curve, colour, rasterized=rasterized)
     _dress(axes, figure, curves)
     if title:
         axes.set_title(figure.title, loc="left")
-    if len(runs) > 1:
-        _add_legend(canvas, runs)
+    if len(labels) > 1:
+        _add_legend(canvas, labels, points=by_part)
     return canvas
 
 
@@ -200,18 +203,19 @@ def _name_percentiles(axes: Axes, curves: Sequence[Curve]) -> None:
     axes.xaxis.set_major_formatter(names)
 
 
-def _add_legend(canvas: Canvas, runs: Sequence[Run]) -> None:
+def _add_legend(canvas: Canvas, labels: Sequence[str], *, points: bool) -> None:
     handles = [
         Line2D(
             [],
             [],
             color=_COLOURS[index % len(_COLOURS)],
-            linestyle=_DASHES[index // len(_COLOURS) % len(_DASHES)],
+            linestyle="" if points else _DASHES[index // len(_COLOURS) % len(_DASHES)],
+            marker="." if points else None,
         )
-        for index in range(len(runs))
+        for index in range(len(labels))
     ]
     # A label that begins with an underscore would be left out.
-    labels = [f"\u200b{printable(run.label)}" for run in runs]
+    texts = [f"\u200b{printable(label)}" for label in labels]
     canvas.legend(
-        handles, labels, loc="lower left", fontsize="small", frameon=False, labelspacing=0.3
+        handles, texts, loc="lower left", fontsize="small", frameon=False, labelspacing=0.3
     )

@@ -13,7 +13,9 @@ from tailscope.report.figures import GRID, INK, draw_svg
 from tailscope.text import printable
 from tailscope.wording import (
     BOUND_NOTE,
+    cause_rows,
     count_rows,
+    explained_text,
     has_bounds,
     instrument_rows,
     latency_rows,
@@ -67,6 +69,8 @@ def _about(run: Run) -> dict[str, Any]:
     host = {name.replace("_", " "): value for name, value in run.info["host"].items()}
     return {
         "label": run.label,
+        "causes": None if run.explanation is None else cause_rows(run.explanation),
+        "explained": "" if run.explanation is None else explained_text(run.explanation),
         "sentence": sentence(run.summary),
         "warnings": [*run.info.get("warnings", ()), *run.warnings],
         "partial": run.info.get("partial", ()),

@@ -30,7 +30,27 @@ if TYPE_CHECKING:
 
     from tailscope.noise.attribution import Blocked
 
-__all__ = ["RunWriter"]
+__all__ = ["RunWriter", "write_noise"]
+
+
+def write_noise(
+    path: Path, record: Mapping[str, Any], noise: Mapping[str, Any], samples: Mapping[str, Any]
+) -> None:
+    """Write what was seen of CPUs without packets: a folder of its own.
+
+    Parameters
+    ----------
+    path : Path
+        Made, with access for its owner only.
+    record : Mapping
+        Of ``noise.json``.
+    noise, samples : Mapping
+        Of ``noise.parquet`` and ``interrupts.parquet``.
+    """
+    path.mkdir(mode=0o700, parents=True)
+    _write_parquet(path / layout.NOISE, noise)
+    _write_parquet(path / layout.INTERRUPTS, samples)
+    write_text(path / layout.WATCHED, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
 class RunWriter:
@@ -211,11 +231,7 @@ class RunWriter:
         )
 
     def _write_table(self, name: str, columns: Mapping[str, Any]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        with replacing(self.path / name) as file:
-            pq.write_table(pa.table(dict(columns)), file, compression="zstd")
+        _write_parquet(self.path / name, columns)
         self._written.append(name)
 
     def _undo(self) -> None:
@@ -226,6 +242,14 @@ class RunWriter:
         if self._made:
             with suppress(OSError):
                 self.path.rmdir()
+
+
+def _write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with replacing(path) as file:
+        pq.write_table(pa.table(dict(columns)), file, compression="zstd")
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -362,6 +362,11 @@ def _memory() -> list[str]:
     return [*pages, "-m", str(_MEMORY_MB)]
 
 
+def no_side() -> Side:
+    """A side without ports."""
+    return Side((*_memory(), "--no-pci"))
+
+
 def link_side(links: Sequence[str], home: str | None, driver: str = "af_packet") -> Side:
     """Links of the kernel as a side of a wire: DPDK gets at them by a driver for links."""
     devices = tuple(f"net_{driver}{number}" for number in range(len(links)))

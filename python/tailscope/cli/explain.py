@@ -1,0 +1,108 @@
+"""``tailscope explain``: what the tail of a run waited for, or one of its packets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import RunError, UsageError
+
+if TYPE_CHECKING:
+    from tailscope.noise.explanation import Explanation
+    from tailscope.noise.story import Story
+
+__all__ = ["command"]
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    packet: Annotated[
+        int | None,
+        typer.Option(
+            "--packet", min=0, metavar="SEQ", help="Of this packet.  [default: the worst]"
+        ),
+    ] = None,
+    quantile: Annotated[
+        float | None,
+        typer.Option("--quantile", metavar="Q", help="The tail begins here.  [default: 0.999]"),
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Say what packets waited for: causes of the tail, and the story of a packet."""
+    from tailscope.noise.attribution import blocked_by
+    from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
+    from tailscope.noise.story import tell
+    from tailscope.noise.table import read_timelines
+    from tailscope.store import layout
+    from tailscope.store.latency import read_packets
+    from tailscope.store.reader import read_run
+
+    if quantile is not None and not 0 <= quantile < 1:
+        raise UsageError(f"--quantile: got {quantile:g}, expected at least 0 and less than 1")
+    found = read_run(run)
+    if layout.NOISE not in found.info["files"]:
+        raise RunError(
+            f"{run}: no {layout.NOISE}: nobody has recorded what kept CPUs from their work",
+            hint="captures tell when packets were delayed, not why: measure with `tailscope run`",
+        )
+    sides = read_timelines(run / layout.NOISE)
+    blocked = blocked_by(
+        sides.get("dut", []),
+        sides.get("instrument", []),
+        own_work=found.info["noise"]["own_work"],
+    )
+    packets = read_packets(run / layout.LATENCY)
+    tail = explain_tail(packets, blocked, TAIL_QUANTILE if quantile is None else quantile)
+    story = tell(packets, blocked, packet)
+    if json_file is not None:
+        write_json(json_file, {"tail": tail.record(), "packet": story.record()})
+    if json_file == STANDARD:
+        return 0
+    if packet is None:
+        _print_tail(tail)
+    _print_story(story)
+    why_not = found.info["noise"]["events_missing_because"]
+    if why_not is not None:
+        from tailscope.text import printable
+
+        print(f"\nnames are unknown: {printable(why_not)}")
+    return 0
+
+
+def _print_tail(tail: Explanation) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.wording import cause_rows, explained_text
+
+    print(explained_text(tail.record()))
+    print()
+    header = ("waited for", "share", "packets", "total", "largest")
+    for line in aligned(header, [cause_rows(tail.record())]):
+        print(line)
+
+
+def _print_story(story: Story) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import count_text, duration_text, printable
+    from tailscope.wording import part_text
+
+    print(
+        f"packet {story.seq}, sent {duration_text(story.sent_after_ns)} after the first: number"
+        f" {count_text(story.rank)} of {count_text(story.packets)} by latency. It took"
+        f" {duration_text(story.latency_ns)}:"
+    )
+    print()
+    rows = [
+        (
+            printable(part_text(line.part, line.cause)),
+            duration_text(line.waited_ns),
+            f"{line.share:.1%}",
+            printable("; ".join(line.details)),
+        )
+        for line in story.lines
+    ]
+    rows.append(("total", duration_text(story.latency_ns), "100.0%", ""))
+    for line in aligned(("waited for", "time", "share", ""), [rows]):
+        print(line)

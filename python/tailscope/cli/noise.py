@@ -1,0 +1,214 @@
+"""``tailscope noise``: what keeps CPUs from running, by name; no packets."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import UsageError
+from tailscope.values import positive_duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.noise.causes import Cause
+    from tailscope.noise.watch import Watched, WatchPlan
+    from tailscope.testbed.cores import Cores
+
+__all__ = ["command"]
+
+INTERRUPTED = 130
+
+
+def command(
+    cpus: Annotated[
+        str | None,
+        typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to watch.  [default: one]"),
+    ] = None,
+    duration: Annotated[
+        str, typer.Option("--duration", "-d", metavar="TIME", help="How long.")
+    ] = "10s",
+    stall_ns: Annotated[
+        int,
+        typer.Option("--stall-ns", min=100, metavar="NS", help="A longer gap is a stall."),
+    ] = 1000,
+    noise: Annotated[
+        str,
+        typer.Option(
+            "--noise",
+            metavar="WHAT",
+            help="Record events (kernel events, as root) or stalls alone.",
+        ),
+    ] = "auto",
+    counter_interval: Annotated[
+        str | None,
+        typer.Option(
+            "--counter-interval",
+            metavar="TIME",
+            help="Read counters of interrupts so often, too.  [default: before and after]",
+        ),
+    ] = None,
+    disturb: Annotated[
+        str | None,
+        typer.Option(
+            "--disturb",
+            metavar="KIND,...",
+            help="Disturb the first CPU on purpose: tlb, call, reschedule, busy, fault.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Keep every stall and event.")
+    ] = None,
+    json_file: JsonFile = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+) -> int:
+    """See what keeps CPUs from running, and for how long: by name as root, without as a user."""
+    plan = _plan(duration, stall_ns, noise, counter_interval, disturb)
+    cores = _cores(cpus)
+    if out is not None and out.exists():
+        raise UsageError(f"--out: {out} is there already")
+    if dry_run:
+        print(f"{'CPUs':<10}{', '.join(map(str, cores.pollers))}")
+        print(f"{'duration':<10}{duration}")
+        print(f"{'noise':<10}{noise}")
+        return 0
+    watched = _watch(plan, cores)
+    record = _record(plan, cores, watched)
+    if out is not None:
+        _keep(out, watched, record)
+    if json_file is not None:
+        write_json(json_file, record)
+    if json_file != STANDARD:
+        _print(cores, watched, record, out)
+    return INTERRUPTED if watched.interrupted else 0
+
+
+def _plan(
+    duration: str, stall_ns: int, noise: str, counter_interval: str | None, disturb: str | None
+) -> WatchPlan:
+    from tailscope.noise.recorder import NOISE
+    from tailscope.noise.table import DISTURBANCES
+    from tailscope.noise.watch import WatchPlan
+
+    if noise not in NOISE:
+        raise UsageError(f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}")
+    kinds = tuple(disturb.split(",")) if disturb else ()
+    for kind in kinds:
+        if kind not in DISTURBANCES:
+            expected = ", ".join(DISTURBANCES)
+            raise UsageError(f"--disturb: got {kind!r}, expected some of {expected}")
+    return WatchPlan(
+        duration_ns=positive_duration_ns(duration, "--duration"),
+        stall_ns=stall_ns,
+        noise=noise,
+        counter_interval_ns=0
+        if counter_interval is None
+        else positive_duration_ns(counter_interval, "--counter-interval"),
+        disturb=kinds,
+    )
+
+
+def _cores(cpus: str | None) -> Cores:
+    from tailscope.testbed.cores import parse_cpus, pick_cores, read_topology
+
+    count = 1 if cpus is None else len(parse_cpus(cpus))
+    return pick_cores(read_topology(), count, cpus)
+
+
+def _watch(plan: WatchPlan, cores: Cores) -> Watched:
+    from tailscope.cli.live import LiveLine
+    from tailscope.noise.watch import watch
+
+    with LiveLine() as line:
+        return watch(plan, cores, line.show_stalls)
+
+
+def _record(plan: WatchPlan, cores: Cores, watched: Watched) -> dict[str, Any]:
+    cost = watched.cost
+    return {
+        "cpus": list(cores.pollers),
+        "duration_s": watched.duration_ns / 1e9,
+        "stall_ns": plan.stall_ns,
+        "stalls": watched.stalls,
+        "causes": [cause.record() for cause in watched.causes],
+        "cpu_causes": {
+            str(cpu): [cause.record() for cause in causes]
+            for cpu, causes in watched.cpu_causes.items()
+        },
+        "cost": None
+        if cost is None
+        else {
+            "share_with": cost.share_with,
+            "share_without": cost.share_without,
+            "without_s": cost.without_s,
+        },
+        **watched.noise.record(),
+        "warnings": [*cores.warnings, *watched.noise.warnings()],
+        "partial": ["interrupted"] if watched.interrupted else [],
+    }
+
+
+def _keep(out: Path, watched: Watched, record: Mapping[str, Any]) -> None:
+    from tailscope.noise.counters import columns as counter_columns
+    from tailscope.noise.table import columns
+    from tailscope.store.directory import write_noise
+
+    write_noise(out, record, columns([watched.side]), counter_columns(watched.noise.samples))
+
+
+_HEADER = ("cause", "count", "per s and CPU", "total", "share", "p50", "p99", "max")
+
+
+def _print(cores: Cores, watched: Watched, record: Mapping[str, Any], out: Path | None) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import count_text, duration_text, printable
+
+    rows = [_row(cause) for cause in watched.causes]
+    for line in aligned(_HEADER, [rows]):
+        print(line)
+    stalls = watched.stalls
+    print(
+        f"{'stalls':<10}{count_text(stalls['count'])}, {stalls['share']:.4%} of the time,"
+        f" longest {duration_text(stalls['longest_ns'])}"
+    )
+    cpus = ", ".join(map(str, cores.pollers))
+    print(f"{'watched':<10}CPU {cpus} for {duration_text(watched.duration_ns)}")
+    if any(not cause.p99_supported for cause in watched.causes):
+        print("* fewer than 10 events lie beyond: a bound, no estimate")
+    if watched.cost is not None:
+        cost = watched.cost
+        print(
+            f"{'cost':<10}with events recorded {cost.share_with:.4%} of the time was stalls,"
+            f" without {cost.share_without:.4%}"
+            f" ({cost.without_s:.1f} s right after; median tenths of a second)"
+        )
+    else:
+        print(f"{'names':<10}unknown: {printable(str(record['events_missing_because']))}")
+    if out is not None:
+        print(f"{'written':<10}{printable(str(out))}")
+    for warning in record["warnings"]:
+        print(f"{'warning':<10}{printable(warning)}")
+    if watched.interrupted:
+        print("interrupted: what was seen until then was kept", file=sys.stderr)
+
+
+def _row(cause: Cause) -> tuple[str, ...]:
+    from tailscope.text import count_text, duration_text, printable
+
+    mark = "" if cause.p99_supported else " *"
+    return (
+        printable(cause.cause),
+        count_text(cause.count),
+        f"{cause.rate_hz:,.2f}",
+        duration_text(cause.total_ns),
+        f"{cause.share:.4%}",
+        duration_text(cause.duration_ns_p50),
+        f"{duration_text(cause.duration_ns_p99)}{mark}",
+        duration_text(cause.duration_ns_max),
+    )

@@ -1,0 +1,249 @@
+"""Watching CPUs without packets: what keeps them from running, by name."""
+
+from __future__ import annotations
+
+import queue
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.analysis import Clock
+from tailscope.noise.causes import causes_of
+from tailscope.noise.events import read_events
+from tailscope.noise.recorder import NoiseRecorder
+from tailscope.noise.table import side_noise
+from tailscope.testbed.cores import staying_on
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.places import Here
+from tailscope.testbed.process import Dataplane
+from tailscope.testbed.wires import no_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tailscope.noise.causes import Cause
+    from tailscope.noise.recorder import RecordedNoise
+    from tailscope.noise.table import SideNoise
+    from tailscope.testbed.cores import Cores
+
+__all__ = ["Cost", "WatchPlan", "Watched", "watch"]
+
+_POLL_S = 0.05
+_MOST_WITHOUT_S = 5.0
+_SLICE_NS = 100_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchPlan:
+    """What to watch, and how.
+
+    Attributes
+    ----------
+    duration_ns : int
+    stall_ns : int
+        A gap between two readings of the counter that is longer is a stall.
+    noise : str
+        One of `tailscope.noise.recorder.NOISE`.
+    counter_interval_ns : int
+        How often to read counters of interrupts; 0 for before and after alone.
+    disturb : tuple of str
+        How to disturb the first CPU on purpose.
+    """
+
+    duration_ns: int
+    stall_ns: int
+    noise: str
+    counter_interval_ns: int
+    disturb: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What recording took, from the same loops with and without it.
+
+    Attributes
+    ----------
+    share_with, share_without : float
+        Of the time in stalls, in [0, 1], in the median tenth of a second.
+    without_s : float
+        For how long nothing was recorded, right after.
+    """
+
+    share_with: float
+    share_without: float
+    without_s: float
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was seen.
+
+    Attributes
+    ----------
+    duration_ns : int
+    side : SideNoise
+        Stalls, causes, and what was done on purpose.
+    causes : list of Cause
+        Over all CPUs, largest first.
+    cpu_causes : dict of int to list of Cause
+    stalls : dict
+        ``count``, ``total_ns``, ``longest_ns``, ``unrecorded``, ``share``.
+    noise : RecordedNoise
+    cost : Cost or None
+        None where no kernel events were recorded.
+    interrupted : bool
+    """
+
+    duration_ns: int
+    side: SideNoise
+    causes: list[Cause]
+    cpu_causes: dict[int, list[Cause]]
+    stalls: dict[str, Any]
+    noise: RecordedNoise
+    cost: Cost | None
+    interrupted: bool
+
+
+def watch(
+    plan: WatchPlan, cores: Cores, progress: Callable[[Mapping[str, Any]], None] | None = None
+) -> Watched:
+    """Watch the polling CPUs of `cores`.
+
+    Ctrl-C ends it, and what was seen until then is returned.
+
+    Raises
+    ------
+    TestbedError
+        If the loops cannot be started, or kernel events are wanted and cannot be recorded.
+    """
+    with staying_on(cores.housekeeping), RunFolder() as folder:
+        record = folder.make("watch")
+        options = [f"--record={record}", f"--stall-ns={plan.stall_ns}"]
+        if plan.disturb:
+            options.append(f"--disturb={','.join(plan.disturb)}")
+        loops = Dataplane(
+            "watch",
+            "watch",
+            no_side().eal,
+            options,
+            place=Here(folder.path, mark=folder.name),
+            lcores=cores.pollers,
+            housekeeping=cores.housekeeping,
+        )
+        with loops:
+            loops.wait_ready()
+            recorder = NoiseRecorder(
+                folder,
+                cores.pollers,
+                what=plan.noise,
+                counter_interval_s=plan.counter_interval_ns / 1e9 or None,
+            )
+            with recorder:
+                began_ns = time.time_ns()
+                interrupted = _wait(loops, plan.duration_ns / 1e9, progress)
+                ended_ns = time.time_ns()
+                noise = recorder.finish()
+            quiet_ns = time.time_ns()
+            if noise.events is not None and not interrupted:
+                interrupted = _wait(loops, min(plan.duration_ns / 1e9, _MOST_WITHOUT_S), None)
+            stopped_ns = time.time_ns()
+            loops.stop()
+            result = loops.finish()
+            if result is None:
+                raise loops.failure()
+        recorded, quiet = (began_ns, ended_ns), (quiet_ns, stopped_ns)
+        return _watched(
+            _side(result, noise, cores, record, recorded),
+            _side(result, None, cores, record, quiet),
+            noise,
+            result,
+            (recorded, quiet),
+            interrupted=interrupted,
+        )
+
+
+def _wait(
+    loops: Dataplane, lasts_s: float, progress: Callable[[Mapping[str, Any]], None] | None
+) -> bool:
+    """Listen for a while; whether somebody has ended it before."""
+    until_s = time.monotonic() + lasts_s
+    try:
+        while (left_s := until_s - time.monotonic()) > 0:
+            try:
+                event = loops.next_event(min(left_s, _POLL_S))
+            except queue.Empty:
+                continue
+            if event is None:
+                raise loops.failure()
+            if progress is not None and event["event"] == "progress":
+                progress(event)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _side(
+    result: Mapping[str, Any],
+    noise: RecordedNoise | None,
+    cores: Cores,
+    record: Path,
+    within_ns: tuple[int, int],
+) -> SideNoise:
+    clock = Clock(**result["clock"])
+    events = None
+    if noise is not None and noise.events is not None:
+        threads = [lcore["tid"] for lcore in result["lcores"]]
+        events = read_events(noise.events, clock, cores.pollers, threads)
+    return side_noise("watch", cores.pollers, clock, record, events, within_ns=within_ns)
+
+
+def _watched(
+    side: SideNoise,
+    quiet: SideNoise,
+    noise: RecordedNoise,
+    result: Mapping[str, Any],
+    times_ns: tuple[tuple[int, int], tuple[int, int]],
+    *,
+    interrupted: bool,
+) -> Watched:
+    lasted_ns, without_ns = (end - begin for begin, end in times_ns)
+    stalls = _stalls(side, lasted_ns)
+    cost = None
+    if noise.events is not None and not interrupted:
+        cost = Cost(
+            _usual_share(side, times_ns[0]), _usual_share(quiet, times_ns[1]), without_ns / 1e9
+        )
+    stalls["unrecorded"] = sum(lcore["stalls_unrecorded"] for lcore in result["lcores"])
+    return Watched(
+        lasted_ns,
+        side,
+        causes_of(side.timelines, lasted_ns),
+        {timeline.cpu: causes_of([timeline], lasted_ns) for timeline in side.timelines},
+        stalls,
+        noise,
+        cost,
+        interrupted,
+    )
+
+
+def _usual_share(side: SideNoise, within_ns: tuple[int, int]) -> float:
+    """Of the time in stalls, in the median slice: what else the machine did now and then is out."""
+    slices = max(1, (within_ns[1] - within_ns[0]) // _SLICE_NS)
+    start, lasted = side.stalls_ns()
+    inside = np.clip((start - within_ns[0]) // _SLICE_NS, 0, slices - 1)
+    total = np.bincount(inside, lasted, slices)
+    return float(np.median(total)) / (_SLICE_NS * len(side.timelines))
+
+
+def _stalls(side: SideNoise, lasted_ns: int) -> dict[str, Any]:
+    durations_ns = side.stalls_ns()[1]
+    total_ns = int(durations_ns.sum())
+    return {
+        "count": len(durations_ns),
+        "total_ns": total_ns,
+        "longest_ns": int(durations_ns.max(initial=0)),
+        "share": total_ns / (lasted_ns * len(side.timelines)),
+    }
