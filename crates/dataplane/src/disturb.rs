@@ -11,7 +11,7 @@ use std::ptr::{null_mut, write_volatile};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{JoinHandle, sleep, spawn};
+use std::thread::{Builder, JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 use units::Nanos;
 
@@ -184,7 +184,7 @@ struct Competitor {
 impl Competitor {
     fn start(lcore: Lcore) -> Self {
         let (orders, receiver): (_, Receiver<(Kind, u64)>) = channel();
-        let thread = spawn(move || {
+        let work = move || {
             if let Some(cpu) = lcore.cpu() {
                 move_to(&one(cpu as usize));
             }
@@ -195,7 +195,9 @@ impl Competitor {
                 done.push((kind, Stall { start, duration: tsc::now().saturating_sub(start) }));
             }
             done
-        });
+        };
+        let named = Builder::new().name("disturb".into());
+        let thread = named.spawn(work).expect("a thread can be started");
         Self { orders, thread }
     }
 

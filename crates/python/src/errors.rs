@@ -28,7 +28,7 @@ pub fn analysis(error: &::analysis::Error) -> PyErr {
 }
 
 pub fn trace(error: &::trace::Error) -> PyErr {
-    EngineError::new_err(error.to_string())
+    with_hint(EngineError::new_err(error.to_string()), None)
 }
 
 fn with_hint(error: PyErr, hint: Option<&str>) -> PyErr {

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.analysis import analyze
+from tailscope.exceptions import UsageError
 from tailscope.experiment.run import Measured, own_figures, stalls_of, without_events
 from tailscope.store.provenance import measurement_info
 from tailscope.testbed.folder import RunFolder
@@ -47,9 +48,15 @@ def execute_in_lab(
 
     Raises
     ------
+    UsageError
+        If the plan wants what only this machine can record.
     HostError
         If a machine refuses, fails or is gone; the others are released.
     """
+    if plan.noise == "events" or plan.counter_interval_ns:
+        raise UsageError(
+            "noise, counter_interval: they are recorded on this machine alone, not on hosts"
+        )
     from tailscope.report.html import page
     from tailscope.store.directory import RunWriter
 

@@ -152,7 +152,8 @@ def execute(
         for instance in instances:
             instance.put_up(stack)
         with nullcontext() if around is None else around(folder, instances[0].ends):
-            _Traffic(plan, instances, folder, cores).run(progress)
+            noise = plan.noise if writers else "stalls"
+            _Traffic(replace(plan, noise=noise), instances, folder, cores).run(progress)
         found = []
         loaded = instances[: plan.loaded]
         for instance, writer in zip_longest(loaded, writers):

@@ -20,6 +20,7 @@ from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
 from tailscope.experiment.plan import LOADS, PATTERNS
 from tailscope.host.kernel import KERNELS
+from tailscope.noise.recorder import NOISE
 from tailscope.platforms.catalogue import PLATFORMS
 from tailscope.testbed.neighbours import KINDS
 from tailscope.testbed.wires import WIRES
@@ -59,11 +60,12 @@ if TYPE_CHECKING:
     WireName: TypeAlias = str
     LoadName: TypeAlias = str
     NeighbourName: TypeAlias = str
+    NoiseName: TypeAlias = str
     PatternName: TypeAlias = str
 else:
     DutName, PlatformName, KernelName = map(_one_of, (DUTS, PLATFORMS, KERNELS))
     WireName, LoadName, NeighbourName = map(_one_of, (WIRES, LOADS, KINDS))
-    PatternName = _one_of(PATTERNS)
+    NoiseName, PatternName = map(_one_of, (NOISE, PATTERNS))
 
 
 def _level(value: str) -> str:
@@ -126,6 +128,10 @@ class Fields(_Model):
     """How long to send before."""
     captures: bool | None = None
     """Whether to keep captures of both sides."""
+    noise: NoiseName | None = None
+    """What to record of what keeps CPUs from their work."""
+    counter_interval: str | None = None
+    """How often to read counters of interrupts; before and after alone by default."""
 
 
 class Host(_Model):

@@ -154,7 +154,8 @@ def read_authors_csv(path: Path) -> list[Sample]:
     """Read the counters that the authors of noms2020 have published.
 
     A line for each sample; columns in any order, divided by semicolons: ``timestamp_us``, and one
-    for each interrupt and CPU, such as ``LOC_Local_timer_interrupts_CPU2``.
+    for each interrupt and CPU, such as ``LOC_Local_timer_interrupts_CPU2``. An empty cell is a
+    counter that was not there.
 
     Raises
     ------
@@ -180,6 +181,8 @@ def _authors_sample(
         raise UsageError(f"{path}: line {number}: got {len(cells)} columns, expected {len(named)}")
     unix_ns, counts = 0, {}
     for cell, (column, parts) in zip(cells, named, strict=True):
+        if not cell:
+            continue
         if not cell.isdecimal():
             raise UsageError(f"{path}: line {number}, {column}: got {cell!r}, expected a count")
         if column == "timestamp_us":

@@ -29,6 +29,7 @@ PAGE_FAULT = "page fault"
 NMI = "NMI"
 SHOOTDOWN = "TLB shootdown"
 _CALL = "function call"
+_FLUSH = "flush_tlb"
 _VECTORS = {
     "call_function": _CALL,
     "call_function_single": _CALL,
@@ -150,16 +151,11 @@ def _named(
         ]
     )
     alike, which = np.unique(keys, axis=0, return_inverse=True)
-    names = [_name(found["kinds"][int(kind)], flush=bool(flush)) for kind, flush, *_ in alike]
-    notes = [
-        _note(
-            found["kinds"][int(kind)],
-            symbols.name(int(function) & (1 << 64) - 1),
-            (int(pid), int(cpu)),
-            recorded.comms,
-        )
-        for kind, _, function, pid, cpu in alike
-    ]
+    names, notes = [], []
+    for kind, flush, function, pid, sender in alike.tolist():
+        what, called = found["kinds"][kind], symbols.name(function & (1 << 64) - 1)
+        names.append(_name(what, flush=bool(flush) or called.startswith(_FLUSH)))
+        notes.append(_note(what, called, (pid, sender), recorded.comms))
     causes, details = list(dict.fromkeys(names)), list(dict.fromkeys(notes))
     which = which.reshape(count)
     cpu = int(found["cpu"])

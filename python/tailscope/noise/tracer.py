@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
-from tailscope.noise.tracefs import remove_instance, tracefs
+from tailscope.testbed.tracefs import remove_instance, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

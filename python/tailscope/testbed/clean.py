@@ -10,9 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailscope.exceptions import TestbedError
 from tailscope.testbed.containers import container_names, remove_cgroups
 from tailscope.testbed.folder import LOCK, find_leftovers, is_dead, owner_of
 from tailscope.testbed.places import FOLDER, MARK
+from tailscope.testbed.tracefs import instances, remove_instance, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +59,7 @@ def clean(*, dry_run: bool = False) -> Iterator[str]:
         return
     live = _live()
     yield from _clean_namespaces(live, dry_run=dry_run)
+    yield from _clean_tracers(live, dry_run=dry_run)
     for name in container_names():
         owner = owner_of(name)
         if name in containers or (owner is not None and owner not in live):
@@ -81,6 +84,19 @@ def _clean_namespaces(live: set[str], *, dry_run: bool) -> Iterator[str]:
             with suppress(OSError):
                 netns.remove(name)
         yield f"network namespace {name}"
+
+
+def _clean_tracers(live: set[str], *, dry_run: bool) -> Iterator[str]:
+    """Remove instances of the tracer of measurements that are not `live`, where there is one."""
+    with suppress(TestbedError), tracefs() as root:
+        for name in instances(root):
+            owner = owner_of(name)
+            if owner is None or owner in live:
+                continue
+            if not dry_run:
+                with suppress(OSError):
+                    remove_instance(root, name)
+            yield f"kernel tracer {name}"
 
 
 def _live() -> set[str]:

@@ -1,0 +1,151 @@
+"""Parts of a latency, against a packet at a time and a nanosecond at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailscope.noise.attribution import EARLIER, Blocked, Explained, explain
+from tailscope.noise.explanation import Packets, explain_tail
+from tailscope.noise.story import tell
+
+NAMES = ["timer", "shootdown", "task"]
+
+
+@dataclass
+class Piece:
+    start: int
+    end: int
+    cause: int
+    is_dut: bool
+
+
+def blocked(pieces: list[Piece]) -> Blocked:
+    return Blocked(
+        np.array([piece.start for piece in pieces], np.int64),
+        np.array([piece.end for piece in pieces], np.int64),
+        np.array([piece.cause for piece in pieces], np.int64),
+        np.zeros(len(pieces), np.int64),
+        np.array([piece.is_dut for piece in pieces], bool),
+        NAMES,
+        [""],
+    )
+
+
+def explained(pre: list[int], latency: list[int], pieces: list[Piece], service: int) -> Explained:
+    which = np.arange(len(pre))
+    packets = np.array(pre, np.int64), np.array(latency, np.int64)
+    return explain(*packets, which, blocked(pieces), service)
+
+
+def slowly(
+    pre: list[int], latency: list[int], pieces: list[Piece], service: int, at: int
+) -> dict[str, int]:
+    """The same by counting nanoseconds, from the packet's end backwards."""
+    start, end = pre[at], pre[at] + latency[at]
+    left = max(0, latency[at] - service)
+    parts = {"service": latency[at] - left, "dut": 0, "instrument": 0}
+
+    def piece_of(ns: int) -> Piece | None:
+        return next((piece for piece in pieces if piece.start <= ns < piece.end), None)
+
+    for ns in range(end - 1, start - 1, -1):
+        piece = piece_of(ns)
+        if piece is not None and left:
+            parts["dut" if piece.is_dut else "instrument"] += 1
+            left -= 1
+    until = min(end, pre[at - 1] + latency[at - 1]) if at else start
+    free = sum(piece_of(ns) is None for ns in range(start, until))
+    parts["queue"] = min(left, free)
+    parts["unexplained"] = left - parts["queue"]
+    return parts
+
+
+PIECES = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 30), st.integers(0, 2), st.booleans()), max_size=6
+)
+PACKETS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60)), min_size=1, max_size=10)
+
+
+@given(PACKETS, PIECES, st.integers(1, 30))
+def test_parts_are_those_of_a_slow_count(
+    packets: list[tuple[int, int]], gaps: list[tuple[int, int, int, bool]], service: int
+) -> None:
+    pre = np.cumsum([gap for gap, _ in packets]).tolist()
+    latency = [lasts for _, lasts in packets]
+    pieces, now = [], 0
+    for gap, length, cause, is_dut in gaps:
+        pieces.append(Piece(now + gap, now + gap + length, cause, is_dut))
+        now += gap + length
+    found = explained(pre, latency, pieces, service)
+    for at in range(len(pre)):
+        got = {name: int(values[at]) for name, values in found.parts().items()}
+        assert got == slowly(pre, latency, pieces, service, at)
+        assert sum(got.values()) == latency[at]
+    excess = sum(max(0, lasts - service) for lasts in latency)
+    assert sum(share.total_ns for share in found.shares) == excess
+
+
+def test_a_queue_has_the_cause_of_its_first_packet() -> None:
+    # The device is held from 1000 to 1500; four packets wait, and leave 100 apart.
+    pre = [1000, 1100, 1200, 1550, 5000]
+    latency = [610, 610, 610, 360, 100]
+    found = explained(pre, latency, [Piece(1000, 1500, 1, True)], 100)
+    assert found.dut_ns.tolist() == [500, 400, 300, 0, 0]
+    assert found.queue_ns.tolist() == [0, 110, 210, 260, 0]
+    assert found.queue_cause == ["", "shootdown", "shootdown", "shootdown", ""]
+    assert found.cause == ["shootdown", "shootdown", "shootdown", "shootdown", ""]
+    assert found.unexplained_ns.tolist() == [10, 0, 0, 0, 0]
+
+
+def test_a_burst_queues_behind_itself() -> None:
+    found = explained([0, 0, 0], [100, 200, 300], [], 100)
+    assert found.queue_ns.tolist() == [0, 100, 200]
+    assert found.queue_cause[1:] == [EARLIER, EARLIER]
+
+
+def test_the_instrument_is_to_blame_where_the_device_ran() -> None:
+    pieces = [Piece(0, 50, 0, False), Piece(50, 80, 2, True)]
+    found = explained([0], [100], pieces, 20)
+    assert (found.instrument_ns[0], found.dut_ns[0], found.unexplained_ns[0]) == (50, 30, 0)
+    assert [(share.part, share.cause) for share in found.shares][:2] == [
+        ("instrument", "timer"),
+        ("dut", "task"),
+    ]
+
+
+def packets(latency: list[int]) -> Packets:
+    count = len(latency)
+    return Packets(np.arange(count), 1000 * np.arange(count), np.array(latency, np.int64))
+
+
+def test_the_tail_is_what_lies_beyond_the_quantile() -> None:
+    many = packets([100] * 98 + [200, 900])
+    tail = explain_tail(many, blocked([Piece(99_050, 99_850, 0, True)]), 0.98)
+    assert (tail.packets, tail.threshold_ns, tail.service_ns) == (2, 100, 100)
+    assert tail.parts_ns == {
+        "service": 200,
+        "dut": 800,
+        "queue": 0,
+        "instrument": 0,
+        "unexplained": 100,
+    }
+    assert sum(tail.parts_ns.values()) == tail.latency_ns == 1100
+    assert tail.excess_ns == sum(share.total_ns for share in tail.causes) == 900
+
+
+def test_a_story_lists_the_largest_part_first() -> None:
+    many = packets([100] * 9 + [700])
+    story = tell(many, blocked([Piece(9050, 9250, 0, True), Piece(9300, 9600, 2, False)]))
+    assert (story.seq, story.rank, story.packets, story.sent_after_ns) == (9, 1, 10, 9000)
+    assert [(line.part, line.cause, line.waited_ns) for line in story.lines] == [
+        ("instrument", "task", 300),
+        ("dut", "timer", 200),
+        ("unexplained", "", 100),
+        ("service", "", 100),
+    ]
+    assert sum(line.share for line in story.lines) == pytest.approx(1)

@@ -1,0 +1,69 @@
+"""Lists of intervals, against every nanosecond counted by itself."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tailscope.noise.intervals import covered, overlaps, subtract
+
+Integers = NDArray[np.int64]
+
+LENGTHS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), max_size=8)
+
+
+def disjoint(lengths: list[tuple[int, int]]) -> tuple[Integers, Integers]:
+    """Intervals in order, with gaps that may be empty."""
+    start, end, now = [], [], 0
+    for gap, length in lengths:
+        start.append(now + gap)
+        now += gap + length
+        end.append(now)
+    return np.array(start, np.int64), np.array(end, np.int64)
+
+
+def points(start: Integers, end: Integers) -> set[int]:
+    return {
+        at
+        for low, high in zip(start.tolist(), end.tolist(), strict=True)
+        for at in range(low, high)
+    }
+
+
+@given(LENGTHS, LENGTHS)
+def test_what_is_left_is_what_the_others_do_not_cover(
+    some: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    (start, end), (low, high) = disjoint(some), disjoint(others)
+    left = subtract(start, end, low, high)
+    assert points(left.start, left.end) == points(start, end) - points(low, high)
+    assert (left.end > left.start).all()
+    assert (start[left.owner] <= left.start).all()
+    assert (left.end <= end[left.owner]).all()
+    assert all(a <= b for a, b in pairwise(left.start.tolist()))
+    for before, at in zip(left.before.tolist(), left.start.tolist(), strict=True):
+        assert before == -1 or high[before] == at
+    for after, at in zip(left.after.tolist(), left.end.tolist(), strict=True):
+        assert after == -1 or low[after] == at
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=8), LENGTHS)
+def test_overlaps_are_what_both_cover(
+    some: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    start = np.array([low for low, _ in some], np.int64)
+    end = start + np.array([length for _, length in some], np.int64)
+    low, high = disjoint(others)
+    met = overlaps(start, end, low, high)
+    whole = points(low, high)
+    total = covered(start, end, low, high)
+    for at in range(len(some)):
+        own = points(start[at : at + 1], end[at : at + 1])
+        mine = met.owner == at
+        assert points(met.start[mine], met.end[mine]) == own & whole
+        assert total[at] == len(own & whole)
+    assert (met.end > met.start).all()

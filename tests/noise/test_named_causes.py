@@ -1,0 +1,229 @@
+"""Disturbances that were made on purpose are found, by name, where they happened.
+
+The truth is the program's own: when it disturbed the CPU of its loop, by what. And the kernel's: how often
+it says that it was interrupted by what.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from command import COMMAND
+from measurements import NOBODY, Place, as_nobody
+from numpy.typing import NDArray
+from runs import AS_ROOT
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("dataplane")
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Integers = NDArray[np.int64]
+
+CPU = max(os.sched_getaffinity(0))
+KINDS = {
+    "tlb": "TLB shootdown",
+    "call": "function call",
+    "reschedule": "reschedule",
+    "busy": "task disturb",
+    "fault": "page fault",
+}
+WATCH = ("noise", "--cpus", str(CPU), "--duration", "5s", "--stall-ns", "300")
+ALMOST = 0.98
+WAKES_WITHIN_NS = 1_000_000
+"""Between the interrupt that wakes a task and its first instruction."""
+EDGE_NS = 5_000
+LONG_NS = 50_000
+WITHIN_NS = 500
+
+
+@dataclass
+class Rows:
+    """Intervals of one kind and cause."""
+
+    start: Integers
+    end: Integers
+    event: Integers
+
+    def meet(self, start: int, end: int) -> bool:
+        return bool(((self.start < end) & (self.end > start)).any())
+
+
+@dataclass
+class Seen:
+    """What `tailscope noise` has kept."""
+
+    record: dict[str, Any]
+    table: dict[str, Any]
+
+    def rows(self, kind: str, cause: str | None = None) -> Rows:
+        kept = self.table["kind"] == kind
+        if cause is not None:
+            kept &= self.table["cause"] == cause
+        start = self.table["start_ns"][kept]
+        return Rows(start, start + self.table["duration_ns"][kept], self.table["event"][kept])
+
+
+def read(folder: Path) -> Seen:
+    table = pq.read_table(folder / "noise.parquet")
+    columns = {name: np.array(table[name].to_pylist()) for name in table.column_names}
+    return Seen(json.loads((folder / "noise.json").read_text()), columns)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory, tailscope: Run) -> Seen:
+    """One watch, disturbed by everything in turn."""
+    out = tmp_path_factory.mktemp("noise") / "seen"
+    disturb = ("--disturb", ",".join(KINDS), "--noise", "events", "--out", out)
+    done = tailscope(*WATCH, *disturb)
+    assert done.returncode == 0, done.stderr
+    return read(out)
+
+
+def around(seen: Seen, kind: str) -> tuple[Integers, Integers]:
+    """When a disturbance of a kind is to be seen."""
+    truth = seen.rows("injected", kind)
+    before = WAKES_WITHIN_NS if kind == "reschedule" else EDGE_NS
+    return truth.start - before, truth.end + EDGE_NS
+
+
+@AS_ROOT
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_disturbance_is_found_by_name(seen: Seen, kind: str) -> None:
+    named = seen.rows("cause", KINDS[kind])
+    found = [named.meet(*when) for when in zip(*around(seen, kind), strict=True)]
+    assert len(found) > 50
+    assert np.mean(found) >= ALMOST
+
+
+@AS_ROOT
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_a_name_was_there(seen: Seen, kind: str) -> None:
+    """Of all events of a name; a task is woken by the same interrupt to be busy or not."""
+    named = seen.rows("cause", KINDS[kind])
+    woken = ("reschedule", "busy")
+    kinds = woken if kind in woken else (kind,)
+    truth = [around(seen, "reschedule" if each == "busy" else each) for each in kinds]
+    if kind in woken:
+        begun = seen.rows("injected", "busy").start
+        truth.append((begun - WAKES_WITHIN_NS, seen.rows("injected", "busy").end + EDGE_NS))
+    low, high = (np.concatenate(ends) for ends in zip(*truth, strict=True))
+    true = {
+        event: bool(((low < end) & (high > start)).any())
+        for event, start, end in zip(named.event, named.start, named.end, strict=True)
+    }
+    # What the kernel does of its own accord is true too, where it says so itself.
+    foreign = sum(not each for each in true.values())
+    assert foreign <= max((1 - ALMOST) * len(true), counted_beyond(seen, kind))
+
+
+def counted_beyond(seen: Seen, kind: str) -> int:
+    """How often the kernel has counted more than the disturbances."""
+    counters = {"tlb": "TLB ", "call": "CAL ", "reschedule": "RES "}
+    if kind not in counters:
+        return 0
+    [counted] = [
+        counts[str(CPU)]
+        for name, counts in seen.record["interrupts"].items()
+        if name.startswith(counters[kind])
+    ]
+    own = ("tlb", "call") if kind == "call" else (kind, "busy") if kind == "reschedule" else (kind,)
+    return max(0, counted - sum(len(seen.rows("injected", each).start) for each in own))
+
+
+@AS_ROOT
+def test_as_many_interrupts_are_named_as_the_kernel_counts(seen: Seen) -> None:
+    """The counters are read a moment before recording begins, and after it has ended."""
+    named = {cause["cause"]: cause["count"] for cause in seen.record["causes"]}
+    counted = {
+        name.split()[0]: counts[str(CPU)] for name, counts in seen.record["interrupts"].items()
+    }
+    assert named["local timer"] == pytest.approx(counted["LOC"], rel=1 - ALMOST, abs=10)
+    assert named["reschedule"] == pytest.approx(counted["RES"], rel=1 - ALMOST, abs=10)
+    calls = named["function call"] + named["TLB shootdown"]
+    assert calls == pytest.approx(counted["CAL"], rel=1 - ALMOST, abs=10)
+    assert named["TLB shootdown"] == pytest.approx(counted["TLB"], rel=1 - ALMOST, abs=10)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("kind", ["busy", "fault"])
+def test_known_durations_are_named_in_full(seen: Seen, kind: str) -> None:
+    """All of the time that the program knows of is named, by its cause or by what interrupted that."""
+    whole, cause = seen.rows("cause"), seen.rows("cause", KINDS[kind])
+    outside = seen.rows("cause", "hypervisor/SMI")
+    truth = seen.rows("injected", kind)
+    errors = []
+    for start, end in zip(truth.start, truth.end, strict=True):
+        if not cause.meet(start, end):
+            continue
+        errors.append(abs((end - start) - shared(whole, start, end) + shared(outside, start, end)))
+    assert np.quantile(errors, 0.95) <= WITHIN_NS
+
+
+@AS_ROOT
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stall_is_divided_among_its_causes(seen: Seen, kind: str) -> None:
+    """What the loop lost around a disturbance is what its causes have together."""
+    whole, stalls = seen.rows("cause"), seen.rows("stall")
+    errors = []
+    for low, high in zip(*around(seen, kind), strict=True):
+        for at in np.flatnonzero((stalls.start < high) & (stalls.end > low)):
+            start, end = stalls.start[at], stalls.end[at]
+            errors.append(abs((end - start) - shared(whole, start, end)))
+    assert len(errors) > 50
+    assert np.quantile(errors, 0.95) <= WITHIN_NS
+
+
+def shared(rows: Rows, start: int, end: int) -> int:
+    length = np.minimum(rows.end, end) - np.maximum(rows.start, start)
+    return int(length[length > 0].sum())
+
+
+@AS_ROOT
+def test_who_asked_is_known_where_the_kernel_tells(seen: Seen) -> None:
+    details = {cause["cause"]: cause["details"] for cause in seen.record["causes"]}
+    if not any(detail for texts in details.values() for detail in texts if "from" in detail):
+        pytest.skip("this kernel has no events of interrupts that are sent")
+    assert details["TLB shootdown"][0].startswith("flush_tlb_func from tailscope-dp/")
+    assert "ipi_mb from tailscope-dp/" in details["function call"][0]
+
+
+@AS_ROOT
+def test_the_recorder_says_what_it_costs(seen: Seen) -> None:
+    cost = seen.record["cost"]
+    assert 0 < cost["share_without"] < 1
+    assert 0 < cost["share_with"] < 1
+    assert cost["without_s"] > 4
+
+
+def test_an_ordinary_user_finds_the_same_stalls_without_names(place: Place, tailscope: Run) -> None:
+    out = place.path / "out"
+    disturb = ("--disturb", "tlb,call,busy,fault", "--json", "-", "--out", out)
+    if os.geteuid() == 0:
+        place.path.chmod(0o755)
+        os.chown(place.path, NOBODY, NOBODY)
+        process = as_nobody([str(COMMAND), *WATCH, *map(str, disturb)], place.path, stdout=-1)
+        text, _ = process.communicate()
+        assert process.returncode == 0
+    else:
+        done = tailscope(*WATCH, *disturb, env=place.environment)
+        assert done.returncode == 0, done.stderr
+        text = done.stdout
+    found = json.loads(text)
+    assert "only root may record them" in found["events_missing_because"]
+    assert {cause["cause"] for cause in found["causes"]} == {"stall"}
+    assert found["cost"] is None
+    seen = read(out)
+    stalls = seen.rows("stall")
+    for kind in ("tlb", "call", "busy", "fault"):
+        hits = [stalls.meet(*when) for when in zip(*around(seen, kind), strict=True)]
+        assert np.mean(hits) >= ALMOST, kind

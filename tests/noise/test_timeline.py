@@ -1,0 +1,129 @@
+"""Stalls, divided among the events in them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailscope.noise.causes import causes_of, event_durations_ns
+from tailscope.noise.events import PAGE_FAULT, Events
+from tailscope.noise.timeline import INJECTED, OUTSIDE, UNNAMED, Timeline, make_timeline
+
+NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def events(
+    *pieces: tuple[int, int, str], faults: tuple[int, ...] = (), to_ns: int = 1 << 40
+) -> Events:
+    """Events of one piece each, and page faults."""
+    names = [*dict.fromkeys(name for *_, name in pieces), PAGE_FAULT]
+    begins = [*(start for start, *_ in pieces), *faults]
+    codes = [names.index(name) for *_, name in pieces] + [names.index(PAGE_FAULT)] * len(faults)
+    return Events(
+        cpu=1,
+        causes=names,
+        details=[""],
+        cause=ints(*codes),
+        detail=np.zeros(len(codes), np.int64),
+        start_ns=ints(*begins),
+        piece_start_ns=ints(*(start for start, *_ in pieces)),
+        piece_end_ns=ints(*(end for _, end, _ in pieces)),
+        piece_event=np.arange(len(pieces)),
+        recorded=len(codes),
+        lost=0,
+        from_ns=0,
+        to_ns=to_ns,
+    )
+
+
+def told(timeline: Timeline) -> list[tuple[int, int, str]]:
+    names = [timeline.causes[timeline.cause[event]] for event in timeline.event.tolist()]
+    return list(zip(timeline.start_ns.tolist(), timeline.end_ns.tolist(), names, strict=True))
+
+
+def test_ways_in_and_out_belong_to_the_event() -> None:
+    stalls = (ints(100, 5000), ints(900, 5700))
+    found = make_timeline(
+        1, stalls, NONE, events((300, 700, "local timer"), (5200, 5600, "reschedule"))
+    )
+    assert told(found) == [
+        (100, 300, "local timer"),
+        (300, 700, "local timer"),
+        (700, 900, "local timer"),
+        (5000, 5200, "reschedule"),
+        (5200, 5600, "reschedule"),
+        (5600, 5700, "reschedule"),
+    ]
+    assert event_durations_ns(found).tolist() == [800, 700]
+
+
+def test_what_is_much_longer_than_usual_is_nobody_s() -> None:
+    stalls = (ints(0, 10_000, 20_000, 100_000), ints(1200, 11_200, 21_200, 190_100))
+    timers = [(at, at + 500, "local timer") for at in (600, 10_600, 20_600, 189_500)]
+    found = make_timeline(1, stalls, NONE, events(*timers))
+    # The way in takes 600 ns, mostly: up to 1800 ns are the timer's.
+    assert told(found)[-4:] == [
+        (100_000, 187_700, OUTSIDE),
+        (187_700, 189_500, "local timer"),
+        (189_500, 190_000, "local timer"),
+        (190_000, 190_100, "local timer"),
+    ]
+
+
+def test_a_page_fault_has_no_end_but_the_stall_s() -> None:
+    found = make_timeline(1, (ints(50), ints(4050)), NONE, events(faults=(100,)))
+    assert told(found) == [(50, 4050, PAGE_FAULT)]
+
+
+def test_without_events_places_are_known_and_causes_are_not() -> None:
+    stalls = (ints(0, 100), ints(50, 400))
+    found = make_timeline(1, stalls, (ints(150), ints(250)), None)
+    assert told(found) == [
+        (0, 50, UNNAMED),
+        (100, 150, UNNAMED),
+        (150, 250, INJECTED),
+        (250, 400, UNNAMED),
+    ]
+    assert len(set(found.event.tolist())) == 3
+
+
+def test_nothing_is_named_that_was_not_recorded() -> None:
+    stalls = (ints(0, 9000), ints(5000, 14_000))
+    found = make_timeline(1, stalls, NONE, events(to_ns=6000))
+    assert told(found) == [(0, 5000, OUTSIDE), (9000, 14_000, UNNAMED)]
+
+
+def test_causes_are_counted_by_event() -> None:
+    stalls = (ints(100, 5000), ints(900, 5800))
+    timeline = make_timeline(1, stalls, NONE, events((300, 700, "a"), (5200, 5600, "a")))
+    [cause] = causes_of([timeline], 1_000_000)
+    assert (cause.cause, cause.count, cause.total_ns, cause.duration_ns_p50) == ("a", 2, 1600, 800)
+    assert (cause.rate_hz, cause.share, cause.p99_supported) == (2000.0, 0.0016, False)
+    assert not causes_of([timeline.without(lambda name: name == "a")], 1_000_000)
+
+
+LENGTHS = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 3000)), max_size=8)
+
+
+@given(LENGTHS, LENGTHS, LENGTHS)
+def test_every_stall_is_divided_without_rest(
+    stalls: list[tuple[int, int]], kernel: list[tuple[int, int]], injected: list[tuple[int, int]]
+) -> None:
+    from test_intervals import disjoint, points
+
+    start, end = disjoint(kernel)
+    pieces = [(low, high, "x") for low, high in zip(start.tolist(), end.tolist(), strict=True)]
+    whole = disjoint(stalls)
+    made = disjoint(injected)
+    found = make_timeline(1, whole, made, events(*pieces))
+    assert points(found.start_ns, found.end_ns) == (
+        points(*whole) | points(start, end) | points(*made)
+    )
+    assert (found.start_ns[1:] >= found.end_ns[:-1]).all()
+    kept = [(low, high) for low, high, name in told(found) if name == "x"]
+    assert points(start, end) <= points(*map(np.array, zip(*kept, strict=True))) if kept else True

@@ -1,0 +1,214 @@
+"""The recorder of kernel events, on this machine's kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from measurements import NOBODY
+from runs import AS_ROOT
+
+from tailscope.analysis import Clock
+from tailscope.exceptions import AnalysisError, TestbedError
+from tailscope.noise import tracer
+from tailscope.noise.events import read_events
+from tailscope.noise.recorder import NoiseRecorder
+from tailscope.noise.tracer import Recorded, Tracer
+from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.tracefs import instances, tracefs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CPU = max(os.sched_getaffinity(0))
+
+
+def burn(lasts_s: float) -> None:
+    """Keep a CPU busy, so that it ticks."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CPU})
+    end_s = time.monotonic() + lasts_s
+    while time.monotonic() < end_s:
+        pass
+    os.sched_setaffinity(0, before)
+
+
+def recorded(folder: RunFolder, **options: object) -> Recorded:
+    with Tracer(folder, [CPU], **options) as running:  # type: ignore[arg-type]
+        burn(0.5)
+        return running.finish()
+
+
+def own_instances() -> list[str]:
+    with tracefs() as root:
+        return [name for name in instances(root) if name.startswith("tailscope-")]
+
+
+# Ticks of a made-up counter; with `mono` it is not looked at.
+CLOCK = Clock(1_000_000_000, 0, 0)
+
+
+@AS_ROOT
+def test_ticks_are_seen_and_nothing_is_left() -> None:
+    with RunFolder() as folder:
+        found = recorded(folder)
+        assert found.lost == {CPU: 0}
+        [events] = read_events(found, CLOCK, [CPU], [os.getpid()])
+    timers = events.named("local timer")
+    assert len(timers) > 20
+    assert events.lost == 0
+    assert (events.piece_end_ns > events.piece_start_ns).all()
+    assert (events.piece_start_ns[1:] >= events.piece_end_ns[:-1]).all()
+    assert not own_instances()
+
+
+@AS_ROOT
+def test_another_clock_has_a_bounded_error() -> None:
+    before_ns = time.time_ns()
+    with RunFolder() as folder:
+        found = recorded(folder, clock="mono")
+        [events] = read_events(found, CLOCK, [CPU], [os.getpid()])
+    after_ns = time.time_ns()
+    assert 0 < found.clock_error_ns < 1_000_000
+    timers = events.start_ns[events.named("local timer")]
+    slack_ns = found.clock_error_ns
+    assert (timers > before_ns - slack_ns).all()
+    assert (timers < after_ns + slack_ns).all()
+    period_ns = np.median(np.diff(timers))
+    assert 900_000 < period_ns < 11_000_000
+
+
+@AS_ROOT
+def test_lost_events_are_counted() -> None:
+    with RunFolder() as folder, Tracer(folder, [CPU], buffer_kb=8) as running:
+        running._end.set()
+        running._thread.join()  # type: ignore[union-attr]
+        burn(0.2)
+        yields = (
+            f"import os\nos.sched_setaffinity(0, {{{CPU}}})\nfor _ in range(3000): os.sched_yield()"
+        )
+        for other in [subprocess.Popen([sys.executable, "-c", yields]) for _ in range(2)]:
+            other.wait()
+        found = running.finish()
+        assert found.lost[CPU] > 0
+        [events] = read_events(found, CLOCK, [CPU], [os.getpid()])
+    assert events.lost >= found.lost[CPU]
+
+
+@AS_ROOT
+def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "_BUFFER_KB", 8)
+    monkeypatch.setattr(Tracer.__init__, "__kwdefaults__", {"clock": None, "buffer_kb": 8})
+    monkeypatch.setattr(tracer, "_READ_EVERY_S", 60.0)
+    with RunFolder() as folder, NoiseRecorder(folder, [CPU], what="events") as recorder:
+        yields = (
+            f"import os\nos.sched_setaffinity(0, {{{CPU}}})\nfor _ in range(3000): os.sched_yield()"
+        )
+        for other in [subprocess.Popen([sys.executable, "-c", yields]) for _ in range(2)]:
+            other.wait()
+        noise = recorder.finish()
+    assert noise.record()["events"]["lost"][str(CPU)] > 0
+    assert "kernel events were lost" in noise.warnings()[0]
+
+
+@AS_ROOT
+def test_an_unknown_clock_is_refused() -> None:
+    with RunFolder() as folder, pytest.raises(TestbedError, match="no clock 'sundial'"):
+        Tracer(folder, [CPU], clock="sundial").__enter__()
+    assert not own_instances()
+
+
+@AS_ROOT
+def test_a_kernel_without_the_events_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "instances").mkdir()
+    (tmp_path / "events").mkdir()
+    (tmp_path / "trace_clock").write_text("[local] x-86-tsc mono\n")
+    (tmp_path / "events/header_page").write_text("field: char data;\toffset:16;\tsize:4080;\n")
+
+    @contextmanager
+    def bare() -> Iterator[Path]:
+        for cpu in range(os.cpu_count() or 1):
+            pipe = tmp_path / f"per_cpu/cpu{cpu}"
+            pipe.mkdir(parents=True)
+            (pipe / "trace_pipe_raw").touch()
+        monkeypatch.setattr(Path, "mkdir", _linked(tmp_path))
+        yield tmp_path
+
+    monkeypatch.setattr(tracer, "tracefs", bare)
+    expected = "this kernel has none of irq_vectors, irq, sched"
+    with RunFolder() as folder, pytest.raises(TestbedError, match=expected) as refused:
+        Tracer(folder, [CPU]).__enter__()
+    assert "--noise stalls" in str(refused.value.hint)
+
+
+def _linked(root: Path):  # type: ignore[no-untyped-def]
+    """As the kernel does: a new instance is there with its files."""
+    mkdir = Path.mkdir
+
+    def make(path: Path, *arguments: object, **options: object) -> None:
+        mkdir(path, *arguments, **options)  # type: ignore[arg-type]
+        if path.parent == root / "instances":
+            (path / "per_cpu").symlink_to(root / "per_cpu")
+            (path / "events").symlink_to(root / "events")
+
+    return make
+
+
+@AS_ROOT
+def test_a_kernel_that_refuses_is_told() -> None:
+    """Without the capability to mount, in a namespace where nobody has mounted it."""
+    script = (
+        "from tailscope.noise.tracer import Tracer\n"
+        "from tailscope.testbed.folder import RunFolder\n"
+        "with RunFolder() as folder:\n"
+        "    Tracer(folder, [0]).__enter__()\n"
+    )
+    hide = "umount -l /sys/kernel/tracing 2>/dev/null; umount -l /sys/kernel/debug 2>/dev/null; "
+    drop = 'exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$0" -c "$1"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", hide + drop, sys.executable, script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "tracefs cannot be mounted: Operation not permitted" in done.stderr
+
+
+def test_only_root_may_record() -> None:
+    script = (
+        "import os\n"
+        "from tailscope.exceptions import TestbedError\n"
+        "from tailscope.testbed.tracefs import tracefs\n"
+        f"if os.geteuid() == 0: os.setuid({NOBODY})\n"
+        "try:\n"
+        "    tracefs().__enter__()\n"
+        "except TestbedError as error:\n"
+        "    print(error, error.hint)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (
+        "kernel events: only root may record them run as root, or without them: --noise stalls\n"
+    )
+
+
+def test_broken_pages_are_refused(tmp_path: Path) -> None:
+    pages = tmp_path / "cpu0.pages"
+    pages.write_bytes(bytes(8) + (5000).to_bytes(8, "little") + bytes(4080))
+    found = Recorded({0: pages}, {}, [], 4096, "mono")
+    with pytest.raises(
+        AnalysisError, match=r"byte 8: bytes in use: got 5000, expected at most 4080"
+    ):
+        read_events(found, CLOCK, [0], [])
+    with pytest.raises(AnalysisError, match="No such file"):
+        read_events(Recorded({0: tmp_path / "x"}, {}, [], 4096, "mono"), CLOCK, [0], [])
