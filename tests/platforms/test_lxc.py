@@ -14,7 +14,7 @@ from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import plan_of
-from tailscope.testbed.cores import parse_cpus
+from tailscope.host.cpus import parse_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

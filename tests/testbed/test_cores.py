@@ -7,7 +7,8 @@ import os
 import pytest
 
 from tailscope.exceptions import TestbedError, UsageError
-from tailscope.testbed.cores import Topology, parse_cpus, pick_cores, read_topology, staying_on
+from tailscope.host.cpus import parse_cpus
+from tailscope.testbed.cores import Topology, pick_cores, read_topology, staying_on
 
 
 def machine(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host.cpus import parse_cpus
 from tailscope.host.kernel import KERNELS
 from tailscope.noise.recorder import NOISE
 from tailscope.platforms.catalogue import platform_named
-from tailscope.testbed.cores import parse_cpus
 from tailscope.testbed.neighbours import KINDS, check_neighbours
 from tailscope.testbed.wires import wire_named
 

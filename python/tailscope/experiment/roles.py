@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import TestbedError
 from tailscope.experiment.plan import RunPlan
+from tailscope.host.cpus import parse_cpus
 from tailscope.host.fingerprint import fingerprint
-from tailscope.testbed.cores import parse_cpus, pick_cores, read_topology, staying_on
+from tailscope.testbed.cores import pick_cores, read_topology, staying_on
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.neighbours import neighbours
 from tailscope.testbed.places import Here

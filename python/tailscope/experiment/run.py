@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from tailscope.analysis import Clock, Recording, analyze_recording
 from tailscope.duts.dut import Site
 from tailscope.exceptions import DataplaneError, TestbedError
+from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.store import floor
 from tailscope.store.provenance import measurement_info
-from tailscope.testbed.cores import parse_cpus, staying_on
+from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.neighbours import neighbours
 from tailscope.testbed.places import Here

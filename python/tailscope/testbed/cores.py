@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import TestbedError, UsageError
+from tailscope.exceptions import TestbedError
+from tailscope.host.cpus import cpu_list, parse_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Cores", "Topology", "parse_cpus", "pick_cores", "read_topology", "staying_on"]
+__all__ = ["Cores", "Topology", "pick_cores", "read_topology", "staying_on"]
 
 _SYSTEM = Path("/sys/devices/system/cpu")
 
@@ -55,28 +56,6 @@ class Cores:
     pollers: tuple[int, ...]
     housekeeping: tuple[int, ...]
     warnings: tuple[str, ...] = ()
-
-
-def parse_cpus(text: str) -> list[int]:
-    """Read a list of CPUs as the kernel writes them, such as ``1,3-5``.
-
-    Raises
-    ------
-    UsageError
-        If it is none.
-    """
-    found: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        try:
-            low = int(first)
-            high = int(last) if last else low
-        except ValueError:
-            raise UsageError(f"{text!r} is no list of CPUs: expected one like 1,3-5") from None
-        if low < 0 or high < low or high - low > 1 << 16:
-            raise UsageError(f"{text!r} is no list of CPUs: got {part!r}")
-        found += range(low, high + 1)
-    return found
 
 
 def read_topology(system: Path = _SYSTEM) -> Topology:
@@ -155,12 +134,12 @@ def _wanted(topology: Topology, text: str) -> list[int]:
     for cpu in cpus:
         if cpu not in topology.online:
             raise TestbedError(
-                f"--cpus: got CPU {cpu}, expected one of {_ranges(topology.online)}",
+                f"--cpus: got CPU {cpu}, expected one of {cpu_list(topology.online)}",
                 hint="`lscpu --extended` lists the CPUs of this machine",
             )
         if cpu not in topology.allowed:
             raise TestbedError(
-                f"--cpus: got CPU {cpu}, expected one of {_ranges(topology.allowed)},"
+                f"--cpus: got CPU {cpu}, expected one of {cpu_list(topology.allowed)},"
                 " to which this process is confined",
                 hint="taskset, a container or a systemd unit confines it",
             )
@@ -197,14 +176,3 @@ def _cpus(path: Path) -> list[int]:
 def _node(cpu: Path) -> int:
     found = next(cpu.glob("node[0-9]*"), None)
     return int(found.name.removeprefix("node")) if found else 0
-
-
-def _ranges(cpus: Iterable[int]) -> str:
-    ordered = sorted(cpus)
-    ranges: list[list[int]] = []
-    for cpu in ordered:
-        if ranges and cpu == ranges[-1][1] + 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in ranges)

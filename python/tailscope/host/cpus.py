@@ -1,0 +1,86 @@
+"""Sets of CPUs as people and the kernel write them: lists such as ``1,3-5``, and masks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["cpu_list", "cpu_mask", "parse_cpu_mask", "parse_cpus"]
+
+_MASK_WORD_DIGITS = 8
+
+
+def parse_cpus(text: str) -> list[int]:
+    """Read a list of CPUs as the kernel writes them, such as ``1,3-5``.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
+    found: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        try:
+            low = int(first)
+            high = int(last) if last else low
+        except ValueError:
+            raise UsageError(f"{text!r} is no list of CPUs: expected one like 1,3-5") from None
+        if low < 0 or high < low or high - low > 1 << 16:
+            raise UsageError(f"{text!r} is no list of CPUs: got {part!r}")
+        found += range(low, high + 1)
+    return found
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """Write CPUs as the kernel does.
+
+    Examples
+    --------
+    >>> cpu_list([5, 1, 3, 4])
+    '1,3-5'
+    """
+    ranges: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in ranges)
+
+
+def parse_cpu_mask(text: str) -> set[int]:
+    """Read a mask of CPUs.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+
+    Examples
+    --------
+    >>> sorted(parse_cpu_mask("1,00000003"))
+    [0, 1, 32]
+    """
+    bits = int(text.strip().replace(",", ""), 16)
+    return {cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1}
+
+
+def cpu_mask(cpus: Iterable[int], like: str) -> str:
+    """Write CPUs as a mask with as many digits as `like`, which the kernel wrote.
+
+    Examples
+    --------
+    >>> cpu_mask([0, 32], like="f,ffffffff")
+    '1,00000001'
+    """
+    width = sum(char != "," for char in like.strip())
+    digits = f"{sum(1 << cpu for cpu in set(cpus)):0{width}x}"
+    first = len(digits) % _MASK_WORD_DIGITS
+    rest = range(first, len(digits), _MASK_WORD_DIGITS)
+    words = [digits[:first], *(digits[at : at + _MASK_WORD_DIGITS] for at in rest)]
+    return ",".join(filter(None, words))
