@@ -23,6 +23,7 @@ from tailscope.cli import (
     compare_instruments,
     explain,
     noise,
+    host,
     report,
     run,
     schema,
@@ -74,6 +75,7 @@ app.command("clean")(clean.command)
 app.command("compare-instruments")(compare_instruments.command)
 app.command("explain")(explain.command)
 app.command("noise")(noise.command)
+app.add_typer(host.app, name="host")
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)

@@ -1,0 +1,42 @@
+"""All knobs, in the order in which they are set."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import UsageError
+from tailscope.host.knobs import boot, cache, interrupts, memory, network, power, scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tailscope.host.knobs.knob import Knob
+
+__all__ = ["KNOBS", "knobs_named"]
+
+_MODULES = (boot, scheduler, memory, interrupts, power, cache, network)
+
+KNOBS: tuple[Knob, ...] = tuple(knob for module in _MODULES for knob in module.KNOBS)
+"""Each knob, once."""
+
+
+def knobs_named(patterns: Iterable[str]) -> list[Knob]:
+    """Find knobs by name.
+
+    Parameters
+    ----------
+    patterns : iterable of str
+        Names, in which ``*`` stands for anything.
+
+    Raises
+    ------
+    UsageError
+        If one of them is no knob's.
+    """
+    wanted = list(patterns)
+    for pattern in wanted:
+        if not any(fnmatchcase(knob.name, pattern) for knob in KNOBS):
+            names = ", ".join(knob.name for knob in KNOBS)
+            raise UsageError(f"got {pattern!r}, expected a knob: one of {names}")
+    return [knob for knob in KNOBS if any(fnmatchcase(knob.name, name) for name in wanted)]

@@ -1,0 +1,151 @@
+"""Interrupts of devices: where they may go."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailscope.host.cpus import cpu_list
+from tailscope.host.knobs.knob import (
+    Change,
+    CpuMaskFile,
+    Files,
+    Lasting,
+    Report,
+    filled,
+    listed,
+    online,
+    others,
+)
+
+if TYPE_CHECKING:
+    from tailscope.host.knobs.knob import Cpus, Knob
+    from tailscope.host.machine import Machine
+
+__all__ = ["KNOBS", "affinity_file", "interrupt_counts"]
+
+_SOURCE = "kernel: Documentation/core-api/irq/irq-affinity.rst"
+_BANNED = "IRQBALANCE_BANNED_CPULIST"
+_IRQBALANCE = "/etc/default/irqbalance"
+
+
+def affinity_file(irq: str) -> str:
+    """The file that says on which CPUs an interrupt may arrive."""
+    return f"/proc/irq/{irq}/smp_affinity_list"
+
+
+def interrupt_counts(machine: Machine, cpus: Cpus) -> dict[str, str]:
+    """For each interrupt, how often it arrived on the CPUs, and what it is, in words."""
+    lines = (machine.read("/proc/interrupts") or "").splitlines()
+    columns = [int(name[3:]) for name in lines[0].split()] if lines else []
+    found = {}
+    for line in lines[1:]:
+        irq, _, rest = line.partition(":")
+        words = rest.split()
+        counts = dict(zip(columns, words, strict=False))
+        what = " ".join(words[len(columns) :])
+        total = sum(int(counts[cpu]) for cpu in cpus if counts.get(cpu, "").isdecimal())
+        found[irq.strip()] = f"{total} on CPUs {cpu_list(cpus)} so far ({what})"
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class IrqAffinity(Files):
+    """The CPUs of each interrupt."""
+
+    def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
+        rest = set(others(machine, cpus))
+        found = []
+        for path in machine.glob(affinity_file("[0-9]*")) if rest else ():
+            kept = listed(machine.read(path) or "") & rest
+            found.append(Change(path, cpu_list(kept or rest)))
+        return found
+
+    def takes(self, text: str, change: Change, cpus: Cpus) -> bool:
+        return listed(text).isdisjoint(cpus)
+
+    def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
+        return "none on the CPUs" if self.settings(machine, cpus) else None
+
+    def read(self, machine: Machine, cpus: Cpus) -> str | None:
+        settings = self.settings(machine, cpus)
+        if any(machine.read(path) is None for path, _ in settings):
+            return None
+        count = sum(not self.takes(machine.read(each.path) or "", each, cpus) for each in settings)
+        return f"{count or 'none'} on the CPUs"
+
+    def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
+        value = filled("{others}", machine, cpus)
+        return [] if value is None else [Lasting("boot", "irqaffinity", value)]
+
+    def evidence(self, machine: Machine, cpus: Cpus) -> list[str]:
+        counts = interrupt_counts(machine, cpus)
+        return [
+            f"{path}: {(machine.read(path) or 'not readable').strip()}"
+            f"; {counts.get(path.split('/')[3], 'never seen')}"
+            for path, _ in self.changes(machine, cpus)
+        ]
+
+
+class Irqbalance(Report):
+    """The service that moves interrupts about."""
+
+    good = "not on the CPUs"
+
+    def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
+        return self.good if others(machine, cpus) else None
+
+    def read(self, machine: Machine, cpus: Cpus) -> str | None:
+        if self._pid(machine) is None or self._banned(machine).issuperset(cpus):
+            return self.good
+        return "running"
+
+    def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
+        setting = f"{_BANNED}={cpu_list(cpus)} in {_IRQBALANCE}, then restart it; or stop it"
+        return [Lasting("advice", self.name, setting)]
+
+    def evidence(self, machine: Machine, cpus: Cpus) -> list[str]:
+        pid = self._pid(machine)
+        runs = "no process" if pid is None else f"process {pid}"
+        return [f"irqbalance: {runs}", f"{_IRQBALANCE}: {_BANNED}={self._listed(machine)}"]
+
+    def _pid(self, machine: Machine) -> str | None:
+        for path in machine.glob("/proc/[0-9]*/comm"):
+            if (machine.read(path) or "").strip() == "irqbalance":
+                return path.split("/")[2]
+        return None
+
+    def _banned(self, machine: Machine) -> set[int]:
+        return listed(self._listed(machine)) & set(online(machine))
+
+    def _listed(self, machine: Machine) -> str:
+        line = rf"^\s*(?:export\s+)?{_BANNED}=[\"']?([\d,-]*)"
+        found = re.search(line, machine.read(_IRQBALANCE) or "", re.MULTILINE)
+        return found[1] if found else ""
+
+
+KNOBS: tuple[Knob, ...] = (
+    CpuMaskFile(
+        name="default-irq-affinity",
+        title="new interrupts on other CPUs",
+        why="an interrupt that is set up later may arrive on any CPU",
+        source=_SOURCE,
+        path="/proc/irq/default_smp_affinity",
+        parameter="irqaffinity={others}",
+    ),
+    IrqAffinity(
+        name="irq-affinity",
+        title="interrupts on other CPUs",
+        why="each interrupt takes the CPU away for microseconds",
+        source="limbo2022 §4.1 (irqaffinity)",
+        cost="the other CPUs serve all devices",
+        risk="some interrupts cannot be moved: those are reported, and stay",
+    ),
+    Irqbalance(
+        name="irqbalance",
+        title="irqbalance leaves the CPUs alone",
+        why="it moves interrupts to whatever CPU is idle, also those that were moved away",
+        source=_SOURCE,
+    ),
+)

@@ -1,0 +1,134 @@
+"""The one way to a machine's settings: texts at paths beneath a root.
+
+A path is one of
+
+- a file, such as ``/proc/sys/vm/stat_interval``;
+- a folder, with a slash at its end: its text is empty, and writing makes it;
+- ``affinity:PID/NAME``: the CPUs of a task, if that is still its name (`tasks`);
+- ``ethtool:CARD/GROUP/FIELD``: a setting of a network card (`cards`).
+
+The last two are of this machine only: beneath another root they are files as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailscope.host import cards, tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Machine", "chosen"]
+
+_NO_FILES = {
+    "affinity": (tasks.read_affinity, tasks.write_affinity),
+    "ethtool": (cards.read_setting, cards.write_setting),
+}
+
+
+def chosen(text: str) -> str:
+    """The value in the text of a file: the word in brackets where the kernel lists all words.
+
+    Examples
+    --------
+    >>> chosen("always [madvise] never")
+    'madvise'
+    """
+    bracketed = re.search(r"\[([^\]]+)\]", text)
+    return bracketed[1] if bracketed else text.strip()
+
+
+class Machine:
+    """A machine's settings.
+
+    Parameters
+    ----------
+    root : Path
+        Where ``proc``, ``sys``, ``dev`` and ``etc`` are.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+
+    @property
+    def is_this(self) -> bool:
+        """Whether it is the machine that this process runs on."""
+        return self.root == Path("/")
+
+    def read(self, path: str) -> str | None:
+        """Read a text, exactly; None where there is none, or it may not be read.
+
+        Bytes that are no UTF-8 become lone surrogates, and themselves again when written.
+        """
+        scheme, _, rest = path.partition(":")
+        with suppress(OSError):
+            if path.endswith("/"):
+                return "" if self._file(path).is_dir() else None
+            if self.is_this and scheme in _NO_FILES:
+                return _NO_FILES[scheme][0](rest)
+            return os.fsdecode(self._file(path).read_bytes())
+        return None
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file, readable or not."""
+        return self._file(path).exists()
+
+    def write(self, path: str, text: str) -> None:
+        """Write a text, in one piece, as the kernel wants it.
+
+        Raises
+        ------
+        OSError
+            If there is no such path, or what is behind it refuses.
+        """
+        scheme, _, rest = path.partition(":")
+        if path.endswith("/"):
+            self._file(path).mkdir(exist_ok=True)
+        elif self.is_this and scheme in _NO_FILES:
+            _NO_FILES[scheme][1](rest, text)
+        else:
+            file = os.open(self._file(path), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            try:
+                os.write(file, os.fsencode(text))
+            finally:
+                os.close(file)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder that `write` made."""
+        self._file(path).rmdir()
+
+    @contextmanager
+    def holding(self, path: str, content: bytes) -> Iterator[None]:
+        """Keep a file open within a block, after writing to it; the kernel forgets it afterwards.
+
+        Raises
+        ------
+        OSError
+            If it may not be written.
+        """
+        file = os.open(self._file(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(file, content)
+            yield
+        finally:
+            os.close(file)
+
+    def glob(self, pattern: str) -> list[str]:
+        """List the paths that match a pattern, numbers in them in the order of numbers."""
+        found = (f"/{path.relative_to(self.root)}" for path in self.root.glob(pattern.lstrip("/")))
+        return sorted(found, key=_natural)
+
+    def _file(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    """Sort by what is between numbers, and by numbers."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path)
+    ]

@@ -1,0 +1,212 @@
+"""Machines are judged as they are: stock and optimised ones, Intel and AMD, with files missing.
+
+What is expected is in `golden`, as the command prints it and as JSON; `RENEW_GOLDEN=1 pytest
+tests/host/test_audit.py` writes it anew, to be read before it is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from nobody import as_nobody
+from trees import CPUS, KERNEL, MACHINES, VM, debian, optimised_intel, snapshot, tree
+
+from tailscope.cli.host import audit_lines
+from tailscope.exceptions import UsageError
+from tailscope.host.audit import STATES, Audit, audit, cpus_to_keep_free
+from tailscope.host.cpus import cpu_list, cpu_mask, parse_cpu_mask
+from tailscope.host.knobs.catalogue import KNOBS, knobs_named
+from tailscope.host.machine import Machine, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).with_name("golden")
+
+
+def audited(root: Path, files: dict[str, str], cpus: tuple[int, ...]) -> Audit:
+    return audit(Machine(tree(root, files)), cpus)
+
+
+def state(found: Audit, name: str) -> tuple[str, str | None]:
+    finding = next(each for each in found.findings if each.name == name)
+    return finding.state, finding.as_is
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_machines_are_judged(name: str, tmp_path: Path) -> None:
+    files, cpus = MACHINES[name]
+    found = audited(tmp_path, files(), cpus)
+    text = "\n".join(audit_lines(found)) + "\n"
+    record = json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n"
+    for path, content in {f"{name}.txt": text, f"{name}.json": record}.items():
+        if os.environ.get("RENEW_GOLDEN"):
+            (GOLDEN / path).write_text(content)
+        assert content == (GOLDEN / path).read_text(), path
+
+
+def test_an_audit_writes_nothing(tmp_path: Path) -> None:
+    files, cpus = MACHINES["stock-amd"]
+    root = tree(tmp_path, files())
+    before = snapshot(root)
+    audit(Machine(root), cpus)
+    assert snapshot(root) == before
+
+
+def test_the_score_is_the_share_of_what_is_known(tmp_path: Path) -> None:
+    stock, cpus = MACHINES["stock-intel"]
+    before = audited(tmp_path / "stock", stock(), cpus).score
+    after = audited(tmp_path / "optimised", optimised_intel(), (1, 2, 3)).score
+    assert before is not None and after is not None
+    assert before < 0.1 < 0.9 < after
+    assert audited(tmp_path / "empty", {}, (1,)).score is None
+
+
+def test_the_tables_of_the_papers_are_whole() -> None:
+    """Each parameter of limbo2022 Table 1 and containers2024 Table 2 is some knob's."""
+    names = "isolcpus nohz_full rcu_nocbs rcu_nocb_poll irqaffinity idle intel_idle.max_cstate"
+    names += " intel_pstate tsc mce audit nmi_watchdog skew_tick nosoftlockup nosmt"
+    parameters = [getattr(knob, "parameter", "").partition("=")[0] for knob in KNOBS]
+    assert set(names.split()) <= set(parameters)
+
+
+def test_knobs_are_described() -> None:
+    assert len({knob.name for knob in KNOBS}) == len(KNOBS)
+    for knob in KNOBS:
+        assert knob.name.replace("-", "").isalnum() and knob.name == knob.name.lower()
+        assert all((knob.title, knob.why, knob.source, knob.cost, knob.risk)), knob.name
+        assert knob.kind in ("boot", "runtime", "held", "report")
+
+
+def test_knobs_are_found_by_name() -> None:
+    assert [knob.name for knob in knobs_named(["stat-interval"])] == ["stat-interval"]
+    assert {knob.name for knob in knobs_named(["nic-*", "smt"])} > {"nic-rings", "smt"}
+    with pytest.raises(UsageError, match=r"got 'turbos', expected a knob: one of isolcpus, "):
+        knobs_named(["turbo", "turbos"])
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "expected"),
+    [
+        ("isolcpus=managed_irq,domain,1-3", "isolcpus", "good"),
+        ("isolcpus=1", "isolcpus", "bad"),
+        ("isolcpus=1-2 isolcpus=3", "isolcpus", "bad"),
+        ("-- isolcpus=1-2", "isolcpus", "bad"),
+        ("irqaffinity=0,3", "irqaffinity", "good"),
+        ("irqaffinity=0-1", "irqaffinity", "bad"),
+        ("audit=off", "audit", "good"),
+        ("audit=1", "audit", "bad"),
+        ("audit=0 audit=1", "audit", "bad"),
+        ("rcu_nocb_poll", "rcu-nocb-poll", "good"),
+        ("skew_tick=1", "skew-tick", "good"),
+        ("idle=poll", "idle-poll", "not applicable"),
+    ],
+)
+def test_command_lines_are_read(line: str, name: str, expected: str, tmp_path: Path) -> None:
+    files = debian() | {"/proc/cmdline": f"quiet {line}\n", f"{CPUS}/isolated": "1-3\n"}
+    assert state(audited(tmp_path, files, (1, 2)), name)[0] == expected
+
+
+def test_what_a_kernel_ignores_is_bad(tmp_path: Path) -> None:
+    """Debian's kernels of the papers took nohz_full for no parameter of theirs."""
+    files = optimised_intel()
+    assert state(audited(tmp_path / "with", files, (1, 2)), "nohz-full")[0] == "good"
+    del files[f"{CPUS}/nohz_full"]
+    assert state(audited(tmp_path / "without", files, (1, 2)), "nohz-full")[0] == "bad"
+
+
+def test_misspelt_parameters_are_named(tmp_path: Path) -> None:
+    files = debian() | {"/proc/cmdline": "rcu_nocbs_poll nosoftlookup"}
+    found = audited(tmp_path, files, (1, 2))
+    assert state(found, "rcu-nocb-poll") == ("bad", "absent, misspelt rcu_nocbs_poll")
+    assert state(found, "soft-watchdog") == ("bad", "1, misspelt nosoftlookup")
+
+
+def test_where_ticks_stop_timers_should_move(tmp_path: Path) -> None:
+    files = debian() | {f"{CPUS}/nohz_full": "1-2\n"}
+    assert state(audited(tmp_path / "without", files, (1, 2)), "timer-migration")[0] == "good"
+    assert state(audited(tmp_path / "with", files, (1, 3)), "timer-migration")[0] == "bad"
+
+
+def test_all_cpus_cannot_be_kept_free(tmp_path: Path) -> None:
+    found = audited(tmp_path, debian(), (0, 1, 2, 3))
+    for name in ("isolcpus", "irqaffinity", "irq-affinity", "workqueue-cpumask", "rcu-threads"):
+        assert state(found, name)[0] == "not applicable", name
+
+
+def test_values_that_are_better_still_are_good(tmp_path: Path) -> None:
+    files = debian() | {f"{VM}/stat_interval": "86400\n", f"{VM}/dirty_writeback_centisecs": "0\n"}
+    found = audited(tmp_path, files, (1, 2))
+    assert state(found, "stat-interval") == ("good", "86400")
+    assert state(found, "writeback-interval") == ("good", "0")
+    assert state(found, "hugepages") == ("bad", "0")
+
+
+def test_what_cannot_be_read_is_not_judged(tmp_path: Path) -> None:
+    files = {f"{CPUS}/online": "0-3\n", f"{VM}/swappiness/": "", f"{KERNEL}/nmi_watchdog": "0\n"}
+    found = audited(tmp_path, files, (1,))
+    assert state(found, "swappiness") == ("unknown", None)
+    assert state(found, "audit") == ("unknown", None)
+    assert state(found, "nmi-watchdog") == ("good", "0")
+    assert found.score == 1
+
+
+def test_cpus_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    machine = Machine(tree(tmp_path, debian()))
+    assert cpus_to_keep_free(machine, "3,1-2,1") == (1, 2, 3)
+    with pytest.raises(UsageError, match="--cpus: got 4,7, expected some of 0-3"):
+        cpus_to_keep_free(machine, "3,4,7")
+
+
+def test_masks_and_lists_are_the_kernels() -> None:
+    assert cpu_mask([0, 32], like="f,ffffffff\n") == "1,00000001"
+    assert cpu_mask([1], like="0000ffff\n") == "00000002"
+    assert parse_cpu_mask("1,00000003\n") == {0, 1, 32}
+    assert cpu_list([3, 1, 2, 7]) == "1-3,7"
+    assert chosen("a [b c] d\n") == "b c"
+
+
+# --- the command, on this machine ---------------------------------------------
+
+
+def test_the_command_prints_a_table(tailscope: Callable[..., Any]) -> None:
+    done = tailscope("host", "audit", "--cpus", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].split()[:2] == ["state", "knob"]
+    assert "score" in done.stdout.splitlines()[-1]
+
+
+def test_the_command_prints_json(tailscope: Callable[..., Any]) -> None:
+    done = tailscope("host", "audit", "--cpus", "0", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["cpus"] == "0"
+    assert [knob["name"] for knob in found["knobs"]] == [knob.name for knob in KNOBS]
+    assert {knob["state"] for knob in found["knobs"]} <= set(STATES)
+    assert found["score"] is None or 0 <= found["score"] <= 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_an_audit_needs_no_privilege() -> None:
+    found = as_nobody(lambda: audit(Machine(), (0,)).score is not None)
+    assert found == "True"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "Missing option '--cpus'"),
+        (("--cpus", "4000"), "--cpus: got 4000, expected some of "),
+        (("--cpus", "two"), "'two' is no list of CPUs: expected one like 1,3-5"),
+    ],
+)
+def test_bad_cpus_are_named(
+    tailscope: Callable[..., Any], options: tuple[str, ...], says: str
+) -> None:
+    done = tailscope("host", "audit", *options)
+    assert done.returncode == 1
+    assert says in done.stderr
