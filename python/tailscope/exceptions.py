@@ -9,7 +9,8 @@
     ├── TestbedError               a measurement cannot be set up on this machine
     │   ├── DataplaneError         a process of the data plane is missing, or failed
     │   ├── HostError              a machine of a laboratory refuses, fails or is gone
-    │   └── OtherKernelError       another kernel has to be booted first
+    │   ├── OtherKernelError       another kernel has to be booted first
+    │   └── TuningError            the host cannot be tuned, or taken back to what it was
     └── RunError                   something is wrong with a run directory
         ├── RunExistsError         it would have to be overwritten
         ├── RunIncompleteError     it was never finished
@@ -34,6 +35,7 @@ __all__ = [
     "RunIncompleteError",
     "TailscopeError",
     "TestbedError",
+    "TuningError",
     "UsageError",
 ]
 
@@ -82,6 +84,10 @@ class HostError(TestbedError):
 
 class OtherKernelError(TestbedError):
     """Another kernel has to be booted first."""
+
+
+class TuningError(TestbedError):
+    """The host cannot be tuned, or taken back to what it was."""
 
 
 class RunError(TailscopeError):

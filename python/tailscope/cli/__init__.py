@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 INTERRUPTED = 130
+_MEASURING = ("calibrate", "compare-instruments", "run")
 
 app = typer.Typer(
     add_completion=False,
@@ -58,7 +59,8 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def tailscope_command(
-    version: Annotated[
+    context: typer.Context,
+    _version: Annotated[
         bool,
         typer.Option(
             "--version", help="Print the version.", callback=_print_version, is_eager=True
@@ -66,6 +68,8 @@ def tailscope_command(
     ] = False,
 ) -> None:
     """Measure, explain and predict the tail latency of network functions."""
+    if context.invoked_subcommand in _MEASURING:
+        host.remind()
 
 
 app.command("agent")(agent.command)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import UsageError
+from tailscope.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tailscope.host.audit import Audit
+    from tailscope.host.knobs.knob import Cpus
+    from tailscope.host.machine import Machine
 
-__all__ = ["app"]
+__all__ = ["app", "remind"]
 
 app = typer.Typer(rich_markup_mode=None, help="Audit and tune this machine.")
 
@@ -38,10 +43,140 @@ def audit_command(cpus: _Cpus, json_file: JsonFile = None) -> int:
     return 0
 
 
+@app.command("apply")
+def apply_command(
+    cpus: _Cpus,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="A knob, or some, as nic-*; repeatable."),
+    ] = None,
+) -> int:
+    """Set as root what can be set while the machine runs, until `host revert`."""
+    from tailscope.host.apply import apply, needs_root, planned
+    from tailscope.host.audit import cpus_to_keep_free
+    from tailscope.host.machine import Machine
+
+    machine = Machine()
+    wanted = cpus_to_keep_free(machine, cpus)
+    plan = planned(machine, wanted, only)
+    if not dry_run:
+        needs_root(machine)
+    if dry_run or not yes:
+        for knob, changes in plan:
+            for path, text in changes:
+                print(f"{knob.name}: {_change(path, machine.read(path), text)}")
+    if not only:
+        _say_what_is_left_out(machine, wanted)
+    if not plan:
+        print("nothing to change")
+    if dry_run or not plan or not (yes or _agreed()):
+        return 0
+    outcomes = apply(machine, wanted, only, by=f"tailscope host apply --cpus {cpus}")
+    for each in outcomes:
+        refused = "" if each.refused is None else f"  refused: {each.refused}"
+        print(f"{each.knob}: {_change(each.path, each.original, each.wanted)}{printable(refused)}")
+    count = sum(each.refused is None for each in outcomes)
+    print(
+        f"{count} set, {len(outcomes) - count} refused; `tailscope host revert` takes them back",
+        file=sys.stderr,
+    )
+    return 0
+
+
+@app.command("revert")
+def revert_command(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be restored, and restore nothing.")
+    ] = False,
+) -> int:
+    """Restore as root, exactly, what was there before; also after a crash."""
+    from tailscope.host.apply import revert
+    from tailscope.host.machine import Machine
+
+    found = revert(Machine(), dry_run=dry_run)
+    if found.aside is not None:
+        print(f"booted since, which takes all settings back; the journal is {found.aside}")
+    elif found.by is None:
+        print("nothing to revert")
+    for entry in found.restored:
+        verb = "would restore" if dry_run else "restored"
+        print(f"{verb} {printable(entry.path)} to {_text(entry.original)}")
+    for entry, why in found.failed:
+        print(f"failed {entry.path}: {printable(why)}")
+    return 1 if found.failed else 0
+
+
+@app.command("export")
+def export_command(
+    cpus: _Cpus,
+    format_name: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="cmdline, grub, tuned or ansible.")
+    ],
+) -> int:
+    """Write what needs a reboot, or should last, for the tool that keeps it."""
+    from tailscope.host.audit import cpus_to_keep_free
+    from tailscope.host.export import export
+    from tailscope.host.machine import Machine
+
+    machine = Machine()
+    sys.stdout.write(export(machine, cpus_to_keep_free(machine, cpus), format_name))
+    return 0
+
+
+def remind() -> None:
+    """Say that the host is tuned, where a command that has ended left it so."""
+    from tailscope.exceptions import TuningError
+    from tailscope.host.journal import Journal, journal_file, tuning_lock
+
+    try:
+        if not journal_file().exists():
+            return
+        with tuning_lock():
+            journal = Journal.read()
+    except (OSError, TuningError):
+        return  # Another user's, in use, or damaged: `host revert` says so.
+    if journal is not None:
+        said = f"the host was tuned by `{printable(journal.by)}` and not reverted"
+        print(f"{said}: `tailscope host revert`", file=sys.stderr)
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "standard input is no terminal: nobody can be asked",
+            hint="--yes agrees; --dry-run says to what",
+        )
+    return typer.confirm("write this?", err=True)
+
+
+def _say_what_is_left_out(machine: Machine, cpus: Cpus) -> None:
+    from tailscope.host.knobs.catalogue import KNOBS
+
+    for knob in KNOBS:
+        if knob.asked and knob.changes(machine, cpus):
+            print(f"left out: {knob.name}: {knob.asked}; --only {knob.name} sets it")
+        if knob.kind == "held" and knob.recommended(machine, cpus) is not None:
+            print(f"left out: {knob.name}: it has to be held, as `tailscope run --tune` does")
+
+
+def _change(path: str, original: str | None, wanted: str) -> str:
+    return f"{printable(path)}: {_text(original)} -> {_text(wanted)}"
+
+
+def _text(text: str | None) -> str:
+    """A text on one line."""
+    if text is None:
+        return "nothing"
+    return printable(" / ".join(text.strip().split("\n"))) or "''"
+
+
 def audit_lines(audit: Audit) -> Iterator[str]:
     """Write an audit as a table, bad knobs first, each with the reason why."""
     from tailscope.host.audit import STATES
-    from tailscope.text import printable
 
     rows = [
         (

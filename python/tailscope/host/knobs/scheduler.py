@@ -87,17 +87,24 @@ class Smt(File):
         return super().wanted(machine, cpus) if has_siblings else None
 
     def changes(self, machine: Machine, cpus: Cpus) -> list[Change]:
-        stay = all(cpu == self._first_sibling(machine, cpu) for cpu in cpus)
-        return super().changes(machine, cpus) if stay else []
+        return super().changes(machine, cpus) if self._would_stay(machine, cpus) else []
+
+    def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
+        if self._would_stay(machine, cpus):
+            return super().lasting(machine, cpus)
+        return [Lasting("advice", self.name, "choose CPUs that come first among their siblings")]
 
     def evidence(self, machine: Machine, cpus: Cpus) -> list[str]:
         lists = [f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list" for cpu in cpus]
         shown = [f"{path}: {(machine.read(path) or 'not readable').strip()}" for path in lists]
         return [*super().evidence(machine, cpus), *shown]
 
-    def _first_sibling(self, machine: Machine, cpu: int) -> int:
-        text = machine.read(f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list") or ""
-        return min(listed(text), default=cpu)
+    def _would_stay(self, machine: Machine, cpus: Cpus) -> bool:
+        """Whether the CPUs are those that the kernel keeps of each core: the first."""
+        lists = {cpu: f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list" for cpu in cpus}
+        return all(
+            cpu == min(listed(machine.read(path) or ""), default=cpu) for cpu, path in lists.items()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,573 @@
+"""What is set comes back, byte for byte, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from nobody import as_nobody
+from trees import CPUS, KERNEL, MACHINES, THP, VM, KernelTree, snapshot, tree
+
+from tailscope.exceptions import TuningError, UsageError
+from tailscope.host.apply import Outcome, applicable, apply, planned, revert, tuned
+from tailscope.host.audit import audit
+from tailscope.host.journal import journal_file, tuning_lock
+from tailscope.host.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ODD = {
+    f"{VM}/stat_interval": "7\n",
+    f"{VM}/dirty_writeback_centisecs": "777\n",
+    f"{VM}/swappiness": "  61\n",
+    f"{KERNEL}/sched_rt_runtime_us": "123456\n",
+    f"{KERNEL}/watchdog_cpumask": "0,2-3,6-7\n",
+    f"{THP}/enabled": "always [madvise] never\n",
+    f"{THP}/defrag": "always [defer] defer+madvise madvise never\n",
+    f"{VM}/nr_hugepages": "3\n",
+}
+FEW = ["stat-interval", "thp-defrag", "governor", "isolated-cpuset", "cache-*", "nic-coalescing"]
+BY = "a test"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the journal goes."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> KernelTree:
+    """AMD, sixteen CPUs, cgroup v2, with values that nobody would guess."""
+    return KernelTree(tree(tmp_path / "root", MACHINES["stock-amd"][0]() | ODD))
+
+
+CORES = (6, 7)
+
+
+def refused(outcomes: list[Outcome]) -> set[str]:
+    return {outcome.path for outcome in outcomes if outcome.refused is not None}
+
+
+# --- there and back -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["stock-intel", "stock-amd", "optimised-intel", "sparse"])
+@pytest.mark.parametrize("only", [None, ["*"]])
+def test_originals_come_back(name: str, only: list[str] | None, tmp_path: Path) -> None:
+    files, cpus = MACHINES[name]
+    there = files()
+    odd = {path: text for path, text in ODD.items() if path in there}
+    machine = KernelTree(tree(tmp_path / "root", there | odd))
+    before = snapshot(machine.root)
+    outcomes = apply(machine, cpus, only, by=BY)
+    assert (snapshot(machine.root) != before) == bool(outcomes)
+    found = revert(machine)
+    assert not found.failed
+    assert snapshot(machine.root) == before
+    assert not journal_file().exists()
+    assert revert(machine).by is None
+
+
+def test_what_was_set_is_as_it_should_be(machine: KernelTree) -> None:
+    """All but what refuses: interrupt 0 and one thread of RCU."""
+    outcomes = apply(machine, CORES, ["*"], by=BY)
+    assert refused(outcomes) == {"/proc/irq/0/smp_affinity_list", "affinity:23/rcuop/2"}
+    left = {
+        finding.name
+        for finding in audit(machine, CORES).findings
+        if finding.kind == "runtime" and finding.state == "bad"
+    }
+    assert left == {"irq-affinity", "rcu-threads"}
+    assert machine.read("/sys/fs/cgroup/cgroup.subtree_control") == "cpuset cpu io memory pids\n"
+    assert machine.read("/sys/fs/cgroup/tailscope/cpuset.cpus.partition") == "isolated\n"
+    assert str(machine.read("/sys/fs/resctrl/tailscope-7/schemata")).startswith("    L3:0=f800;1=")
+    assert str(machine.read("/sys/fs/resctrl/schemata")).startswith("    L3:0=3f;1=ffff\n")
+
+
+def test_parts_of_the_cache_do_not_overlap(machine: KernelTree) -> None:
+    apply(machine, CORES, ["cache-allocation"], by=BY)
+    files = ["tailscope-6/schemata", "tailscope-7/schemata", "schemata"]
+    texts = [str(machine.read(f"/sys/fs/resctrl/{file}")) for file in files]
+    masks = [int(text.partition("L3:0=")[2].partition(";")[0], 16) for text in texts]
+    assert sum(masks) == 0xFFFF == masks[0] | masks[1] | masks[2]
+
+
+def test_a_change_that_needs_another_is_not_tried_without_it(machine: KernelTree) -> None:
+    machine.stuck = ("/sys/fs/resctrl/tailscope-6/schemata",)
+    outcomes = apply(machine, CORES, ["cache-allocation", "stat-interval"], by=BY)
+    tried = [outcome.path for outcome in outcomes if outcome.knob == "cache-allocation"]
+    assert tried == ["/sys/fs/resctrl/tailscope-6/", "/sys/fs/resctrl/tailscope-6/schemata"]
+    assert machine.read(f"{VM}/stat_interval") == "3600\n"
+    assert not revert(machine).failed
+
+
+def test_a_value_that_is_not_taken_is_refused(machine: KernelTree) -> None:
+    class Deaf(KernelTree):
+        def write(self, path: str, text: str) -> None:
+            super().write(path, "5" if path.endswith("nr_hugepages") and text == "256" else text)
+
+    deaf = Deaf(machine.root)
+    outcomes = apply(deaf, CORES, ["hugepages"], by=BY)
+    assert [outcome.refused for outcome in outcomes] == ["it reads '5'"]
+    assert not revert(deaf).failed
+    assert machine.read(f"{VM}/nr_hugepages") == "3\n"
+
+
+def test_only_what_is_asked_for_is_set(machine: KernelTree) -> None:
+    before = snapshot(machine.root)
+    assert {knob.name for knob, _ in planned(machine, CORES, ["thp-*"])} == {"thp-defrag"}
+    assert not {"isolated-cpuset", "nic-rings"} & {knob.name for knob, _ in planned(machine, CORES)}
+    apply(machine, CORES, ["thp-defrag"], by=BY)
+    after = snapshot(machine.root)
+    assert {path for path in after if after[path] != before[path]} == {f"{THP}/defrag"[1:]}
+
+
+def test_a_plan_is_only_a_plan(machine: KernelTree) -> None:
+    before = snapshot(machine.root)
+    assert planned(machine, CORES)
+    assert snapshot(machine.root) == before and not journal_file().exists()
+    apply(machine, CORES, by=BY)
+    applied = snapshot(machine.root)
+    assert revert(machine, dry_run=True).restored
+    assert snapshot(machine.root) == applied and journal_file().exists()
+
+
+def test_a_second_application_is_refused(machine: KernelTree) -> None:
+    apply(machine, CORES, ["stat-interval"], by=BY)
+    with pytest.raises(TuningError, match=r"journal\.jsonl: this host was tuned") as error:
+        apply(machine, CORES, ["ksm"], by=BY)
+    assert "tailscope host revert" in str(error.value.hint)
+    assert machine.read("/sys/kernel/mm/ksm/run") == "1\n"
+
+
+def test_a_failure_is_said_and_tried_again(machine: KernelTree) -> None:
+    apply(machine, CORES, ["stat-interval", "ksm"], by=BY)
+    machine.stuck = ("/sys/kernel/mm/ksm",)
+    (failed,) = revert(machine).failed
+    assert failed[0].path == "/sys/kernel/mm/ksm/run" and failed[1] == "it cannot be moved"
+    assert machine.read(f"{VM}/stat_interval") == "7\n"
+    machine.stuck = ()
+    assert not revert(machine).failed
+    assert machine.read("/sys/kernel/mm/ksm/run") == "1\n"
+
+
+def test_what_is_gone_needs_no_restoring(machine: KernelTree) -> None:
+    apply(machine, CORES, ["rcu-threads", "stat-interval"], by=BY)
+    (machine.root / "affinity:16/rcuog/0").unlink()
+    assert not revert(machine).failed
+
+
+# --- as long as a block lasts -------------------------------------------------
+
+
+def test_a_block_is_tuned(machine: KernelTree) -> None:
+    before = snapshot(machine.root)
+    names = {knob.name for knob in applicable(machine, CORES)}
+    assert {"cpu-dma-latency", "governor"} < names and "isolated-cpuset" not in names
+    with tuned(machine, CORES, by=BY) as outcomes:
+        assert {outcome.knob for outcome in outcomes} == names
+        assert machine.read("/dev/cpu_dma_latency") == "\0\0\0\0"
+        assert machine.read(f"{CPUS}/cpu6/cpufreq/scaling_governor") == "performance\n"
+        assert {knob.name for knob in applicable(machine, CORES)} == {"irq-affinity", "rcu-threads"}
+    after = snapshot(machine.root)
+    # The kernel forgets what was written there; a file does not.
+    assert after.pop("dev/cpu_dma_latency") != before.pop("dev/cpu_dma_latency")
+    assert after == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_block_that_fails_is_reverted(machine: KernelTree, error: type[BaseException]) -> None:
+    before = snapshot(machine.root)
+    with pytest.raises(error), tuned(machine, CORES, FEW, by=BY):
+        assert snapshot(machine.root) != before
+        raise error
+    assert snapshot(machine.root) == before
+
+
+def test_leave_one_out(machine: KernelTree) -> None:
+    """As an ablation does: by names, and none at all."""
+    before = snapshot(machine.root)
+    with tuned(machine, CORES, [], by=BY) as outcomes:
+        assert outcomes == [] and snapshot(machine.root) == before
+    with tuned(machine, CORES, ["ksm", "thp-defrag"], by=BY) as outcomes:
+        assert {outcome.knob for outcome in outcomes} == {"ksm", "thp-defrag"}
+
+
+def test_a_block_leaves_alone_what_was_applied_before(machine: KernelTree) -> None:
+    apply(machine, CORES, ["ksm"], by=BY)
+    with tuned(machine, CORES, ["ksm"], by=BY) as outcomes:
+        assert outcomes == []
+    assert machine.read("/sys/kernel/mm/ksm/run") == "0\n" and journal_file().exists()
+
+
+def test_two_do_not_tune_at_once(machine: KernelTree) -> None:
+    with tuned(machine, CORES, ["ksm"], by=BY):
+        with pytest.raises(TuningError, match="another tailscope tunes this host"):
+            revert(machine)
+        with pytest.raises(TuningError, match="another tailscope tunes this host"):
+            apply(machine, CORES, ["stat-interval"], by=BY)
+        assert machine.read("/sys/kernel/mm/ksm/run") == "0\n"
+
+
+# --- crashes ------------------------------------------------------------------
+
+
+class Dying(KernelTree):
+    """Something happens once, before or behind a certain write; the kernel does none by halves."""
+
+    def __init__(self, root: Path, at: int, when: str, what: Callable[[], object]) -> None:
+        super().__init__(root)
+        self.left, self.when, self.what = at, when, what
+
+    def _now(self, when: str) -> None:
+        if when == self.when:
+            self.left -= 1
+            if self.left == -1:
+                self.what()
+
+    def write(self, path: str, text: str) -> None:
+        self._now("before")
+        super().write(path, text)
+        self._now("behind")
+
+    def remove_folder(self, path: str) -> None:
+        self._now("before")
+        super().remove_folder(path)
+        self._now("behind")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(function: Callable[[], object]) -> bool:
+    """Whether a process that calls a function is killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def steps(at_most: int) -> Iterator[tuple[int, str]]:
+    return ((at, when) for at in range(at_most) for when in ("before", "behind"))
+
+
+def test_killed_at_every_step_of_applying(machine: KernelTree) -> None:
+    before = snapshot(machine.root)
+    count = sum(len(changes) for _, changes in planned(machine, CORES, FEW))
+    assert count > 12
+    for at, when in steps(count):
+        dying = Dying(machine.root, at, when, die)
+        assert killed(lambda dying=dying: apply(dying, CORES, FEW, by=BY)), (at, when)
+        assert journal_file().exists()
+        assert not revert(machine).failed, (at, when)
+        assert snapshot(machine.root) == before, (at, when)
+
+
+def test_killed_at_every_step_of_reverting(machine: KernelTree) -> None:
+    before = snapshot(machine.root)
+    apply(machine, CORES, FEW, by=BY)
+    journal, applied = journal_file().read_bytes(), machine.root.with_name("applied")
+    shutil.copytree(machine.root, applied)
+    for at, when in steps(1000):
+        shutil.rmtree(machine.root)
+        shutil.copytree(applied, machine.root)
+        journal_file().write_bytes(journal)
+        dying = Dying(machine.root, at, when, die)
+        was_killed = killed(lambda dying=dying: revert(dying))
+        assert not revert(machine).failed, (at, when)
+        assert snapshot(machine.root) == before, (at, when)
+        if not was_killed:
+            break
+    assert at > 10
+
+
+@pytest.mark.parametrize("at", [0, 3, 9])
+def test_ctrl_c_takes_back_what_was_done(machine: KernelTree, at: int) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    before = snapshot(machine.root)
+    with pytest.raises(KeyboardInterrupt):
+        apply(Dying(machine.root, at, "behind", interrupt), CORES, FEW, by=BY)
+    assert snapshot(machine.root) == before and not journal_file().exists()
+
+
+def test_a_line_that_a_crash_tore_stands_for_nothing(machine: KernelTree) -> None:
+    """The line is on the disk before the change is made, so where it is torn none was."""
+    before = snapshot(machine.root)
+    killed(lambda: apply(Dying(machine.root, 2, "before", die), CORES, FEW, by=BY))
+    journal, half = journal_file().read_bytes(), machine.root.with_name("half")
+    shutil.copytree(machine.root, half)
+    last = len(journal.splitlines(keepends=True)[-1])
+    for length in range(len(journal) - last, len(journal), 7):
+        shutil.rmtree(machine.root)
+        shutil.copytree(half, machine.root)
+        journal_file().write_bytes(journal[:length])
+        assert not revert(machine).failed
+        assert snapshot(machine.root) == before
+
+
+@pytest.mark.parametrize("length", [0, 1, 50])
+def test_a_journal_that_hardly_began(machine: KernelTree, length: int) -> None:
+    apply(machine, CORES, ["ksm"], by=BY)
+    journal = journal_file().read_bytes()
+    assert not revert(machine).failed
+    journal_file().write_bytes(journal[:length])
+    assert not revert(machine).failed
+    assert not journal_file().exists()
+
+
+# --- journals that do not fit -------------------------------------------------
+
+
+def test_the_journal_is_its_owners_alone(machine: KernelTree) -> None:
+    apply(machine, CORES, ["ksm"], by=BY)
+    assert journal_file().stat().st_mode & 0o777 == 0o600
+    assert journal_file().parent.stat().st_mode & 0o777 == 0o700
+    head, line = map(json.loads, journal_file().read_text().splitlines())
+    assert head["by"] == BY and head["machine"] == "0123456789abcdef0123456789abcdef\n"
+    assert (line["path"], line["original"]) == ("/sys/kernel/mm/ksm/run", "1\n")
+
+
+def test_bytes_that_are_no_text_come_back(machine: KernelTree) -> None:
+    file = machine.root / "sys/kernel/mm/ksm/run"
+    file.write_bytes(b"\xff\xfe\x00 1\n")
+    apply(machine, CORES, ["ksm"], by=BY)
+    assert file.read_bytes() == b"0\n"
+    assert not revert(machine).failed
+    assert file.read_bytes() == b"\xff\xfe\x00 1\n"
+
+
+def test_a_damaged_journal_is_not_believed(machine: KernelTree) -> None:
+    apply(machine, CORES, ["stat-interval", "ksm", "thp-defrag"], by=BY)
+    applied = snapshot(machine.root)
+    journal = journal_file().read_bytes()
+    lines = journal.splitlines(keepends=True)
+    damaged = {
+        1: journal.replace(b"a test", b"a tost"),
+        2: b"".join((lines[0], lines[2], lines[1], lines[3])),
+        3: b"".join((*lines[:2], b"\xff\n", *lines[3:])),
+        4: b"".join((*lines[:3], b"[]\n")),
+    }
+    for number, content in damaged.items():
+        journal_file().write_bytes(content)
+        with pytest.raises(TuningError, match=rf"journal\.jsonl: line {number}: got .*expected"):
+            revert(machine)
+        assert snapshot(machine.root) == applied
+        assert journal_file().read_bytes() == content
+
+
+def test_another_machines_journal_is_not_believed(machine: KernelTree) -> None:
+    apply(machine, CORES, ["ksm"], by=BY)
+    (machine.root / "etc/machine-id").write_text("fedcba\n")
+    with pytest.raises(TuningError, match=r"another machine's: got 0123.*, expected fedcba"):
+        revert(machine)
+    assert machine.read("/sys/kernel/mm/ksm/run") == "0\n"
+
+
+def test_booting_has_taken_all_back(machine: KernelTree) -> None:
+    apply(machine, CORES, ["ksm"], by=BY)
+    (machine.root / "proc/sys/kernel/random/boot_id").write_text("another\n")
+    found = revert(machine)
+    assert found.aside is not None and found.aside.exists() and not found.restored
+    assert machine.read("/sys/kernel/mm/ksm/run") == "0\n"
+    assert revert(machine).by is None
+
+
+def test_names_that_cannot_be_set(machine: KernelTree) -> None:
+    with pytest.raises(UsageError, match="got 'turbos', expected a knob"):
+        apply(machine, CORES, ["turbos"], by=BY)
+    with pytest.raises(UsageError, match="got 'isolcpus', expected a knob that can be set while"):
+        apply(machine, CORES, ["isolcpus"], by=BY)
+    assert not journal_file().exists()
+
+
+# --- for real -----------------------------------------------------------------
+
+REAL = {f"{VM}/stat_interval": "7", f"{VM}/dirty_writeback_centisecs": "777", f"{THP}/defrag": ""}
+HARMLESS = ("stat-interval", "writeback-interval", "thp-defrag")
+writable = pytest.mark.skipif(
+    os.geteuid() != 0 or not all(os.access(path, os.W_OK) for path in REAL),
+    reason="settings of the host are root's",
+)
+
+
+@pytest.fixture
+def odd_host() -> Iterator[dict[str, bytes]]:
+    """This machine with odd values, which it does not keep."""
+    originals = {path: Machine().read(path) for path in REAL}
+    defrag = str(originals[f"{THP}/defrag"])
+    odd = REAL | {f"{THP}/defrag": "madvise" if "[defer+madvise]" in defrag else "defer+madvise"}
+    try:
+        for path, text in odd.items():
+            Machine().write(path, text)
+        yield {path: Path(path).read_bytes() for path in REAL}
+    finally:
+        for path, text in originals.items():
+            word = str(text).partition("[")[2].partition("]")[0]
+            Machine().write(path, word or str(text))
+
+
+def only(names: tuple[str, ...]) -> list[str]:
+    return [word for name in names for word in ("--only", name)]
+
+
+@writable
+def test_this_machine_comes_back(
+    tailscope: Callable[..., Any], odd_host: dict[str, bytes], home: Path
+) -> None:
+    def now() -> dict[str, bytes]:
+        return {path: Path(path).read_bytes() for path in REAL}
+
+    dry = tailscope("host", "apply", "--cpus", "0", *only(HARMLESS), "--dry-run")
+    assert dry.returncode == 0 and now() == odd_host
+    assert f"stat-interval: {VM}/stat_interval: 7 -> 3600" in dry.stdout
+    done = tailscope("host", "apply", "--cpus", "0", *only(HARMLESS), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "3 set, 0 refused" in done.stderr
+    assert now()[f"{VM}/stat_interval"] == b"3600\n"
+    assert b"[never]" in now()[f"{THP}/defrag"]
+    again = tailscope("host", "apply", "--cpus", "0", "--only", "swappiness", "--yes")
+    assert again.returncode == 1 and "tailscope host revert" in again.stderr
+    measuring = tailscope("run", "--dut", "l2fwd", "--dry-run")
+    said = "the host was tuned by `tailscope host apply --cpus 0` and not reverted"
+    assert measuring.stderr.splitlines()[0] == f"{said}: `tailscope host revert`"
+    back = tailscope("host", "revert")
+    assert back.returncode == 0, back.stderr
+    assert now() == odd_host
+    assert "nothing to revert" in tailscope("host", "revert").stdout
+    assert "tuned by" not in tailscope("run", "--dut", "l2fwd", "--dry-run").stderr
+
+
+@writable
+def test_this_machine_comes_back_after_sigkill(odd_host: dict[str, bytes], home: Path) -> None:
+    for at in range(len(HARMLESS)):
+        for when in ("before", "behind"):
+            host = Stopping(at, when)
+            assert killed(lambda host=host: apply(host, (0,), HARMLESS, by=BY))
+            assert not revert(Machine()).failed
+            assert {path: Path(path).read_bytes() for path in REAL} == odd_host
+
+
+class Stopping(Machine):
+    """This machine; the process dies at a certain write."""
+
+    def __init__(self, at: int, when: str) -> None:
+        super().__init__()
+        self.left, self.when = at, when
+
+    def write(self, path: str, text: str) -> None:
+        if self.left == 0 and self.when == "before":
+            die()
+        super().write(path, text)
+        if self.left == 0:
+            die()
+        self.left -= 1
+
+
+@writable
+def test_nobody_is_asked_without_a_terminal(tailscope: Callable[..., Any], home: Path) -> None:
+    before = Path(f"{VM}/stat_interval").read_bytes()
+    done = tailscope("host", "apply", "--cpus", "0", "--only", "stat-interval")
+    if before == b"3600\n":
+        assert "nothing to change" in done.stdout
+        return
+    assert done.returncode == 1
+    assert "error: standard input is no terminal" in done.stderr and "--yes" in done.stderr
+    assert Path(f"{VM}/stat_interval").read_bytes() == before
+
+
+@writable
+@pytest.mark.parametrize(("answer", "expected"), [("n", b"7\n"), ("y", b"3600\n")])
+def test_a_person_is_asked(
+    tailscope: Callable[..., Any], odd_host: dict[str, bytes], answer: str, expected: bytes
+) -> None:
+    person, terminal = os.openpty()
+    try:
+        os.write(person, f"{answer}\n".encode())
+        options = ("--cpus", "0", "--only", "stat-interval")
+        done = tailscope("host", "apply", *options, stdin=terminal)
+    finally:
+        os.close(person)
+        os.close(terminal)
+    assert done.returncode == 0, done.stderr
+    assert "write this?" in done.stderr
+    assert Path(f"{VM}/stat_interval").read_bytes() == expected
+    assert tailscope("host", "revert").returncode == 0
+    assert Path(f"{VM}/stat_interval").read_bytes() == b"7\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_settings_are_roots() -> None:
+    for function in (
+        lambda: apply(Machine(), (0,), ["stat-interval"], by=BY),
+        lambda: revert(Machine()),
+        lambda: tuned(Machine(), (0,), by=BY).__enter__(),
+    ):
+        assert as_nobody(function).startswith("TestbedError: settings of the host are root's")
+
+
+def test_affinities_of_tasks_are_set() -> None:
+    """Of a task of our own: what of the kernel's can be moved differs between machines."""
+    with subprocess.Popen(["sleep", "60"]) as task:
+        try:
+            path = f"affinity:{task.pid}/sleep"
+            cpu = min(os.sched_getaffinity(0))
+            deadline_s = time.monotonic() + 10
+            while Machine().read(path) is None and time.monotonic() < deadline_s:
+                time.sleep(0.01)  # Until it has become sleep.
+            Machine().write(path, str(cpu))
+            assert Machine().read(path) == str(cpu)
+            assert Machine().read(f"affinity:{task.pid}/another") is None
+            with pytest.raises(OSError, match="expected another"):
+                Machine().write(f"affinity:{task.pid}/another", str(cpu))
+        finally:
+            task.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="links are root's")
+def test_settings_of_cards_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TAP has no ring and one setting of coalescing, which no knob needs."""
+    from tailscope.host import cards
+
+    monkeypatch.setitem(cards._GROUPS["coalescing"].fields, "rx-frames", 2)
+    tap = f"tstap{os.getpid() % 100_000}"
+    subprocess.run(["ip", "tuntap", "add", "dev", tap, "mode", "tap"], check=True)
+    try:
+        path = f"ethtool:{tap}/coalescing/rx-frames"
+        assert Machine().read(path) == "0"
+        Machine().write(path, "5")
+        assert Machine().read(path) == "5"
+        assert Machine().read(f"ethtool:{tap}/ring/rx") is None
+        with pytest.raises(OSError, match="not supported"):
+            Machine().write(f"ethtool:{tap}/coalescing/rx-usecs", "5")
+    finally:
+        subprocess.run(["ip", "link", "del", tap], check=True)
+
+
+def test_a_reminder_needs_no_readable_journal(machine: KernelTree, capsys: Any) -> None:
+    from tailscope.cli.host import remind
+
+    remind()
+    apply(machine, CORES, ["ksm"], by=BY)
+    remind()
+    with tuning_lock():
+        remind()
+    journal_file().write_bytes(b"damaged\n")
+    remind()
+    said = capsys.readouterr().err
+    assert said == f"the host was tuned by `{BY}` and not reverted: `tailscope host revert`\n"
