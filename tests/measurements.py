@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from command import COMMAND
 
 QUICK = ("--duration", "1s", "--warm-up", "200ms", "--rate", "20k")
@@ -62,3 +63,23 @@ def as_nobody(command: list[str], folder: Path, **options: Any) -> subprocess.Po
         os.chown(path, NOBODY, NOBODY)
     rights = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     return subprocess.Popen([*rights, *command], text=True, **options)
+
+
+def said_to_nobody(place: Place, *arguments: str) -> str:
+    """What the installed command says to an ordinary user, who owns the place."""
+    if not os.access(COMMAND, os.X_OK) or not reachable(COMMAND):
+        pytest.skip(f"{COMMAND}: not to be reached by an ordinary user")
+    environment = {**place.environment, "HOME": str(place.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    for parent in place.path.parents:
+        if parent.stat().st_uid == os.getuid() and parent.name.startswith("pytest-"):
+            parent.chmod(0o755)
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [str(COMMAND), *arguments]
+    process = as_nobody(command, place.path, env=environment, cwd=place.path, **pipes)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    return output
+
+
+def reachable(path: Path) -> bool:
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in path.resolve().parents)

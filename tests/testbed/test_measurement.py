@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND
 from documentation import undocumented
-from measurements import NOBODY, QUICK, as_nobody, children, started
+from measurements import NOBODY, QUICK, children, said_to_nobody, started
 
 if TYPE_CHECKING:
+    import subprocess
+
     from measurements import Place
 
 Measure = Callable[..., dict[str, Any]]
@@ -227,17 +227,8 @@ def hugepages(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="tests that run as an ordinary user do so anyway")
 def test_an_ordinary_user_can_measure(place: Place, hugepages: bool) -> None:
-    if not os.access(COMMAND, os.X_OK) or not reachable(COMMAND):
-        pytest.skip(f"{COMMAND}: not to be reached by an ordinary user")
-    arguments = [str(COMMAND), "run", "--dut", "l2fwd", *QUICK, "--out", str(place.path / "out")]
-    environment = {**place.environment, "HOME": str(place.path), "PYTHONDONTWRITEBYTECODE": "1"}
-    for parent in place.path.parents:
-        if parent.stat().st_uid == os.getuid() and parent.name.startswith("pytest-"):
-            parent.chmod(0o755)
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = as_nobody(arguments, place.path, env=environment, cwd=place.path, **pipes)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
+    out = str(place.path / "out")
+    output = said_to_nobody(place, "run", "--dut", "l2fwd", *QUICK, "--out", out)
     assert "lost in the DuT" in output
     assert (place.path / "out").stat().st_uid == NOBODY
     info = json.loads((place.path / "out" / "run.json").read_text())
@@ -246,7 +237,3 @@ def test_an_ordinary_user_can_measure(place: Place, hugepages: bool) -> None:
     meminfo = Path("/proc/meminfo").read_text()
     total, free = (re.search(f"HugePages_{name}: +(\\d+)", meminfo) for name in ("Total", "Free"))
     assert total and free and total[1] == free[1]
-
-
-def reachable(path: Path) -> bool:
-    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in path.resolve().parents)

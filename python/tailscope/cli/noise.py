@@ -115,7 +115,8 @@ def _plan(
 
 
 def _cores(cpus: str | None) -> Cores:
-    from tailscope.testbed.cores import parse_cpus, pick_cores, read_topology
+    from tailscope.host.cpus import parse_cpus
+    from tailscope.testbed.cores import pick_cores, read_topology
 
     count = 1 if cpus is None else len(parse_cpus(cpus))
     return pick_cores(read_topology(), count, cpus)
