@@ -28,6 +28,7 @@ from tailscope.cli import (
     run,
     schema,
     simulate,
+    tune,
 )
 from tailscope.exceptions import TailscopeError
 from tailscope.text import printable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 INTERRUPTED = 130
-_MEASURING = ("calibrate", "compare-instruments", "run")
+_MEASURING = ("calibrate", "compare-instruments", "noise", "run", "tune")
 
 app = typer.Typer(
     add_completion=False,
@@ -84,6 +85,7 @@ app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)
 app.command("simulate")(simulate.command)
+app.command("tune")(tune.command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

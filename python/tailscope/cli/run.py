@@ -158,6 +158,10 @@ def command(
             help="Read counters of interrupts so often, too.  [default: before and after]",
         ),
     ] = None,
+    tune: Annotated[
+        bool | None,
+        typer.Option("--tune", help="Set the host's knobs for the run, as root; then restore."),
+    ] = None,
     repeat: Annotated[
         int | None, typer.Option("--repeat", min=1, metavar="N", help="Run it so often.")
     ] = None,
@@ -216,6 +220,7 @@ def command(
         "captures": captures,
         "noise": noise,
         "counter_interval": counter_interval,
+        "tune": tune,
     }
     if experiment is None:
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):

@@ -65,6 +65,7 @@ FIELDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "warm_up": ("warm_up_ns", _duration_ns),
     "captures": ("captures", _as_it_is),
     "noise": ("noise", _as_it_is),
+    "tune": ("tune", _as_it_is),
     "counter_interval": ("counter_interval_ns", _duration_ns),
 }
 """For each field: what `RunPlan` calls it, and what reads its value."""

@@ -102,6 +102,8 @@ class RunPlan:
         `tailscope.noise.recorder.NOISE`.
     counter_interval_ns : int
         How often to read counters of interrupts; 0 for before and after alone.
+    tune : bool
+        Whether to set the host's knobs for the run, and take them back after it.
     trim_ns, window_ns, bucket_ns, worst
         As in `tailscope.analyze`.
     """
@@ -130,6 +132,7 @@ class RunPlan:
     captures: bool = False
     noise: str = NOISE[0]
     counter_interval_ns: int = 0
+    tune: bool = False
     trim_ns: int = 0
     window_ns: int = 5_000_000_000
     bucket_ns: int = 100
@@ -218,6 +221,7 @@ class RunPlan:
             self.make_platform().check,
             self.make_dut().check,
             *([check_neighbours] if self.neighbours else []),
+            *([_check_tuning] if self.tune else []),
         ]
 
     @property
@@ -290,3 +294,10 @@ class RunPlan:
             "packets": f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}",
             "cores": f"{pinned}; all else on CPU {', '.join(map(str, cores.housekeeping))}",
         }
+
+
+def _check_tuning() -> None:
+    from tailscope.host.apply import needs_root
+    from tailscope.host.machine import Machine
+
+    needs_root(Machine())

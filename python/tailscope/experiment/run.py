@@ -6,7 +6,7 @@ import queue
 import signal
 import time
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tailscope.analysis import Analysis
     from tailscope.duts.dut import Running
     from tailscope.experiment.plan import RunPlan, Seats
+    from tailscope.host.apply import Outcome
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.noise.table import SideNoise
     from tailscope.platforms.platform import Home, Platform
@@ -145,9 +146,10 @@ def execute(
             stack.callback(_remove_empty, out)
         writers = [stack.enter_context(writer) for writer in _writers(plan, out)]
         stack.enter_context(staying_on(cores.housekeeping))
+        tuning = stack.enter_context(_tuned(plan, cores))
         folder = stack.enter_context(RunFolder())
         instances = [
-            _Instance(plan, cores, folder, seats, number if plan.instances > 1 else None)
+            _Instance(plan, cores, folder, seats, number if plan.instances > 1 else None, tuning)
             for number, seats in enumerate(plan.seats(cores), 1)
         ]
         for instance in instances:
@@ -197,6 +199,16 @@ def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:
 def _remove_empty(folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()
+
+
+def _tuned(plan: RunPlan, cores: Cores) -> AbstractContextManager[Sequence[Outcome]]:
+    """Set the host's knobs for the CPUs that poll, where that is wanted."""
+    if not plan.tune:
+        return nullcontext(())
+    from tailscope.host.apply import tuned
+    from tailscope.host.machine import Machine
+
+    return tuned(Machine(), tuple(sorted(set(cores.pollers))), by="tailscope run --tune")
 
 
 class _Traffic:
@@ -266,9 +278,15 @@ class _Instance:
     """One device with its wire and its generator, and what became of them."""
 
     def __init__(
-        self, plan: RunPlan, cores: Cores, folder: Folder, seats: Seats, number: int | None
+        self,
+        plan: RunPlan,
+        cores: Cores,
+        folder: Folder,
+        seats: Seats,
+        number: int | None,
+        tuning: Sequence[Outcome],
     ) -> None:
-        self.plan, self.cores, self.seats = plan, cores, seats
+        self.plan, self.cores, self.seats, self.tuning = plan, cores, seats, tuning
         self.number = number
         self.folder = folder if number is None else folder.part(str(number))
         self.records = {"generator": self.folder.make("generator")}
@@ -501,6 +519,7 @@ class _Instance:
                 "generator": without_events(result),
             },
             "noise": {**self._noise.record(), "own_work": list(self._dut.own_work)},
+            "tuning": [asdict(outcome) for outcome in self.tuning],
             "dut": self._dut_info(),
             "platform": self._platform_info(),
         }

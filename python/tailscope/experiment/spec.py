@@ -130,6 +130,8 @@ class Fields(_Model):
     """Whether to keep captures of both sides."""
     noise: NoiseName | None = None
     """What to record of what keeps CPUs from their work."""
+    tune: bool | None = None
+    """Whether to set the host's knobs for the run, and take them back after it."""
     counter_interval: str | None = None
     """How often to read counters of interrupts; before and after alone by default."""
 

@@ -232,7 +232,7 @@ def _knobs(only: Iterable[str] | None) -> list[Knob]:
     for knob in found:
         if knob.name in names and knob.kind not in _SETTABLE:
             raise UsageError(
-                f"--only: got {knob.name!r}, expected a knob that can be set at runtime",
+                f"got {knob.name!r}, expected a knob that can be set at runtime",
                 hint="`tailscope host export` writes what needs a reboot",
             )
     return found

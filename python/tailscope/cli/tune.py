@@ -1,0 +1,197 @@
+"""``tailscope tune``: which knob of this host matters for the tail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, Cpus, JsonFile, named_values, write_json
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.experiment.ablation import Arm, Effect
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.testbed.cores import Cores
+
+__all__ = ["command"]
+
+
+def command(
+    experiment: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")],
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="A variant that the experiment describes."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME=VALUE", help="The cell to measure; repeatable."),
+    ] = None,
+    knob: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--knob", metavar="NAME", help="A knob; repeatable.  [default: all that apply here]"
+        ),
+    ] = None,
+    quantile: Annotated[
+        float, typer.Option("--quantile", metavar="Q", help="What is compared.")
+    ] = 0.999,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", help="How often all is measured.")
+    ] = 6,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the order.")] = 1,
+    cpus: Cpus = None,
+    json_file: JsonFile = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+) -> int:
+    """Measure as root the tail with all knobs, with none, and with all but one; rank them."""
+    from tailscope.experiment.ablation import arms_of, check_support, effects, measure, order
+    from tailscope.host.apply import needs_root
+    from tailscope.host.machine import Machine
+    from tailscope.testbed.cores import pick_cores, read_topology
+
+    plan, lasts_s = _cell(experiment, profile, only)
+    check_support(plan, quantile)
+    cores = pick_cores(read_topology(), plan.pollers, plan.cpus if cpus is None else cpus)
+    machine = Machine()
+    knobs = _knobs(cores, knob)
+    arms = arms_of(knobs)
+    plans = order(arms, rounds, seed)
+    if dry_run:
+        return _describe(plan, cores, knobs, len(arms) * rounds, lasts_s, json_file)
+    needs_root(machine)
+    plan.check()
+    found = measure(plan, cores, machine, plans, quantile, _Teller(rounds))
+    ranked = effects(found)
+    if json_file is not None:
+        record = {
+            "quantile": quantile,
+            "rounds": rounds,
+            "seed": seed,
+            "cpus": list(cores.pollers),
+            "knobs": knobs,
+            "latency_ns": found,
+            "effects": [effect.record() for effect in ranked],
+            "plan": plan.record(),
+        }
+        write_json(json_file, record)
+    if json_file != STANDARD:
+        _print(ranked, found, quantile)
+    return 0
+
+
+def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tuple[RunPlan, float]:
+    from tailscope.experiment.matrix import cells_of, only_cells
+    from tailscope.experiment.spec import load_experiment
+
+    found, document = load_experiment(experiment, profile)
+    if found.hosts is not None:
+        raise UsageError(f"{experiment}: hosts: only this machine can be tuned")
+    cells = cells_of(found.model_copy(update={"repeats": 1}), document)
+    if only:
+        cells = only_cells(cells, named_values(only, "--only"))
+    if len(cells) > 1:
+        names = ", ".join(cells[0].values)
+        raise UsageError(
+            f"{experiment}: got {len(cells)} cells, expected one",
+            hint=f"--only NAME=VALUE chooses by {names}",
+        )
+    [cell] = cells
+    if cell.plan.loaded > 1:
+        raise UsageError(f"{experiment}: instances: expected one that gets traffic")
+    if cell.plan.tune:
+        raise UsageError(f"{experiment}: tune: that is what this command does: leave it out")
+    return cell.plan, cell.lasts_s
+
+
+def _knobs(cores: Cores, named: list[str] | None) -> list[str]:
+    from tailscope.host.apply import applicable, planned
+    from tailscope.host.machine import Machine
+
+    machine, cpus = Machine(), tuple(sorted(set(cores.pollers)))
+    if named is None:
+        found = [knob.name for knob in applicable(machine, cpus)]
+    else:
+        found = [knob.name for knob, _ in planned(machine, cpus, named)]
+        found += [
+            one.name
+            for one in applicable(machine, cpus)
+            if one.kind == "held" and one.name in named
+        ]
+    if not found:
+        raise UsageError(
+            "no knob that can be set would change anything here",
+            hint=f"`tailscope host audit --cpus {','.join(map(str, cpus))}` says how it is set",
+        )
+    return list(dict.fromkeys(found))
+
+
+class _Teller:
+    """Says which arm is measured: a line each."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+
+    def __call__(self, number: int, arm: Arm, event: Mapping[str, Any] | None) -> None:
+        import sys
+
+        if event is None:
+            names = {"all": "all knobs", "none": "no knob"}
+            what = names.get(arm.name, f"all but {arm.name}")
+            print(f"round {number} of {self._rounds}: {what}", file=sys.stderr, flush=True)
+
+
+def _describe(
+    plan: RunPlan,
+    cores: Cores,
+    knobs: list[str],
+    runs: int,
+    lasts_s: float,
+    json_file: str | None,
+) -> int:
+    from tailscope.text import duration_text, printable
+
+    missing = plan.missing()
+    if json_file is not None:
+        write_json(
+            json_file,
+            {"knobs": knobs, "runs": runs, "lasts_s": runs * lasts_s, "missing": missing},
+        )
+        return 0
+    for name, value in plan.describe(cores).items():
+        print(f"{name:<10}{value}")
+    print(f"{'knobs':<10}{', '.join(knobs)}")
+    print(f"{'runs':<10}{runs}, about {duration_text(round(runs * lasts_s) * 1_000_000_000)}")
+    for lack in missing:
+        print(f"{'missing':<10}{printable(lack)}")
+    return 0
+
+
+def _print(ranked: list[Effect], found: Mapping[str, list[int]], quantile: float) -> None:
+    from statistics import median
+
+    from tailscope.cli.table import aligned
+    from tailscope.experiment.ablation import ALL, NONE
+    from tailscope.text import duration_text, percentile_name
+
+    name = percentile_name(quantile)
+    with_all, with_none = (duration_text(median(found[arm])) for arm in (ALL, NONE))
+    print(f"{name}, median of all rounds: with all knobs {with_all}, with none {with_none}\n")
+    rows = [
+        (
+            "all together" if effect.knob == NONE else effect.knob,
+            duration_text(median(found[effect.knob])),
+            f"× {effect.ratio:.3f}",
+            f"{effect.ci_low:.3f} to {effect.ci_high:.3f}",
+            effect.verdict,
+        )
+        for effect in ranked
+    ]
+    header = ("knob", f"{name} without", "against all", "95 %, all at once", "")
+    for line in aligned(header, [rows]):
+        print(line)

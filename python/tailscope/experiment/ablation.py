@@ -1,0 +1,216 @@
+"""Which knob of the host matters here: the tail with all, with none, and with all but one.
+
+Every round measures every arm once, in an order of its own, so that what drifts meets all arms
+alike. Arms are compared within a round: the effect of a knob is the ratio of the latency without it
+to that with all. Intervals are Student's, of the logarithms of the ratios, and hold for all
+comparisons together (Bonferroni): of many knobs that do nothing, one that seems to is as rare as
+the level says.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tailscope.exceptions import UsageError
+from tailscope.experiment.run import execute_whole
+from tailscope.host.apply import tuned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.host.machine import Machine
+    from tailscope.testbed.cores import Cores
+
+    Values = Mapping[str, Sequence[int]]
+
+__all__ = [
+    "ALL",
+    "NONE",
+    "Arm",
+    "Effect",
+    "arms_of",
+    "check_support",
+    "effects",
+    "measure",
+    "order",
+]
+
+ALL, NONE = "all", "none"
+LEVEL = 0.95
+_SUPPORT = 10
+_FEWEST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to set the host.
+
+    Attributes
+    ----------
+    name : str
+        `ALL`, `NONE`, or the knob that is left out.
+    knobs : tuple of str
+        The knobs that are set.
+    """
+
+    name: str
+    knobs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a knob does to the tail, or all of them together.
+
+    Attributes
+    ----------
+    knob : str
+        `NONE` for all together.
+    ratio : float
+        Latency without it over latency with it: above 1 it helps.
+    ci_low, ci_high : float
+        Of the ratio; 95 % for all comparisons together.
+    n : int
+        Rounds.
+    method : str
+    """
+
+    knob: str
+    ratio: float
+    ci_low: float
+    ci_high: float
+    n: int
+    method: str = "paired log ratios, Student's t, Bonferroni"
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.ci_low > 1:
+            return "helps"
+        return "hurts" if self.ci_high < 1 else "no measurable effect here"
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def arms_of(knobs: Sequence[str]) -> list[Arm]:
+    """All, none, and each left out; of a single knob to leave it out is none."""
+    everything = tuple(knobs)
+    one_less = [
+        Arm(knob, tuple(other for other in everything if other != knob)) for knob in everything
+    ]
+    return [Arm(ALL, everything), Arm(NONE, ()), *(one_less if len(everything) > 1 else ())]
+
+
+def order(arms: Sequence[Arm], rounds: int, seed: int) -> list[list[Arm]]:
+    """Every arm once a round, each round shuffled by itself.
+
+    Raises
+    ------
+    UsageError
+        If there are too few rounds for an interval.
+    """
+    if rounds < _FEWEST_ROUNDS:
+        raise UsageError(f"--rounds: got {rounds}, expected at least {_FEWEST_ROUNDS}")
+    chance = random.Random(seed)  # noqa: S311
+    return [chance.sample(list(arms), len(arms)) for _ in range(rounds)]
+
+
+def check_support(plan: RunPlan, quantile: float) -> None:
+    """See that a run has samples enough for a quantile.
+
+    Raises
+    ------
+    UsageError
+        If fewer than 10 lie beyond it.
+    """
+    from tailscope.text import count_text, percentile_name
+
+    if not 0 < quantile < 1:
+        raise UsageError(f"--quantile: got {quantile:g}, expected more than 0 and less than 1")
+    packets = plan.rate_pps * plan.duration_ns // 1_000_000_000
+    needed = math.ceil(_SUPPORT / (1 - quantile))
+    if packets < needed:
+        raise UsageError(
+            f"--quantile: {percentile_name(quantile)} needs {count_text(needed)} packets,"
+            f" got {count_text(packets)}",
+            hint="measure for longer, send faster, or choose a lower quantile",
+        )
+
+
+def measure(
+    plan: RunPlan,
+    cores: Cores,
+    machine: Machine,
+    rounds: Sequence[Sequence[Arm]],
+    quantile: float,
+    tell: Callable[[int, Arm, Mapping[str, Any] | None], None],
+) -> dict[str, list[int]]:
+    """Measure every arm of every round.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    cores : Cores
+    machine : Machine
+    rounds : sequence of sequence of Arm
+    quantile : float
+    tell : callable
+        Receives round, arm, and what the generator says, or None at the beginning.
+
+    Returns
+    -------
+    dict of str to list of int
+        For each arm, the latency at the quantile in ns, by round.
+
+    Raises
+    ------
+    TestbedError
+        If the host cannot be tuned, or a run fails.
+    KeyboardInterrupt
+        At Ctrl-C; the host is as it was.
+    """
+    found: dict[str, list[int]] = {arm.name: [] for arm in rounds[0]}
+    for number, arms in enumerate(rounds, 1):
+        for arm in arms:
+            tell(number, arm, None)
+            with tuned(machine, tuple(sorted(set(cores.pollers))), arm.knobs, by="tailscope tune"):
+                measured = execute_whole(
+                    plan,
+                    cores,
+                    progress=lambda event, arm=arm, number=number: tell(number, arm, event),
+                )
+            [value] = measured.analysis.quantiles([quantile])
+            found[arm.name].append(value.value_ns)
+    return found
+
+
+def effects(found: Values) -> list[Effect]:
+    """Compare each arm with that of all knobs, largest effect first; all together come last.
+
+    Parameters
+    ----------
+    found : Mapping of str to sequence of int
+        As `measure` returns it.
+    """
+    arms = [name for name in found if name != ALL]
+    compared = [_effect(name, found[name], found[ALL], len(arms)) for name in arms]
+    knobs = [effect for effect in compared if effect.knob != NONE]
+    knobs.sort(key=lambda effect: -abs(math.log(effect.ratio)))
+    return [*knobs, *(effect for effect in compared if effect.knob == NONE)]
+
+
+def _effect(name: str, without: Sequence[int], everything: Sequence[int], many: int) -> Effect:
+    from scipy import stats
+
+    logs = [math.log(max(a, 1) / max(b, 1)) for a, b in zip(without, everything, strict=True)]
+    n = len(logs)
+    mean = math.fsum(logs) / n
+    deviation = math.sqrt(math.fsum((each - mean) ** 2 for each in logs) / (n - 1))
+    tail = (1 - LEVEL) / many / 2
+    reach = float(stats.t.isf(tail, n - 1)) * deviation / math.sqrt(n)
+    return Effect(name, math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), n)
