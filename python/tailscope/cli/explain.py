@@ -33,11 +33,11 @@ def command(
 ) -> int:
     """Say what packets waited for: causes of the tail, and the story of a packet."""
     from tailscope.noise.attribution import blocked_by
-    from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
+    from tailscope.noise.explanation import TAIL_QUANTILE, Packets, explain_tail
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_timelines
     from tailscope.store import layout
-    from tailscope.store.latency import read_packets
+    from tailscope.store.latency import read_latencies
     from tailscope.store.reader import read_run
 
     if quantile is not None and not 0 <= quantile < 1:
@@ -54,7 +54,7 @@ def command(
         sides.get("instrument", []),
         own_work=found.info["noise"]["own_work"],
     )
-    packets = read_packets(run / layout.LATENCY)
+    packets = Packets(*read_latencies(run / layout.LATENCY))
     tail = explain_tail(packets, blocked, TAIL_QUANTILE if quantile is None else quantile)
     story = tell(packets, blocked, packet)
     if json_file is not None:

@@ -157,4 +157,7 @@ class Delay(Forwarder):
         "stall-duration": _times,
         "stall-jitter": _times,
         "seed": _handed_on,
+        "disturb": _handed_on,
+        "disturb-period": _times,
+        "disturb-duration": _times,
     }

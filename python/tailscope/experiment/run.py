@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tailscope.analysis import Analysis
+    from tailscope.analysis import Analysis, Worst
     from tailscope.duts.dut import Running
     from tailscope.experiment.plan import RunPlan, Seats
     from tailscope.host.apply import Outcome
@@ -446,15 +446,23 @@ class _Instance:
         """Write down what kept both sides from their work, and have packets explained by it."""
         from tailscope.noise.attribution import blocked_by
         from tailscope.noise.counters import columns as counter_columns
+        from tailscope.noise.explanation import Packets, explain_tail, explain_worst
         from tailscope.noise.table import columns
+        from tailscope.store.latency import read_latencies
 
         assert self._noise is not None
         instrument, dut = self._sides(clock)
         writer.add_noise(columns([instrument, dut]))
         writer.add_interrupts(counter_columns(self._noise.samples))
-        writer.explain_by(
-            blocked_by(dut.timelines, instrument.timelines, own_work=self._dut.own_work)
-        )
+        own_work = self._dut.own_work
+        blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own_work)
+
+        def explain(latency: Path, worst: Worst) -> tuple[dict[str, Any], dict[str, Any]]:
+            packets = Packets(*read_latencies(latency))
+            tail = explain_tail(packets, blocked)
+            return tail.record(), explain_worst(packets, blocked, worst).columns()
+
+        writer.explain_by(explain)
 
     def _sides(self, clock: Clock) -> list[SideNoise]:
         from tailscope.noise.events import read_events

@@ -28,7 +28,9 @@ from tailscope.store.run import Run, check_conservation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tailscope.noise.attribution import Blocked
+    from tailscope.analysis import Worst
+
+    Explain = Callable[[Path, Worst], tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 __all__ = ["RunWriter", "write_noise"]
 
@@ -74,7 +76,7 @@ class RunWriter:
         self._made = False
         self._written: list[str] = []
         self._latency: LatencyFile | None = None
-        self._blocked: Blocked | None = None
+        self._explain: Explain | None = None
 
     def __enter__(self) -> Self:
         _refuse_foreign(self.path)
@@ -123,15 +125,16 @@ class RunWriter:
         """
         self._write_table(layout.INTERRUPTS, samples)
 
-    def explain_by(self, blocked: Blocked) -> None:
-        """Have the worst packets, and the tail, explained when the run is finished.
+    def explain_by(self, explain: Explain) -> None:
+        """Have the tail, and the worst packets, explained when the run is finished.
 
         Parameters
         ----------
-        blocked : Blocked
-            When the CPUs of both sides could not work.
+        explain : callable
+            Receives where ``latency.parquet`` is, and the worst packets; returns the content of
+            ``explanation.json``, and columns for ``worst.parquet``.
         """
-        self._blocked = blocked
+        self._explain = explain
 
     def add_captures(self, folder: Path) -> None:
         """Move captures into the run.
@@ -174,8 +177,9 @@ class RunWriter:
         self._stack.close()
         self._written.append(layout.LATENCY)
         run = Run.of(analysis, label=self.path.resolve().name, info=info, bucket_ns=bucket_ns)
-        if self._blocked is not None:
-            run = self._explained(run, self._blocked)
+        if self._explain is not None:
+            explanation, columns = self._explain(self.path / layout.LATENCY, run.worst)
+            run = replace(run, explanation=explanation, worst_explained=columns)
         check_conservation(run.summary, "summary")
         self._write_json(
             layout.SUMMARY, {**run.summary, **(figures or {}), "warnings": run.warnings}
@@ -218,17 +222,6 @@ class RunWriter:
 
     def _write_worst(self, run: Run) -> None:
         self._write_table(layout.WORST, {**run.worst._asdict(), **run.worst_explained})
-
-    def _explained(self, run: Run, blocked: Blocked) -> Run:
-        from tailscope.noise.explanation import explain_tail, explain_worst
-        from tailscope.store.latency import read_packets
-
-        packets = read_packets(self.path / layout.LATENCY)
-        return replace(
-            run,
-            explanation=explain_tail(packets, blocked).record(),
-            worst_explained=explain_worst(packets, blocked, run.worst).columns(),
-        )
 
     def _write_table(self, name: str, columns: Mapping[str, Any]) -> None:
         _write_parquet(self.path / name, columns)

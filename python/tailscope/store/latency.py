@@ -7,29 +7,32 @@ from typing import IO, TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from tailscope.analysis import Series
-    from tailscope.noise.explanation import Packets
 
-__all__ = ["LatencyFile", "read_packets"]
+__all__ = ["LatencyFile", "read_latencies"]
 
 
-def read_packets(path: Path) -> Packets:
-    """Read every packet of a run.
+def read_latencies(path: Path) -> list[NDArray[np.int64]]:
+    """Read every packet of a run: ``seq``, ``pre_ns`` and ``latency_ns``.
 
     Parameters
     ----------
     path : Path
         Of ``latency.parquet``.
+
+    Returns
+    -------
+    list of three ndarray of int64, shape (n,)
     """
     import numpy as np
     import pyarrow.parquet as pq
 
-    from tailscope.noise.explanation import Packets
-
     table = pq.read_table(path, columns=["seq", "pre_ns", "latency_ns"])
-    return Packets(*(table[name].to_numpy().astype(np.int64) for name in table.column_names))
+    return [table[name].to_numpy().astype(np.int64) for name in table.column_names]
 
 
 class LatencyFile:
