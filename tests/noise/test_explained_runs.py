@@ -1,0 +1,234 @@
+"""Runs whose packets are explained, and `tailscope explain`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from documentation import undocumented
+from measurements import Place, started
+from runs import AS_ROOT, sound
+
+from tailscope.testbed.tracefs import instances, tracefs
+
+if TYPE_CHECKING:
+    import subprocess
+
+pytestmark = pytest.mark.usefixtures("dataplane")
+
+Measure = Callable[..., dict[str, Any]]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+STALLS = (
+    *("--dut", "delay", "--dut-option", "stall-duration=100us,400us"),
+    *("--dut-option", "stall-period=10ms", "--duration", "3s", "--rate", "50k"),
+)
+PARTS = ("service_ns", "dut_ns", "queue_ns", "instrument_ns", "unexplained_ns")
+
+
+def explanation(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "explanation.json").read_text())
+    return found
+
+
+def test_the_tail_is_explained_in_full(measure: Measure) -> None:
+    """As root with names, as a user by stalls alone."""
+    out = measure(*STALLS)["out"]
+    sound(out)
+    tail = explanation(out)
+    assert tail["packets"] > 50
+    assert sum(tail["parts_ns"].values()) == tail["latency_ns"]
+    assert sum(cause["total_ns"] for cause in tail["causes"]) == tail["excess_ns"]
+    assert tail["parts_ns"]["unexplained"] < 0.02 * tail["excess_ns"]
+    injected = [cause for cause in tail["causes"] if cause["cause"] == "injected stall"]
+    assert injected[0]["part"] == "dut"
+    assert injected[0]["largest_ns"] == pytest.approx(400_000, rel=0.05)
+    worst = {
+        name: np.array(column)
+        for name, column in pq.read_table(out / "worst.parquet").to_pydict().items()
+    }
+    assert (sum(worst[part] for part in PARTS) == worst["latency_ns"]).all()
+    assert all((worst[part] >= 0).all() for part in PARTS)
+    named = (worst["dut_ns"] + worst["queue_ns"] + worst["instrument_ns"]) > 0
+    assert (worst["cause"][named] != "").all()
+
+
+def test_a_packet_has_a_story(measure: Measure, tailscope: Run) -> None:
+    out = measure(*STALLS)["out"]
+    worst = pq.read_table(out / "worst.parquet").to_pydict()
+    seq, latency_ns = worst["pre_seq"][7], worst["latency_ns"][7]
+    done = tailscope("explain", out, "--packet", seq, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    story = json.loads(done.stdout)["packet"]
+    assert (story["seq"], story["latency_ns"]) == (seq, latency_ns)
+    waited = [line["waited_ns"] for line in story["lines"]]
+    assert sum(waited) == latency_ns
+    assert waited == sorted(waited, reverse=True)
+    parts = dict.fromkeys(PARTS, 0)
+    for line in story["lines"]:
+        parts[f"{line['part']}_ns"] += line["waited_ns"]
+    assert parts == {part: worst[part][7] for part in PARTS}
+    words = tailscope("explain", out, "--packet", seq).stdout
+    assert words.startswith(f"packet {seq}, sent ")
+    assert "total" in words
+    everything = tailscope("explain", out)
+    assert "lie beyond p99.9" in everything.stdout
+    assert "DuT: injected stall" in everything.stdout
+    other = json.loads(tailscope("explain", out, "--quantile", "0.99", "--json", "-").stdout)
+    assert other["tail"]["packets"] > explanation(out)["packets"]
+    assert not undocumented(["tail"], "noise.md") or set(other["tail"]) == set(explanation(out))
+
+
+def test_bad_arguments_of_explain(measure: Measure, tailscope: Run, tmp_path: Path) -> None:
+    out = measure("--dut", "l2fwd", "--noise", "stalls")["out"]
+    for options, expected in (
+        (["--packet", "99999999"], "--packet: got 99999999, expected a packet that came back"),
+        (["--quantile", "1"], "--quantile: got 1, expected at least 0 and less than 1"),
+    ):
+        done = tailscope("explain", out, *options)
+        assert done.returncode == 1
+        assert expected in done.stderr
+    pair = tmp_path / "pair"
+    assert tailscope("simulate", "--out-dir", pair, "--packets", 1000).returncode == 0
+    pre, post = sorted(pair.glob("p[ro]*cap*"), reverse=True)[:2]
+    assert tailscope("analyze", pre, post, "--out", tmp_path / "run").returncode == 0
+    done = tailscope("explain", tmp_path / "run")
+    assert "no noise.parquet: nobody has recorded what kept CPUs from their work" in done.stderr
+
+
+def test_stalls_alone_have_places_and_no_names(measure: Measure, tailscope: Run) -> None:
+    out = measure(*STALLS, "--noise", "stalls")["out"]
+    causes = {cause["cause"] for cause in explanation(out)["causes"]}
+    assert causes <= {"stall", "injected stall", "earlier packets", ""}
+    assert "names are unknown: not asked for" in tailscope("explain", out).stdout
+
+
+@AS_ROOT
+def test_a_disturbed_device_is_told_by_name(measure: Measure) -> None:
+    """Packets that waited for what was done on purpose, by name; a busy task holds many."""
+    options = ("--dut-option", "disturb=busy", "--dut-option", "disturb-duration=300us")
+    out = measure("--dut", "delay", *options, "--duration", "3s", "--rate", "50k")["out"]
+    assert json.loads((out / "run.json").read_text())["noise"]["events"]["clock"]
+    tail = explanation(out)
+    busy = [cause for cause in tail["causes"] if cause["cause"] == "task disturb"]
+    assert busy[0]["part"] == "dut"
+    assert busy[0]["packets"] > 10
+    table = pq.read_table(out / "noise.parquet").to_pydict()
+    truth = [
+        (start, start + lasted)
+        for start, lasted, kind, cause in zip(
+            table["start_ns"], table["duration_ns"], table["kind"], table["cause"], strict=True
+        )
+        if (kind, cause) == ("injected", "busy")
+    ]
+    assert len(truth) > 100
+    latency = pq.read_table(out / "latency.parquet").to_pydict()
+    pre = np.array(latency["pre_ns"], np.int64)
+    post = pre + np.array(latency["latency_ns"], np.int64)
+    for start, end in truth:
+        waited = (pre >= start) & (pre < end - 10_000)
+        assert (post[waited] >= end - 1000).all()
+
+
+@AS_ROOT
+def test_a_device_of_the_kernel_is_not_noise_to_itself(measure: Measure) -> None:
+    options = ("--wire", "veth", "--counter-interval", "200ms")
+    found = measure("--dut", "bridge", *options, "--noise", "events")
+    info = sound(found["out"])
+    assert info["noise"]["own_work"]
+    assert info["noise"]["counter_samples"] > 4
+    assert any("counters are read during the measurement" in text for text in found["warnings"])
+    causes = {
+        cause["cause"] for cause in explanation(found["out"])["causes"] if cause["part"] == "dut"
+    }
+    assert not any(cause.startswith(("softirq NET", "task ")) for cause in causes)
+    samples = pq.read_table(found["out"] / "interrupts.parquet").to_pydict()
+    assert len(set(samples["unix_ns"])) == info["noise"]["counter_samples"]
+
+
+@AS_ROOT
+def test_a_killed_run_leaves_no_tracer_once_cleaned(place: Place, tailscope: Run) -> None:
+    out = place.path / "out"
+    process = started(place, "run", "--dut", "l2fwd", "--duration", "60s", "--out", str(out))
+    with tracefs() as root:
+        here = [name for name in instances(root) if name.startswith("tailscope-")]
+        assert len(here) == 2
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        done = tailscope("clean", env=place.environment)
+        assert all(f"kernel tracer {name}" in done.stdout for name in here)
+        assert not set(here) & set(instances(root))
+
+
+@AS_ROOT
+def test_an_interrupted_run_leaves_no_tracer(place: Place) -> None:
+    out = place.path / "out"
+    process = started(place, "run", "--dut", "l2fwd", "--duration", "60s", "--out", str(out))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert explanation(out)["latency_ns"] > 0
+    with tracefs() as root:
+        assert not [name for name in instances(root) if name.startswith("tailscope-")]
+
+
+@AS_ROOT
+def test_a_run_is_tuned_and_the_host_is_as_it_was(measure: Measure) -> None:
+    knob = Path("/proc/sys/vm/stat_interval")
+    before = knob.read_text()
+    knob.write_text("7")
+    try:
+        found = measure("--dut", "l2fwd", "--tune")
+        assert knob.read_text() == "7\n"
+    finally:
+        knob.write_text(before)
+    outcomes = json.loads((found["out"] / "run.json").read_text())["tuning"]
+    [interval] = [each for each in outcomes if each["knob"] == "stat-interval"]
+    assert (interval["original"], interval["wanted"], interval["refused"]) == ("7\n", "3600", None)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may")
+def test_only_root_may_insist(measure: Measure, tailscope: Run, place: Place) -> None:
+    out = place.path / "out"
+    for option, expected in (
+        (["--noise", "events"], "kernel events: only root may record them"),
+        (["--tune"], "settings of the host are root's"),
+    ):
+        done = tailscope("run", "--dut", "l2fwd", *option, "--out", out, env=place.environment)
+        assert done.returncode == 1
+        assert expected in done.stderr
+
+
+def test_bad_arguments_of_noise(tailscope: Run, place: Place, tmp_path: Path) -> None:
+    for options, expected in (
+        (["--cpus", "999"], "--cpus: got CPU 999"),
+        (["--cpus", "x"], "'x' is no list of CPUs"),
+        (["--duration", "0s"], "--duration: expected at least 1ns"),
+        (["--noise", "all"], "--noise: got 'all', expected one of auto, events, stalls"),
+        (["--disturb", "coffee"], "--disturb: got 'coffee', expected some of tlb, call"),
+        (["--out", str(tmp_path)], "is there already"),
+    ):
+        done = tailscope("noise", *options, env=place.environment)
+        assert done.returncode == 1, options
+        assert expected in done.stderr
+    done = tailscope("run", "--dut", "l2fwd", "--noise", "all", env=place.environment)
+    assert "--noise: got 'all', expected one of auto, events, stalls" in done.stderr
+
+
+def test_every_figure_of_noise_is_documented(tailscope: Run, place: Place) -> None:
+    done = tailscope("noise", "--duration", "1s", "--json", "-", env=place.environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert not undocumented(found, "noise.md")
+    page = (Path(__file__).parents[2] / "docs" / "noise.md").read_text()
+    inner = {name for cause in found["causes"] for name in cause} - {"cause"}
+    inner |= set(found["stalls"]) | set(found["cost"] or {})
+    assert all(f"`{name}`" in page for name in inner)
+    assert tailscope("noise", "--dry-run").returncode == 0
