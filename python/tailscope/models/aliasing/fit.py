@@ -1,0 +1,268 @@
+"""Periodic interruptions, found in the latencies of packets alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.models.aliasing.comb import LEAST_EVENTS, fitted_period
+from tailscope.models.aliasing.search import Delayed, is_on, strongest
+from tailscope.models.aliasing.simulation import Periodic, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.models.aliasing.comb import Comb, Floats, Numbers
+    from tailscope.models.aliasing.simulation import Times
+
+__all__ = ["LEVEL", "Fit", "Interval", "Source", "fit"]
+
+LEVEL = 0.95
+"""Confidence of the intervals."""
+
+_NOT_FOUND = "no periodic interruption found"
+_MOST_COMBS = 8
+_BLOCKS = 20
+_STUDENT_T_19 = 2.093
+_KOLMOGOROV_1_PERCENT = 1.63
+_SIGMAS = 2.0
+
+
+class Interval(NamedTuple):
+    """Where the truth lies with the confidence of `LEVEL`."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """Interruptions of one kind: teeth of a clock that last equally long.
+
+    Attributes
+    ----------
+    periodic : Periodic
+        The interruptions, as `simulate` takes them.
+    latency_ns : int
+        The largest latency that they gave a packet.
+    packets : int
+        Packets that they delayed, those included that queued behind.
+    explained : float
+        Share of all delayed packets.
+    rate_ci_hz : Interval or None
+        None where the packets do not suffice.
+    duration_ci_ns : Interval or None
+        None where packets did not meet the interruptions evenly: the longest wait then does not say
+        how much longer one may last.
+    """
+
+    periodic: Periodic
+    latency_ns: int
+    packets: int
+    explained: float
+    rate_ci_hz: Interval | None
+    duration_ci_ns: Interval | None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a series of packets says of the interruptions that it met.
+
+    Attributes
+    ----------
+    base_latency_ns : int
+        The median: of a packet that met none.
+    packets : int
+    threshold_ns : int or None
+        Packets above it are delayed; None where there is no source to tell.
+    delayed : int or None
+        How many there are.
+    service_ns : int
+        From one to the next departure where packets had queued; 0 where too few had.
+    sources : tuple of Source
+        Sources of one comb in a row, the comb that stands out most first.
+    reason : str or None
+        Why there is none.
+    """
+
+    base_latency_ns: int
+    packets: int
+    threshold_ns: int | None
+    delayed: int | None
+    service_ns: int
+    sources: tuple[Source, ...]
+    reason: str | None
+
+    @property
+    def explained(self) -> float | None:
+        """Share of the delayed packets that the sources delayed."""
+        return sum(source.explained for source in self.sources) if self.sources else None
+
+
+def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
+    """Find periodic interruptions: their rates, phases and durations.
+
+    A packet that waits for the end of an interruption leaves at that end, so that its arrival +
+    latency - median lies on a comb, however the packets came.
+
+    Parameters
+    ----------
+    arrival_ns, latency_ns : ndarray of int64, shape (n,)
+        When packets came, ascending, and how long they took.
+
+    Returns
+    -------
+    Fit
+        Phases are counted from the first packet.
+    """
+    packets = len(arrival_ns)
+    if packets < LEAST_EVENTS:
+        return Fit(
+            0, packets, None, None, 0, (), f"{_NOT_FOUND}: fewer than {LEAST_EVENTS} packets"
+        )
+    base_ns = int(np.partition(latency_ns, (packets - 1) // 2)[(packets - 1) // 2])
+    arrival_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
+    left = np.ones(packets, bool)
+    best = Fit(base_ns, packets, None, None, 0, (), None)
+    combs: list[Comb] = []
+    threshold_ns = int(wait_ns.max())
+    while len(combs) < _MOST_COMBS:
+        found = strongest(arrival_ns[left], wait_ns[left])
+        if isinstance(found, str):
+            return best if combs else replace(best, reason=f"{_NOT_FOUND}: {found}")
+        combs.append(found.comb)
+        threshold_ns = min(threshold_ns, found.threshold_ns)
+        delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
+        best = Fit(
+            base_ns,
+            packets,
+            base_ns + threshold_ns,
+            int(np.count_nonzero(delayed.packets)),
+            _service_ns(arrival_ns, wait_ns, delayed),
+            tuple(_sources(combs, delayed, base_ns, threshold_ns)),
+            None,
+        )
+        left &= ~_accounted_for(best, combs, delayed, arrival_ns, wait_ns)
+    return best
+
+
+def _accounted_for(
+    best: Fit, combs: Sequence[Comb], delayed: Delayed, arrival_ns: Times, wait_ns: Times
+) -> NDArray[np.bool_]:
+    """Packets that known sources delay, and those that cannot be told from them.
+
+    The simulation knows what becomes of interruptions that overlap.
+    """
+    sources = [source.periodic for source in best.sources]
+    expected_ns = simulate(arrival_ns, sources, base_ns=0, service_ns=best.service_ns)
+    known = expected_ns > 0
+    for comb in combs:
+        known |= is_on(comb, arrival_ns + wait_ns)
+    return known | delayed.in_rows(known[delayed.heads])
+
+
+def _service_ns(arrival_ns: Times, wait_ns: Times, delayed: Delayed) -> int:
+    """Median time between departures of packets that came before the one ahead had left."""
+    leave_ns = arrival_ns + wait_ns
+    queued = delayed.packets[1:] & delayed.packets[:-1] & (arrival_ns[1:] < leave_ns[:-1])
+    if np.count_nonzero(queued) < LEAST_EVENTS:
+        return 0
+    return max(0, int(np.median(np.diff(leave_ns)[queued])))
+
+
+def _sources(
+    combs: Sequence[Comb], delayed: Delayed, base_ns: int, threshold_ns: int
+) -> Iterator[Source]:
+    """Measure the sources of each comb by the rows of packets that it is the first to catch."""
+    teeth, groups, free = [], [], np.ones(len(delayed.heads), bool)
+    for comb in combs:
+        tooth, group = comb.caught(delayed.leave_ns)
+        teeth.append(tooth)
+        groups.append(np.where(free, group, -1))
+        free &= group < 0
+    for comb, tooth, group in zip(combs, teeth, groups, strict=True):
+        on = group >= 0
+        period_ci_ns = _period_ci_ns(tooth[on], group[on], delayed.leave_ns[on])
+        kinds = []
+        for number, kind in enumerate(comb.groups):
+            mine = group == number
+            if not mine.any():
+                continue
+            longest_ns = _longest_ns(delayed.wait_ns[mine], delayed.wait_ns[free], comb)
+            kinds.append((kind.teeth, kind.end_ns - longest_ns, longest_ns, mine))
+        if not kinds:
+            continue
+        # Teeth are counted from the first that begins after the first packet.
+        first = math.ceil(-min(start_ns for _, start_ns, _, _ in kinds) / comb.period_ns)
+        for numbers, start_ns, longest_ns, mine in kinds:
+            periodic = Periodic(
+                comb.period_ns,
+                longest_ns,
+                phase_ns=start_ns + first * comb.period_ns,
+                every=comb.every,
+                teeth=tuple(sorted((number - first) % comb.every for number in numbers)),
+            )
+            packets = int(delayed.sizes[mine].sum())
+            yield Source(
+                periodic,
+                base_ns + longest_ns,
+                packets,
+                packets / int(delayed.sizes.sum()),
+                _rate_ci_hz(periodic, period_ci_ns),
+                _duration_ci_ns(delayed.wait_ns[mine], threshold_ns, longest_ns),
+            )
+
+
+def _longest_ns(wait_ns: Floats, stray_ns: Floats, comb: Comb) -> int:
+    """Longest wait that a comb has more packets of than chance gives it, by the strays'."""
+    in_order = np.sort(wait_ns)
+    as_long = np.arange(len(in_order), 0, -1)
+    strays = len(stray_ns) - np.searchsorted(np.sort(stray_ns), in_order)
+    by_chance = strays * comb.chance
+    likely = as_long > by_chance + _SIGMAS * np.sqrt(by_chance) + 0.5
+    trusted = in_order[likely & (in_order < comb.period_ns)]
+    return int(trusted[-1] if len(trusted) else in_order[0])
+
+
+def _period_ci_ns(tooth: Numbers, group: Numbers, leave_ns: Floats) -> Interval | None:
+    """Interval by leaving out one stretch of time after the other (jackknife).
+
+    Clocks wander, so that departures near each other are off by the same; not so stretches.
+    """
+    if len(tooth) < 2 * _BLOCKS:
+        return None
+    block = np.arange(len(tooth)) * _BLOCKS // len(tooth)
+    periods = [
+        fitted_period(tooth[rest], group[rest], leave_ns[rest])
+        for rest in (block != number for number in range(_BLOCKS))
+    ]
+    error = _STUDENT_T_19 * math.sqrt((_BLOCKS - 1) * float(np.var(periods)))
+    period_ns = fitted_period(tooth, group, leave_ns)
+    return Interval(period_ns - error, period_ns + error)
+
+
+def _rate_ci_hz(periodic: Periodic, period_ci_ns: Interval | None) -> Interval | None:
+    if period_ci_ns is None:
+        return None
+    low, high = (periodic.rate_hz * periodic.period_ns / each for each in reversed(period_ci_ns))
+    return Interval(low, high)
+
+
+def _duration_ci_ns(wait_ns: Floats, threshold_ns: int, longest_ns: int) -> Interval | None:
+    """Interval of a largest value by the largest of n waits, if they are evenly spread up to it."""
+    waits = np.sort(wait_ns[wait_ns <= longest_ns])
+    count = len(waits)
+    if count < LEAST_EVENTS or longest_ns == threshold_ns:
+        return None
+    place = (waits[:-1] - threshold_ns) / (longest_ns - threshold_ns)
+    rank = np.arange(count) / (count - 1)
+    apart = max(np.max(rank[1:] - place), np.max(place - rank[:-1]))
+    if apart * math.sqrt(count - 1) > _KOLMOGOROV_1_PERCENT:
+        return None
+    beyond = (longest_ns - threshold_ns) * (1 - LEVEL) ** (-1 / count)
+    return Interval(float(longest_ns), threshold_ns + beyond)

@@ -1,0 +1,232 @@
+"""Packets that queue at a server which interruptions take away."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Times: TypeAlias = NDArray[np.int64]
+
+__all__ = ["Interruptions", "Periodic", "Recorded", "Source", "departures", "queue", "simulate"]
+
+
+class Interruptions(NamedTuple):
+    """When the server is called away, and how long each call takes.
+
+    Attributes
+    ----------
+    start_ns, duration_ns : ndarray of int64, shape (n_interruptions,)
+    """
+
+    start_ns: Times
+    duration_ns: Times
+
+
+class Source(Protocol):
+    """What interrupts the server."""
+
+    @property
+    def share(self) -> float:
+        """Of all time, which this source takes in the long run."""
+
+    def interruptions(self, first_ns: int, last_ns: int) -> Interruptions:
+        """All interruptions that matter to packets from `first_ns` to `last_ns`."""
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """A clock that interrupts at some of its ticks, each time for as long.
+
+    Attributes
+    ----------
+    period_ns : float
+        From tick to tick.
+    duration_ns : int
+    phase_ns : float
+        Start of tick 0, counted from the first packet.
+    every : int
+        Ticks repeat in groups of so many ...
+    teeth : tuple of int
+        ... of which those with these numbers, from 0, interrupt.
+    """
+
+    period_ns: float
+    duration_ns: int
+    phase_ns: float = 0.0
+    every: int = 1
+    teeth: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.period_ns < math.inf:
+            raise ValueError(f"period_ns: expected more than 0, got {self.period_ns}")
+        if self.duration_ns < 0:
+            raise ValueError(f"duration_ns: expected at least 0, got {self.duration_ns}")
+        if self.every < 1:
+            raise ValueError(f"every: expected at least 1, got {self.every}")
+        if not self.teeth or not set(self.teeth) <= set(range(self.every)):
+            raise ValueError(
+                f"teeth: expected some of 0 to {self.every - 1}, got {list(self.teeth)}"
+            )
+
+    @property
+    def rate_hz(self) -> float:
+        """Interruptions per second."""
+        return len(set(self.teeth)) / (self.every * self.period_ns) * 1e9
+
+    @property
+    def share(self) -> float:
+        """Of all time, which it takes."""
+        return self.rate_hz * self.duration_ns / 1e9
+
+    def interruptions(self, first_ns: int, last_ns: int) -> Interruptions:
+        """Interruptions from the one that may be under way at `first_ns` to `last_ns`."""
+        begin = math.floor((-self.phase_ns - self.duration_ns) / self.period_ns)
+        end = math.floor((last_ns - first_ns - self.phase_ns) / self.period_ns) + 1
+        ticks = np.arange(begin, max(begin, end))
+        ticks = ticks[np.isin(ticks % self.every, self.teeth)]
+        start_ns = first_ns + np.rint(self.phase_ns + ticks * self.period_ns).astype(np.int64)
+        return Interruptions(start_ns, np.full(len(ticks), self.duration_ns, np.int64))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Interruptions that were recorded, on the clock of the packets.
+
+    Attributes
+    ----------
+    start_ns, duration_ns : ndarray of int64, shape (n_interruptions,)
+    """
+
+    start_ns: Times
+    duration_ns: Times
+
+    def __post_init__(self) -> None:
+        if self.start_ns.shape != self.duration_ns.shape or self.start_ns.ndim != 1:
+            raise ValueError(
+                f"duration_ns: expected shape {self.start_ns.shape}, got {self.duration_ns.shape}"
+            )
+        if np.any(self.duration_ns < 0):
+            raise ValueError(f"duration_ns: expected at least 0, got {self.duration_ns.min()}")
+
+    @property
+    def share(self) -> float:
+        """Nothing in the long run: a record ends."""
+        return 0.0
+
+    def interruptions(self, first_ns: int, last_ns: int) -> Interruptions:  # noqa: ARG002
+        """Those that begin until `last_ns`."""
+        until = self.start_ns <= last_ns
+        return Interruptions(self.start_ns[until], self.duration_ns[until])
+
+
+def simulate(
+    arrival_ns: Times,
+    sources: Sequence[Source],
+    *,
+    base_ns: int | Times,
+    service_ns: int | Times = 0,
+) -> Times:
+    """Latency of every packet beside these interruptions.
+
+    Parameters
+    ----------
+    arrival_ns : ndarray of int64, shape (n,)
+        Ascending: at a constant rate, at random, in bursts, or as recorded.
+    sources : sequence of Source
+    base_ns : int or ndarray of int64, shape (n,)
+        Latency of a packet that need not wait, its service included.
+    service_ns : int or ndarray of int64, shape (n,)
+        For how long the server is busy with a packet.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If packets are not in order, or the sources leave the server no time at all.
+    """
+    if np.any(np.diff(arrival_ns) < 0):
+        raise ValueError("arrival_ns: expected ascending times")
+    share = sum(source.share for source in sources)
+    if share >= 1:
+        raise ValueError(f"sources: expected less than all of the time, got {share:.3f} of it")
+    if not len(arrival_ns):
+        return np.empty(0, np.int64)
+    first_ns, last_ns = int(arrival_ns[0]), int(arrival_ns[-1])
+    while True:
+        calls = [source.interruptions(first_ns, last_ns) for source in sources]
+        departure_ns = departures(arrival_ns, _together(calls), service_ns)
+        if departure_ns[-1] <= last_ns:
+            break
+        # What is still queued behind the last packet may be interrupted as well.
+        last_ns = int(departure_ns[-1])
+    latency_ns: Times = departure_ns - arrival_ns - service_ns + base_ns
+    return latency_ns
+
+
+def departures(
+    arrival_ns: Times, interruptions: Interruptions, service_ns: int | Times = 0
+) -> Times:
+    """When packets leave a server that serves in order, and never idles while one waits.
+
+    Interruptions come before packets and wait for each other, so the server is away from
+    ``max(start, previous end)`` on. What is left, A(t) = time the server had for packets until t,
+    is a clock of its own, on which packets form a queue without interruptions. It stands still
+    during an interruption: a departure that falls on such a moment happens at its end.
+
+    Parameters
+    ----------
+    arrival_ns : ndarray of int64, shape (n,)
+        Ascending.
+    interruptions : Interruptions
+        In order of their start.
+    service_ns : int or ndarray of int64, shape (n,)
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+    """
+    duration_ns = interruptions.duration_ns
+    away_ns = np.concatenate([[0], np.cumsum(duration_ns)])
+    begin_ns = queue(interruptions.start_ns, duration_ns) - duration_ns
+    standing = begin_ns - away_ns[:-1]
+    # The first of these is for packets before every interruption; there is none to wait for.
+    floor = np.concatenate([[np.iinfo(np.int64).min], standing])
+    last = np.searchsorted(begin_ns, arrival_ns, "right")
+    own_ns = np.maximum(floor[last], arrival_ns - away_ns[last])
+    left = queue(own_ns, service_ns)
+    departure_ns: Times = left + away_ns[np.searchsorted(standing, left, "right")]
+    return departure_ns
+
+
+def queue(arrival_ns: Times, service_ns: int | Times) -> Times:
+    """When each leaves that is served in order, from max(arrival, previous departure) on.
+
+    Parameters
+    ----------
+    arrival_ns : ndarray of int64, shape (n,)
+        Ascending.
+    service_ns : int or ndarray of int64, shape (n,)
+    """
+    served_ns = np.cumsum(np.broadcast_to(service_ns, arrival_ns.shape), dtype=np.int64)
+    departure_ns: Times = served_ns + np.maximum.accumulate(arrival_ns - (served_ns - service_ns))
+    return departure_ns
+
+
+def _together(calls: Sequence[Interruptions]) -> Interruptions:
+    """All interruptions in order of their start; at the same moment, as they were given."""
+    none = np.empty(0, np.int64)
+    start_ns = np.concatenate([none, *(call.start_ns for call in calls)])
+    duration_ns = np.concatenate([none, *(call.duration_ns for call in calls)])
+    order = np.argsort(start_ns, kind="stable")
+    return Interruptions(start_ns[order], duration_ns[order])
