@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailscope import models
 from tailscope.models.aliasing.simulation import (
     Interruptions,
     Periodic,
@@ -137,3 +141,15 @@ def test_what_cannot_be_is_refused() -> None:
         Recorded(array([1, 2]), array([1]))
     with pytest.raises(ValueError, match="at least 0, got -1"):
         Recorded(array([1]), array([-1]))
+
+
+def test_models_know_no_testbed() -> None:
+    folder = Path(models.__file__).parent
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                assert not name.startswith("tailscope.") or name.startswith("tailscope.models"), (
+                    path
+                )

@@ -23,6 +23,7 @@ from tailscope.cli import (
     compare_instruments,
     explain,
     host,
+    model,
     noise,
     report,
     run,
@@ -79,8 +80,9 @@ app.command("calibrate")(calibrate.command)
 app.command("clean")(clean.command)
 app.command("compare-instruments")(compare_instruments.command)
 app.command("explain")(explain.command)
-app.command("noise")(noise.command)
 app.add_typer(host.app, name="host")
+app.add_typer(model.app, name="model")
+app.command("noise")(noise.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from tailscope.exceptions import UsageError
+from tailscope.report.drawing import FORMATS
 
 __all__ = ["command"]
-
-FORMATS = ("png", "svg", "pdf")
 
 
 def command(

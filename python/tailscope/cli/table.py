@@ -66,6 +66,12 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
     """Lines of a table: names to the left, figures to the right, a blank line behind each section.
 
     By hand, because laying out a table with rich takes longer than the whole analysis.
+
+    Parameters
+    ----------
+    header : sequence of str
+    sections : sequence of iterables of sequences of str
+        Rows; those of one section belong together.
     """
     cells = [[tuple(row) for row in section] for section in sections]
     rows = [header, *(row for section in cells for row in section)]

@@ -13,7 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from tailscope.report.curves import FIGURES, UNSUPPORTED
-from tailscope.store.atomic import replacing, write_text
+from tailscope.report.drawing import COLOURS, POINT, SETTINGS, VECTORS_UP_TO, WIDTH_IN, save
+from tailscope.store.atomic import write_text
 from tailscope.text import percentile_name, printable
 
 if TYPE_CHECKING:
@@ -25,36 +26,11 @@ if TYPE_CHECKING:
     from tailscope.report.curves import Curve, Figure
     from tailscope.store.run import Run
 
-__all__ = ["GRID", "INK", "draw_svg", "write_figures"]
+__all__ = ["draw_svg", "write_figures"]
 
-INK = "#1b1f24"
-GRID = "#d0d7de"
-"""Colours of text and grid; a page replaces them by its own, so that they follow its theme."""
-
-# Okabe and Ito, without the black and the yellow that one of the two themes would hide.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.")
-_VECTORS_UP_TO = 4000
 _WIDE = 30.0
-_WIDTH_IN, _HEIGHT_IN, _LINE_IN = 7.2, 3.7, 0.18
-_SETTINGS = {
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": "medium",
-    "font.size": 9,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.3,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "tailscope",
-    "text.color": INK,
-    "text.parse_math": False,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
+_HEIGHT_IN, _LINE_IN = 3.7, 0.18
 
 
 def draw_svg(figure: Figure, runs: Sequence[Run]) -> str:
@@ -65,7 +41,7 @@ def draw_svg(figure: Figure, runs: Sequence[Run]) -> str:
     figure : Figure
     runs : sequence of Run
     """
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(SETTINGS):
         text = io.StringIO()
         _drawn(figure, runs, title=False).savefig(
             text, format="svg", transparent=True, metadata={"Date": None}
@@ -90,16 +66,12 @@ def write_figures(runs: Sequence[Run], folder: Path, formats: Sequence[str]) -> 
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(SETTINGS):
         for figure in FIGURES:
             canvas = _drawn(figure, runs, title=True)
             for kind in formats:
                 path = folder / f"{figure.name}.{kind}"
-                dated = {"pdf": "CreationDate", "svg": "Date"}.get(kind)
-                with replacing(path) as file:
-                    canvas.savefig(
-                        file, format=kind, dpi=200, metadata={dated: None} if dated else None
-                    )
+                save(canvas, path, kind)
                 written.append(path)
             path = folder / f"{figure.name}.csv"
             write_text(path, _csv(figure, runs))
@@ -130,7 +102,7 @@ def _drawn(figure: Figure, runs: Sequence[Run], *, title: bool) -> Canvas:
     labels = [curve.part for curve in drawn[0]] if by_part else [run.label for run in runs]
     legend_in = _LINE_IN * len(labels) if len(labels) > 1 else 0.0
     height_in = _HEIGHT_IN + legend_in
-    canvas = Canvas(figsize=(_WIDTH_IN, height_in))
+    canvas = Canvas(figsize=(WIDTH_IN, height_in))
     axes = canvas.subplots()
     canvas.subplots_adjust(
         left=0.11,
@@ -139,7 +111,7 @@ def _drawn(figure: Figure, runs: Sequence[Run], *, title: bool) -> Canvas:
         top=1 - (0.32 if title else 0.1) / height_in,
     )
     curves = [curve for parts in drawn for curve in parts]
-    rasterized = sum(len(curve.x) for curve in curves) > _VECTORS_UP_TO
+    rasterized = sum(len(curve.x) for curve in curves) > VECTORS_UP_TO
     for index, parts in enumerate(drawn):
         for at, curve in enumerate(parts):
             colour = at if by_part else index
@@ -153,10 +125,10 @@ def _drawn(figure: Figure, runs: Sequence[Run], *, title: bool) -> Canvas:
 
 
 def _draw(axes: Axes, figure: Figure, curve: Curve, index: int, *, rasterized: bool) -> None:
-    look: dict[str, Any] = {"color": _COLOURS[index % len(_COLOURS)], "rasterized": rasterized}
+    look: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "rasterized": rasterized}
     if figure.style == "points":
         marker = "x" if curve.part == "post" else "."
-        axes.plot(curve.x, curve.y, marker, markersize=3, markeredgewidth=0.7, **look)
+        axes.plot(curve.x, curve.y, marker, **POINT, **look)
         return
     step: Literal["pre", "post"] = "pre" if figure.style == "quantiles" else "post"
     axes.plot(curve.x, curve.y, linestyle=_dashes(curve, index), drawstyle=f"steps-{step}", **look)
@@ -166,7 +138,7 @@ def _draw(axes: Axes, figure: Figure, curve: Curve, index: int, *, rasterized: b
 
 def _dashes(curve: Curve, index: int) -> str:
     by_part = {UNSUPPORTED: ":", "post": "--"}
-    return by_part.get(curve.part) or _DASHES[index // len(_COLOURS) % len(_DASHES)]
+    return by_part.get(curve.part) or _DASHES[index // len(COLOURS) % len(_DASHES)]
 
 
 def _dress(axes: Axes, figure: Figure, curves: Sequence[Curve]) -> None:
@@ -208,8 +180,8 @@ def _add_legend(canvas: Canvas, labels: Sequence[str], *, points: bool) -> None:
         Line2D(
             [],
             [],
-            color=_COLOURS[index % len(_COLOURS)],
-            linestyle="" if points else _DASHES[index // len(_COLOURS) % len(_DASHES)],
+            color=COLOURS[index % len(COLOURS)],
+            linestyle="" if points else _DASHES[index // len(COLOURS) % len(_DASHES)],
             marker="." if points else None,
         )
         for index in range(len(labels))

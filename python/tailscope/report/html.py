@@ -9,7 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tailscope.report.curves import FIGURES
-from tailscope.report.figures import GRID, INK, draw_svg
+from tailscope.report.drawing import GRID, INK
+from tailscope.report.figures import draw_svg
 from tailscope.text import printable
 from tailscope.wording import (
     BOUND_NOTE,

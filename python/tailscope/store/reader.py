@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailscope.analysis import Histogram, Quantile, Rate, Worst
+from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout
 from tailscope.store.run import SIDES, Run, check_conservation, shown_as
@@ -17,7 +17,7 @@ from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["read_mark", "read_run"]
+__all__ = ["read_mark", "read_packets", "read_run"]
 
 
 def read_run(path: Path, *, label: str | None = None) -> Run:
@@ -77,6 +77,29 @@ def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
         **_read_worst(_verified(path, info, layout.WORST)),
         explanation=_read_explanation(path, info),
     )
+
+
+def read_packets(path: Path, info: Mapping[str, Any]) -> Series:
+    """Read the single packets of a run.
+
+    Parameters
+    ----------
+    path : Path
+        The directory.
+    info : Mapping
+        Its ``run.json``, as `read_run` gives it.
+
+    Raises
+    ------
+    RunCorruptError
+        If the file is not the one that was written.
+    """
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(io.BytesIO(_verified(Path(path), info, layout.LATENCY)))
+    columns = {name: table[name] for name in Series._fields}
+    known = {name: each.to_numpy() for name, each in columns.items() if not each.null_count}
+    return Series(**known)
 
 
 def read_mark(path: Path) -> dict[str, Any] | None:

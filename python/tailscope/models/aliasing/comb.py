@@ -339,7 +339,7 @@ def _fitted(
         ends_ns = [group.end_ns for group in comb.groups]
         if max(ends_ns) - min(ends_ns) > wait_ns.max():
             return None
-        if comb.spread_ns > _BETTER * _spread(group, away_ns - wait_ns):
+        if comb.spread_ns >= _BETTER * _spread(group, away_ns - wait_ns):
             return None
         on = comb.caught(leave_ns)[1] >= 0
         tooth, leave_ns, wait_ns = tooth[on], leave_ns[on], wait_ns[on]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.comb import Comb, Floats, Numbers
     from tailscope.models.aliasing.simulation import Times
 
-__all__ = ["LEVEL", "Fit", "Interval", "Source", "fit"]
+__all__ = ["LEVEL", "Fit", "Interval", "Source", "fit", "given", "median_ns"]
 
 LEVEL = 0.95
 """Confidence of the intervals."""
@@ -50,9 +50,9 @@ class Source:
         The interruptions, as `simulate` takes them.
     latency_ns : int
         The largest latency that they gave a packet.
-    packets : int
-        Packets that they delayed, those included that queued behind.
-    explained : float
+    packets : int or None
+        Packets that they delayed, those included that queued behind; None where nobody looked.
+    explained : float or None
         Share of all delayed packets.
     rate_ci_hz : Interval or None
         None where the packets do not suffice.
@@ -63,10 +63,31 @@ class Source:
 
     periodic: Periodic
     latency_ns: int
-    packets: int
-    explained: float
-    rate_ci_hz: Interval | None
-    duration_ci_ns: Interval | None
+    packets: int | None = None
+    explained: float | None = None
+    rate_ci_hz: Interval | None = None
+    duration_ci_ns: Interval | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Its figures by their names."""
+        periodic = self.periodic
+        rate_low, rate_high = self.rate_ci_hz or (None, None)
+        low, high = self.duration_ci_ns or (None, None)
+        return {
+            "rate_hz": periodic.rate_hz,
+            "rate_hz_ci_low": rate_low,
+            "rate_hz_ci_high": rate_high,
+            "latency_ns": self.latency_ns,
+            "duration_ns": periodic.duration_ns,
+            "duration_ns_ci_low": low,
+            "duration_ns_ci_high": high,
+            "every": periodic.every,
+            "teeth": list(periodic.teeth),
+            "phase_ns": periodic.phase_ns,
+            "period_ns": periodic.period_ns,
+            "packets": self.packets,
+            "explained": self.explained,
+        }
 
 
 @dataclass(frozen=True)
@@ -100,8 +121,9 @@ class Fit:
 
     @property
     def explained(self) -> float | None:
-        """Share of the delayed packets that the sources delayed."""
-        return sum(source.explained for source in self.sources) if self.sources else None
+        """Share of the delayed packets that the sources delayed; None where nobody looked."""
+        shares = [source.explained for source in self.sources if source.explained is not None]
+        return sum(shares) if shares else None
 
 
 def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
@@ -125,7 +147,7 @@ def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
         return Fit(
             0, packets, None, None, 0, (), f"{_NOT_FOUND}: fewer than {LEAST_EVENTS} packets"
         )
-    base_ns = int(np.partition(latency_ns, (packets - 1) // 2)[(packets - 1) // 2])
+    base_ns = median_ns(latency_ns)
     arrival_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
     left = np.ones(packets, bool)
     best = Fit(base_ns, packets, None, None, 0, (), None)
@@ -149,6 +171,53 @@ def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
         )
         left &= ~_accounted_for(best, combs, delayed, arrival_ns, wait_ns)
     return best
+
+
+def given(arrival_ns: Times, latency_ns: Times, sources: Sequence[Periodic]) -> Fit:
+    """Take sources as they are said to be.
+
+    Parameters
+    ----------
+    arrival_ns, latency_ns : ndarray of int64, shape (n,)
+        At least one packet.
+    sources : sequence of Periodic
+
+    Returns
+    -------
+    Fit
+        As many packets are taken as delayed as the sources would delay: the slowest.
+
+    Raises
+    ------
+    ValueError
+        If the sources leave the server no time at all.
+    """
+    base_ns = median_ns(latency_ns)
+    arrival_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
+    expected = int(np.count_nonzero(simulate(arrival_ns, sources, base_ns=0)))
+    threshold_ns = max(0, int(np.sort(wait_ns)[max(0, len(wait_ns) - expected - 1)]))
+    delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
+    return Fit(
+        base_ns,
+        len(arrival_ns),
+        base_ns + threshold_ns,
+        int(np.count_nonzero(delayed.packets)),
+        _service_ns(arrival_ns, wait_ns, delayed),
+        tuple(Source(source, base_ns + source.duration_ns) for source in sources),
+        None,
+    )
+
+
+def median_ns(latency_ns: Times) -> int:
+    """Latency of a packet that met no interruption: the smallest that half of all do not exceed.
+
+    Parameters
+    ----------
+    latency_ns : ndarray of int64, shape (n,)
+        At least one.
+    """
+    middle = (len(latency_ns) - 1) // 2
+    return int(np.partition(latency_ns, middle)[middle])
 
 
 def _accounted_for(
@@ -226,7 +295,7 @@ def _longest_ns(wait_ns: Floats, stray_ns: Floats, comb: Comb) -> int:
     by_chance = strays * comb.chance
     likely = as_long > by_chance + _SIGMAS * np.sqrt(by_chance) + 0.5
     trusted = in_order[likely & (in_order < comb.period_ns)]
-    return int(trusted[-1] if len(trusted) else in_order[0])
+    return int(trusted.max(initial=in_order[0]))
 
 
 def _period_ci_ns(tooth: Numbers, group: Numbers, leave_ns: Floats) -> Interval | None:

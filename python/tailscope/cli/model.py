@@ -1,0 +1,322 @@
+"""``tailscope model``: what follows from the figures of a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import RunError, UsageError
+from tailscope.report.drawing import FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tailscope.models.aliasing.fit import Fit, Source
+    from tailscope.models.aliasing.prediction import Prediction
+    from tailscope.models.aliasing.simulation import Periodic, Times
+
+__all__ = ["app"]
+
+_NS_PER_S = 1e9
+_QUANTILES = {
+    "latency_ns_p50": "p50",
+    "latency_ns_p99": "p99",
+    "latency_ns_p999": "p99.9",
+    "latency_ns_p9999": "p99.99",
+    "latency_ns_max": "max",
+}
+_NAMES = ("rate", "latency", "duration", "every", "teeth", "phase")
+_SOURCE_HEADER = (
+    "interruptions",
+    "95 % interval",
+    "reaches",
+    "held for",
+    "ticks",
+    "a tick each",
+    "first tick",
+    "packets",
+    "share",
+)
+_NOTHING = "-"
+_EXAMPLE = "rate=250,latency=10.9us,every=3,teeth=0+1,phase=0ns"
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback()
+def model_command() -> None:
+    """What follows from the figures of a run."""
+
+
+@app.command("aliasing")
+def aliasing(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    simulate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--simulate",
+            metavar="SOURCE",
+            help=f"Interruptions to assume instead of looking for them: {_EXAMPLE}; repeatable.",
+        ),
+    ] = None,
+    json_file: JsonFile = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", metavar="FILE", help="Draw the worst packets: svg, png or pdf."),
+    ] = None,
+) -> int:
+    """Find the clocks that interrupted the device, and what they do to packets."""
+    _run(_plan(run, simulate or [], json_file, figure))
+    return 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A source as it is given; it has either a largest latency or a duration."""
+
+    rate_hz: float
+    latency_ns: int | None
+    duration_ns: int | None
+    every: int
+    teeth: tuple[int, ...]
+    phase_ns: int
+
+    def periodic(self, base_ns: int) -> Periodic:
+        """The interruptions, given the latency of a packet that meets none."""
+        from tailscope.models.aliasing.simulation import Periodic
+        from tailscope.text import duration_text
+
+        duration_ns = self.duration_ns
+        if duration_ns is None:
+            assert self.latency_ns is not None
+            duration_ns = self.latency_ns - base_ns
+            if duration_ns < 0:
+                raise UsageError(
+                    f"--simulate: latency: expected at least the median of the run,"
+                    f" {duration_text(base_ns)}, got {duration_text(self.latency_ns)}"
+                )
+        return Periodic(
+            _NS_PER_S / self.rate_hz, duration_ns, self.phase_ns, self.every, self.teeth
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which run, with which sources, and where to."""
+
+    run: Path
+    asked: tuple[Asked, ...]
+    json_file: str | None
+    figure: Path | None
+    kind: str
+
+
+def _plan(run: Path, simulate: list[str], json_file: str | None, figure: Path | None) -> Plan:
+    kind = figure.suffix.lower().removeprefix(".") if figure is not None else ""
+    if figure is not None and kind not in FORMATS:
+        raise UsageError(
+            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {figure}"
+        )
+    return Plan(run, tuple(map(_asked, simulate)), json_file, figure, kind)
+
+
+def _asked(text: str) -> Asked:
+    from tailscope.analysis import duration_ns
+
+    values = _values(text)
+    if "rate" not in values or ("latency" in values) == ("duration" in values):
+        raise UsageError(
+            f"--simulate: expected rate, and one of latency and duration, got {text!r}",
+            hint=f"such as {_EXAMPLE}",
+        )
+    times = {
+        name: duration_ns(values[name], f"--simulate: {name}")
+        for name in ("latency", "duration", "phase")
+        if name in values
+    }
+    every = _count(values.get("every", "1"), "every")
+    teeth = tuple(_count(tooth, "teeth") for tooth in values.get("teeth", "0").split("+"))
+    if every == 0 or max(teeth) >= every:
+        raise UsageError(
+            f"--simulate: expected every of at least 1, and teeth below it,"
+            f" got every={every}, teeth={'+'.join(map(str, teeth))}"
+        )
+    return Asked(
+        _rate_hz(values["rate"]),
+        times.get("latency"),
+        times.get("duration"),
+        every,
+        teeth,
+        times.get("phase", 0),
+    )
+
+
+def _values(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name not in _NAMES or not value or name in found:
+            raise UsageError(
+                f"--simulate: expected {', '.join(_NAMES)} as NAME=VALUE, each once at most,"
+                f" got {part!r}",
+                hint=f"such as {_EXAMPLE}",
+            )
+        found[name] = value
+    return found
+
+
+def _count(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"--simulate: {name}: expected a whole number, got {text!r}")
+    return int(text)
+
+
+def _rate_hz(text: str) -> float:
+    try:
+        rate_hz = float(text)
+    except ValueError:
+        rate_hz = math.nan
+    if not 0 < rate_hz < math.inf:
+        raise UsageError(f"--simulate: rate: expected ticks per second, such as 250, got {text!r}")
+    return rate_hz
+
+
+def _run(plan: Plan) -> None:
+    from tailscope.models.aliasing.prediction import predict
+    from tailscope.store.reader import read_run
+
+    run = read_run(plan.run)
+    arrival_ns, latency_ns, tainted = _packets(plan.run, run.info)
+    found = _found(plan.asked, arrival_ns, latency_ns)
+    prediction = predict(found, arrival_ns, latency_ns) if found.sources else None
+    if plan.json_file is not None:
+        write_json(plan.json_file, _record(found, prediction, arrival_ns, latency_ns, tainted))
+    if plan.figure is not None:
+        from tailscope.report.aliasing import write_worst
+
+        series = {"measured": latency_ns}
+        if prediction is not None:
+            series["predicted"] = prediction.latency_ns
+        write_worst(plan.figure, plan.kind, run.label, arrival_ns, series)
+    if plan.json_file != STANDARD:
+        _print(found, prediction)
+
+
+def _packets(path: Path, info: Mapping[str, Any]) -> tuple[Times, Times, int]:
+    """Arrivals in order and latencies, without packets that the instrument delayed itself."""
+    import numpy as np
+
+    from tailscope.store.reader import read_packets
+
+    series = read_packets(path, info)
+    arrival_ns, latency_ns = series.pre_ns.astype(np.int64), series.latency_ns.astype(np.int64)
+    tainted = np.zeros(len(arrival_ns), bool) if series.tainted is None else series.tainted
+    arrival_ns, latency_ns = arrival_ns[~tainted], latency_ns[~tainted]
+    if not len(arrival_ns):
+        raise RunError(f"{path}: no packet of this run has a latency that is the device's own")
+    order = np.argsort(arrival_ns, kind="stable")
+    return arrival_ns[order], latency_ns[order], int(np.count_nonzero(tainted))
+
+
+def _found(asked: Sequence[Asked], arrival_ns: Times, latency_ns: Times) -> Fit:
+    from tailscope.models.aliasing.fit import fit, given, median_ns
+
+    if not asked:
+        return fit(arrival_ns, latency_ns)
+    base_ns = median_ns(latency_ns)
+    sources = [source.periodic(base_ns) for source in asked]
+    share = sum(source.share for source in sources)
+    if share >= 1:
+        raise UsageError(f"--simulate: expected sources that leave time, got {share:.0%} of it")
+    return given(arrival_ns, latency_ns, sources)
+
+
+def _record(
+    found: Fit, prediction: Prediction | None, arrival_ns: Times, latency_ns: Times, tainted: int
+) -> dict[str, Any]:
+    from tailscope.models.aliasing.prediction import figures
+
+    return {
+        "packets": found.packets,
+        "tainted": tainted,
+        "first_packet_ns": int(arrival_ns[0]),
+        "base_latency_ns": found.base_latency_ns,
+        "threshold_ns": found.threshold_ns,
+        "service_ns": found.service_ns,
+        "delayed": found.delayed,
+        "explained": found.explained,
+        "sources": [source.record() for source in found.sources],
+        "measured": figures(latency_ns, found.threshold_ns),
+        "predicted": None if prediction is None else prediction.predicted,
+        "tolerance_ns": None if prediction is None else prediction.tolerance_ns,
+        "agreement": None if prediction is None else prediction.agreement,
+        "reason": found.reason,
+    }
+
+
+def _print(found: Fit, prediction: Prediction | None) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import count_text, duration_text
+
+    if prediction is None:
+        print(found.reason)
+        print(
+            f"median {duration_text(found.base_latency_ns)} of {count_text(found.packets)} packets"
+        )
+        return
+    largest_first = sorted(found.sources, key=lambda source: -(source.packets or 0))
+    for line in aligned(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(found)]):
+        print(line)
+    both = (prediction.measured, prediction.predicted)
+    rows = [
+        (label, *(duration_text(figures[name]) for figures in both))
+        for name, label in _QUANTILES.items()
+    ]
+    rows.append(("delayed packets", *(count_text(figures["delayed"]) for figures in both)))
+    for line in aligned(("latency", "measured", "predicted"), [rows]):
+        print(line)
+    assert found.threshold_ns is not None
+    print(f"delayed is what takes more than {duration_text(found.threshold_ns)}")
+    if prediction.agreement is not None:
+        print(
+            f"{prediction.agreement:.1%} of the packets measured as delayed took what is predicted,"
+            f" within {duration_text(prediction.tolerance_ns)}"
+        )
+
+
+def _source_row(source: Source) -> tuple[str, ...]:
+    from tailscope.text import count_text, duration_text
+
+    periodic = source.periodic
+    ci_hz = source.rate_ci_hz
+    return (
+        f"{periodic.rate_hz:.4f} Hz",
+        _NOTHING if ci_hz is None else f"{ci_hz.low:.6f} to {ci_hz.high:.6f}",
+        duration_text(source.latency_ns),
+        duration_text(periodic.duration_ns),
+        f"{'+'.join(map(str, periodic.teeth))} of {periodic.every}",
+        duration_text(periodic.period_ns),
+        duration_text(periodic.phase_ns),
+        _NOTHING if source.packets is None else count_text(source.packets),
+        _NOTHING if source.explained is None else f"{source.explained:.1%}",
+    )
+
+
+def _rest_rows(found: Fit) -> list[tuple[str, ...]]:
+    """What the sources leave, and the whole, if packets were counted."""
+    from tailscope.text import count_text
+
+    caught = [source.packets for source in found.sources if source.packets is not None]
+    if not caught or not found.delayed:
+        return []
+    blank = ("",) * (len(_SOURCE_HEADER) - 3)
+    rest = found.delayed - sum(caught)
+    return [
+        ("unexplained", *blank, count_text(rest), f"{rest / found.delayed:.1%}"),
+        ("delayed", *blank, count_text(found.delayed), "100.0%"),
+    ]

@@ -1,0 +1,92 @@
+"""What the sources that were found predict, beside what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.models.aliasing.simulation import simulate
+
+if TYPE_CHECKING:
+    from tailscope.models.aliasing.fit import Fit
+    from tailscope.models.aliasing.simulation import Times
+
+__all__ = ["Prediction", "figures", "predict"]
+
+_ONE_IN = {"p50": 2, "p99": 100, "p999": 1_000, "p9999": 10_000}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted beside measured.
+
+    Attributes
+    ----------
+    latency_ns : ndarray of int64, shape (n,)
+        Predicted, packet by packet.
+    measured, predicted : dict
+        Quantiles, largest latency, and how many packets are delayed.
+    tolerance_ns : int
+        As far as packets without delay may lie above their median.
+    agreement : float or None
+        Share of the packets measured as delayed that took what is predicted, within the tolerance.
+    """
+
+    latency_ns: Times
+    measured: dict[str, Any]
+    predicted: dict[str, Any]
+    tolerance_ns: int
+    agreement: float | None
+
+
+def predict(found: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
+    """Let the packets of a run meet the sources once more.
+
+    Parameters
+    ----------
+    found : Fit
+        With sources.
+    arrival_ns, latency_ns : ndarray of int64, shape (n,)
+        As they were measured.
+    """
+    assert found.threshold_ns is not None, "only sources tell which packets are delayed"
+    predicted_ns = simulate(
+        arrival_ns,
+        [source.periodic for source in found.sources],
+        base_ns=found.base_latency_ns,
+        service_ns=found.service_ns,
+    )
+    tolerance_ns = found.threshold_ns - found.base_latency_ns
+    delayed = latency_ns > found.threshold_ns
+    agree = np.abs(predicted_ns - latency_ns)[delayed] <= tolerance_ns
+    return Prediction(
+        latency_ns=predicted_ns,
+        measured=figures(latency_ns, found.threshold_ns),
+        predicted=figures(predicted_ns, found.threshold_ns),
+        tolerance_ns=tolerance_ns,
+        agreement=float(np.mean(agree)) if len(agree) else None,
+    )
+
+
+def figures(latency_ns: Times, threshold_ns: int | None) -> dict[str, Any]:
+    """Quantiles of a latency, as tailscope defines them, its largest value, and the delayed.
+
+    Parameters
+    ----------
+    latency_ns : ndarray of int64, shape (n,)
+        At least one.
+    threshold_ns : int or None
+        Packets above it are delayed.
+    """
+    in_order = np.sort(latency_ns)
+    quantiles = {
+        f"latency_ns_{name}": int(in_order[len(in_order) - len(in_order) // beyond - 1])
+        for name, beyond in _ONE_IN.items()
+    }
+    return {
+        "delayed": None if threshold_ns is None else int(np.sum(latency_ns > threshold_ns)),
+        **quantiles,
+        "latency_ns_max": int(in_order[-1]),
+    }

@@ -1,0 +1,297 @@
+"""Interruptions that are found in packets, where the truth is known: seeded, and of noms2020."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import tailscope
+from tailscope.models.aliasing.fit import Fit, fit, given
+from tailscope.models.aliasing.prediction import figures, predict
+from tailscope.models.aliasing.search import FALSE_ALARMS
+from tailscope.models.aliasing.simulation import Periodic, simulate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASE_NS = 3_000
+
+
+def cbr(rate_pps: float, seconds: float) -> np.ndarray:
+    """At a constant rate that no clock is a multiple of."""
+    return np.rint(np.arange(int(rate_pps * seconds)) * (1e9 / (rate_pps * 1.00013))).astype(int)
+
+
+def poisson(rng: np.random.Generator, rate_pps: float, seconds: float) -> np.ndarray:
+    return np.cumsum(rng.exponential(1e9 / rate_pps, int(rate_pps * seconds))).astype(int)
+
+
+def bursts(rate_pps: float, seconds: float, size: int = 8) -> np.ndarray:
+    begin = cbr(rate_pps / size, seconds)
+    return (begin[:, None] + 700 * np.arange(size)).ravel()
+
+
+def measured(
+    rng: np.random.Generator, arrival_ns: np.ndarray, sources: list[Periodic], noise_ns: float
+) -> np.ndarray:
+    """Latencies beside these sources, with some noise on each."""
+    latency_ns = simulate(arrival_ns, sources, base_ns=BASE_NS)
+    return latency_ns + np.rint(rng.gamma(4, noise_ns / 4, len(arrival_ns))).astype(int)
+
+
+def assert_found(found: Fit, truth: list[Periodic], first_ns: int, noise_ns: float) -> None:
+    """Each true source is found, at the right times, and no other."""
+    assert found.reason is None
+    assert len(found.sources) == len(truth)
+    left = list(found.sources)
+    for source in truth:
+        (match,) = (
+            each
+            for each in left
+            if abs(each.periodic.rate_hz - source.rate_hz) < 0.01
+            and abs(each.periodic.duration_ns - source.duration_ns)
+            < 0.05 * source.duration_ns + 4 * noise_ns
+        )
+        got, expected = match.periodic, source
+        assert abs(got.period_ns - expected.period_ns) < 1e-6 * expected.period_ns
+        # The numbers of the teeth are a convention: when they interrupt is not.
+        until_ns = first_ns + 100 * int(expected.every * expected.period_ns)
+        starts = [each.interruptions(first_ns, until_ns).start_ns[:200] for each in (got, expected)]
+        pairs = min(map(len, starts)) - 1
+        closest = np.abs(starts[0][:pairs, None] - starts[1][None, :]).min(axis=1)
+        assert closest.max() < 0.05 * expected.duration_ns + 4 * noise_ns + 200
+        assert match.rate_ci_hz is not None
+        assert match.rate_ci_hz.low <= match.rate_ci_hz.high
+        assert match.latency_ns == found.base_latency_ns + got.duration_ns
+
+
+PAPER = [
+    Periodic(4_000_195, 7_475, 1_180_330, 3, (0, 1)),
+    Periodic(4_000_195, 10_413, 1_180_330, 3, (2,)),
+]
+HOST_AND_GUEST = [
+    Periodic(4_000_195, 14_100, 700_000, 3, (0, 1)),
+    Periodic(4_000_195, 15_800, 700_000, 3, (2,)),
+    Periodic(4_000_003, 14_100, 1_900_000),
+]
+SOURCES = {
+    "one": [Periodic(10_000_123, 25_000, 3_000_000)],
+    "thousand a second": [Periodic(1_000_011, 6_000, 400_000)],
+    "each third longer": PAPER,
+    "host and guest": HOST_AND_GUEST,
+    "one of four idle": [Periodic(1_000_037, 8_000, 5_000, 4, (0, 1, 3))],
+    "slow": [Periodic(100_000_037, 300_000, 5_000_000)],
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("pattern", ["cbr", "poisson"])
+@pytest.mark.parametrize("noise_ns", [0.0, 120.0])
+def test_known_sources_are_found(name: str, pattern: str, noise_ns: float) -> None:
+    rng = np.random.default_rng(list(map(ord, name + pattern)))
+    arrival = cbr(10_000, 20) if pattern == "cbr" else poisson(rng, 10_000, 20)
+    latency = measured(rng, arrival, SOURCES[name], noise_ns)
+    assert_found(fit(arrival, latency), SOURCES[name], int(arrival[0]), noise_ns)
+
+
+@pytest.mark.parametrize("rate_pps", [1_000, 100_000])
+def test_rates_of_packets_do_not_matter(rate_pps: int) -> None:
+    """Neither few packets per tick, whose clock mirrors others, nor many that queue in a row."""
+    rng = np.random.default_rng(rate_pps)
+    arrival = cbr(rate_pps, 100_000 / rate_pps * 10 if rate_pps > 1_000 else 60)
+    latency = measured(rng, arrival, PAPER, 100)
+    assert_found(fit(arrival, latency), PAPER, 0, 100)
+
+
+def test_bursts_do_not_matter() -> None:
+    rng = np.random.default_rng(5)
+    arrival = bursts(40_000, 10)
+    latency = measured(rng, arrival, PAPER, 100)
+    assert_found(fit(arrival, latency), PAPER, 0, 100)
+
+
+def test_rows_of_delayed_packets_are_one_event_each() -> None:
+    """A million packets per second: each interruption makes a dozen of them queue."""
+    rng = np.random.default_rng(6)
+    arrival, clock = cbr(1_000_000, 1), Periodic(4_000_037, 10_000, 5)
+    latency = simulate(arrival, [clock], base_ns=BASE_NS, service_ns=300)
+    latency += np.rint(rng.gamma(4, 10, len(arrival))).astype(int)
+    found = fit(arrival, latency)
+    (source,) = found.sources
+    assert source.periodic.period_ns == pytest.approx(4_000_037, abs=4)
+    assert source.periodic.duration_ns == pytest.approx(10_000, abs=200)
+    assert found.service_ns == pytest.approx(300, abs=10)
+    assert source.packets > 10 * 250
+    prediction = predict(found, arrival, latency)
+    assert prediction.agreement is not None
+    assert prediction.agreement > 0.95
+
+
+def noise(rng: np.random.Generator, arrival: np.ndarray, law: int) -> np.ndarray:
+    """Latencies that no clock has a part in."""
+    queue = simulate(arrival, [], base_ns=BASE_NS, service_ns=int(rng.integers(0, 40_000)))
+    hit = np.where(rng.random(len(arrival)) < 0.02, rng.uniform(0, 20_000, len(arrival)), 0)
+    laws = [
+        rng.exponential(500, len(arrival)),
+        rng.pareto(1.5, len(arrival)) * 200,
+        rng.exponential(200, len(arrival)) + hit,
+        # Delays in swarms, for as long as a neighbour is busy.
+        hit * (np.sin(arrival / 1e9 * rng.uniform(2, 12)) > 0.8) * 5,
+    ]
+    return queue + laws[law].astype(int)
+
+
+def test_chance_makes_no_clock() -> None:
+    """At the level that is stated, two of 200 runs would have a source once in fifty times."""
+    alarms = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        patterns = (poisson(rng, 2_500, 2), cbr(2_500, 2), bursts(2_500, 2))
+        arrival = patterns[seed % 3]
+        found = fit(arrival, noise(rng, arrival, seed // 3 % 4))
+        alarms += bool(found.sources)
+        assert bool(found.sources) is (found.reason is None)
+    assert FALSE_ALARMS <= 1e-3
+    assert alarms <= 1
+
+
+def test_work_that_comes_with_every_32nd_packet_is_no_clock() -> None:
+    rng = np.random.default_rng(7)
+    arrival = cbr(10_000, 20) + rng.integers(0, 3_000, 200_000)
+    latency = measured(rng, arrival, [], 100)
+    latency[::32] += rng.integers(2_000, 4_000, len(latency[::32]))
+    found = fit(arrival, latency)
+    assert not found.sources
+    assert found.reason is not None
+    assert "do not leave together" in found.reason
+    assert "312.5" in found.reason
+
+
+def test_too_little_is_said_to_be_too_little() -> None:
+    arrival = cbr(10_000, 1)
+    for packets in (0, 1, 19, 5_000):
+        found = fit(arrival[:packets], np.full(packets, BASE_NS))
+        assert found.sources == ()
+        assert (found.packets, found.delayed, found.explained) == (packets, None, None)
+        assert str(found.reason).startswith("no periodic interruption found: fewer than 20 ")
+    clock = [Periodic(100_000_000, 5_000)]
+    assert not fit(arrival, measured(np.random.default_rng(8), arrival, clock, 50)).sources
+
+
+def test_chance_is_said_to_be_chance() -> None:
+    rng = np.random.default_rng(9)
+    arrival = poisson(rng, 5_000, 4)
+    reason = fit(arrival, BASE_NS + rng.exponential(500, len(arrival)).astype(int)).reason
+    assert str(reason).startswith("no periodic interruption found: delayed packets keep to no rate")
+
+
+def test_intervals_hold_the_truth() -> None:
+    """Of 40 intervals at 95 %, more than five miss once in seventy times."""
+    misses = {"rate": 0, "duration": 0}
+    for seed in range(40):
+        rng = np.random.default_rng(1_000 + seed)
+        clock = Periodic(4_000_000 + rng.uniform(-500, 500), 20_000, rng.uniform(0, 4e6))
+        arrival = poisson(rng, 2_000, 20)
+        (source,) = fit(arrival, measured(rng, arrival, [clock], 0)).sources
+        assert source.rate_ci_hz is not None
+        misses["rate"] += not source.rate_ci_hz.low <= clock.rate_hz <= source.rate_ci_hz.high
+        if source.duration_ci_ns is not None:
+            misses["duration"] += not (
+                source.duration_ci_ns.low - 1 <= 20_000 <= source.duration_ci_ns.high
+            )
+    assert max(misses.values()) <= 5, misses
+
+
+def test_waits_that_are_not_even_have_no_interval() -> None:
+    """Packets in step with the clock meet two moments of it, and cannot say what lies beyond."""
+    arrival = (np.arange(40_000)[:, None] * 1_000_000 + [0, 3_000]).ravel()
+    arrival += np.random.default_rng(3).integers(0, 900, len(arrival))
+    found = fit(arrival, simulate(arrival, [Periodic(2_000_000, 9_000, -2_000)], base_ns=BASE_NS))
+    assert found.sources
+    assert all(source.duration_ci_ns is None for source in found.sources)
+
+
+@pytest.fixture(scope="module")
+def packets(data: Path) -> tuple[np.ndarray, np.ndarray]:
+    folder = data / "noms2020" / "dpdk-l2fwd" / "hw"
+    (pre,), (post,) = folder.glob("*-pre-*"), folder.glob("*-post-*")
+    series = tailscope.analyze(pre, post).series
+    assert series is not None
+    return series.pre_ns.astype(np.int64), series.latency_ns.astype(np.int64)
+
+
+def test_the_interrupts_of_noms2020_are_found(packets: tuple[np.ndarray, np.ndarray]) -> None:
+    """Section V-C and Table V: loc at 166.7 Hz, loc followed by iwi at 83.3 Hz.
+
+    The longer ones reach 13.6 µs, as there. The shorter ones reach 10.61 µs in this capture; the
+    paper's 10.9 µs is 13.6 µs less the difference of the two execution times (8.2 - 5.5 µs).
+    """
+    found = fit(*packets)
+    short, long = sorted(found.sources, key=lambda source: source.latency_ns)
+    for source in (short, long):
+        assert source.periodic.period_ns / 1e6 == pytest.approx(4.0002, abs=1e-4)
+        assert source.periodic.every == 3
+    assert sorted(short.periodic.teeth + long.periodic.teeth) == [0, 1, 2]
+    assert short.periodic.rate_hz == pytest.approx(166.7, abs=0.1)
+    assert long.periodic.rate_hz == pytest.approx(83.3, abs=0.1)
+    assert short.latency_ns == pytest.approx(10_612, abs=150)
+    assert long.latency_ns == pytest.approx(13_600, abs=150)
+    # Both begin with the tick, which was not assumed.
+    assert short.periodic.phase_ns == pytest.approx(long.periodic.phase_ns, abs=300)
+    seconds = (packets[0][-1] - packets[0][0]) / 1e9
+    assert (short.packets + long.packets) / seconds == pytest.approx(18, abs=2)
+    assert found.explained is not None
+    assert found.explained > 0.97
+
+
+def test_prediction_is_as_measured_in_noms2020(packets: tuple[np.ndarray, np.ndarray]) -> None:
+    found = fit(*packets)
+    prediction = predict(found, *packets)
+    assert prediction.agreement is not None
+    assert prediction.agreement > 0.95
+    assert prediction.tolerance_ns < 500
+    for name in ("latency_ns_p999", "latency_ns_p9999", "latency_ns_max"):
+        assert prediction.predicted[name] == pytest.approx(prediction.measured[name], abs=300)
+    assert prediction.predicted["delayed"] == pytest.approx(found.delayed, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["motivation", "snort-filter/hw"])
+def test_no_interrupts_are_made_up(data: Path, name: str) -> None:
+    """Slower devices, whose delays recur, but whose packets leave one by one."""
+    folder = data / "noms2020" / name
+    (pre,), (post,) = folder.glob("*-pre-*"), folder.glob("*-post-*")
+    series = tailscope.analyze(pre, post).series
+    assert series is not None
+    found = fit(series.pre_ns.astype(np.int64), series.latency_ns.astype(np.int64))
+    assert not found.sources
+    assert "do not leave together" in str(found.reason)
+
+
+def test_given_sources_are_taken_as_given() -> None:
+    rng = np.random.default_rng(11)
+    arrival = poisson(rng, 10_000, 5)
+    latency = measured(rng, arrival, PAPER, 100)
+    found = given(arrival, latency, PAPER)
+    assert [source.periodic for source in found.sources] == PAPER
+    assert [source.packets for source in found.sources] == [None, None]
+    assert [source.latency_ns for source in found.sources] == [
+        found.base_latency_ns + source.duration_ns for source in PAPER
+    ]
+    prediction = predict(found, arrival, latency)
+    assert prediction.agreement is not None
+    assert prediction.agreement > 0.9
+    none = given(arrival, latency, [])
+    assert none.delayed == 0
+    assert predict(none, arrival, latency).agreement is None
+
+
+def test_quantiles_are_those_of_the_engine(packets: tuple[np.ndarray, np.ndarray]) -> None:
+    latency = packets[1]
+    counted = figures(latency, None)
+    in_order = np.sort(latency)
+    for name, rank in (("p50", 150_000), ("p99", 297_000), ("p999", 299_700), ("p9999", 299_970)):
+        assert counted[f"latency_ns_{name}"] == in_order[rank - 1]
+    assert counted["latency_ns_max"] == in_order[-1]
+    assert counted["delayed"] is None
