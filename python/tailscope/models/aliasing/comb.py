@@ -126,7 +126,10 @@ def lock(rate_hz: float, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -
         None if departures keep to the clock hardly better than arrivals do. Then something else
         recurs at that rate, such as work that comes with every 32nd packet.
     """
-    line = _narrow(1e9 / rate_hz, leave_ns)
+    period_ns = 1e9 / rate_hz
+    if len(leave_ns) < LEAST_EVENTS or np.ptp(leave_ns) < period_ns:
+        return None
+    line = _narrow(period_ns, leave_ns)
     if line is None:
         return None
     fold = _Fold.of(line, leave_ns, wait_ns, others_ns)
