@@ -16,6 +16,7 @@ from documentation import undocumented
 from measurements import Place, started
 from runs import AS_ROOT, sound
 
+from tailscope.host.kernel import running_kernel
 from tailscope.testbed.tracefs import instances, tracefs
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ STALLS = (
     *("--dut", "delay", "--dut-option", "stall-duration=100us,400us"),
     *("--dut-option", "stall-period=10ms", "--duration", "3s", "--rate", "50k"),
 )
+LONG = ("--duration", "60s", "--warm-up", "100ms")
 PARTS = ("service_ns", "dut_ns", "queue_ns", "instrument_ns", "unexplained_ns")
 
 
@@ -96,8 +98,8 @@ def test_bad_arguments_of_explain(measure: Measure, tailscope: Run, tmp_path: Pa
         assert done.returncode == 1
         assert expected in done.stderr
     pair = tmp_path / "pair"
-    assert tailscope("simulate", "--out-dir", pair, "--packets", 1000).returncode == 0
-    pre, post = sorted(pair.glob("p[ro]*cap*"), reverse=True)[:2]
+    assert tailscope("simulate", "--seed", 1, "--packets", 1000, pair).returncode == 0
+    pre, post = (next(pair.glob(f"*{side}*")) for side in ("pre", "post"))
     assert tailscope("analyze", pre, post, "--out", tmp_path / "run").returncode == 0
     done = tailscope("explain", tmp_path / "run")
     assert "no noise.parquet: nobody has recorded what kept CPUs from their work" in done.stderr
@@ -156,7 +158,7 @@ def test_a_device_of_the_kernel_is_not_noise_to_itself(measure: Measure) -> None
 @AS_ROOT
 def test_a_killed_run_leaves_no_tracer_once_cleaned(place: Place, tailscope: Run) -> None:
     out = place.path / "out"
-    process = started(place, "run", "--dut", "l2fwd", "--duration", "60s", "--out", str(out))
+    process = started(place, "run", "--dut", "l2fwd", *LONG, "--out", str(out))
     with tracefs() as root:
         here = [name for name in instances(root) if name.startswith("tailscope-")]
         assert len(here) == 2
@@ -170,7 +172,7 @@ def test_a_killed_run_leaves_no_tracer_once_cleaned(place: Place, tailscope: Run
 @AS_ROOT
 def test_an_interrupted_run_leaves_no_tracer(place: Place) -> None:
     out = place.path / "out"
-    process = started(place, "run", "--dut", "l2fwd", "--duration", "60s", "--out", str(out))
+    process = started(place, "run", "--dut", "l2fwd", *LONG, "--out", str(out))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
@@ -232,3 +234,37 @@ def test_every_figure_of_noise_is_documented(tailscope: Run, place: Place) -> No
     inner |= set(found["stalls"]) | set(found["cost"] or {})
     assert all(f"`{name}`" in page for name in inner)
     assert tailscope("noise", "--dry-run").returncode == 0
+
+
+@AS_ROOT
+def test_simulated_beside_measured_on_this_machine(measure: Measure, tailscope: Run) -> None:
+    """The device's own interruptions, its timer's ticks among them, delay packets as predicted."""
+    found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "5s", "--noise", "events")
+    done = tailscope("model", "aliasing", found["out"], "--recorded", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    model = json.loads(done.stdout)
+    assert model["interruptions"] > 100
+    assert not undocumented(model, "models.md")
+    measured, predicted = model["measured"], model["predicted"]
+    assert measured["delayed"] > 50
+    assert 0.8 < predicted["delayed"] / measured["delayed"] < 1.25
+    assert 0.5 < predicted["latency_ns_p999"] / measured["latency_ns_p999"] < 2
+    assert model["agreement"] > 0.5
+    words = tailscope("model", "aliasing", found["out"], "--recorded").stdout
+    assert "interruptions were recorded on the device's CPU" in words
+
+
+@AS_ROOT
+def test_the_timer_s_own_rate_is_found(measure: Measure) -> None:
+    """A CPU that is busy ticks as often as its kernel was built to, unless it has no ticks."""
+    found = measure("--dut", "l2fwd", "--duration", "3s", "--noise", "events")
+    kernel = running_kernel()
+    table = pq.read_table(found["out"] / "noise.parquet").to_pydict()
+    rows = zip(table["source"], table["cause"], table["event"], table["start_ns"], strict=True)
+    begun: dict[int, int] = {}
+    for source, cause, event, start in rows:
+        if (source, cause) == ("dut", "local timer"):
+            begun.setdefault(event, start)
+    if kernel.tick != "full":
+        period_ns = np.median(np.diff(sorted(begun.values())))
+        assert period_ns == pytest.approx(1e9 / kernel.hz, rel=0.05)

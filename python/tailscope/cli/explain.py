@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
-from tailscope.exceptions import RunError, UsageError
+from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
     from tailscope.noise.explanation import Explanation
@@ -32,29 +32,16 @@ def command(
     json_file: JsonFile = None,
 ) -> int:
     """Say what packets waited for: causes of the tail, and the story of a packet."""
-    from tailscope.noise.attribution import blocked_by
     from tailscope.noise.explanation import TAIL_QUANTILE, Packets, explain_tail
     from tailscope.noise.story import tell
-    from tailscope.noise.table import read_timelines
-    from tailscope.store import layout
-    from tailscope.store.latency import read_latencies
-    from tailscope.store.reader import read_run
+    from tailscope.noise.table import read_blocked
+    from tailscope.store.reader import read_packets, read_run
 
     if quantile is not None and not 0 <= quantile < 1:
         raise UsageError(f"--quantile: got {quantile:g}, expected at least 0 and less than 1")
     found = read_run(run)
-    if layout.NOISE not in found.info["files"]:
-        raise RunError(
-            f"{run}: no {layout.NOISE}: nobody has recorded what kept CPUs from their work",
-            hint="captures tell when packets were delayed, not why: measure with `tailscope run`",
-        )
-    sides = read_timelines(run / layout.NOISE)
-    blocked = blocked_by(
-        sides.get("dut", []),
-        sides.get("instrument", []),
-        own_work=found.info["noise"]["own_work"],
-    )
-    packets = Packets(*read_latencies(run / layout.LATENCY))
+    blocked = read_blocked(run, found.info)
+    packets = Packets.of(read_packets(run, found.info))
     tail = explain_tail(packets, blocked, TAIL_QUANTILE if quantile is None else quantile)
     story = tell(packets, blocked, packet)
     if json_file is not None:

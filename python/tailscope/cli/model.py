@@ -64,6 +64,12 @@ def aliasing(
             help=f"Interruptions to assume instead of looking for them: {_EXAMPLE}; repeatable.",
         ),
     ] = None,
+    recorded: Annotated[
+        bool,
+        typer.Option(
+            "--recorded", help="Assume what the run has recorded on the device's CPU instead."
+        ),
+    ] = False,
     json_file: JsonFile = None,
     figure: Annotated[
         Path | None,
@@ -71,7 +77,13 @@ def aliasing(
     ] = None,
 ) -> int:
     """Find the clocks that interrupted the device, and what they do to packets."""
-    _run(_plan(run, simulate or [], json_file, figure))
+    plan = _plan(run, simulate or [], json_file, figure)
+    if recorded and plan.asked:
+        raise UsageError("--simulate: got --recorded too, expected one of them")
+    if recorded:
+        _run_recorded(plan)
+    else:
+        _run(plan)
     return 0
 
 
@@ -196,15 +208,55 @@ def _run(plan: Plan) -> None:
     prediction = predict(found, arrival_ns, latency_ns) if found.sources else None
     if plan.json_file is not None:
         write_json(plan.json_file, _record(found, prediction, arrival_ns, latency_ns, tainted))
-    if plan.figure is not None:
-        from tailscope.report.aliasing import write_worst
-
-        series = {"measured": latency_ns}
-        if prediction is not None:
-            series["predicted"] = prediction.latency_ns
-        write_worst(plan.figure, plan.kind, run.label, arrival_ns, series)
+    _draw(plan, run.label, arrival_ns, latency_ns, prediction)
     if plan.json_file != STANDARD:
         _print(found, prediction)
+
+
+def _run_recorded(plan: Plan) -> None:
+    from tailscope.models.aliasing.prediction import predict_recorded
+    from tailscope.models.aliasing.simulation import Recorded
+    from tailscope.noise.table import read_blocked
+    from tailscope.store.reader import read_run
+    from tailscope.text import count_text
+
+    run = read_run(plan.run)
+    arrival_ns, latency_ns, tainted = _packets(plan.run, run.info)
+    blocked = read_blocked(plan.run, run.info)
+    start_ns = blocked.start_ns[blocked.is_dut]
+    recorded = Recorded(start_ns, blocked.end_ns[blocked.is_dut] - start_ns)
+    prediction = predict_recorded(recorded, arrival_ns, latency_ns)
+    if plan.json_file is not None:
+        record = {
+            "packets": len(arrival_ns),
+            "tainted": tainted,
+            "first_packet_ns": int(arrival_ns[0]),
+            "interruptions": len(start_ns),
+            "sources": [],
+            "measured": prediction.measured,
+            "predicted": prediction.predicted,
+            "tolerance_ns": prediction.tolerance_ns,
+            "agreement": prediction.agreement,
+            "reason": None,
+        }
+        write_json(plan.json_file, record)
+    _draw(plan, run.label, arrival_ns, latency_ns, prediction)
+    if plan.json_file != STANDARD:
+        print(f"{count_text(len(start_ns))} interruptions were recorded on the device's CPU\n")
+        _print_beside(prediction)
+
+
+def _draw(
+    plan: Plan, label: str, arrival_ns: Times, latency_ns: Times, prediction: Prediction | None
+) -> None:
+    if plan.figure is None:
+        return
+    from tailscope.report.aliasing import write_worst
+
+    series = {"measured": latency_ns}
+    if prediction is not None:
+        series["predicted"] = prediction.latency_ns
+    write_worst(plan.figure, plan.kind, label, arrival_ns, series)
 
 
 def _packets(path: Path, info: Mapping[str, Any]) -> tuple[Times, Times, int]:
@@ -272,6 +324,15 @@ def _print(found: Fit, prediction: Prediction | None) -> None:
     largest_first = sorted(found.sources, key=lambda source: -(source.packets or 0))
     for line in aligned(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(found)]):
         print(line)
+    _print_beside(prediction)
+    assert found.threshold_ns is not None
+    print(f"delayed is what takes more than {duration_text(found.threshold_ns)}")
+
+
+def _print_beside(prediction: Prediction) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import count_text, duration_text
+
     both = (prediction.measured, prediction.predicted)
     rows = [
         (label, *(duration_text(figures[name]) for figures in both))
@@ -280,8 +341,6 @@ def _print(found: Fit, prediction: Prediction | None) -> None:
     rows.append(("delayed packets", *(count_text(figures["delayed"]) for figures in both)))
     for line in aligned(("latency", "measured", "predicted"), [rows]):
         print(line)
-    assert found.threshold_ns is not None
-    print(f"delayed is what takes more than {duration_text(found.threshold_ns)}")
     if prediction.agreement is not None:
         print(
             f"{prediction.agreement:.1%} of the packets measured as delayed took what is predicted,"

@@ -12,7 +12,7 @@ from tailscope.noise.attribution import PARTS, explain
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Worst
+    from tailscope.analysis import Series, Worst
     from tailscope.noise.attribution import Blocked, Explained, Share
 
     Integers = NDArray[np.int64]
@@ -37,6 +37,12 @@ class Packets:
     seq: Integers
     pre_ns: Integers
     latency_ns: Integers
+
+    @classmethod
+    def of(cls, series: Series) -> Packets:
+        """Those of a run, as it is read back."""
+        columns = (series.seq, series.pre_ns, series.latency_ns)
+        return cls(*(column.astype(np.int64) for column in columns))
 
     def service_ns(self) -> int:
         """What a packet needs when nothing is in its way: the median."""

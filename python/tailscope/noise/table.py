@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailscope.analysis import load_ticks
-from tailscope.exceptions import RunCorruptError
+from tailscope.exceptions import RunCorruptError, RunError
+from tailscope.noise.attribution import blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
+from tailscope.store import layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.analysis import Clock
+    from tailscope.noise.attribution import Blocked
     from tailscope.noise.events import Events
 
     Integers = NDArray[np.int64]
 
-__all__ = ["DISTURBANCES", "SideNoise", "columns", "read_timelines", "side_noise"]
+__all__ = ["DISTURBANCES", "SideNoise", "columns", "read_blocked", "read_timelines", "side_noise"]
 
 DISTURBANCES = ("tlb", "call", "reschedule", "busy", "fault")
 """What ``--disturb`` can do, in the order of the data plane's numbers."""
@@ -132,6 +135,31 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, Any]:
         else values[order]
         for name, values in whole.items()
     }
+
+
+def read_blocked(run: Path, info: Mapping[str, Any]) -> Blocked:
+    """Read back when the CPUs of both sides of a run could not work.
+
+    Parameters
+    ----------
+    run : Path
+        A run directory.
+    info : Mapping
+        Its ``run.json``.
+
+    Raises
+    ------
+    RunError
+        If nobody has recorded that.
+    """
+    if layout.NOISE not in info["files"]:
+        raise RunError(
+            f"{run}: no {layout.NOISE}: nobody has recorded what kept CPUs from their work",
+            hint="captures tell when packets were delayed, not why: measure with `tailscope run`",
+        )
+    sides = read_timelines(run / layout.NOISE)
+    own_work = info["noise"]["own_work"]
+    return blocked_by(sides.get("dut", []), sides.get("instrument", []), own_work=own_work)
 
 
 def read_timelines(path: Path) -> dict[str, list[Timeline]]:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailscope.models.aliasing.fit import median_ns
 from tailscope.models.aliasing.simulation import simulate
 
 if TYPE_CHECKING:
     from tailscope.models.aliasing.fit import Fit
-    from tailscope.models.aliasing.simulation import Times
+    from tailscope.models.aliasing.simulation import Recorded, Times
 
-__all__ = ["Prediction", "figures", "predict"]
+__all__ = ["Prediction", "figures", "predict", "predict_recorded"]
 
 _ONE_IN = {"p50": 2, "p99": 100, "p999": 1_000, "p9999": 10_000}
 
@@ -58,13 +59,36 @@ def predict(found: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
         base_ns=found.base_latency_ns,
         service_ns=found.service_ns,
     )
-    tolerance_ns = found.threshold_ns - found.base_latency_ns
-    delayed = latency_ns > found.threshold_ns
+    return _beside(predicted_ns, latency_ns, found.base_latency_ns, found.threshold_ns)
+
+
+def predict_recorded(recorded: Recorded, arrival_ns: Times, latency_ns: Times) -> Prediction:
+    """Let the packets of a run meet interruptions that were recorded beside them.
+
+    As many packets are taken as delayed as the interruptions delay: the slowest.
+
+    Parameters
+    ----------
+    recorded : Recorded
+        On the clock of the packets.
+    arrival_ns, latency_ns : ndarray of int64, shape (n,)
+        As they were measured, at least one packet.
+    """
+    base_ns = median_ns(latency_ns)
+    predicted_ns = simulate(arrival_ns, [recorded], base_ns=base_ns)
+    expected = int(np.count_nonzero(predicted_ns > base_ns))
+    threshold_ns = int(np.sort(latency_ns)[max(0, len(latency_ns) - expected - 1)])
+    return _beside(predicted_ns, latency_ns, base_ns, max(base_ns, threshold_ns))
+
+
+def _beside(predicted_ns: Times, latency_ns: Times, base_ns: int, threshold_ns: int) -> Prediction:
+    tolerance_ns = threshold_ns - base_ns
+    delayed = latency_ns > threshold_ns
     agree = np.abs(predicted_ns - latency_ns)[delayed] <= tolerance_ns
     return Prediction(
         latency_ns=predicted_ns,
-        measured=figures(latency_ns, found.threshold_ns),
-        predicted=figures(predicted_ns, found.threshold_ns),
+        measured=figures(latency_ns, threshold_ns),
+        predicted=figures(predicted_ns, threshold_ns),
         tolerance_ns=tolerance_ns,
         agreement=float(np.mean(agree)) if len(agree) else None,
     )
