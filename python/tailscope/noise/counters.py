@@ -64,7 +64,7 @@ def read_counters(proc: Path = _PROC) -> Sample:
     counts: dict[tuple[str, int], int] = {}
     for name, prefix in (("interrupts", ""), ("softirqs", "softirq ")):
         with suppress(OSError):
-            counts.update(_table((proc / name).read_text(), prefix))
+            counts.update(_table((proc / name).read_text(errors="replace"), prefix))
     return Sample(now_ns, counts)
 
 
@@ -76,7 +76,7 @@ def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     found = {}
     with suppress(OSError):
-        for line in (proc / "stat").read_text().splitlines():
+        for line in (proc / "stat").read_text(errors="replace").splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdecimal() and len(fields) > 7:
                 found[int(name[3:])] = int(fields[7]) * tick_ns

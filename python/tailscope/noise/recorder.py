@@ -199,11 +199,11 @@ def _mark(pid: int) -> str:
 
 def _parent(pid: int) -> int:
     with suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
     return 0
 
 
 def _comm(pid: int) -> str:
     with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     return ""

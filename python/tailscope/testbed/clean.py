@@ -150,7 +150,7 @@ def _kill(pid: int) -> None:
 def _exists(pid: int) -> bool:
     """Whether a process is there, and more than what its parent did not wait for."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except OSError:
         return False
     return state != "Z"
