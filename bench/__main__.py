@@ -16,6 +16,7 @@ from bench import duckdb_join, engine, hashing, postgres
 from bench.clock import Contender, medians, say
 from bench.dataplane import TESTPMD, dataplane_rows
 from bench.memory import peak_mib
+from bench.noise import noise_rows
 from bench.pair import plain_pair, simulate
 from bench.pair import tailscope as command
 from bench.table import Row, print_table
@@ -116,20 +117,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
     parser.add_argument(
-        "--only", choices=["analysis", "dataplane"], help="leave out the other half"
+        "--only", choices=["analysis", "dataplane", "noise"], help="leave out the others"
     )
     options = parser.parse_args()
     say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="tailscope-bench-") as name:
         folder = Path(name)
         rows = []
-        if options.only != "dataplane":
+        if options.only in (None, "analysis"):
             check_room(folder)
             rows += small_rows(folder) + large_rows(folder)
-        if options.only != "analysis":
+        if options.only in (None, "dataplane"):
             if shutil.which(TESTPMD) is None:
                 raise SystemExit(f"error: no {TESTPMD}\nhint: install dpdk, or --only analysis")
             rows += dataplane_rows()
+        if options.only in (None, "noise"):
+            rows += noise_rows()
     print_table(rows)
     if options.json:
         options.json.write_text(json.dumps([row.figures() for row in rows], indent=1) + "\n")

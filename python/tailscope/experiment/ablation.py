@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ __all__ = [
     "effects",
     "measure",
     "order",
+    "paired_ratio",
 ]
 
 ALL, NONE = "all", "none"
@@ -133,7 +135,7 @@ def check_support(plan: RunPlan, quantile: float) -> None:
     if not 0 < quantile < 1:
         raise UsageError(f"--quantile: got {quantile:g}, expected more than 0 and less than 1")
     packets = plan.rate_pps * plan.duration_ns // 1_000_000_000
-    needed = math.ceil(_SUPPORT / (1 - quantile))
+    needed = math.ceil(round(_SUPPORT / (1 - quantile), 6))
     if packets < needed:
         raise UsageError(
             f"--quantile: {percentile_name(quantile)} needs {count_text(needed)} packets,"
@@ -205,12 +207,26 @@ def effects(found: Values) -> list[Effect]:
 
 
 def _effect(name: str, without: Sequence[int], everything: Sequence[int], many: int) -> Effect:
+    ratio, reach = paired_ratio(without, everything, 1 - (1 - LEVEL) / many)
+    return Effect(name, ratio, ratio / reach, ratio * reach, len(without))
+
+
+def paired_ratio(
+    values: Sequence[float], others: Sequence[float], level: float
+) -> tuple[float, float]:
+    """The mean ratio of pairs, geometric, and the factor by which its interval reaches up and down.
+
+    Parameters
+    ----------
+    values, others : sequence of float, length n
+        At least two pairs.
+    level : float
+        Of the interval: Student's, of the logarithms.
+    """
     from scipy import stats
 
-    logs = [math.log(max(a, 1) / max(b, 1)) for a, b in zip(without, everything, strict=True)]
+    logs = [math.log(max(a, 1) / max(b, 1)) for a, b in zip(values, others, strict=True)]
     n = len(logs)
-    mean = math.fsum(logs) / n
-    deviation = math.sqrt(math.fsum((each - mean) ** 2 for each in logs) / (n - 1))
-    tail = (1 - LEVEL) / many / 2
-    reach = float(stats.t.isf(tail, n - 1)) * deviation / math.sqrt(n)
-    return Effect(name, math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), n)
+    deviation = statistics.stdev(logs)
+    reach = float(stats.t.isf((1 - level) / 2, n - 1)) * deviation / math.sqrt(n)
+    return math.exp(statistics.fmean(logs)), math.exp(reach)

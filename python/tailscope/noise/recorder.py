@@ -199,7 +199,9 @@ def _mark(pid: int) -> str:
 
 def _parent(pid: int) -> int:
     with suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        return int(
+            Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+        )
     return 0
 
 
