@@ -42,11 +42,11 @@ def _tail_row() -> Row:
                 out = Path(folder) / "run"
                 measured = execute_whole(replace(plan, noise=noise), cores, out=out)
             [value] = measured.analysis.quantiles([QUANTILE])
-            found[noise].append(value.value_ns / 1e3)
+            found[noise].append(value.value_ns)
         say(f"p99.9 with and without kernel events recorded: round {done + 1} of {ROUNDS}")
     with_ns, without_ns = found["events"], found["stalls"]
     ratio, reach = paired_ratio(with_ns, without_ns, LEVEL)
-    without = statistics.median(without_ns)
+    without = statistics.median(without_ns) / 1e3
     return Row(
         "l2fwd p99.9, kernel events recorded",
         "without, 95 % interval",
