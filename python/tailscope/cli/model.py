@@ -12,6 +12,7 @@ import typer
 from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.exceptions import RunError, UsageError
 from tailscope.report.drawing import FORMATS
+from tailscope.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +71,14 @@ def aliasing(
             "--recorded", help="Assume what the run has recorded on the device's CPU instead."
         ),
     ] = False,
+    interrupts: Annotated[
+        Path | None,
+        typer.Option(
+            "--interrupts",
+            metavar="FILE",
+            help="Counters of interrupts to name the clocks by: the authors' CSV, or .parquet.",
+        ),
+    ] = None,
     json_file: JsonFile = None,
     figure: Annotated[
         Path | None,
@@ -77,7 +86,7 @@ def aliasing(
     ] = None,
 ) -> int:
     """Find the clocks that interrupted the device, and what they do to packets."""
-    plan = _plan(run, simulate or [], json_file, figure)
+    plan = _plan(run, simulate or [], interrupts, json_file, figure)
     if recorded and plan.asked:
         raise UsageError("--simulate: got --recorded too, expected one of them")
     if recorded:
@@ -123,18 +132,25 @@ class Plan:
 
     run: Path
     asked: tuple[Asked, ...]
+    interrupts: Path | None
     json_file: str | None
     figure: Path | None
     kind: str
 
 
-def _plan(run: Path, simulate: list[str], json_file: str | None, figure: Path | None) -> Plan:
+def _plan(
+    run: Path,
+    simulate: list[str],
+    interrupts: Path | None,
+    json_file: str | None,
+    figure: Path | None,
+) -> Plan:
     kind = figure.suffix.lower().removeprefix(".") if figure is not None else ""
     if figure is not None and kind not in FORMATS:
         raise UsageError(
             f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {figure}"
         )
-    return Plan(run, tuple(map(_asked, simulate)), json_file, figure, kind)
+    return Plan(run, tuple(map(_asked, simulate)), interrupts, json_file, figure, kind)
 
 
 def _asked(text: str) -> Asked:
@@ -206,11 +222,30 @@ def _run(plan: Plan) -> None:
     arrival_ns, latency_ns, tainted = _packets(plan.run, run.info)
     found = _found(plan.asked, arrival_ns, latency_ns)
     prediction = predict(found, arrival_ns, latency_ns) if found.sources else None
+    names = _names(found, plan.interrupts)
     if plan.json_file is not None:
-        write_json(plan.json_file, _record(found, prediction, arrival_ns, latency_ns, tainted))
+        record = _record(found, prediction, arrival_ns, latency_ns, tainted)
+        for source, counters in zip(record["sources"], names, strict=True):
+            source["interrupts"] = counters
+        write_json(plan.json_file, record)
     _draw(plan, run.label, arrival_ns, latency_ns, prediction)
     if plan.json_file != STANDARD:
         _print(found, prediction)
+        for source, counters in zip(found.sources, names, strict=True):
+            if counters is not None:
+                said = printable(", ".join(counters) or "no counter")
+                print(f"{source.periodic.rate_hz:.4f} Hz is counted by: {said}")
+
+
+def _names(found: Fit, interrupts: Path | None) -> list[list[str] | None]:
+    """For each source, the counters of interrupts that count as often; None without counters."""
+    if interrupts is None:
+        return [None for _ in found.sources]
+    from tailscope.models.aliasing.naming import counted_as
+    from tailscope.noise.counters import rates_hz, read_samples
+
+    rates = rates_hz(read_samples(interrupts), interrupts)
+    return [counted_as(source.periodic, rates) for source in found.sources]
 
 
 def _run_recorded(plan: Plan) -> None:

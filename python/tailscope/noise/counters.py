@@ -25,8 +25,10 @@ __all__ = [
     "Sample",
     "columns",
     "increments",
+    "rates_hz",
     "read_authors_csv",
     "read_counters",
+    "read_samples",
     "read_steal_ns",
 ]
 
@@ -148,6 +150,51 @@ def columns(samples: Sequence[Sample]) -> dict[str, list[int] | list[str]]:
         "cpu": list(cpus),
         "count": list(counts),
     }
+
+
+def rates_hz(samples: Sequence[Sample], path: Path) -> dict[str, list[float]]:
+    """How often each counter counted in a second, on each CPU on which it did.
+
+    Parameters
+    ----------
+    samples : sequence of Sample
+    path : Path
+        Where they are from, for errors.
+
+    Raises
+    ------
+    UsageError
+        If they are not two moments at least.
+    """
+    lasted_s = (samples[-1].unix_ns - samples[0].unix_ns) / 1e9 if samples else 0
+    if lasted_s <= 0:
+        raise UsageError(f"{path}: expected counters at two moments at least, got {len(samples)}")
+    cpus = sorted({cpu for _, cpu in samples[-1].counts})
+    counted = increments(samples, cpus)
+    return {name: [count / lasted_s for count in each.values()] for name, each in counted.items()}
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """Read ``interrupts.parquet`` of a run, or any other file as the authors' CSV.
+
+    Raises
+    ------
+    UsageError
+        If it is neither.
+    """
+    if path.suffix != ".parquet":
+        return read_authors_csv(path)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path, columns=list(columns([]))).to_pydict()
+    except pa.ArrowException as error:
+        raise UsageError(f"{path}: not counters of interrupts: {error}") from None
+    found: dict[int, dict[tuple[str, int], int]] = {}
+    for unix_ns, name, cpu, count in zip(*rows.values(), strict=True):
+        found.setdefault(unix_ns, {})[name, cpu] = count
+    return [Sample(unix_ns, counts) for unix_ns, counts in found.items()]
 
 
 def read_authors_csv(path: Path) -> list[Sample]:

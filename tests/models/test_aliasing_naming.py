@@ -1,0 +1,55 @@
+"""Clocks by name: counters that count as often."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tailscope.exceptions import UsageError
+from tailscope.models.aliasing.naming import counted_as
+from tailscope.models.aliasing.simulation import Periodic
+from tailscope.noise.counters import columns, rates_hz, read_samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHORT = Periodic(4_000_195, 7_475, every=3, teeth=(0, 1))
+LONG = Periodic(4_000_195, 10_413, every=3, teeth=(2,))
+
+
+def test_the_interrupts_of_noms2020_have_names(data: Path) -> None:
+    """Section V-C: an iwi follows every third loc."""
+    [path] = (data / "noms2020" / "dpdk-l2fwd" / "hw").glob("irq-*.csv")
+    rates = rates_hz(read_samples(path), path)
+    timer, work = "LOC Local timer interrupts", "IWI IRQ work interrupts"
+    assert counted_as(SHORT, rates) == [timer]
+    assert counted_as(LONG, rates) == [timer, work]
+
+
+def test_counters_of_a_run_are_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "interrupts.parquet"
+    table = {
+        "unix_ns": [0, 0, 2_000_000_000, 2_000_000_000],
+        "interrupt": ["LOC x", "RES y", "LOC x", "RES y"],
+        "cpu": [1, 1, 1, 1],
+        "count": [100, 5, 600, 5],
+    }
+    pq.write_table(pa.table(table), path)
+    samples = read_samples(path)
+    assert columns(samples) == table
+    assert rates_hz(samples, path) == {"LOC x": [250.0]}
+    assert counted_as(SHORT, rates_hz(samples, path)) == ["LOC x"]
+
+
+def test_what_are_no_counters_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "interrupts.parquet"
+    pq.write_table(pa.table({"unix_ns": [1]}), path)
+    with pytest.raises(UsageError, match="not counters of interrupts"):
+        read_samples(path)
+    single = tmp_path / "irq.csv"
+    single.write_text("timestamp_us;LOC_x_CPU0\n1;2\n")
+    with pytest.raises(UsageError, match="expected counters at two moments at least, got 1"):
+        rates_hz(read_samples(single), single)
