@@ -162,21 +162,10 @@ class Clock(NamedTuple):
         """Unix times in ns at many values of the counter, rounded down, as `at_ns`."""
         import numpy as np
 
-        return self.unix_ns + self._ns(np.asarray(tsc, np.int64) - self.tsc)
-
-    def durations_ns(self, ticks: Ticks) -> NDArray[np.int64]:
-        """How long so many ticks last, in ns, rounded down."""
-        import numpy as np
-
-        return self._ns(np.asarray(ticks, np.int64))
-
-    def _ns(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Without the product of two large numbers, which would not fit."""
-        import numpy as np
-
-        whole, rest = np.divmod(ticks, self.tsc_hz)
+        # Whole seconds apart: the product of two large numbers would not fit.
+        whole, rest = np.divmod(np.asarray(tsc, np.int64) - self.tsc, self.tsc_hz)
         ns: NDArray[np.int64] = whole * 1_000_000_000 + rest * 1_000_000_000 // self.tsc_hz
-        return ns
+        return self.unix_ns + ns
 
 
 class Recording(NamedTuple):

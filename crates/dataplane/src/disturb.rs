@@ -10,7 +10,7 @@ use dpdk::{Lcore, tsc};
 use std::ptr::{null_mut, write_volatile};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 use units::Nanos;
@@ -128,6 +128,13 @@ impl Disturber {
         if kinds.is_empty() {
             return Ok((Self { stop, thread: None }, faults));
         }
+        if kinds.contains(&Kind::Busy) && options.disturb_period <= options.disturb_duration {
+            return Err(Error::Option {
+                option: "--disturb-period",
+                got: options.disturb_period.to_string(),
+                expected: format!("more than --disturb-duration, {}", options.disturb_duration),
+            });
+        }
         if kinds.contains(&Kind::Call) {
             register_barrier()?;
         }
@@ -141,12 +148,9 @@ impl Disturber {
             let mut next = Instant::now();
             for kind in kinds.iter().cycle() {
                 next += period;
-                while let Some(left) = next.checked_duration_since(Instant::now()) {
-                    sleep(left.min(LOOK_EVERY));
-                    if stopped.load(Ordering::Relaxed) {
-                        done.extend(competitor.finish());
-                        return done;
-                    }
+                if !waited(next, &stopped) {
+                    done.extend(competitor.finish());
+                    return done;
                 }
                 match kind {
                     Kind::Tlb => done.extend(timed(*kind, unmap)),
@@ -175,15 +179,27 @@ impl Disturber {
     }
 }
 
+/// Waits until then; whether nobody has stopped it before.
+fn waited(until: Instant, stopped: &AtomicBool) -> bool {
+    while !stopped.load(Ordering::Relaxed) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        sleep(left.min(LOOK_EVERY));
+    }
+    false
+}
+
 /// A task on the loop's CPU that sleeps until there is work.
 struct Competitor {
-    orders: Sender<(Kind, u64)>,
+    orders: SyncSender<(Kind, u64)>,
     thread: JoinHandle<Vec<(Kind, Stall)>>,
 }
 
 impl Competitor {
     fn start(lcore: Lcore) -> Self {
-        let (orders, receiver): (_, Receiver<(Kind, u64)>) = channel();
+        let (orders, receiver): (_, Receiver<(Kind, u64)>) = sync_channel(1);
         let work = move || {
             if let Some(cpu) = lcore.cpu() {
                 move_to(&one(cpu as usize));
@@ -201,8 +217,9 @@ impl Competitor {
         Self { orders, thread }
     }
 
+    /// Wakes it up; one that is late already is left to what it does.
     fn work(&self, kind: Kind, lasts: u64) {
-        self.orders.send((kind, lasts)).expect("the competitor listens until it is told to end");
+        let _ = self.orders.try_send((kind, lasts));
     }
 
     fn finish(self) -> Vec<(Kind, Stall)> {

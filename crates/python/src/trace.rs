@@ -53,7 +53,11 @@ fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item("cpu", cpu.cpu)?;
     dict.set_item("events", cpu.events)?;
     dict.set_item("lost", cpu.lost)?;
-    dict.set_item("gaps", cpu.gaps)?;
+    let gaps = |of: fn(&(u64, u64)) -> u64| -> Bound<'py, PyArray1<u64>> {
+        cpu.gaps.iter().map(of).collect::<Vec<_>>().into_pyarray(py)
+    };
+    dict.set_item("gap_start", gaps(|gap| gap.0))?;
+    dict.set_item("gap_end", gaps(|gap| gap.1))?;
     dict.set_item("kinds", kinds)?;
     dict.set_item("kind", of_span.into_pyarray(py))?;
     let spans = |of: fn(&trace::spans::Span) -> u64| -> Bound<'py, PyArray1<u64>> {

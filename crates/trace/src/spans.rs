@@ -35,6 +35,8 @@ pub struct Segment {
 #[derive(Debug, Default)]
 pub struct Follower {
     measured: BTreeSet<i32>,
+    /// Whether it is known which task runs.
+    knows_task: bool,
     /// Open ones by place; what is above interrupts what is below.
     open: Vec<usize>,
     /// Since when the top one runs without interruption.
@@ -53,8 +55,14 @@ impl Follower {
         Self { measured, ..Self::default() }
     }
 
-    /// Takes the next event.
-    pub fn take(&mut self, time: u64, what: What) {
+    /// Takes the next event, during which the task `pid` was the CPU's.
+    pub fn take(&mut self, time: u64, pid: i32, what: What) {
+        if !self.knows_task {
+            self.knows_task = true;
+            if !self.measured.contains(&pid) {
+                self.enter(time, Kind::Task { pid, comm: String::new() });
+            }
+        }
         match what {
             What::Enter(kind) => self.enter(time, kind),
             What::ExitVector(name) => {
@@ -85,9 +93,10 @@ impl Follower {
         }
     }
 
-    /// Events were lost: what was open may have ended since.
+    /// Events were lost: what was open may have ended since, and another task may run.
     pub fn forget(&mut self) {
         self.open.clear();
+        self.knows_task = false;
     }
 
     /// Nothing more comes: what is open ends now.
@@ -128,9 +137,7 @@ impl Follower {
     fn segment(&mut self, time: u64) {
         let (start, end) = (self.since, time.max(self.since));
         self.since = end;
-        if let Some(&span) = self.open.last()
-            && end > start
-        {
+        if let Some(&span) = self.open.last().filter(|_| end > start) {
             self.spans[span].own += end - start;
             self.segments.push(Segment { start, end, span });
         }
@@ -169,7 +176,7 @@ mod tests {
             (51, What::RemoteFlush),
             (53, What::ExitVector("call_function".into())),
         ] {
-            follower.take(time, what);
+            follower.take(time, 5, what);
         }
         let spans: Vec<_> =
             follower.spans.iter().map(|span| (span.start, span.end, span.own)).collect();
@@ -184,11 +191,26 @@ mod tests {
     #[test]
     fn an_end_without_a_beginning_is_nothing() {
         let mut follower = Follower::new([]);
-        follower.take(5, What::ExitIrq(3));
-        follower.take(6, What::Enter(vector("reschedule")));
+        follower.take(5, 0, What::ExitIrq(3));
+        follower.take(6, 0, What::Enter(vector("reschedule")));
         follower.forget();
-        follower.take(9, What::ExitVector("reschedule".into()));
+        follower.take(9, 0, What::ExitVector("reschedule".into()));
         assert!(follower.segments.is_empty() && follower.spans.len() == 1);
+    }
+
+    #[test]
+    fn the_task_that_runs_is_known_from_the_first_event_on() {
+        let mut follower = Follower::new([5]);
+        let timer = || What::Enter(vector("local_timer"));
+        follower.take(10, 7, timer());
+        follower.take(12, 7, What::ExitVector("local_timer".into()));
+        follower.take(20, 7, What::Switch { pid: 5, comm: "own".into() });
+        follower.forget();
+        follower.take(50, 8, timer());
+        follower.end(60);
+        let spans: Vec<_> = follower.spans.iter().map(|span| (span.start, span.end)).collect();
+        assert_eq!(spans, [(10, 20), (10, 12), (50, 60), (50, 60)]);
+        assert!(matches!(follower.spans[2].kind, Kind::Task { pid: 8, .. }));
     }
 
     fn anything() -> impl Strategy<Value = What> {
@@ -212,7 +234,7 @@ mod tests {
             let mut time = 0;
             for (after, what) in events {
                 time += after;
-                follower.take(time, what);
+                follower.take(time, 1, what);
             }
             follower.end(time);
             prop_assert!(follower.segments.windows(2).all(|pair| pair[0].end <= pair[1].start));

@@ -33,8 +33,8 @@ pub struct CpuTrace {
     pub events: u64,
     /// Events that pages say were lost before them.
     pub lost: u64,
-    /// How often events were lost.
-    pub gaps: u64,
+    /// Where events were lost: the last event before, and the first one after.
+    pub gaps: Vec<(u64, u64)>,
 }
 
 /// What was recorded on all.
@@ -77,23 +77,23 @@ fn read_cpu(
     measured: &[i32],
 ) -> Result<CpuTrace, Error> {
     let mut follower = Follower::new(measured.iter().copied());
-    let (mut events, mut last) = (0, 0);
-    let mut batch = Vec::new();
-    let (mut lost, mut gaps) = (0, 0);
+    let (mut events, mut last, mut lost) = (0, 0, 0);
+    let (mut batch, mut gaps, mut gap) = (Vec::new(), Vec::new(), None);
     pages(&source.path, page_bytes, |page| {
         let before = page::events(page, |time, data| {
             batch.push((time, decoder.decode(data)));
         })?;
         if before.any {
             follower.forget();
-            gaps += 1;
+            gap = gap.or(Some(last));
             lost += before.count;
         }
         for (time, decoded) in batch.drain(..) {
             events += 1;
             last = time;
-            if let Some((_, what)) = decoded {
-                follower.take(time, what);
+            gaps.extend(gap.take().map(|from| (from, time)));
+            if let Some((pid, what)) = decoded {
+                follower.take(time, pid, what);
             }
         }
         Ok(())

@@ -118,8 +118,10 @@ def _cores(cpus: str | None) -> Cores:
     from tailscope.host.cpus import parse_cpus
     from tailscope.testbed.cores import pick_cores, read_topology
 
-    count = 1 if cpus is None else len(parse_cpus(cpus))
-    return pick_cores(read_topology(), count, cpus)
+    if cpus is None:
+        return pick_cores(read_topology(), 1)
+    listed = list(dict.fromkeys(parse_cpus(cpus)))
+    return pick_cores(read_topology(), len(listed), ",".join(map(str, listed)))
 
 
 def _watch(plan: WatchPlan, cores: Cores) -> Watched:
@@ -189,8 +191,8 @@ def _print(cores: Cores, watched: Watched, record: Mapping[str, Any], out: Path 
             f" without {cost.share_without:.4%}"
             f" ({cost.without_s:.1f} s right after; median tenths of a second)"
         )
-    else:
-        print(f"{'names':<10}unknown: {printable(str(record['events_missing_because']))}")
+    if record["events"] is None:
+        print(f"{'names':<10}unknown: {printable(record['events_missing_because'])}")
     if out is not None:
         print(f"{'written':<10}{printable(str(out))}")
     for warning in record["warnings"]:

@@ -304,6 +304,7 @@ class _Instance:
         self._result: Mapping[str, Any] = {}
         self._counts: Mapping[str, Any] | None = None
         self._noise: RecordedNoise | None = None
+        self._dut_mark = ""
 
     def put_up(self, stack: ExitStack) -> None:
         """Put up the wire, and the device's home."""
@@ -313,9 +314,11 @@ class _Instance:
             return
         self.ends = stack.enter_context(wire.open(self.folder, self._dut.ports))
         self._side = self.ends.generator
+        folder = self.folder.part("platform")
+        self._dut_mark = folder.name
         self._home = stack.enter_context(
             self._platform().open(
-                self.folder.part("platform"),
+                folder,
                 self.ends.dut,
                 self._dut,
                 cpus=self.seats.dut,
@@ -471,11 +474,13 @@ class _Instance:
         assert self._noise is not None and self.seats.generator is not None
         recorded = self._noise.events
         sending = [lcore["tid"] for lcore in self._result["lcores"]]
-        working = [lcore["tid"] for lcore in self._lcores] or list(self._noise.threads)
+        # The loops by the numbers that they know, where those are of this machine's kernel.
+        loops = [lcore["tid"] for lcore in self._lcores] if "dut" in self.records else []
+        working = self._noise.threads_of(self._dut_mark, loops)
         sides = []
         for source, role, cpus, threads in (
             ("instrument", "generator", (self.seats.generator,), sending),
-            ("dut", "dut", self.seats.dut, working),
+            ("dut", "dut", tuple(dict.fromkeys(self.seats.dut)), working),
         ):
             events = None if recorded is None else read_events(recorded, clock, cpus, threads)
             sides.append(side_noise(source, cpus, clock, self.records.get(role), events))

@@ -237,12 +237,14 @@ class _Causes:
         owner = np.concatenate([met.owner, np.arange(count)])
         cause = np.concatenate([self._blocked.cause[met.other], queue_causes])
         waited = np.concatenate([took, queue])
-        pairs, which = np.unique(np.column_stack([owner, cause]), axis=0, return_inverse=True)
+        many = len(self._names)
+        pairs, which = np.unique(owner * many + cause, return_inverse=True)
+        owners, causes = np.divmod(pairs, many)
         total = _summed(which.reshape(-1), waited, len(pairs))
         found = np.full(count, self.none)
-        order = np.lexsort((total, pairs[:, 0]))
+        order = np.lexsort((total, owners))
         order = order[total[order] > 0]
-        found[pairs[order, 0]] = pairs[order, 1]
+        found[owners[order]] = causes[order]
         return self.texts(found)
 
     def shares(
@@ -282,8 +284,10 @@ def _share(part: str, cause: str, each: Integers, whole: int) -> Share:
 
 def _shared(known: list[str], own: list[str], codes: Integers) -> Integers:
     """Codes of a list of names as codes of a list that several share."""
-    known += [name for name in own if name not in known]
-    return np.array([known.index(name) for name in own], np.int64)[codes]
+    places = {name: place for place, name in enumerate(known)}
+    found = [places.setdefault(name, len(places)) for name in own]
+    known[:] = places
+    return np.array(found, np.int64)[codes]
 
 
 def _summed(owner: Integers, values: Integers, count: int) -> Integers:

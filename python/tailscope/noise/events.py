@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,8 @@ class Events:
         Kernel events, and those that were lost.
     from_ns, to_ns : int
         When recording began and ended.
+    gap_start_ns, gap_end_ns : ndarray of int64, shape (n_gaps,)
+        When events were lost.
     """
 
     cpu: int
@@ -84,6 +86,8 @@ class Events:
     lost: int
     from_ns: int
     to_ns: int
+    gap_start_ns: Integers
+    gap_end_ns: Integers
 
     def named(self, name: str) -> Integers:
         """The events of a name, in order of time."""
@@ -140,43 +144,60 @@ def _named(
     symbols: _Symbols,
 ) -> Events:
     """Give the events of a CPU their names; those that are alike share one."""
-    count = len(found["kind"])
-    keys = np.column_stack(
-        [
-            found["kind"].astype(np.int64),
-            found["flush"].astype(np.int64),
-            found["function"].view(np.int64),
-            found["sender_pid"],
-            found["sender_cpu"],
-        ]
+    first, which = _alike(
+        *(found[name] for name in ("kind", "flush", "function", "sender_pid", "sender_cpu"))
     )
-    alike, which = np.unique(keys, axis=0, return_inverse=True)
-    names, notes = [], []
-    for kind, flush, function, pid, sender in alike.tolist():
-        what, called = found["kinds"][kind], symbols.name(function & (1 << 64) - 1)
-        names.append(_name(what, flush=bool(flush) or called.startswith(_FLUSH)))
-        notes.append(_note(what, called, (pid, sender), recorded.comms))
-    causes, details = list(dict.fromkeys(names)), list(dict.fromkeys(notes))
-    which = which.reshape(count)
+    causes: dict[str, int] = {}
+    details: dict[str, int] = {}
+    cause, detail = [], []
+    for at in first.tolist():
+        what, called = found["kinds"][found["kind"][at]], symbols.name(int(found["function"][at]))
+        sender = (int(found["sender_pid"][at]), int(found["sender_cpu"][at]))
+        flush = bool(found["flush"][at]) or called.startswith(_FLUSH)
+        name = _name(what, recorded.comms, flush=flush)
+        note = _note(what, called, sender, recorded.comms)
+        cause.append(causes.setdefault(name, len(causes)))
+        detail.append(details.setdefault(note, len(details)))
     cpu = int(found["cpu"])
     return Events(
         cpu,
-        causes,
-        details,
-        np.array([causes.index(name) for name in names], np.int64)[which],
-        np.array([details.index(note) for note in notes], np.int64)[which],
+        list(causes),
+        list(details),
+        np.array(cause, np.int64)[which],
+        np.array(detail, np.int64)[which],
         at_ns(found["start"]),
         at_ns(found["segment_start"]),
         at_ns(found["segment_end"]),
         found["segment_span"].astype(np.int64),
         int(found["events"]),
-        max(recorded.lost.get(cpu, 0), int(found["lost"]), int(found["gaps"])),
+        max(recorded.lost.get(cpu, 0), int(found["lost"]), len(found["gap_start"])),
         recorded.started_unix_ns,
         recorded.ended_unix_ns,
+        at_ns(found["gap_start"]),
+        at_ns(found["gap_end"]),
     )
 
 
-def _name(kind: tuple[str, int, str], *, flush: bool) -> str:
+def _alike(*columns: NDArray[Any]) -> tuple[Integers, Integers]:
+    """Number rows so that those that are alike have the same number.
+
+    Returns
+    -------
+    first : ndarray of int64, shape (n_alike,)
+        For each number, a row that has it.
+    which : ndarray of int64, shape (n,)
+        The number of each row.
+    """
+    which: Integers = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, codes = np.unique(column, return_inverse=True)
+        which = np.unique(which * len(values) + codes.reshape(-1), return_inverse=True)[1]
+        which = which.reshape(-1)
+    first = np.unique(which, return_index=True)[1]
+    return first, which
+
+
+def _name(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool) -> str:
     what, number, text = kind
     if what == "vector":
         name = _VECTORS.get(text, text.replace("_", " "))
@@ -186,7 +207,7 @@ def _name(kind: tuple[str, int, str], *, flush: bool) -> str:
     if what == "softirq":
         return f"softirq {_SOFTIRQS[number] if number < len(_SOFTIRQS) else number}"
     if what == "task":
-        return f"task {text}"
+        return f"task {text or comms.get(number, number)}"
     return NMI if what == "nmi" else PAGE_FAULT
 
 
@@ -217,8 +238,9 @@ class _Symbols:
         if self._addresses is None:
             self._read()
         assert self._addresses is not None
-        at = bisect_right(self._addresses, address) - 1
-        return self._names[at] if at >= 0 else ""
+        at = bisect_left(self._addresses, address)
+        there = at < len(self._addresses) and self._addresses[at] == address
+        return self._names[at] if there else ""
 
     def _read(self) -> None:
         found = []

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tailscope.exceptions import TestbedError
 from tailscope.noise.counters import SAMPLING_WARNING, CounterSampler, increments, read_steal_ns
 from tailscope.noise.tracer import Tracer
+from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK
+from tailscope.testbed.tasks import (
+    comm_of,
+    environment_of,
+    parent_of,
+    processes,
+    status_of,
+    threads_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tailscope.noise.counters import Sample
     from tailscope.noise.tracer import Recorded
@@ -24,6 +31,24 @@ __all__ = ["NOISE", "NoiseRecorder", "RecordedNoise", "marked_threads"]
 
 NOISE = ("auto", "events", "stalls")
 """What is recorded: kernel events where that is possible, kernel events, or only stalls."""
+
+
+class Thread(NamedTuple):
+    """A thread that a measurement has started.
+
+    Attributes
+    ----------
+    tid : int
+        Its number on this machine.
+    inner : int
+        Its number where it runs: in a container, another one.
+    mark : str
+        Of the place where it was started.
+    """
+
+    tid: int
+    inner: int
+    mark: str
 
 
 @dataclass(frozen=True)
@@ -42,7 +67,7 @@ class RecordedNoise:
         What a hypervisor took from each CPU, as far as the kernel knows.
     cpus : tuple of int
         The CPUs that were watched.
-    threads : tuple of int
+    threads : list of Thread
         Those of the programs that were started, but for co-runners.
     """
 
@@ -51,7 +76,20 @@ class RecordedNoise:
     samples: list[Sample]
     steal_ns: dict[int, int]
     cpus: tuple[int, ...]
-    threads: tuple[int, ...]
+    threads: list[Thread]
+
+    def threads_of(self, mark: str, inner: Sequence[int] = ()) -> list[int]:
+        """Threads of programs with a mark, as this machine numbers them.
+
+        Parameters
+        ----------
+        mark : str
+        inner : sequence of int, optional
+            Only these, as they are numbered where they run; all of them if none is known by that.
+        """
+        own = [thread for thread in self.threads if thread.mark == mark]
+        chosen = [thread for thread in own if thread.inner in inner]
+        return [thread.tid for thread in chosen or own]
 
     def record(self) -> dict[str, Any]:
         """What ``run.json`` keeps of it."""
@@ -63,6 +101,7 @@ class RecordedNoise:
                 "clock": events.clock,
                 "clock_error_ns": events.clock_error_ns,
                 "lost": {str(cpu): lost for cpu, lost in events.lost.items()},
+                "senders_lost": events.senders_lost,
                 "missing": events.missing,
             },
             "events_missing_because": self.why_not,
@@ -78,6 +117,10 @@ class RecordedNoise:
         """What a reader of results must know."""
         found = []
         lost = 0 if self.events is None else sum(self.events.lost.values())
+        if self.events is not None and self.events.ended_because:
+            found.append(
+                f"kernel events were recorded up to a moment only: {self.events.ended_because}"
+            )
         if lost:
             found.append(
                 f"{lost:,} kernel events were lost: the tracer's buffers were full, and some stalls"
@@ -149,7 +192,7 @@ class NoiseRecorder:
     def finish(self) -> RecordedNoise:
         """Stop, and say what was recorded; the folder keeps it."""
         events = None if self._tracer is None else self._tracer.finish()
-        threads = tuple(marked_threads(self._folder.name))
+        threads = marked_threads(self._folder.name)
         self._stack.close()
         after = read_steal_ns()
         steal = {cpu: ns - self._steal_ns.get(cpu, ns) for cpu, ns in after.items()}
@@ -158,54 +201,38 @@ class NoiseRecorder:
         )
 
 
-def marked_threads(name: str) -> list[int]:
+def marked_threads(name: str) -> list[Thread]:
     """The threads of all programs that a measurement has started, and of theirs; no co-runners.
 
     Parameters
     ----------
     name : str
-        Of the measurement's folder.
+        Of the measurement's folder; its parts have marks of their own.
     """
-    parents = {pid: _parent(pid) for pid in _processes()}
-    found: set[int] = {pid for pid in parents if _mark(pid) == name}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(
-        int(task)
-        for pid in found
-        if not _comm(pid).startswith("stress-ng")
-        for task in _names(Path(f"/proc/{pid}/task"))
-    )
+    parents = {pid: parent_of(pid) for pid in processes()}
+    told = {pid: environment_of(pid).get(MARK, "") for pid in parents}
+    marks = {pid: mark for pid, mark in told.items() if owner_of(mark) == name}
+    # A program may hide its environment, as a container does: it is of those who started it.
+    while more := _started(parents, marks):
+        marks |= more
+    return [
+        Thread(tid, _inner(tid), mark)
+        for pid, mark in marks.items()
+        if not comm_of(pid).startswith("stress-ng")
+        for tid in threads_of(pid)
+    ]
 
 
-def _processes() -> list[int]:
-    return [int(name) for name in _names(Path("/proc")) if name.isdecimal()]
+def _started(parents: Mapping[int, int], marks: Mapping[int, str]) -> dict[int, str]:
+    """Processes without a mark that one with a mark has started."""
+    return {
+        pid: marks[parent]
+        for pid, parent in parents.items()
+        if parent in marks and pid not in marks
+    }
 
 
-def _names(folder: Path) -> list[str]:
-    with suppress(OSError):
-        return [path.name for path in folder.iterdir()]
-    return []
-
-
-def _mark(pid: int) -> str:
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == MARK.encode():
-                return os.fsdecode(value)
-    return ""
-
-
-def _parent(pid: int) -> int:
-    with suppress(OSError):
-        return int(
-            Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
-        )
-    return 0
-
-
-def _comm(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    return ""
+def _inner(tid: int) -> int:
+    """The number of a thread in the innermost namespace of numbers that it is in."""
+    numbers = status_of(tid).get("NSpid", "").split()
+    return int(numbers[-1]) if numbers else tid

@@ -9,8 +9,9 @@ A row is an interval. ``kind`` says who saw it:
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.noise.attribution import blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
 from tailscope.store import layout
+from tailscope.store.reader import verified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +101,7 @@ def side_noise(
     names = np.array(DISTURBANCES, object)[kinds] if len(kinds) else np.zeros(0, object)
     _add(rows, source, first, _INJECTED, *disturbed, cause=names)
     timelines = []
-    for at, cpu in enumerate(cpus):
+    for at, cpu in enumerate(dict.fromkeys(cpus)):
         here = on_cpu == cpu
         none = np.zeros(0, np.int64)
         own = (injected[0], injected[1]) if cpu == first else (none, none)
@@ -130,7 +132,7 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, Any]:
     }
     order = np.argsort(whole["start_ns"], kind="stable")
     return {
-        name: pa.array(values[order].astype(str)).dictionary_encode()
+        name: pa.array(values[order], pa.string()).dictionary_encode()
         if name in _TEXTS
         else values[order]
         for name, values in whole.items()
@@ -157,13 +159,20 @@ def read_blocked(run: Path, info: Mapping[str, Any]) -> Blocked:
             f"{run}: no {layout.NOISE}: nobody has recorded what kept CPUs from their work",
             hint="captures tell when packets were delayed, not why: measure with `tailscope run`",
         )
-    sides = read_timelines(run / layout.NOISE)
+    sides = read_timelines(io.BytesIO(verified(run, info, layout.NOISE)), str(run / layout.NOISE))
     own_work = info["noise"]["own_work"]
     return blocked_by(sides.get("dut", []), sides.get("instrument", []), own_work=own_work)
 
 
-def read_timelines(path: Path) -> dict[str, list[Timeline]]:
+def read_timelines(file: Any, name: str) -> dict[str, list[Timeline]]:
     """Read the timelines of both sides back, by source.
+
+    Parameters
+    ----------
+    file : path or file
+        ``noise.parquet``.
+    name : str
+        What it is called in errors.
 
     Raises
     ------
@@ -172,20 +181,42 @@ def read_timelines(path: Path) -> dict[str, list[Timeline]]:
     """
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
+    table = pq.read_table(file)
     if missing := [name for name in _COLUMNS if name not in table.column_names]:
         raise RunCorruptError(
-            f"{path}: expected columns {', '.join(_COLUMNS)}, got no {missing[0]}"
+            f"{name}: expected columns {', '.join(_COLUMNS)}, got no {missing[0]}"
         )
-    texts = {name: np.array(table[name].to_pylist(), object) for name in _TEXTS}
+    texts = {name: _coded(table[name]) for name in _TEXTS}
     numbers = {name: table[name].to_numpy() for name in _COLUMNS if name not in _TEXTS}
     found: dict[str, list[Timeline]] = {}
-    for source in dict.fromkeys(texts["source"]):
-        own = (texts["source"] == source) & (texts["kind"] == _CAUSE)
+    for code, source in enumerate(texts["source"].names):
+        own = (texts["source"].codes == code) & texts["kind"].are(_CAUSE)
         for cpu in np.unique(numbers["cpu"][own]).tolist():
             rows = np.flatnonzero(own & (numbers["cpu"] == cpu))
             found.setdefault(source, []).append(_read_timeline(cpu, rows, texts, numbers))
     return found
+
+
+class _Coded(NamedTuple):
+    """A column of texts: the code of each row, and the text of each code."""
+
+    codes: Integers
+    names: list[str]
+
+    def are(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a text."""
+        place = self.names.index(name) if name in self.names else -1
+        found: NDArray[np.bool_] = self.codes == place
+        return found
+
+
+def _coded(column: Any) -> _Coded:
+    import pyarrow as pa
+
+    array = column.combine_chunks()
+    if not isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_encode()
+    return _Coded(array.indices.to_numpy().astype(np.int64), array.dictionary.to_pylist())
 
 
 _TEXTS = ("source", "kind", "cause", "detail")
@@ -193,22 +224,21 @@ _COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "du
 
 
 def _read_timeline(
-    cpu: int, rows: Integers, texts: Mapping[str, Any], numbers: Mapping[str, Any]
+    cpu: int, rows: Integers, texts: Mapping[str, _Coded], numbers: Mapping[str, Any]
 ) -> Timeline:
     start = numbers["start_ns"][rows].astype(np.int64)
     # Events that have no piece left have no row: number the others anew.
     _, first, event = np.unique(numbers["event"][rows], return_index=True, return_inverse=True)
-    causes, cause = np.unique(texts["cause"][rows[first]].astype(str), return_inverse=True)
-    details, detail = np.unique(texts["detail"][rows[first]].astype(str), return_inverse=True)
+    causes, details = texts["cause"], texts["detail"]
     return Timeline(
         cpu,
         start,
         start + numbers["duration_ns"][rows].astype(np.int64),
         event.reshape(-1),
-        cause.reshape(-1),
-        detail.reshape(-1),
-        causes.tolist(),
-        details.tolist(),
+        causes.codes[rows[first]],
+        details.codes[rows[first]],
+        causes.names,
+        details.names,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.noise.events import NMI, PAGE_FAULT
-from tailscope.noise.intervals import subtract
+from tailscope.noise.intervals import covered, subtract
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,11 @@ OUTSIDE = "hypervisor/SMI"
 UNNAMED = "stall"
 """Time whose cause nobody recorded."""
 
-_EDGE_NS = 1000
+_EDGE_NS = (1_000, 50_000)
+"""Of a way into an interrupt, or out of it: the most that is taken without looking, and at all."""
+_INSTANT_NS = (50_000, 1_000_000)
+"""The same of a page fault, or of an interrupt that cannot be masked."""
+_ENOUGH = 10
 _TIMES_THE_MEDIAN = 3
 
 
@@ -89,7 +93,7 @@ def make_timeline(
     An event counts in full, within a stall or not. What is left of a stall right before and after
     an event is the way into it and out of it, up to three times as long as that usually takes here;
     what is left beyond that is `OUTSIDE` where kernel events were recorded, and `UNNAMED` where
-    they were not.
+    they were not, or were lost.
 
     Parameters
     ----------
@@ -145,6 +149,7 @@ class _Maker:
         told = np.zeros(len(start), bool)
         if self._events is not None:
             told = (start >= self._events.from_ns) & (end <= self._events.to_ns)
+            told &= covered(start, end, self._events.gap_start_ns, self._events.gap_end_ns) == 0
         left = self._left(start[told], end[told])
         left = self._take_instants(left, PAGE_FAULT)
         left = self._take_instants(left, NMI)
@@ -188,23 +193,27 @@ class _Maker:
         self._lay(left.start, left.end, first + which.reshape(-1))
 
     def _take_instants(self, left: _Left, name: str) -> _Left:
-        """Give pieces in which something happened that is told once to that."""
+        """Give pieces in which something happened that is told once to that, as far as is usual."""
         if self._events is None:
             return left
+        owner, start, end, before, after = left
         events = self._events.named(name)
         when = self._events.start_ns[events]
-        first = np.searchsorted(when, left.start, "left")
-        inside = first < np.searchsorted(when, left.end, "right")
-        self._lay(left.start[inside], left.end[inside], events[first[inside]])
-        return _Left(*(each[~inside] for each in left))
+        first = np.searchsorted(when, start, "left")
+        inside = first < np.searchsorted(when, end, "right")
+        most = _usual(end - start, inside, _INSTANT_NS)
+        upto = np.where(inside, np.minimum(end, start + most), start)
+        self._lay(start[inside], upto[inside], events[first[inside]])
+        kept = end > upto
+        return _Left(*(each[kept] for each in (owner, upto, end, before, after)))
 
     def _take_edges(self, left: _Left) -> _Left:
         """Give the ways in and out to the events that they belong to."""
         owner, start, end, before, after = left
         has_before, has_after = before >= 0, after >= 0
-        most = _usual(end - start, has_after & ~has_before)
+        most = _usual(end - start, has_after & ~has_before, _EDGE_NS)
         into = np.where(has_after, np.minimum(end - start, most), 0)
-        most = _usual(end - start, has_before & ~has_after)
+        most = _usual(end - start, has_before & ~has_after, _EDGE_NS)
         rest = end - into
         out = np.where(has_before, np.minimum(rest - start, most), 0)
         self._lay(rest[into > 0], end[into > 0], after[into > 0])
@@ -233,8 +242,12 @@ class _Maker:
         self._event = np.concatenate([self._event, event])[order]
 
 
-def _usual(durations_ns: Integers, which: NDArray[np.bool_]) -> int:
-    """The longest that a way into an interrupt, or out of it, is taken to be."""
-    if not which.any():
-        return _EDGE_NS
-    return max(_EDGE_NS, int(_TIMES_THE_MEDIAN * np.median(durations_ns[which])))
+def _usual(durations_ns: Integers, which: NDArray[np.bool_], limits_ns: tuple[int, int]) -> int:
+    """How long something is taken to last at most whose end is not told.
+
+    Three times the median, where there are enough of them, within limits; else the lower one.
+    """
+    least, most = limits_ns
+    if np.count_nonzero(which) < _ENOUGH:
+        return least
+    return min(most, max(least, int(_TIMES_THE_MEDIAN * np.median(durations_ns[which]))))

@@ -9,14 +9,15 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
+from tailscope.testbed.tasks import comm_of, processes, threads_of
 from tailscope.testbed.tracefs import remove_instance, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from tailscope.testbed.folder import Folder
 
@@ -35,6 +36,7 @@ EVENTS = (
     "exceptions/page_fault_kernel",
     "csd/csd_function_entry",
     "timer/hrtimer_expire_entry",
+    "timer/timer_expire_entry",
     "nmi/nmi_handler",
 )
 """What is recorded on the CPUs that are watched, as ``GROUP/NAME`` of the kernel."""
@@ -42,6 +44,7 @@ EVENTS = (
 _SENDING = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 _TSC, _MONO = "x86-tsc", "mono"
 _BUFFER_KB = 4096
+_SENDERS_KB = 512
 _READ_EVERY_S = 0.1
 _PAIRS = 16
 _MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
@@ -66,6 +69,10 @@ class Recorded:
         By how much times may be off against those of packets; 0 for ``x86-tsc``.
     lost : dict of int to int
         For each CPU, events that found no room.
+    senders_lost : int
+        Those of who interrupts whom, on all CPUs.
+    ended_because : str
+        Why it ended before its time; empty if it did not.
     missing : list of str
         Events that this kernel does not have.
     comms : dict of int to str
@@ -81,6 +88,8 @@ class Recorded:
     mono_unix_ns: int = 0
     clock_error_ns: int = 0
     lost: dict[int, int] = field(default_factory=dict)
+    senders_lost: int = 0
+    ended_because: str = ""
     missing: list[str] = field(default_factory=list)
     comms: dict[int, str] = field(default_factory=dict)
     started_unix_ns: int = 0
@@ -127,6 +136,12 @@ class Tracer:
     def __enter__(self) -> Self:
         try:
             self._open()
+        except OSError as error:
+            self.__exit__()
+            raise TestbedError(
+                f"kernel events: {error}",
+                hint="the kernel may be locked down; run without them: --noise stalls",
+            ) from None
         except BaseException:
             self.__exit__()
             raise
@@ -148,8 +163,8 @@ class Tracer:
                 f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}"
             )
         every = sorted(set(_online()))
-        events = self._instance(root, "events", self._cpus, clock, EVENTS)
-        senders = self._instance(root, "senders", every, clock, _SENDING)
+        events = self._instance(root, "events", self._cpus, clock, EVENTS, self._buffer_kb)
+        senders = self._instance(root, "senders", every, clock, _SENDING, _SENDERS_KB)
         groups = {event.partition("/")[0] for event in events.enabled}
         lacking = [name for name in _MISSING_WITHOUT if name not in groups]
         if platform.machine() == "x86_64" and lacking:
@@ -173,19 +188,37 @@ class Tracer:
         self._thread.start()
 
     def _instance(
-        self, root: Path, kind: str, cpus: Sequence[int], clock: str, events: Iterable[str]
+        self,
+        root: Path,
+        kind: str,
+        cpus: Sequence[int],
+        clock: str,
+        events: Iterable[str],
+        buffer_kb: int,
     ) -> _Instance:
         name = f"{self._folder.name}-{kind}"
         instance = _Instance(root, name, self._folder.make(kind), cpus)
         self._stack.enter_context(instance)
-        instance.set_up(clock, self._buffer_kb, events)
+        instance.set_up(clock, buffer_kb, events)
         self._instances.append(instance)
         return instance
 
     def _follow(self) -> None:
         while not self._end.wait(_READ_EVERY_S):
+            self._drain()
+
+    def _drain(self) -> None:
+        """Copy what there is; where there is no room for it, record no more, and remember why."""
+        try:
             for instance in self._instances:
                 instance.drain()
+        except OSError as error:
+            assert self._recorded is not None
+            self._recorded.ended_because = str(error)
+            self._recorded.ended_unix_ns = time.time_ns()
+            self._end.set()
+            for instance in self._instances:
+                instance.switch(on=False)
 
     def finish(self) -> Recorded:
         """Stop, and say what was recorded; the files last as long as the folder."""
@@ -193,13 +226,14 @@ class Tracer:
         assert recorded is not None and self._thread is not None, "it is a context"
         for instance in self._instances:
             instance.switch(on=False)
-        recorded.ended_unix_ns = time.time_ns()
         self._end.set()
         self._thread.join()
         self._thread = None
-        for instance in self._instances:
-            instance.drain()
+        if not recorded.ended_because:
+            recorded.ended_unix_ns = time.time_ns()
+            self._drain()
         recorded.lost = self._instances[0].lost()
+        recorded.senders_lost = sum(self._instances[1].lost().values())
         recorded.comms = self._instances[0].comms()
         if recorded.clock != _TSC:
             pairs = [*self._before, *_clock_pairs()]
@@ -221,7 +255,7 @@ class _Instance:
         self.missing: list[str] = []
         self.page_bytes = 4096
         self._stack = ExitStack()
-        self._pipes: list[tuple[int, int]] = []
+        self._pipes: list[tuple[int, IO[bytes]]] = []
 
     def __enter__(self) -> Self:
         self._path.mkdir()
@@ -236,7 +270,10 @@ class _Instance:
         self.switch(on=False)
         self._write("trace_clock", clock)
         self._write("tracing_cpumask", _mask(self._cpus))
-        self._write("buffer_size_kb", str(buffer_kb))
+        # Memory of the kernel's for the CPUs that are watched, and no others.
+        self._write("buffer_size_kb", "4")
+        for cpu in self._cpus:
+            self._write(f"per_cpu/cpu{cpu}/buffer_size_kb", str(buffer_kb))
         header = (self._path.parents[1] / "events/header_page").read_text()
         sizes = re.search(r"char data;\s*offset:(\d+);\s*size:(\d+);", header)
         if sizes is None:
@@ -254,9 +291,7 @@ class _Instance:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             reader = os.open(pipe, flags)
             self._stack.callback(os.close, reader)
-            writer = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            self._stack.callback(os.close, writer)
-            self._pipes.append((reader, writer))
+            self._pipes.append((reader, self._stack.enter_context(file.open("xb"))))
 
     def switch(self, *, on: bool) -> None:
         self._write("tracing_on", "1" if on else "0")
@@ -266,7 +301,8 @@ class _Instance:
         for reader, writer in self._pipes:
             with suppress(BlockingIOError):
                 while page := os.read(reader, self.page_bytes):
-                    os.write(writer, page.ljust(self.page_bytes, b"\0"))
+                    writer.write(page.ljust(self.page_bytes, b"\0"))
+            writer.flush()
 
     def formats(self) -> list[tuple[str, str]]:
         return [
@@ -283,11 +319,8 @@ class _Instance:
         return sum(int(counts.get(name, 0)) for name in ("overrun", "commit overrun"))
 
     def comms(self) -> dict[int, str]:
-        """Names of tasks that the tracer has seen, and of those that there are."""
-        found = {}
-        for task in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
-            with suppress(OSError):
-                found[int(task.parent.name)] = task.read_text(errors="replace").strip()
+        """Names of tasks that there are, and of the last ones that the tracer has seen."""
+        found = {tid: comm_of(tid) for pid in processes() for tid in threads_of(pid)}
         with suppress(OSError):
             saved = (self._root / "saved_cmdlines").read_text(errors="replace")
             for line in saved.splitlines():

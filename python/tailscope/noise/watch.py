@@ -93,7 +93,7 @@ class Watched:
         ``count``, ``total_ns``, ``longest_ns``, ``unrecorded``, ``share``.
     noise : RecordedNoise
     cost : Cost or None
-        None where no kernel events were recorded.
+        None where no kernel events were recorded, or Ctrl-C came before it was known.
     interrupted : bool
     """
 
@@ -147,8 +147,9 @@ def watch(
                 ended_ns = time.time_ns()
                 noise = recorder.finish()
             quiet_ns = time.time_ns()
-            if noise.events is not None and not interrupted:
-                interrupted = _wait(loops, min(plan.duration_ns / 1e9, _MOST_WITHOUT_S), None)
+            whole = noise.events is not None and not interrupted
+            if whole:
+                whole = not _wait(loops, min(plan.duration_ns / 1e9, _MOST_WITHOUT_S), None)
             stopped_ns = time.time_ns()
             loops.stop()
             result = loops.finish()
@@ -162,6 +163,7 @@ def watch(
             result,
             (recorded, quiet),
             interrupted=interrupted,
+            with_cost=whole,
         )
 
 
@@ -208,11 +210,12 @@ def _watched(
     times_ns: tuple[tuple[int, int], tuple[int, int]],
     *,
     interrupted: bool,
+    with_cost: bool,
 ) -> Watched:
     lasted_ns, without_ns = (end - begin for begin, end in times_ns)
     stalls = _stalls(side, lasted_ns)
     cost = None
-    if noise.events is not None and not interrupted:
+    if with_cost:
         cost = Cost(
             _usual_share(side, times_ns[0]), _usual_share(quiet, times_ns[1]), without_ns / 1e9
         )
@@ -231,11 +234,12 @@ def _watched(
 
 def _usual_share(side: SideNoise, within_ns: tuple[int, int]) -> float:
     """Of the time in stalls, in the median slice: what else the machine did now and then is out."""
-    slices = max(1, (within_ns[1] - within_ns[0]) // _SLICE_NS)
+    whole_ns = within_ns[1] - within_ns[0]
+    slices = max(1, whole_ns // _SLICE_NS)
     start, lasted = side.stalls_ns()
-    inside = np.clip((start - within_ns[0]) // _SLICE_NS, 0, slices - 1)
+    inside = np.clip((start - within_ns[0]) * slices // whole_ns, 0, slices - 1)
     total = np.bincount(inside, lasted, slices)
-    return float(np.median(total)) / (_SLICE_NS * len(side.timelines))
+    return float(np.median(total)) / (whole_ns / slices * len(side.timelines))
 
 
 def _stalls(side: SideNoise, lasted_ns: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["read_mark", "read_packets", "read_run"]
+__all__ = ["read_mark", "read_packets", "read_run", "verified"]
 
 
 def read_run(path: Path, *, label: str | None = None) -> Run:
@@ -61,7 +61,7 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
 
 
 def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
-    summary = json.loads(_verified(path, info, layout.SUMMARY))
+    summary = json.loads(verified(path, info, layout.SUMMARY))
     warnings = tuple(summary.pop("warnings"))
     check_conservation(summary, str(path / layout.SUMMARY))
     gaps, rate = _csv_rows(path, info, layout.GAPS), _csv_rows(path, info, layout.RATE)
@@ -74,7 +74,7 @@ def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
         latency=Histogram(*_columns(_csv_rows(path, info, layout.HISTOGRAM))),
         gaps={side: Histogram(*_columns(_of_side(gaps, side))) for side in SIDES},
         rate={side: Rate(*_columns(_of_side(rate, side))) for side in SIDES},
-        **_read_worst(_verified(path, info, layout.WORST)),
+        **_read_worst(verified(path, info, layout.WORST)),
         explanation=_read_explanation(path, info),
     )
 
@@ -96,7 +96,7 @@ def read_packets(path: Path, info: Mapping[str, Any]) -> Series:
     """
     import pyarrow.parquet as pq
 
-    table = pq.read_table(io.BytesIO(_verified(Path(path), info, layout.LATENCY)))
+    table = pq.read_table(io.BytesIO(verified(Path(path), info, layout.LATENCY)))
     columns = {name: table[name] for name in Series._fields}
     known = {name: each.to_numpy() for name, each in columns.items() if not each.null_count}
     return Series(**known)
@@ -121,7 +121,22 @@ def read_mark(path: Path) -> dict[str, Any] | None:
     return mark
 
 
-def _verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
+def verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
+    """Read a file of a run, if it is the one that was written.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    info : Mapping
+        Its ``run.json``.
+    name : str
+
+    Raises
+    ------
+    RunCorruptError
+        If it is not.
+    """
     expected = info["files"][name]["sha256"]
     try:
         content = (path / name).read_bytes()
@@ -134,7 +149,7 @@ def _verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
 
 
 def _csv_rows(path: Path, info: Mapping[str, Any], name: str) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(_verified(path, info, name).decode())))[1:]
+    return list(csv.reader(io.StringIO(verified(path, info, name).decode())))[1:]
 
 
 def _of_side(rows: list[list[str]], side: str) -> list[list[str]]:
@@ -171,7 +186,7 @@ def _read_worst(content: bytes) -> dict[str, Any]:
 def _read_explanation(path: Path, info: Mapping[str, Any]) -> dict[str, Any] | None:
     if layout.EXPLANATION not in info["files"]:
         return None
-    found: dict[str, Any] = json.loads(_verified(path, info, layout.EXPLANATION))
+    found: dict[str, Any] = json.loads(verified(path, info, layout.EXPLANATION))
     if (got := sum(found["parts_ns"].values())) != found["latency_ns"]:
         raise RunCorruptError(
             f"{path / layout.EXPLANATION}: latency_ns is the sum of its parts:"

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,7 @@ from tailscope.exceptions import TestbedError
 from tailscope.testbed.containers import container_names, remove_cgroups
 from tailscope.testbed.folder import LOCK, find_leftovers, is_dead, owner_of
 from tailscope.testbed.places import FOLDER, MARK
+from tailscope.testbed.tasks import environment_of, processes, status_of
 from tailscope.testbed.tracefs import instances, remove_instance, tracefs
 
 if TYPE_CHECKING:
@@ -88,21 +89,30 @@ def _clean_namespaces(live: set[str], *, dry_run: bool) -> Iterator[str]:
 
 def _clean_tracers(live: set[str], *, dry_run: bool) -> Iterator[str]:
     """Remove instances of the tracer of measurements that are not `live`, where there is one."""
-    with suppress(TestbedError), tracefs() as root:
+    with ExitStack() as stack:
+        try:
+            root = stack.enter_context(tracefs())
+        except TestbedError:
+            return
         for name in instances(root):
             owner = owner_of(name)
             if owner is None or owner in live:
                 continue
             if not dry_run:
-                with suppress(OSError):
+                try:
                     remove_instance(root, name)
+                except OSError as error:
+                    raise TestbedError(
+                        f"kernel tracer {name}: it cannot be removed: {error.strerror}",
+                        hint="end who reads from it, and clean again",
+                    ) from None
             yield f"kernel tracer {name}"
 
 
 def _live() -> set[str]:
     """Measurements whose lock some process has open, wherever their folders are."""
     found = set()
-    for pid in _processes():
+    for pid in processes():
         with suppress(OSError):
             for link in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
@@ -114,20 +124,19 @@ def _live() -> set[str]:
 
 def _marked() -> Iterator[_Left]:
     """Processes that a dead measurement has started, as far as this user may look."""
-    for pid in _processes():
+    for pid in processes():
         with suppress(OSError):
             # A kernel's task, or another user's process, shows nothing.
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            known = dict(each.partition(b"=")[::2] for each in environment)
-            owner = owner_of(os.fsdecode(known.get(MARK.encode(), b"")))
+            known = environment_of(pid)
+            owner = owner_of(known.get(MARK, ""))
             words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
             if owner is not None and words[0] and not _lives(known, owner):
                 yield _Left(pid, owner, words)
 
 
-def _lives(environment: dict[bytes, bytes], owner: str) -> bool:
+def _lives(environment: dict[str, str], owner: str) -> bool:
     """Whether the measurement runs, whose folder the process was told."""
-    told = Path(os.fsdecode(environment.get(FOLDER.encode(), b"")))
+    told = Path(environment.get(FOLDER, ""))
     folder = next((path for path in (told, *told.parents) if path.name == owner), None)
     return folder is not None and folder.is_dir() and not is_dead(folder)
 
@@ -149,11 +158,7 @@ def _kill(pid: int) -> None:
 
 def _exists(pid: int) -> bool:
     """Whether a process is there, and more than what its parent did not wait for."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    return status_of(pid).get("State", "Z")[:1] != "Z"
 
 
 def _processes_in(namespace: str) -> list[int]:
@@ -161,12 +166,8 @@ def _processes_in(namespace: str) -> list[int]:
 
     with suppress(OSError):
         here = Path(NETNS_RUN_DIR, namespace).stat()
-        return [pid for pid in _processes() if _is_in(pid, here)]
+        return [pid for pid in processes() if _is_in(pid, here)]
     return []
-
-
-def _processes() -> Iterator[int]:
-    return (int(path.name) for path in Path("/proc").glob("[0-9]*"))
 
 
 def _is_in(pid: int, namespace: os.stat_result) -> bool:

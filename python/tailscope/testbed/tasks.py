@@ -1,0 +1,57 @@
+"""Processes and their threads, as the kernel lists them; what is gone meanwhile is left out."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["comm_of", "environment_of", "parent_of", "processes", "status_of", "threads_of"]
+
+
+def processes() -> list[int]:
+    """All processes."""
+    return _numbers(Path("/proc"))
+
+
+def threads_of(pid: int) -> list[int]:
+    """The threads of a process."""
+    return _numbers(Path(f"/proc/{pid}/task"))
+
+
+def comm_of(tid: int) -> str:
+    """The name of a thread, of which the kernel keeps 15 bytes."""
+    return _text(tid, "comm").strip()
+
+
+def parent_of(pid: int) -> int:
+    """Who started a process; 0 for nobody."""
+    fields = _text(pid, "stat").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def status_of(tid: int) -> dict[str, str]:
+    """What the kernel says of a thread, by name."""
+    pairs = (line.partition(":") for line in _text(tid, "status").splitlines())
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment that a process was started with, as far as this user may look."""
+    with suppress(OSError):
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+        return {name: value for name, _, value in pairs}
+    return {}
+
+
+def _numbers(folder: Path) -> list[int]:
+    with suppress(OSError):
+        return [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+    return []
+
+
+def _text(tid: int, name: str) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{tid}/{name}").read_text(errors="replace")
+    return ""
