@@ -93,9 +93,10 @@ impl Follower {
         }
     }
 
-    /// Events were lost: what was open may have ended since, and another task may run.
+    /// Events were lost: what was open may have ended since, and is followed no further; another task
+    /// may run.
     pub fn forget(&mut self) {
-        self.open.clear();
+        self.end(self.since);
         self.knows_task = false;
     }
 
@@ -129,7 +130,7 @@ impl Follower {
     fn close(&mut self, time: u64) {
         self.segment(time);
         if let Some(at) = self.open.pop() {
-            self.spans[at].end = time.max(self.spans[at].start);
+            self.spans[at].end = self.since;
         }
     }
 
@@ -213,6 +214,18 @@ mod tests {
         assert!(matches!(follower.spans[2].kind, Kind::Task { pid: 8, .. }));
     }
 
+    #[test]
+    fn what_was_seen_before_a_loss_remains() {
+        let mut follower = Follower::new([]);
+        follower.take(10, 0, What::Enter(vector("local_timer")));
+        follower.take(15, 0, What::Enter(Kind::Softirq(1)));
+        follower.forget();
+        follower.take(90, 0, What::ExitSoftirq(1));
+        let spans: Vec<_> =
+            follower.spans.iter().map(|span| (span.start, span.end, span.own)).collect();
+        assert_eq!(spans, [(10, 15, 5), (15, 15, 0)]);
+    }
+
     fn anything() -> impl Strategy<Value = What> {
         let name = prop::sample::select(vec!["local_timer", "reschedule"]);
         prop_oneof![
@@ -228,13 +241,16 @@ mod tests {
     proptest! {
         #[test]
         fn segments_never_overlap_and_make_up_spans(
-            events in prop::collection::vec((0..50_u64, anything()), 0..60)
+            events in prop::collection::vec((0..50_u64, prop::option::of(anything())), 0..60)
         ) {
             let mut follower = Follower::new([1]);
             let mut time = 0;
             for (after, what) in events {
                 time += after;
-                follower.take(time, 1, what);
+                match what {
+                    Some(what) => follower.take(time, 1, what),
+                    None => follower.forget(),
+                }
             }
             follower.end(time);
             prop_assert!(follower.segments.windows(2).all(|pair| pair[0].end <= pair[1].start));
