@@ -1,5 +1,6 @@
-//! Writes the captures that fuzzing starts from into `fuzz/corpus`: generated ones, and beginnings
-//! of real ones where those lie beside the project. None of it is kept in the repository.
+//! Writes what fuzzing starts from into `fuzz/corpus`: captures and a trace that are generated, and
+//! beginnings of real captures where those lie beside the project. None of it is kept in the
+//! repository.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -12,6 +13,10 @@ use units::Nanos;
 /// In a header, behind it, in a record's header, in a packet, and after some.
 const CUTS: [usize; 6] = [20, 24, 30, 63, 140, 4_000];
 const PACKETS: usize = 30;
+/// Of a trace: in a page's header, in an event's, in an event, and in the second page.
+const PAGE_CUTS: [usize; 5] = [7, 18, 27, 77, 300];
+/// As the target has it.
+const PAGE_BYTES: usize = 256;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 type Packets = Vec<(Nanos, Vec<u8>)>;
@@ -28,6 +33,7 @@ fn main() -> Result<()> {
     corpus.add(Format::Pcap, &foreign_pcap())?;
     corpus.add(Format::PcapNg, &foreign_pcapng())?;
     corpus.add_packets(&generated())?;
+    corpus.add_trace()?;
     let mut real = Vec::new();
     find(&root.join("../../shared/data"), &mut real);
     for path in real {
@@ -41,12 +47,27 @@ fn main() -> Result<()> {
 impl Corpus {
     /// A capture, whole and cut.
     fn add(&mut self, format: Format, bytes: &[u8]) -> Result<()> {
-        let folder = self.folder.join(format.to_string());
-        fs::create_dir_all(&folder)?;
         for len in CUTS.into_iter().filter(|len| *len < bytes.len()).chain([bytes.len()]) {
-            fs::write(folder.join(format!("seed-{}", self.count)), &bytes[..len])?;
-            self.count += 1;
+            self.write(&format.to_string(), &bytes[..len])?;
         }
+        Ok(())
+    }
+
+    /// Formats with pages, whole and cut, and a format that is cut.
+    fn add_trace(&mut self) -> Result<()> {
+        let (text, pages) = (formats(), pages());
+        self.write("trace", &text.as_bytes()[..text.len() / 2])?;
+        for len in PAGE_CUTS.into_iter().chain([pages.len()]) {
+            self.write("trace", &[text.as_bytes(), &[0], &pages[..len]].concat())?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, target: &str, bytes: &[u8]) -> Result<()> {
+        let folder = self.folder.join(target);
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(format!("seed-{}", self.count)), bytes)?;
+        self.count += 1;
         Ok(())
     }
 
@@ -88,6 +109,85 @@ fn foreign_pcapng() -> Vec<u8> {
 
 fn big_endian(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Of an event: group, name, and fields of four bytes, the first of them after the task's.
+type Event = (&'static str, &'static str, &'static [&'static str]);
+
+/// One of each meaning; an event's number is its place.
+const EVENTS: [Event; 16] = [
+    ("irq_vectors", "local_timer_entry", &["int vector"]),
+    ("irq_vectors", "local_timer_exit", &["int vector"]),
+    ("irq_vectors", "reschedule_entry", &["int vector"]),
+    ("irq_vectors", "reschedule_exit", &["int vector"]),
+    ("irq", "irq_handler_entry", &["int irq", "__data_loc char[] name"]),
+    ("irq", "irq_handler_exit", &["int irq"]),
+    ("irq", "softirq_entry", &["unsigned int vec"]),
+    ("irq", "softirq_exit", &["unsigned int vec"]),
+    ("exceptions", "page_fault_user", &["unsigned long address"]),
+    ("nmi", "nmi_handler", &["void * handler"]),
+    ("sched", "sched_switch", &["pid_t next_pid", "__data_loc char[] next_comm"]),
+    ("tlb", "tlb_flush", &["int reason"]),
+    ("csd", "csd_function_entry", &["void * func"]),
+    ("timer", "hrtimer_expire_entry", &["void * function"]),
+    ("ipi", "ipi_send_cpu", &["unsigned int cpu", "void * callback"]),
+    ("ipi", "ipi_send_cpumask", &["__data_loc unsigned long[] cpumask", "void * callback"]),
+];
+
+fn formats() -> String {
+    let format = |(id, (group, name, fields)): (usize, &Event)| {
+        let head = format!("{group}\nname: {name}\nID: {id}\nformat:\n");
+        let all = ["unsigned int common_type", "int common_pid"].iter().chain(*fields);
+        let place = |(at, field)| format!("\tfield:{field};\toffset:{};\tsize:4;\n", 4 * at);
+        head + &all.enumerate().map(place).collect::<String>()
+    };
+    EVENTS.iter().enumerate().map(format).collect::<Vec<_>>().join("\x0c")
+}
+
+/// Every kind of entry and of event: three pages, before the last of which some were lost.
+fn pages() -> Vec<u8> {
+    let (padding, extend, stamp) = (29, 30, 31);
+    let name = 3 << 16 | 16;
+    let nested = [
+        entry(4, 5, &[10, 1, 7, name, 0x0061_6263]),
+        entry(3, 1, &[0, 7, 236]),
+        entry(3, 1, &[13, 7, 99]),
+        entry(extend, 1, &[1]),
+        entry(5, 1, &[4, 7, 30, name, 0x0064_6566]),
+        entry(3, 2, &[5, 7, 30]),
+        entry(3, 2, &[1, 7, 236]),
+        entry(padding, 1, &[8, 0]),
+        entry(3, 2, &[6, 7, 1]),
+        entry(3, 2, &[8, 7, 1]),
+        entry(3, 2, &[7, 7, 1]),
+        entry(padding, 0, &[]),
+    ];
+    let sent = [
+        entry(0, 1, &[20, 14, 3, 0, 1]),
+        entry(5, 1, &[15, 3, 4 << 16 | 16, 1, 1]),
+        entry(3, 1, &[2, 3, 253]),
+        entry(3, 1, &[11, 3, 1]),
+        entry(3, 1, &[12, 3, 77]),
+        entry(3, 1, &[3, 3, 253]),
+        entry(3, 1, &[0, 3, 236]),
+        entry(3, 1, &[9, 3, 1]),
+    ];
+    let late = [entry(stamp, 9, &[2]), entry(3, 1, &[1, 3, 236]), entry(1, 1, &[1])];
+    let lost = 1 << 31 | 1 << 30;
+    [page(1_000, 0, &nested), page(2_000, 0, &sent), page(3_000, lost, &late)].concat()
+}
+
+fn entry(kind: u32, delta: u32, words: &[u32]) -> Vec<u8> {
+    [&[kind | delta << 5], words].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn page(time: u64, flags: u64, entries: &[Vec<u8>]) -> Vec<u8> {
+    let data = entries.concat();
+    let head = [time, data.len() as u64 | flags].map(u64::to_le_bytes).concat();
+    let mut page = [head, data].concat();
+    assert!(page.len() <= PAGE_BYTES, "a page is longer than the target's");
+    page.resize(PAGE_BYTES, 0);
+    page
 }
 
 fn find(folder: &Path, found: &mut Vec<PathBuf>) {
