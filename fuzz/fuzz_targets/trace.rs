@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
             if let What::Send { to, call } = what.clone() {
                 sent.push(Sent { time, pid, cpu: SENDER, to, call });
             }
-            follower.take(time, what);
+            follower.take(time, pid, what);
         }
     }
     follower.end(last);
