@@ -39,6 +39,8 @@ KINDS = {
 WATCH = ("noise", "--cpus", str(CPU), "--duration", "5s", "--stall-ns", "300")
 WOKEN = ("reschedule", "busy")
 """Both wake the same task on the CPU; the kernel sends an interrupt for it, or is there already."""
+SENT = ("tlb", "call")
+"""Interrupts that another CPU sends to those that run the program."""
 ALMOST = 0.98
 WAKES_WITHIN_NS = 1_000_000
 """Between the interrupt that wakes a task and its first instruction."""
@@ -98,11 +100,23 @@ def around(seen: Seen, kind: str) -> tuple[Integers, Integers]:
     return truth.start - before, truth.end + EDGE_NS
 
 
+def away(seen: Seen, start: int, end: int) -> bool:
+    """Whether another task had the CPU, so that nothing could disturb the loop."""
+    table = seen.table
+    other = (table["kind"] == "cause") & np.char.startswith(table["cause"], "task ")
+    begun, lasted = table["start_ns"][other], table["duration_ns"][other]
+    return bool(((begun < end) & (begun + lasted > start)).any())
+
+
 @AS_ROOT
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_disturbance_is_found_by_name(seen: Seen, kind: str) -> None:
     named = seen.rows("cause", KINDS[kind])
-    found = [named.meet(*when) for when in zip(*around(seen, kind), strict=True)]
+    found = [
+        named.meet(*when)
+        for when in zip(*around(seen, kind), strict=True)
+        if kind in WOKEN or not away(seen, *when)
+    ]
     assert len(found) > 50
     assert np.mean(found) >= ALMOST
 
@@ -118,11 +132,14 @@ def test_what_has_a_name_was_there(seen: Seen, kind: str) -> None:
     named = seen.rows("cause", KINDS[kind])
     truth = [around(seen, each) for each in (WOKEN if kind in WOKEN else (kind,))]
     low, high = (np.concatenate(ends) for ends in zip(*truth, strict=True))
+    tells_senders = any("from" in detail for detail in named.detail)
     true: dict[int, bool] = {}
     for event, start, end, detail in zip(*named, strict=True):
-        foreign = "from" in detail and "from tailscope-dp/" not in detail
+        if tells_senders and kind in SENT and "from tailscope-dp/" not in detail:
+            continue
         there = bool(((low < end) & (high > start)).any())
-        true[event] = true.get(event, False) or there or foreign
+        true[event] = true.get(event, False) or there
+    assert len(true) > 50
     assert np.mean(list(true.values())) >= ALMOST
 
 
@@ -179,8 +196,8 @@ def test_who_asked_is_known_where_the_kernel_tells(seen: Seen) -> None:
     details = {cause["cause"]: cause["details"] for cause in seen.record["causes"]}
     if not any(detail for texts in details.values() for detail in texts if "from" in detail):
         pytest.skip("this kernel has no events of interrupts that are sent")
-    assert details["TLB shootdown"][0].startswith("flush_tlb_func from tailscope-dp/")
-    assert "ipi_mb from tailscope-dp/" in details["function call"][0]
+    for cause, function in (("TLB shootdown", "flush_tlb_func"), ("function call", "ipi_mb")):
+        assert any(f"{function} from tailscope-dp/" in text for text in details[cause])
 
 
 @AS_ROOT

@@ -18,7 +18,10 @@ def ints(*values: int) -> np.ndarray:
 
 
 def events(
-    *pieces: tuple[int, int, str], faults: tuple[int, ...] = (), to_ns: int = 1 << 40
+    *pieces: tuple[int, int, str],
+    faults: tuple[int, ...] = (),
+    gaps: tuple[tuple[int, int], ...] = (),
+    to_ns: int = 1 << 40,
 ) -> Events:
     """Events of one piece each, and page faults."""
     names = [*dict.fromkeys(name for *_, name in pieces), PAGE_FAULT]
@@ -38,6 +41,8 @@ def events(
         lost=0,
         from_ns=0,
         to_ns=to_ns,
+        gap_start_ns=ints(*(start for start, _ in gaps)),
+        gap_end_ns=ints(*(end for _, end in gaps)),
     )
 
 
@@ -63,8 +68,11 @@ def test_ways_in_and_out_belong_to_the_event() -> None:
 
 
 def test_what_is_much_longer_than_usual_is_nobody_s() -> None:
-    stalls = (ints(0, 10_000, 20_000, 100_000), ints(1200, 11_200, 21_200, 190_100))
-    timers = [(at, at + 500, "local timer") for at in (600, 10_600, 20_600, 189_500)]
+    usual = np.arange(10) * 10_000
+    stalls = (np.append(usual, 100_000), np.append(usual + 1200, 190_100))
+    timers = [(at + 600, at + 1100, "local timer") for at in usual] + [
+        (189_500, 190_000, "local timer")
+    ]
     found = make_timeline(1, stalls, NONE, events(*timers))
     # The way in takes 600 ns, mostly: up to 1800 ns are the timer's.
     assert told(found)[-4:] == [
@@ -75,9 +83,25 @@ def test_what_is_much_longer_than_usual_is_nobody_s() -> None:
     ]
 
 
-def test_a_page_fault_has_no_end_but_the_stall_s() -> None:
-    found = make_timeline(1, (ints(50), ints(4050)), NONE, events(faults=(100,)))
-    assert told(found) == [(50, 4050, PAGE_FAULT)]
+def test_a_single_way_says_nothing_of_what_is_usual() -> None:
+    found = make_timeline(1, (ints(0), ints(9000)), NONE, events((8000, 8900, "local timer")))
+    assert told(found)[:2] == [(0, 7000, OUTSIDE), (7000, 8000, "local timer")]
+
+
+def test_a_page_fault_takes_the_stall_but_not_a_pause() -> None:
+    stalls = (ints(50, 10_000), ints(4050, 9_010_000))
+    found = make_timeline(1, stalls, NONE, events(faults=(100, 10_100)))
+    assert told(found) == [
+        (50, 4050, PAGE_FAULT),
+        (10_000, 60_000, PAGE_FAULT),
+        (60_000, 9_010_000, OUTSIDE),
+    ]
+
+
+def test_what_was_lost_has_no_name() -> None:
+    stalls = (ints(0, 9000), ints(5000, 14_000))
+    found = make_timeline(1, stalls, NONE, events(gaps=((8000, 9500),)))
+    assert told(found) == [(0, 5000, OUTSIDE), (9000, 14_000, UNNAMED)]
 
 
 def test_without_events_places_are_known_and_causes_are_not() -> None:

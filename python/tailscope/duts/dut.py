@@ -101,6 +101,8 @@ class Dut(ABC):
     options: ClassVar[Mapping[str, Callable[[str, str], Any]]] = {}
     """For each option, what reads its value: from its name and text; it raises a `UsageError`."""
     wires: ClassVar[tuple[str, ...]] = ANY_WIRE
+    in_softirqs: ClassVar[bool] = False
+    """Whether it does its work in softirqs alone, which tasks do not keep from running."""
     programs: ClassVar[Mapping[str, str]] = {}
     """Programs that it needs, and the packages that have them."""
 
@@ -134,11 +136,6 @@ class Dut(ABC):
     def uses_dpdk(self) -> bool:
         """Whether it gets at its ports by DPDK, or by the kernel's links."""
         return True
-
-    @property
-    def own_work(self) -> tuple[str, ...]:
-        """How causes begin that are its work, though no program of its own does it."""
-        return ("softirq NET_",) if self.wire == "veth" or not self.uses_dpdk else ()
 
     @property
     def modules(self) -> tuple[str, ...]:

@@ -26,16 +26,12 @@ class Kernel(Dut):
     """A device of the kernel; as root."""
 
     wires = ("veth", "pci", "vhost")
+    in_softirqs = True
 
     @property
     def uses_dpdk(self) -> bool:
         """It has links."""
         return False
-
-    @property
-    def own_work(self) -> tuple[str, ...]:
-        """Packets travel in softirqs, which tasks do not keep from running."""
-        return (*super().own_work, "task ")
 
     @contextmanager
     def open(self, site: Site) -> Iterator[Running]:

@@ -23,6 +23,7 @@ class Xdp(Dut):
     name = "xdp"
     about = "XDP redirects what arrives at the first link to the second"
     options = {"mode": one_of("native", "skb")}  # noqa: RUF012
+    in_softirqs = True
     wires = ("veth", "pci", "vhost")
     programs = {"xdp-bench": "xdp-tools"}  # noqa: RUF012
 

@@ -457,8 +457,7 @@ class _Instance:
         instrument, dut = self._sides(clock)
         writer.add_noise(columns([instrument, dut]))
         writer.add_interrupts(counter_columns(self._noise.samples))
-        own_work = self._dut.own_work
-        blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own_work)
+        blocked = blocked_by(dut.timelines, instrument.timelines, own_work=self._own_work())
 
         def explain(latency: Path, worst: Worst) -> tuple[dict[str, Any], dict[str, Any]]:
             packets = Packets(*read_latencies(latency))
@@ -466,6 +465,14 @@ class _Instance:
             return tail.record(), explain_worst(packets, blocked, worst).columns()
 
         writer.explain_by(explain)
+
+    def _own_work(self) -> dict[str, list[str]]:
+        """How causes begin that are a side's work: with links, softirqs that packets travel in."""
+        links = {"instrument": self._side.links}
+        links["dut"] = () if self._home is None else self._home.side.links
+        own = {side: ["softirq NET_"] if names else [] for side, names in links.items()}
+        own["dut"] += ["task "] if self._dut.in_softirqs else []
+        return own
 
     def _sides(self, clock: Clock) -> list[SideNoise]:
         from tailscope.noise.events import read_events
@@ -531,7 +538,7 @@ class _Instance:
                 "raised_priority": self.niced,
                 "generator": without_events(result),
             },
-            "noise": {**self._noise.record(), "own_work": list(self._dut.own_work)},
+            "noise": {**self._noise.record(), "own_work": self._own_work()},
             "tuning": [asdict(outcome) for outcome in self.tuning],
             "dut": self._dut_info(),
             "platform": self._platform_info(),

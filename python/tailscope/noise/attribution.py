@@ -23,7 +23,7 @@ import numpy as np
 from tailscope.noise.intervals import Overlaps, covered, overlaps, subtract
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -179,7 +179,10 @@ def explain(
 
 
 def blocked_by(
-    dut: Sequence[Timeline], instrument: Sequence[Timeline], *, own_work: Sequence[str] = ()
+    dut: Sequence[Timeline],
+    instrument: Sequence[Timeline],
+    *,
+    own_work: Mapping[str, Sequence[str]] | None = None,
 ) -> Blocked:
     """Join the timelines of both sides; where both were blocked it was the device.
 
@@ -188,16 +191,16 @@ def blocked_by(
     dut, instrument : sequence of Timeline
         One for each CPU. Of several CPUs of a side, any counts: which of them a packet passed is
         not known.
-    own_work : sequence of str
-        How causes begin that are the device's work.
+    own_work : Mapping of str to sequence of str, optional
+        For `DUT` and `INSTRUMENT`, how causes begin that are that side's work.
     """
-    own = tuple(own_work)
     names: list[str] = []
     details: list[str] = []
     pieces = [np.zeros(0, np.int64)] * 5
-    for is_dut, timelines in ((1, dut), (0, instrument)):
+    for is_dut, part, timelines in ((1, DUT, dut), (0, INSTRUMENT, instrument)):
+        own = tuple((own_work or {}).get(part, ()))
         for timeline in timelines:
-            kept = timeline.without(lambda cause: cause.startswith(own)) if is_dut else timeline
+            kept = timeline.without(lambda cause, own=own: cause.startswith(own))  # type: ignore[misc]
             left = subtract(kept.start_ns, kept.end_ns, pieces[0], pieces[1])
             event = kept.event[left.owner]
             cause = _shared(names, kept.causes, kept.cause[event])

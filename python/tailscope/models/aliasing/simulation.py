@@ -88,7 +88,7 @@ class Periodic:
 
     def interruptions(self, first_ns: int, last_ns: int) -> Interruptions:
         """Interruptions from the one that may be under way at `first_ns` to `last_ns`."""
-        begin = math.floor((-self.phase_ns - self.duration_ns) / self.period_ns)
+        begin = math.ceil((-self.phase_ns - self.duration_ns) / self.period_ns)
         end = math.floor((last_ns - first_ns - self.phase_ns) / self.period_ns) + 1
         ticks = np.arange(begin, max(begin, end))
         ticks = ticks[np.isin(ticks % self.every, self.teeth)]

@@ -1,0 +1,121 @@
+"""`noise.parquet`, written and read back; threads by the marks that they carry."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tailscope.analysis import Clock
+from tailscope.exceptions import RunCorruptError
+from tailscope.noise.attribution import blocked_by
+from tailscope.noise.recorder import RecordedNoise, Thread, marked_threads
+from tailscope.noise.table import DISTURBANCES, columns, read_timelines, side_noise
+from tailscope.testbed.places import MARK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CLOCK = Clock(1_000_000_000, 0, 0)
+
+
+def recording(folder: Path, **arrays: list[int]) -> Path:
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", np.array(values, np.uint64))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return recording(
+        tmp_path,
+        stall_start_tsc=[100, 150, 900],
+        stall_duration_tsc=[30, 20, 50],
+        stall_lcore=[3, 4, 3],
+        disturbed_kind=[4, 0],
+        disturbed_start_tsc=[105, 905],
+        disturbed_duration_tsc=[10, 5],
+    )
+
+
+def test_a_table_comes_back_as_it_was(folder: Path, tmp_path: Path) -> None:
+    side = side_noise("dut", (3, 4), CLOCK, folder, None)
+    table = columns([side])
+    path = tmp_path / "noise.parquet"
+    pq.write_table(pa.table(table), path)
+    found = read_timelines(path, "noise.parquet")
+    assert list(found) == ["dut"]
+    for before, after in zip(side.timelines, found["dut"], strict=True):
+        assert (before.cpu, before.start_ns.tolist()) == (after.cpu, after.start_ns.tolist())
+        assert before.end_ns.tolist() == after.end_ns.tolist()
+        assert [after.causes[code] for code in after.cause[after.event]] == ["stall"] * len(
+            after.event
+        )
+    rows = pa.table(table).to_pylist()
+    truth = [(row["cause"], row["start_ns"]) for row in rows if row["kind"] == "injected"]
+    assert truth == [(DISTURBANCES[4], 105), (DISTURBANCES[0], 905)]
+    assert [row["start_ns"] for row in rows] == sorted(row["start_ns"] for row in rows)
+    assert blocked_by(found["dut"], []).start_ns.tolist() == [100, 150, 900]
+
+
+def test_a_cpu_counts_once(folder: Path) -> None:
+    side = side_noise("dut", (3, 3), CLOCK, folder, None)
+    assert [timeline.start_ns.tolist() for timeline in side.timelines] == [[100, 900]]
+
+
+def test_only_a_window_is_looked_at(folder: Path) -> None:
+    side = side_noise("dut", (3,), CLOCK, folder, None, within_ns=(110, 1000))
+    assert side.timelines[0].start_ns.tolist() == [900]
+    assert side.stalls_ns()[0].tolist() == [150, 900]
+
+
+def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "noise.parquet"
+    pq.write_table(pa.table({"source": ["dut"]}), path)
+    with pytest.raises(RunCorruptError, match=r"noise.parquet: expected columns .*, got no cpu"):
+        read_timelines(path, "noise.parquet")
+
+
+def noise(threads: list[Thread]) -> RecordedNoise:
+    nothing: Any = []
+    return RecordedNoise(None, None, nothing, {}, (), threads)
+
+
+def test_a_device_has_the_threads_of_its_mark() -> None:
+    threads = [Thread(10, 10, "x"), Thread(20, 3, "x-platform"), Thread(21, 4, "x-platform")]
+    found = noise(threads)
+    assert found.threads_of("x") == [10]
+    assert found.threads_of("x-platform") == [20, 21]
+    assert found.threads_of("x-platform", [4]) == [21]
+    assert found.threads_of("x-platform", [99]) == [20, 21]
+
+
+def test_threads_are_found_by_marks_of_parts_and_by_descent() -> None:
+    name = "tailscope-0-0123abcd"
+    inner = "import os, time; os.environ.clear(); time.sleep(60)"
+    script = (
+        "import os, subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {inner!r}], env={{}})\n"
+        "print(child.pid, flush=True)\n"
+        "child.wait()\n"
+    )
+    environment = {**os.environ, MARK: f"{name}-platform"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    try:
+        found = {thread.tid: thread.mark for thread in marked_threads(name)}
+        assert found == {process.pid: f"{name}-platform", child: f"{name}-platform"}
+        assert not marked_threads("tailscope-0-fedcba98")
+    finally:
+        os.kill(child, 9)
+        process.wait()
+        process.stdout.close()
