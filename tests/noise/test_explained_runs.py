@@ -211,7 +211,9 @@ def test_a_run_is_tuned_and_the_host_is_as_it_was(measure: Measure) -> None:
         assert knob.read_text() == "7\n"
     finally:
         knob.write_text(before)
-    outcomes = json.loads((found["out"] / "run.json").read_text())["tuning"]
+    info = json.loads((found["out"] / "run.json").read_text())
+    assert info["knobs"]["stat-interval"] == "3600"
+    outcomes = info["tuning"]
     [interval] = [each for each in outcomes if each["knob"] == "stat-interval"]
     assert (interval["original"], interval["wanted"], interval["refused"]) == ("7\n", "3600", None)
 

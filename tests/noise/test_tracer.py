@@ -21,6 +21,7 @@ from tailscope.noise import tracer
 from tailscope.noise.events import read_events
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.noise.tracer import Recorded, Tracer
+from tailscope.testbed.clean import clean
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.tracefs import instances, tracefs
 
@@ -212,3 +213,38 @@ def test_broken_pages_are_refused(tmp_path: Path) -> None:
         read_events(found, CLOCK, [0], [])
     with pytest.raises(AnalysisError, match="No such file"):
         read_events(Recorded({0: tmp_path / "x"}, {}, [], 4096, "mono"), CLOCK, [0], [])
+
+
+@AS_ROOT
+def test_where_nothing_may_be_written_stalls_are_left() -> None:
+    """A mount that is read only, as in a container: the reason is kept, and the run goes on."""
+    script = (
+        "from tailscope.noise.recorder import NoiseRecorder\n"
+        "from tailscope.testbed.folder import RunFolder\n"
+        "with RunFolder() as folder, NoiseRecorder(folder, [0]) as recorder:\n"
+        "    print(recorder.finish().why_not)\n"
+    )
+    read_only = (
+        "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; "
+        'mount -o remount,bind,ro /sys/kernel/tracing && exec "$0" -c "$1"'
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", read_only, sys.executable, script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Read-only file system" in done.stdout, done.stderr
+
+
+@AS_ROOT
+def test_a_tracer_that_is_read_is_not_said_to_be_removed() -> None:
+    name = "tailscope-0-0123abcd-events"
+    with tracefs() as root:
+        (root / "instances" / name).mkdir()
+        with (root / "instances" / name / "trace_pipe").open("rb"):
+            with pytest.raises(TestbedError, match=f"kernel tracer {name}: it cannot be removed"):
+                list(clean())
+            assert name in instances(root)
+        assert f"kernel tracer {name}" in list(clean())
+        assert name not in instances(root)

@@ -211,6 +211,15 @@ def _tuned(plan: RunPlan, cores: Cores) -> AbstractContextManager[Sequence[Outco
     return tuned(Machine(), tuple(sorted(set(cores.pollers))), by="tailscope run --tune")
 
 
+def _knobs(cores: Cores) -> dict[str, str | None]:
+    """How the host is set for the CPUs that poll, by knob."""
+    from tailscope.host.audit import audit
+    from tailscope.host.machine import Machine
+
+    found = audit(Machine(), tuple(sorted(set(cores.pollers))))
+    return {finding.name: finding.as_is for finding in found.findings}
+
+
 class _Traffic:
     """What goes through the devices, until it has ended."""
 
@@ -539,6 +548,7 @@ class _Instance:
                 "generator": without_events(result),
             },
             "noise": {**self._noise.record(), "own_work": self._own_work()},
+            "knobs": _knobs(self.cores),
             "tuning": [asdict(outcome) for outcome in self.tuning],
             "dut": self._dut_info(),
             "platform": self._platform_info(),
