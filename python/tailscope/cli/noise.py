@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, CounterInterval, JsonFile, Noise, write_json
 from tailscope.exceptions import UsageError
 from tailscope.values import positive_duration_ns
 
@@ -36,22 +36,8 @@ def command(
         int,
         typer.Option("--stall-ns", min=100, metavar="NS", help="A longer gap is a stall."),
     ] = 1000,
-    noise: Annotated[
-        str,
-        typer.Option(
-            "--noise",
-            metavar="WHAT",
-            help="Record events (kernel events, as root) or stalls alone.",
-        ),
-    ] = "auto",
-    counter_interval: Annotated[
-        str | None,
-        typer.Option(
-            "--counter-interval",
-            metavar="TIME",
-            help="Read counters of interrupts so often, too.  [default: before and after]",
-        ),
-    ] = None,
+    noise: Noise = None,
+    counter_interval: CounterInterval = None,
     disturb: Annotated[
         str | None,
         typer.Option(
@@ -69,14 +55,14 @@ def command(
     ] = False,
 ) -> int:
     """See what keeps CPUs from running, and for how long: by name as root, without as a user."""
-    plan = _plan(duration, stall_ns, noise, counter_interval, disturb)
+    plan = _plan(duration, stall_ns, noise or "auto", counter_interval, disturb)
     cores = _cores(cpus)
     if out is not None and out.exists():
         raise UsageError(f"--out: {out} is there already")
     if dry_run:
         print(f"{'CPUs':<10}{', '.join(map(str, cores.pollers))}")
         print(f"{'duration':<10}{duration}")
-        print(f"{'noise':<10}{noise}")
+        print(f"{'noise':<10}{plan.noise}")
         return 0
     watched = _watch(plan, cores)
     record = _record(plan, cores, watched)

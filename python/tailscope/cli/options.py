@@ -13,8 +13,10 @@ from tailscope.exceptions import UsageError
 
 __all__ = [
     "STANDARD",
+    "CounterInterval",
     "Cpus",
     "JsonFile",
+    "Noise",
     "Rate",
     "WireName",
     "WireOptions",
@@ -38,6 +40,22 @@ Rate: TypeAlias = Annotated[
 Cpus: TypeAlias = Annotated[
     str | None,
     typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to poll on: generator, then DuT."),
+]
+Noise: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--noise",
+        metavar="WHAT",
+        help="Record events (kernel events, as root) or stalls alone.  [default: auto]",
+    ),
+]
+CounterInterval: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--counter-interval",
+        metavar="TIME",
+        help="Read counters of interrupts so often, too.  [default: before and after]",
+    ),
 ]
 JsonFile: TypeAlias = Annotated[
     str | None,

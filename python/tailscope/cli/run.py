@@ -11,8 +11,10 @@ import typer
 
 from tailscope.cli.options import (
     STANDARD,
+    CounterInterval,
     Cpus,
     JsonFile,
+    Noise,
     WireOptions,
     named_values,
     write_json,
@@ -142,22 +144,8 @@ def command(
         bool | None,
         typer.Option("--captures", help="Keep captures of both sides in the run directory."),
     ] = None,
-    noise: Annotated[
-        str | None,
-        typer.Option(
-            "--noise",
-            metavar="WHAT",
-            help="Record events (kernel events, as root) or stalls alone.  [default: auto]",
-        ),
-    ] = None,
-    counter_interval: Annotated[
-        str | None,
-        typer.Option(
-            "--counter-interval",
-            metavar="TIME",
-            help="Read counters of interrupts so often, too.  [default: before and after]",
-        ),
-    ] = None,
+    noise: Noise = None,
+    counter_interval: CounterInterval = None,
     tune: Annotated[
         bool | None,
         typer.Option("--tune", help="Set the host's knobs for the run, as root; then restore."),
