@@ -11,9 +11,9 @@ use trace::{CpuTrace, Source};
 
 use crate::errors;
 
-/// Reads what was recorded on each CPU; `within` and all times are in ticks of the trace's clock.
+/// Reads what was recorded on each CPU; all times are in ticks of the trace's clock.
 #[pyfunction]
-#[pyo3(signature = (formats, sources, senders, *, page_bytes, measured, within))]
+#[pyo3(signature = (formats, sources, senders, *, page_bytes, measured, ticks_per_s))]
 pub fn read_trace<'py>(
     py: Python<'py>,
     formats: Vec<(String, String)>,
@@ -21,13 +21,13 @@ pub fn read_trace<'py>(
     senders: Vec<(u32, PathBuf)>,
     page_bytes: usize,
     measured: Vec<i32>,
-    within: u64,
+    ticks_per_s: u64,
 ) -> PyResult<Bound<'py, PyList>> {
     let named = |files: Vec<(u32, PathBuf)>| -> Vec<Source> {
         files.into_iter().map(|(cpu, path)| Source { cpu, path }).collect()
     };
     let (sources, senders) = (named(sources), named(senders));
-    let read = || trace::read(&formats, &sources, &senders, page_bytes, &measured, within);
+    let read = || trace::read(&formats, &sources, &senders, page_bytes, &measured, ticks_per_s);
     let found = py.detach(read).map_err(|error| errors::trace(&error))?;
     let list = PyList::empty(py);
     for cpu in found.cpus {

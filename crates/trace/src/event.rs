@@ -26,7 +26,7 @@ pub enum Kind {
     },
     /// A page that was not there. It has no end that is told.
     PageFault,
-    /// An interrupt that cannot be masked. Nor has this.
+    /// An interrupt that cannot be masked. Only the kernel's osnoise tracer tells its end.
     Nmi,
 }
 
@@ -43,6 +43,13 @@ pub enum What {
     ExitSoftirq(u64),
     /// Something that is told only once.
     Instant(Kind),
+    /// Something that is told when it is over.
+    Past {
+        /// What it was.
+        kind: Kind,
+        /// How long it took.
+        duration_ns: u64,
+    },
     /// The CPU goes over to another task.
     Switch {
         /// The task that runs from now on,
@@ -111,6 +118,7 @@ enum Meaning {
     ExitSoftirq,
     PageFault,
     Nmi,
+    WholeNmi,
     Switch,
     Flush,
     Function,
@@ -164,6 +172,7 @@ impl Known {
             Meaning::ExitSoftirq => What::ExitSoftirq(number(0)?),
             Meaning::PageFault => What::Instant(Kind::PageFault),
             Meaning::Nmi => What::Instant(Kind::Nmi),
+            Meaning::WholeNmi => What::Past { kind: Kind::Nmi, duration_ns: number(0)? },
             Meaning::Switch => {
                 What::Switch { pid: self.fields[0].signed(data)?, comm: self.fields[1].text(data)? }
             }
@@ -193,6 +202,7 @@ fn meaning(group: &str, name: &str) -> Option<(Meaning, &'static [&'static str])
         "softirq_exit" => (Meaning::ExitSoftirq, &["vec"]),
         "page_fault_user" | "page_fault_kernel" => (Meaning::PageFault, &[]),
         "nmi_handler" => (Meaning::Nmi, &[]),
+        "nmi_noise" => (Meaning::WholeNmi, &["duration"]),
         "sched_switch" => (Meaning::Switch, &["next_pid", "next_comm"]),
         "tlb_flush" => (Meaning::Flush, &["reason"]),
         "csd_function_entry" => (Meaning::Function, &["func"]),
@@ -201,4 +211,32 @@ fn meaning(group: &str, name: &str) -> Option<(Meaning, &'static [&'static str])
         "ipi_send_cpumask" => (Meaning::SendMany, &["cpumask", "callback"]),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NMI: &str = "name: nmi_noise
+ID: 513
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:u64 start;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:u64 duration;\toffset:16;\tsize:8;\tsigned:0;
+";
+
+    #[test]
+    fn osnoise_tells_how_long_an_nmi_took() {
+        let decoder = Decoder::new(&[("osnoise".into(), NMI.into())]).unwrap();
+        let words = [u64::from(513_u16) | 77 << 32, 5_634_530_436, 4_440_842];
+        let data: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let told = What::Past { kind: Kind::Nmi, duration_ns: 4_440_842 };
+        assert_eq!(decoder.decode(&data), Some((77, told)));
+        assert_eq!(decoder.decode(&data[..20]), None);
+        let without = NMI.replace("u64 duration", "u64 lasted");
+        let error = Decoder::new(&[("osnoise".into(), without)]).unwrap_err().to_string();
+        assert_eq!(error, "format of nmi_noise: expected a field duration");
+    }
 }

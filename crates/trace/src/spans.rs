@@ -31,28 +31,32 @@ pub struct Segment {
     pub span: usize,
 }
 
+const NS_PER_S: u128 = 1_000_000_000;
+
 /// Follows one CPU.
 #[derive(Debug, Default)]
 pub struct Follower {
     measured: BTreeSet<i32>,
+    ticks_per_s: u64,
     /// Whether it is known which task runs.
     knows_task: bool,
     /// Open ones by place; what is above interrupts what is below.
     open: Vec<usize>,
     /// Since when the top one runs without interruption.
     since: u64,
-    /// In the order in which they began.
+    /// In the order in which they began, or were told.
     pub spans: Vec<Span>,
     /// In order of time.
     pub segments: Vec<Segment>,
 }
 
 impl Follower {
-    /// One that takes the tasks `measured`, and the idle one, for what the CPU is for.
+    /// One that takes the tasks `measured`, and the idle one, for what the CPU is for;
+    /// times are in ticks of a clock of `ticks_per_s`.
     #[must_use]
-    pub fn new(measured: impl IntoIterator<Item = i32>) -> Self {
+    pub fn new(measured: impl IntoIterator<Item = i32>, ticks_per_s: u64) -> Self {
         let measured = measured.into_iter().chain([0]).collect();
-        Self { measured, ..Self::default() }
+        Self { measured, ticks_per_s, ..Self::default() }
     }
 
     /// Takes the next event, during which the task `pid` was the CPU's.
@@ -73,6 +77,7 @@ impl Follower {
             }
             What::ExitSoftirq(vec) => self.exit(time, |kind| *kind == Kind::Softirq(vec)),
             What::Instant(kind) => self.spans.push(Span::at(time, kind)),
+            What::Past { kind, duration_ns } => self.past(time, kind, duration_ns),
             What::Switch { pid, comm } => {
                 self.end(time);
                 if !self.measured.contains(&pid) {
@@ -127,6 +132,14 @@ impl Follower {
         }
     }
 
+    /// It was above all that is open, and nothing was above it.
+    fn past(&mut self, time: u64, kind: Kind, duration_ns: u64) {
+        let ticks = u128::from(duration_ns) * u128::from(self.ticks_per_s) / NS_PER_S;
+        let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
+        self.enter(time.saturating_sub(ticks).max(self.since), kind);
+        self.close(time);
+    }
+
     fn close(&mut self, time: u64) {
         self.segment(time);
         if let Some(at) = self.open.pop() {
@@ -162,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_interrupts_is_not_counted_twice() {
-        let mut follower = Follower::new([5]);
+        let mut follower = Follower::new([5], 1);
         let task = |pid| What::Switch { pid, comm: "other".into() };
         for (time, what) in [
             (10, task(9)),
@@ -191,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_end_without_a_beginning_is_nothing() {
-        let mut follower = Follower::new([]);
+        let mut follower = Follower::new([], 1);
         follower.take(5, 0, What::ExitIrq(3));
         follower.take(6, 0, What::Enter(vector("reschedule")));
         follower.forget();
@@ -201,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_task_that_runs_is_known_from_the_first_event_on() {
-        let mut follower = Follower::new([5]);
+        let mut follower = Follower::new([5], 1);
         let timer = || What::Enter(vector("local_timer"));
         follower.take(10, 7, timer());
         follower.take(12, 7, What::ExitVector("local_timer".into()));
@@ -216,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_before_a_loss_remains() {
-        let mut follower = Follower::new([]);
+        let mut follower = Follower::new([], 1);
         follower.take(10, 0, What::Enter(vector("local_timer")));
         follower.take(15, 0, What::Enter(Kind::Softirq(1)));
         follower.forget();
@@ -224,6 +237,27 @@ mod tests {
         let spans: Vec<_> =
             follower.spans.iter().map(|span| (span.start, span.end, span.own)).collect();
         assert_eq!(spans, [(10, 15, 5), (15, 15, 0)]);
+    }
+
+    #[test]
+    fn what_is_told_afterwards_has_its_time() {
+        let mut follower = Follower::new([], 2_000_000_000);
+        let nmi = |duration_ns| What::Past { kind: Kind::Nmi, duration_ns };
+        for (time, what) in [
+            (10, nmi(3)),
+            (20, What::Enter(vector("local_timer"))),
+            (30, nmi(2)),
+            (40, nmi(50)),
+            (45, What::ExitVector("local_timer".into())),
+        ] {
+            follower.take(time, 0, what);
+        }
+        let spans: Vec<_> =
+            follower.spans.iter().map(|span| (span.start, span.end, span.own)).collect();
+        assert_eq!(spans, [(4, 10, 6), (20, 45, 11), (26, 30, 4), (30, 40, 10)]);
+        let segments: Vec<_> =
+            follower.segments.iter().map(|part| (part.start, part.end, part.span)).collect();
+        assert_eq!(segments, [(4, 10, 0), (20, 26, 1), (26, 30, 2), (30, 40, 3), (40, 45, 1)]);
     }
 
     fn anything() -> impl Strategy<Value = What> {
@@ -234,7 +268,8 @@ mod tests {
             (0..3_u64).prop_map(|vec| What::Enter(Kind::Softirq(vec))),
             (0..3_u64).prop_map(What::ExitSoftirq),
             (0..4).prop_map(|pid| What::Switch { pid, comm: "t".into() }),
-            Just(What::Instant(Kind::Nmi)),
+            Just(What::Instant(Kind::PageFault)),
+            (0..60_u64).prop_map(|duration_ns| What::Past { kind: Kind::Nmi, duration_ns }),
         ]
     }
 
@@ -243,7 +278,7 @@ mod tests {
         fn segments_never_overlap_and_make_up_spans(
             events in prop::collection::vec((0..50_u64, prop::option::of(anything())), 0..60)
         ) {
-            let mut follower = Follower::new([1]);
+            let mut follower = Follower::new([1], 2_000_000_000);
             let mut time = 0;
             for (after, what) in events {
                 time += after;

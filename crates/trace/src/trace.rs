@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+const SENT_WITHIN_PER_S: u64 = 1000;
+
 /// The raw pages of one CPU.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -23,7 +25,7 @@ pub struct Source {
 pub struct CpuTrace {
     /// The CPU.
     pub cpu: u32,
-    /// In the order in which they began.
+    /// In the order in which they began, or were told.
     pub spans: Vec<Span>,
     /// Who sent the interrupt of each span, where that is known: task and CPU.
     pub senders: Vec<Option<(i32, u32)>>,
@@ -47,7 +49,8 @@ pub struct Trace {
 /// Reads a trace.
 ///
 /// `formats` are the groups and texts of the events' formats, `page_bytes` the size of a page, `measured` the tasks
-/// that the CPUs are for. An interrupt is taken to be sent by the last sender of at most `within` before it.
+/// that the CPUs are for, `ticks_per_s` the rate of the trace's clock. An interrupt is taken to be sent by the last
+/// sender of at most a millisecond before it.
 ///
 /// # Errors
 /// [`Error`] when a file cannot be read, or a page is broken.
@@ -57,13 +60,15 @@ pub fn read(
     senders: &[Source],
     page_bytes: usize,
     measured: &[i32],
-    within: u64,
+    ticks_per_s: u64,
 ) -> Result<Trace, Error> {
     let decoder = Decoder::new(formats)?;
     let senders = read_senders(&decoder, senders, page_bytes)?;
     let cpus = sources.iter().map(|source| {
-        let mut trace = read_cpu(&decoder, source, page_bytes, measured)?;
-        let sender = |span: &Span| sender(&senders, source.cpu, span, within);
+        let follower = Follower::new(measured.iter().copied(), ticks_per_s);
+        let mut trace = read_cpu(&decoder, source, page_bytes, follower)?;
+        let sender =
+            |span: &Span| sender(&senders, source.cpu, span, ticks_per_s / SENT_WITHIN_PER_S);
         trace.senders = trace.spans.iter().map(sender).collect();
         Ok(trace)
     });
@@ -74,9 +79,8 @@ fn read_cpu(
     decoder: &Decoder,
     source: &Source,
     page_bytes: usize,
-    measured: &[i32],
+    mut follower: Follower,
 ) -> Result<CpuTrace, Error> {
-    let mut follower = Follower::new(measured.iter().copied());
     let (mut events, mut last, mut lost) = (0, 0, 0);
     let (mut batch, mut gaps, mut gap) = (Vec::new(), Vec::new(), None);
     pages(&source.path, page_bytes, |page| {

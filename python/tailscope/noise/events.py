@@ -46,7 +46,6 @@ _SOFTIRQS = (
     *("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK"),
     *("IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"),
 )
-_SENT_WITHIN_S = 0.001
 _NO_FUNCTION = 0
 
 
@@ -131,7 +130,7 @@ def read_events(
             [(cpu, str(path)) for cpu, path in recorded.senders.items()],
             page_bytes=recorded.page_bytes,
             measured=list(measured),
-            within=int(ticks_per_s * _SENT_WITHIN_S),
+            ticks_per_s=ticks_per_s,
         )
     symbols = _Symbols()
     return [_named(one, recorded, at_ns, symbols) for one in found]
