@@ -115,7 +115,7 @@ fn big_endian(words: &[u32]) -> Vec<u8> {
 type Event = (&'static str, &'static str, &'static [&'static str]);
 
 /// One of each meaning; an event's number is its place.
-const EVENTS: [Event; 16] = [
+const EVENTS: [Event; 17] = [
     ("irq_vectors", "local_timer_entry", &["int vector"]),
     ("irq_vectors", "local_timer_exit", &["int vector"]),
     ("irq_vectors", "reschedule_entry", &["int vector"]),
@@ -132,6 +132,7 @@ const EVENTS: [Event; 16] = [
     ("timer", "hrtimer_expire_entry", &["void * function"]),
     ("ipi", "ipi_send_cpu", &["unsigned int cpu", "void * callback"]),
     ("ipi", "ipi_send_cpumask", &["__data_loc unsigned long[] cpumask", "void * callback"]),
+    ("osnoise", "nmi_noise", &["u64 duration"]),
 ];
 
 fn formats() -> String {
@@ -171,6 +172,7 @@ fn pages() -> Vec<u8> {
         entry(3, 1, &[3, 3, 253]),
         entry(3, 1, &[0, 3, 236]),
         entry(3, 1, &[9, 3, 1]),
+        entry(3, 1, &[16, 3, 1]),
     ];
     let late = [entry(stamp, 9, &[2]), entry(3, 1, &[1, 3, 236]), entry(1, 1, &[1])];
     let lost = 1 << 31 | 1 << 30;

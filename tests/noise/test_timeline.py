@@ -51,6 +51,18 @@ def told(timeline: Timeline) -> list[tuple[int, int, str]]:
     return list(zip(timeline.start_ns.tolist(), timeline.end_ns.tolist(), names, strict=True))
 
 
+def test_an_nmi_that_was_timed_takes_no_more_than_its_ways() -> None:
+    ticks = [(start + 100, start + 800, "local timer") for start in (10_000, 20_000, 30_000)]
+    stalls = (ints(100, 10_000, 20_000, 30_000), ints(5000, 11_000, 21_000, 31_000))
+    found = make_timeline(1, stalls, NONE, events((300, 700, "NMI"), *ticks))
+    assert told(found)[:4] == [
+        (100, 300, "NMI"),
+        (300, 700, "NMI"),
+        (700, 1700, "NMI"),
+        (1700, 5000, OUTSIDE),
+    ]
+
+
 def test_ways_in_and_out_belong_to_the_event() -> None:
     stalls = (ints(100, 5000), ints(900, 5700))
     found = make_timeline(

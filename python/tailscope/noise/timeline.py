@@ -193,11 +193,12 @@ class _Maker:
         self._lay(left.start, left.end, first + which.reshape(-1))
 
     def _take_instants(self, left: _Left, name: str) -> _Left:
-        """Give pieces in which something happened that is told once to that, as far as is usual."""
+        """Give pieces in which something happened whose end was not told to that, as is usual."""
         if self._events is None:
             return left
         owner, start, end, before, after = left
         events = self._events.named(name)
+        events = events[~np.isin(events, self._events.piece_event)]
         when = self._events.start_ns[events]
         first = np.searchsorted(when, start, "left")
         inside = first < np.searchsorted(when, end, "right")

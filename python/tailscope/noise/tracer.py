@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
 from tailscope.testbed.tasks import comm_of, processes, threads_of
-from tailscope.testbed.tracefs import remove_instance, tracefs
+from tailscope.testbed.tracefs import osnoise, remove_instance, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,10 +37,11 @@ EVENTS = (
     "csd/csd_function_entry",
     "timer/hrtimer_expire_entry",
     "timer/timer_expire_entry",
-    "nmi/nmi_handler",
 )
 """What is recorded on the CPUs that are watched, as ``GROUP/NAME`` of the kernel."""
 
+_NMI = "nmi/nmi_handler"
+_WHOLE_NMI = "osnoise/nmi_noise"
 _SENDING = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 _TSC, _MONO = "x86-tsc", "mono"
 _BUFFER_KB = 4096
@@ -74,7 +75,7 @@ class Recorded:
     ended_because : str
         Why it ended before its time; empty if it did not.
     missing : list of str
-        Events that this kernel does not have.
+        Events that this kernel does not have, or whose tracer others use.
     comms : dict of int to str
         Names of tasks.
     started_unix_ns, ended_unix_ns : int
@@ -163,7 +164,9 @@ class Tracer:
                 f"kernel events: no clock {clock!r}: the kernel has {', '.join(clocks)}"
             )
         every = sorted(set(_online()))
-        events = self._instance(root, "events", self._cpus, clock, EVENTS, self._buffer_kb)
+        is_whole = self._stack.enter_context(osnoise(root, self._folder.name, self._cpus))
+        watched = (*EVENTS, _WHOLE_NMI if is_whole else _NMI)
+        events = self._instance(root, "events", self._cpus, clock, watched, self._buffer_kb)
         senders = self._instance(root, "senders", every, clock, _SENDING, _SENDERS_KB)
         groups = {event.partition("/")[0] for event in events.enabled}
         lacking = [name for name in _MISSING_WITHOUT if name not in groups]
@@ -178,7 +181,7 @@ class Tracer:
             [*events.formats(), *senders.formats()],
             events.page_bytes,
             clock,
-            missing=[*events.missing, *senders.missing],
+            missing=[*events.missing, *senders.missing, *(() if is_whole else (_WHOLE_NMI,))],
             started_unix_ns=time.time_ns(),
         )
         self._before = _clock_pairs()

@@ -8,16 +8,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import TestbedError
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host.cpus import parse_cpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["instances", "remove_instance", "tracefs"]
+__all__ = ["instances", "osnoise", "remove_instance", "tracefs"]
 
 _STANDARD = Path("/sys/kernel/tracing")
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CMD_CREATE = 6
+_OSNOISE = "osnoise"
+_WORKLOAD = "OSNOISE_WORKLOAD"
 
 
 @contextmanager
@@ -56,8 +59,59 @@ def instances(root: Path) -> list[str]:
     return []
 
 
+@contextmanager
+def osnoise(root: Path, owner: str, cpus: Iterable[int]) -> Iterator[bool]:
+    """Have the kernel's osnoise tracer time what happens on CPUs, without its threads.
+
+    That it starts none is an option of the whole kernel. An instance of the tracer stands for the
+    change, from before it is made until it is taken back: `remove_instance` does both.
+
+    Parameters
+    ----------
+    root : Path
+        Of the file system.
+    owner : str
+        With what the instance's name begins.
+    cpus : iterable of int
+
+    Yields
+    ------
+    bool
+        Whether it does: not where the kernel has no such tracer or option, and not where somebody
+        else uses it or has set it up.
+    """
+    if not _has_unused_osnoise(root, set(cpus)):
+        yield False
+        return
+    name = f"{owner}-{_OSNOISE}"
+    instance = root / "instances" / name
+    instance.mkdir()
+    try:
+        does = False
+        with suppress(OSError):
+            (root / "osnoise/options").write_text(f"NO_{_WORKLOAD}")
+            (instance / "current_tracer").write_text(_OSNOISE)
+            does = True
+        yield does
+    finally:
+        with suppress(OSError):
+            remove_instance(root, name)
+
+
+def _has_unused_osnoise(root: Path, cpus: set[int]) -> bool:
+    """Whether it is there, as it is after booting, and idle."""
+    try:
+        options = (root / "osnoise/options").read_text().split()
+        timed = parse_cpus((root / "osnoise/cpus").read_text())
+        tracers = [root / "current_tracer", *root.glob("instances/*/current_tracer")]
+        running = {tracer.read_text().strip() for tracer in tracers}
+    except (OSError, UsageError):
+        return False
+    return _WORKLOAD in options and cpus <= set(timed) and not running & {_OSNOISE, "timerlat"}
+
+
 def remove_instance(root: Path, name: str) -> None:
-    """Stop an instance, and remove it with its buffers.
+    """Stop an instance, and remove it with its buffers and with what it stands for.
 
     Raises
     ------
@@ -67,6 +121,9 @@ def remove_instance(root: Path, name: str) -> None:
     path = root / "instances" / name
     with suppress(OSError):
         (path / "tracing_on").write_text("0")
+    if name.endswith(f"-{_OSNOISE}"):
+        (path / "current_tracer").write_text("nop")
+        (root / "osnoise/options").write_text(_WORKLOAD)
     path.rmdir()
 
 
