@@ -7,31 +7,11 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from intervals import disjoint, points
 
 from tailscope.noise.intervals import covered, overlaps, subtract
 
-Integers = NDArray[np.int64]
-
 LENGTHS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), max_size=8)
-
-
-def disjoint(lengths: list[tuple[int, int]]) -> tuple[Integers, Integers]:
-    """Intervals in order, with gaps that may be empty."""
-    start, end, now = [], [], 0
-    for gap, length in lengths:
-        start.append(now + gap)
-        now += gap + length
-        end.append(now)
-    return np.array(start, np.int64), np.array(end, np.int64)
-
-
-def points(start: Integers, end: Integers) -> set[int]:
-    return {
-        at
-        for low, high in zip(start.tolist(), end.tolist(), strict=True)
-        for at in range(low, high)
-    }
 
 
 @given(LENGTHS, LENGTHS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from intervals import disjoint, points
 
 from tailscope.noise.causes import causes_of, event_durations_ns
 from tailscope.noise.events import PAGE_FAULT, Events
@@ -150,8 +151,6 @@ LENGTHS = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 3000)), max_si
 def test_every_stall_is_divided_without_rest(
     stalls: list[tuple[int, int]], kernel: list[tuple[int, int]], injected: list[tuple[int, int]]
 ) -> None:
-    from test_intervals import disjoint, points
-
     start, end = disjoint(kernel)
     pieces = [(low, high, "x") for low, high in zip(start.tolist(), end.tolist(), strict=True)]
     whole = disjoint(stalls)

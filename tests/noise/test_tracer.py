@@ -47,9 +47,10 @@ def recorded(folder: RunFolder, **options: object) -> Recorded:
         return running.finish()
 
 
-def own_instances() -> list[str]:
+def left(folder: RunFolder) -> list[str]:
+    """Instances of the tracer that belong to a measurement."""
     with tracefs() as root:
-        return [name for name in instances(root) if name.startswith("tailscope-")]
+        return [name for name in instances(root) if name.startswith(folder.name)]
 
 
 # Ticks of a made-up counter; with `mono` it is not looked at.
@@ -67,7 +68,7 @@ def test_ticks_are_seen_and_nothing_is_left() -> None:
     assert events.lost == 0
     assert (events.piece_end_ns > events.piece_start_ns).all()
     assert (events.piece_start_ns[1:] >= events.piece_end_ns[:-1]).all()
-    assert not own_instances()
+    assert not left(folder)
 
 
 @AS_ROOT
@@ -123,7 +124,7 @@ def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_clock_is_refused() -> None:
     with RunFolder() as folder, pytest.raises(TestbedError, match="no clock 'sundial'"):
         Tracer(folder, [CPU], clock="sundial").__enter__()
-    assert not own_instances()
+    assert not left(folder)
 
 
 @AS_ROOT
