@@ -60,7 +60,8 @@ def test_the_tail_is_explained_in_full(stalled: Path) -> None:
     assert tail["parts_ns"]["unexplained"] < 0.02 * tail["excess_ns"]
     injected = [cause for cause in tail["causes"] if cause["cause"] == "injected stall"]
     assert injected[0]["part"] == "dut"
-    assert injected[0]["largest_ns"] > 7_000_000
+    # Less what else ran on its CPU meanwhile.
+    assert injected[0]["largest_ns"] > 1_000_000
     worst = {
         name: np.array(column)
         for name, column in pq.read_table(out / "worst.parquet").to_pydict().items()
