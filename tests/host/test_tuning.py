@@ -18,7 +18,7 @@ from trees import CPUS, KERNEL, MACHINES, THP, VM, KernelTree, snapshot, tree
 from tailscope.exceptions import TuningError, UsageError
 from tailscope.host.apply import Outcome, applicable, apply, planned, revert, tuned
 from tailscope.host.audit import audit
-from tailscope.host.journal import journal_file, tuning_lock
+from tailscope.host.journal import _line, journal_file, tuning_lock
 from tailscope.host.machine import Machine
 
 if TYPE_CHECKING:
@@ -38,13 +38,6 @@ FEW = ["stat-interval", "thp-defrag", "governor", "isolated-cpuset", "cache-*", 
 BY = "a test"
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the journal goes."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
 @pytest.fixture
 def machine(tmp_path: Path) -> KernelTree:
     """AMD, sixteen CPUs, cgroup v2, with values that nobody would guess."""
@@ -52,6 +45,12 @@ def machine(tmp_path: Path) -> KernelTree:
 
 
 CORES = (6, 7)
+
+
+def rewrite(machine: Machine, content: bytes) -> None:
+    """Put something else into the journal, or make it again."""
+    journal_file(machine).touch(0o600)
+    journal_file(machine).write_bytes(content)
 
 
 def refused(outcomes: list[Outcome]) -> set[str]:
@@ -74,7 +73,7 @@ def test_originals_come_back(name: str, only: list[str] | None, tmp_path: Path) 
     found = revert(machine)
     assert not found.failed
     assert snapshot(machine.root) == before
-    assert not journal_file().exists()
+    assert not journal_file(machine).exists()
     assert revert(machine).by is None
 
 
@@ -135,11 +134,11 @@ def test_only_what_is_asked_for_is_set(machine: KernelTree) -> None:
 def test_a_plan_is_only_a_plan(machine: KernelTree) -> None:
     before = snapshot(machine.root)
     assert planned(machine, CORES)
-    assert snapshot(machine.root) == before and not journal_file().exists()
+    assert snapshot(machine.root) == before and not journal_file(machine).exists()
     apply(machine, CORES, by=BY)
     applied = snapshot(machine.root)
     assert revert(machine, dry_run=True).restored
-    assert snapshot(machine.root) == applied and journal_file().exists()
+    assert snapshot(machine.root) == applied and journal_file(machine).exists()
 
 
 def test_a_second_application_is_refused(machine: KernelTree) -> None:
@@ -207,7 +206,7 @@ def test_a_block_leaves_alone_what_was_applied_before(machine: KernelTree) -> No
     apply(machine, CORES, ["ksm"], by=BY)
     with tuned(machine, CORES, ["ksm"], by=BY) as outcomes:
         assert outcomes == []
-    assert machine.read("/sys/kernel/mm/ksm/run") == "0\n" and journal_file().exists()
+    assert machine.read("/sys/kernel/mm/ksm/run") == "0\n" and journal_file(machine).exists()
 
 
 def test_two_do_not_tune_at_once(machine: KernelTree) -> None:
@@ -272,7 +271,7 @@ def test_killed_at_every_step_of_applying(machine: KernelTree) -> None:
     for at, when in steps(count):
         dying = Dying(machine.root, at, when, die)
         assert killed(lambda dying=dying: apply(dying, CORES, FEW, by=BY)), (at, when)
-        assert journal_file().exists()
+        assert journal_file(machine).exists()
         assert not revert(machine).failed, (at, when)
         assert snapshot(machine.root) == before, (at, when)
 
@@ -280,12 +279,12 @@ def test_killed_at_every_step_of_applying(machine: KernelTree) -> None:
 def test_killed_at_every_step_of_reverting(machine: KernelTree) -> None:
     before = snapshot(machine.root)
     apply(machine, CORES, FEW, by=BY)
-    journal, applied = journal_file().read_bytes(), machine.root.with_name("applied")
+    journal, applied = journal_file(machine).read_bytes(), machine.root.with_name("applied")
     shutil.copytree(machine.root, applied)
     for at, when in steps(1000):
         shutil.rmtree(machine.root)
         shutil.copytree(applied, machine.root)
-        journal_file().write_bytes(journal)
+        rewrite(machine, journal)
         dying = Dying(machine.root, at, when, die)
         was_killed = killed(lambda dying=dying: revert(dying))
         assert not revert(machine).failed, (at, when)
@@ -303,20 +302,20 @@ def test_ctrl_c_takes_back_what_was_done(machine: KernelTree, at: int) -> None:
     before = snapshot(machine.root)
     with pytest.raises(KeyboardInterrupt):
         apply(Dying(machine.root, at, "behind", interrupt), CORES, FEW, by=BY)
-    assert snapshot(machine.root) == before and not journal_file().exists()
+    assert snapshot(machine.root) == before and not journal_file(machine).exists()
 
 
 def test_a_line_that_a_crash_tore_stands_for_nothing(machine: KernelTree) -> None:
     """The line is on the disk before the change is made, so where it is torn none was."""
     before = snapshot(machine.root)
     killed(lambda: apply(Dying(machine.root, 2, "before", die), CORES, FEW, by=BY))
-    journal, half = journal_file().read_bytes(), machine.root.with_name("half")
+    journal, half = journal_file(machine).read_bytes(), machine.root.with_name("half")
     shutil.copytree(machine.root, half)
     last = len(journal.splitlines(keepends=True)[-1])
     for length in range(len(journal) - last, len(journal), 7):
         shutil.rmtree(machine.root)
         shutil.copytree(half, machine.root)
-        journal_file().write_bytes(journal[:length])
+        rewrite(machine, journal[:length])
         assert not revert(machine).failed
         assert snapshot(machine.root) == before
 
@@ -324,11 +323,11 @@ def test_a_line_that_a_crash_tore_stands_for_nothing(machine: KernelTree) -> Non
 @pytest.mark.parametrize("length", [0, 1, 50])
 def test_a_journal_that_hardly_began(machine: KernelTree, length: int) -> None:
     apply(machine, CORES, ["ksm"], by=BY)
-    journal = journal_file().read_bytes()
+    journal = journal_file(machine).read_bytes()
     assert not revert(machine).failed
-    journal_file().write_bytes(journal[:length])
+    rewrite(machine, journal[:length])
     assert not revert(machine).failed
-    assert not journal_file().exists()
+    assert not journal_file(machine).exists()
 
 
 # --- journals that do not fit -------------------------------------------------
@@ -336,11 +335,70 @@ def test_a_journal_that_hardly_began(machine: KernelTree, length: int) -> None:
 
 def test_the_journal_is_its_owners_alone(machine: KernelTree) -> None:
     apply(machine, CORES, ["ksm"], by=BY)
-    assert journal_file().stat().st_mode & 0o777 == 0o600
-    assert journal_file().parent.stat().st_mode & 0o777 == 0o700
-    head, line = map(json.loads, journal_file().read_text().splitlines())
+    assert journal_file(machine).stat().st_mode & 0o777 == 0o600
+    assert journal_file(machine).parent.stat().st_mode & 0o777 == 0o755
+    assert journal_file(Machine()) == Path("/run/tailscope/journal.jsonl")
+    head, line = map(json.loads, journal_file(machine).read_text().splitlines())
     assert head["by"] == BY and head["machine"] == "0123456789abcdef0123456789abcdef\n"
     assert (line["path"], line["original"]) == ("/sys/kernel/mm/ksm/run", "1\n")
+
+
+def test_the_environment_does_not_move_the_journal(
+    machine: KernelTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = journal_file(Machine()), journal_file(machine)
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TMPDIR"):
+        monkeypatch.setenv(name, str(machine.root))
+    assert (journal_file(Machine()), journal_file(machine)) == before
+
+
+def test_what_others_could_have_written_is_not_believed(machine: KernelTree) -> None:
+    apply(machine, CORES, ["ksm"], by=BY)
+    file, folder = journal_file(machine), machine.run_folder
+    for path, mode in ((file, 0o604), (file, 0o620), (folder, 0o777)):
+        usual = path.stat().st_mode
+        path.chmod(mode)
+        with pytest.raises(TuningError, match=r"expected (-rw-------|drwxr-xr-x) of user"):
+            revert(machine)
+        path.chmod(usual)
+    elsewhere = file.with_name("elsewhere")
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="symbolic link"):
+        revert(machine)
+    with pytest.raises(TuningError, match="this host was tuned"):
+        apply(machine, CORES, ["stat-interval"], by=BY)
+    elsewhere.replace(file)
+    if os.geteuid() == 0:
+        os.chown(file, 1234, -1)
+        with pytest.raises(TuningError, match=r"got -rw------- of user 1234, expected .* user 0"):
+            revert(machine)
+        os.chown(file, 0, -1)
+    assert not revert(machine).failed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": "/etc/passwd"},
+        {"path": "/proc/self/root/etc/passwd"},
+        {"path": "/proc/sys/../../etc/passwd"},
+        {"path": "/sys/../etc/passwd"},
+        {"path": "affinity:../etc/passwd"},
+        {"path": None},
+        {"original": 1},
+        {"more": "keys"},
+    ],
+)
+def test_a_journal_changes_settings_alone(machine: KernelTree, change: dict[str, Any]) -> None:
+    """Checksums are for accidents: whoever writes a journal can write them too."""
+    apply(machine, CORES, ["ksm"], by=BY)
+    head, line = journal_file(machine).read_bytes().splitlines()
+    record = {**json.loads(line), **change}
+    number, _ = record.pop("line"), record.pop("crc32")
+    rewrite(machine, head + b"\n" + _line(record, number) + b"\n")
+    with pytest.raises(TuningError, match=r"journal\.jsonl: line 2: got .*expected an entry"):
+        revert(machine)
 
 
 def test_bytes_that_are_no_text_come_back(machine: KernelTree) -> None:
@@ -355,7 +413,7 @@ def test_bytes_that_are_no_text_come_back(machine: KernelTree) -> None:
 def test_a_damaged_journal_is_not_believed(machine: KernelTree) -> None:
     apply(machine, CORES, ["stat-interval", "ksm", "thp-defrag"], by=BY)
     applied = snapshot(machine.root)
-    journal = journal_file().read_bytes()
+    journal = journal_file(machine).read_bytes()
     lines = journal.splitlines(keepends=True)
     damaged = {
         1: journal.replace(b"a test", b"a tost"),
@@ -364,11 +422,11 @@ def test_a_damaged_journal_is_not_believed(machine: KernelTree) -> None:
         4: b"".join((*lines[:3], b"[]\n")),
     }
     for number, content in damaged.items():
-        journal_file().write_bytes(content)
+        rewrite(machine, content)
         with pytest.raises(TuningError, match=rf"journal\.jsonl: line {number}: got .*expected"):
             revert(machine)
         assert snapshot(machine.root) == applied
-        assert journal_file().read_bytes() == content
+        assert journal_file(machine).read_bytes() == content
 
 
 def test_another_machines_journal_is_not_believed(machine: KernelTree) -> None:
@@ -393,7 +451,7 @@ def test_names_that_cannot_be_set(machine: KernelTree) -> None:
         apply(machine, CORES, ["turbos"], by=BY)
     with pytest.raises(UsageError, match="got 'isolcpus', expected a knob that can be set at"):
         apply(machine, CORES, ["isolcpus"], by=BY)
-    assert not journal_file().exists()
+    assert not journal_file(machine).exists()
 
 
 # --- for real -----------------------------------------------------------------
@@ -427,9 +485,7 @@ def only(names: tuple[str, ...]) -> list[str]:
 
 
 @writable
-def test_this_machine_comes_back(
-    tailscope: Callable[..., Any], odd_host: dict[str, bytes], home: Path
-) -> None:
+def test_this_machine_comes_back(tailscope: Callable[..., Any], odd_host: dict[str, bytes]) -> None:
     def now() -> dict[str, bytes]:
         return {path: Path(path).read_bytes() for path in REAL}
 
@@ -454,7 +510,7 @@ def test_this_machine_comes_back(
 
 
 @writable
-def test_this_machine_comes_back_after_sigkill(odd_host: dict[str, bytes], home: Path) -> None:
+def test_this_machine_comes_back_after_sigkill(odd_host: dict[str, bytes]) -> None:
     for at in range(len(HARMLESS)):
         for when in ("before", "behind"):
             host = Stopping(at, when)
@@ -480,7 +536,7 @@ class Stopping(Machine):
 
 
 @writable
-def test_nobody_is_asked_without_a_terminal(tailscope: Callable[..., Any], home: Path) -> None:
+def test_nobody_is_asked_without_a_terminal(tailscope: Callable[..., Any]) -> None:
     before = Path(f"{VM}/stat_interval").read_bytes()
     done = tailscope("host", "apply", "--cpus", "0", "--only", "stat-interval")
     if before == b"3600\n":
@@ -562,12 +618,12 @@ def test_settings_of_cards_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_reminder_needs_no_readable_journal(machine: KernelTree, capsys: Any) -> None:
     from tailscope.cli.host import remind
 
-    remind()
+    remind(machine)
     apply(machine, CORES, ["ksm"], by=BY)
-    remind()
-    with tuning_lock():
-        remind()
-    journal_file().write_bytes(b"damaged\n")
-    remind()
+    remind(machine)
+    with tuning_lock(machine):
+        remind(machine)
+    rewrite(machine, b"damaged\n")
+    remind(machine)
     said = capsys.readouterr().err
     assert said == f"the host was tuned by `{BY}` and not reverted: `tailscope host revert`\n"

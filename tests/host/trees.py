@@ -246,6 +246,11 @@ class KernelTree(Machine):
     stuck = ("/proc/irq/0/", "affinity:23/")
     """Who cannot be moved."""
 
+    @property
+    def run_folder(self) -> Path:
+        """Beside the tree, which is compared with what it was."""
+        return self.root.with_name("run")
+
     def write(self, path: str, text: str) -> None:
         if path.endswith("/"):
             if not self._file(path).exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -127,21 +128,25 @@ def export_command(
     return 0
 
 
-def remind() -> None:
+def remind(machine: Machine | None = None) -> None:
     """Say that the host is tuned, where a command that has ended left it so."""
     from tailscope.exceptions import TuningError
     from tailscope.host.journal import Journal, journal_file, tuning_lock
+    from tailscope.host.machine import Machine
 
-    try:
-        if not journal_file().exists():
-            return
-        with tuning_lock():
-            journal = Journal.read()
-    except (OSError, TuningError):
-        return  # Another user's, in use, or damaged: `host revert` says so.
-    if journal is not None:
-        said = f"the host was tuned by `{printable(journal.by)}` and not reverted"
-        print(f"{said}: `tailscope host revert`", file=sys.stderr)
+    machine = machine or Machine()
+    file = journal_file(machine)
+    if not file.exists():
+        return
+    by = ""  # For root's eyes; that there is a journal says enough.
+    if os.access(file, os.R_OK):
+        try:
+            with tuning_lock(machine):
+                journal = Journal.read(machine)
+        except (OSError, TuningError):
+            return  # In use, or damaged: `host revert` says so.
+        by = "" if journal is None else f" by `{printable(journal.by)}`"
+    print(f"the host was tuned{by} and not reverted: `tailscope host revert`", file=sys.stderr)
 
 
 def _agreed() -> bool:

@@ -138,7 +138,7 @@ def apply(
         If the host is tuned already.
     """
     needs_root(machine)
-    with tuning_lock():
+    with tuning_lock(machine):
         return _apply(machine, cpus, planned(machine, cpus, only), by)
 
 
@@ -166,7 +166,7 @@ def tuned(
     """
     needs_root(machine)
     only = None if only is None else list(only)
-    with tuning_lock():
+    with tuning_lock(machine):
         plan = planned(machine, cpus, only)
         outcomes = _apply(machine, cpus, plan, by)
         try:
@@ -195,13 +195,13 @@ def revert(machine: Machine, *, dry_run: bool = False) -> Reverted:
         If the journal is damaged, or another machine's.
     """
     needs_root(machine)
-    with tuning_lock():
-        journal = Journal.read()
+    with tuning_lock(machine):
+        journal = Journal.read(machine)
         if journal is None:
             return Reverted()
         journal.check(machine)
         if journal.is_of_another_boot(machine):
-            aside = journal_file() if dry_run else journal.set_aside()
+            aside = journal_file(machine) if dry_run else journal.set_aside()
             return Reverted(by=journal.by, aside=aside)
         if dry_run:
             entries = [each for each in journal.entries if machine.read(each.path) != each.original]
@@ -258,8 +258,9 @@ def _apply(
 ) -> list[Outcome]:
     if not plan:
         return []
-    journal = Journal.create(machine, by)
+    Journal.expect_none(machine)
     try:
+        journal = Journal.create(machine, by)
         return [
             outcome
             for knob, changes in plan
@@ -298,7 +299,7 @@ def _write(machine: Machine, knob: Knob, change: Change, cpus: Cpus) -> str | No
 
 
 def _take_back(machine: Machine) -> None:
-    journal = Journal.read()
+    journal = Journal.read(machine)
     if journal is None:
         return
     failed = _revert(machine, journal).failed

@@ -3,6 +3,9 @@
 One file of JSON lines: whose it is, then a line for each change, synced before the change is made.
 So what a crash may tear is a last line behind which no change was made. Each line has its number
 and a checksum: anything else that does not fit is damage.
+
+Settings are the machine's, so there is one journal and one lock, whoever tunes and from whatever
+environment: root's, in a folder that nobody else may write to.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ import errno
 import fcntl
 import json
 import os
+import re
+import stat
 import zlib
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import TuningError
-from tailscope.host.state import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +35,11 @@ _MACHINE = "/etc/machine-id"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _SHOWN = 40
 _UNUSABLE = "booting takes all settings back; then remove the file"
+_OTHERS_MAY_WRITE = 0o022
+_OTHERS_MAY = 0o077
+_SETTING = re.compile(
+    r"(/proc/(sys|irq)|/sys)/.+|affinity:\d+/.+|ethtool:[^/]+/[a-z]+/[a-z-]+", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class Journal:
 
     Attributes
     ----------
+    file : Path
     by : str
         What has tuned.
     machine, boot : str or None
@@ -65,51 +75,60 @@ class Journal:
         In their order.
     """
 
+    file: Path
     by: str
     machine: str | None
     boot: str | None
     entries: list[Entry] = field(default_factory=list)
 
     @classmethod
-    def create(cls, machine: Machine, by: str) -> Journal:
-        """Begin a journal.
+    def expect_none(cls, machine: Machine) -> None:
+        """See that there is none yet.
 
         Raises
         ------
         TuningError
-            If there is one already.
+            If there is.
         """
-        journal = cls(by, machine.read(_MACHINE), machine.read(_BOOT))
-        try:
-            os.close(os.open(journal_file(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
+        file = journal_file(machine)
+        if os.path.lexists(file):
             raise TuningError(
-                f"{journal_file()}: this host was tuned and not taken back",
+                f"{file}: this host was tuned and not taken back",
                 hint="take it back first: `tailscope host revert`",
-            ) from None
-        _append({"by": by, "machine": journal.machine, "boot": journal.boot}, 0)
-        _sync(journal_file().parent)
+            )
+
+    @classmethod
+    def create(cls, machine: Machine, by: str) -> Journal:
+        """Begin a journal where there is none."""
+        file = journal_file(machine)
+        journal = cls(file, by, machine.read(_MACHINE), machine.read(_BOOT))
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        _append(file, {"by": by, "machine": journal.machine, "boot": journal.boot}, 0)
+        _sync(file.parent)
         return journal
 
     @classmethod
-    def read(cls) -> Journal | None:
+    def read(cls, machine: Machine) -> Journal | None:
         """Read the journal; None where there is none.
 
         Raises
         ------
         TuningError
-            If it is damaged: with file and line.
+            If it is damaged, with file and line, or others may write to it.
         """
+        file = journal_file(machine)
         try:
-            *whole, torn = journal_file().read_bytes().split(b"\n")
+            handle = _open(file, os.O_RDONLY)
         except FileNotFoundError:
             return None
+        with os.fdopen(handle, "rb") as content:
+            *whole, torn = content.read().split(b"\n")
         lines = []
         for at, line in enumerate(whole):
             found = _parsed(line, at)
             if found is None:
                 raise TuningError(
-                    f"{journal_file()}: line {at + 1}: got {line[:_SHOWN]!r},"
+                    f"{file}: line {at + 1}: got {line[:_SHOWN]!r},"
                     " expected an entry with its number and checksum",
                     hint=_UNUSABLE,
                 )
@@ -117,13 +136,13 @@ class Journal:
         last = _parsed(torn, len(lines))
         lines += [] if last is None else [last]
         if not lines:
-            return cls("a command that ended at once", None, None)
-        return cls(**lines[0], entries=[Entry(**line) for line in lines[1:]])
+            return cls(file, "a command that ended at once", None, None)
+        return cls(file, **lines[0], entries=[Entry(**line) for line in lines[1:]])
 
     def add(self, entry: Entry) -> None:
         """Write down a change that will be made next; it is on the disk when this returns."""
         self.entries.append(entry)
-        _append(asdict(entry), len(self.entries))
+        _append(self.file, asdict(entry), len(self.entries))
 
     def check(self, machine: Machine) -> None:
         """See that it is of this machine.
@@ -136,7 +155,7 @@ class Journal:
         here = machine.read(_MACHINE)
         if self.entries and self.machine != here:
             raise TuningError(
-                f"{journal_file()}: it is another machine's: got {_name(self.machine)},"
+                f"{self.file}: it is another machine's: got {_name(self.machine)},"
                 f" expected {_name(here)}",
                 hint="revert on that machine, or remove the file",
             )
@@ -147,32 +166,34 @@ class Journal:
 
     def set_aside(self) -> Path:
         """Keep it under another name."""
-        aside = journal_file().with_name(f"journal-{_name(self.boot)}.jsonl")
-        return journal_file().rename(aside)
+        return self.file.rename(self.file.with_name("journal-of-another-boot.jsonl"))
 
     def remove(self) -> None:
         """Remove it: all is as it was."""
-        journal_file().unlink()
-        _sync(journal_file().parent)
+        self.file.unlink()
+        _sync(self.file.parent)
 
 
-def journal_file() -> Path:
-    """Where the journal of this user is."""
-    return state_folder() / "host" / "journal.jsonl"
+def journal_file(machine: Machine) -> Path:
+    """Where the journal of a machine is."""
+    return machine.run_folder / "journal.jsonl"
 
 
 @contextmanager
-def tuning_lock() -> Iterator[None]:
+def tuning_lock(machine: Machine) -> Iterator[None]:
     """Keep others from tuning and reverting within a block.
 
     Raises
     ------
     TuningError
-        If another process does so.
+        If another process does so, or the folder of the lock is not safe.
     """
-    folder = journal_file().parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = machine.run_folder
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _check(folder, folder.lstat(), stat.S_IFDIR, _OTHERS_MAY_WRITE)
+    folder.chmod(0o755)  # Whatever the umask: anybody may see that there is a journal.
+    # A file that nobody else may open, so that nobody else can hold the lock.
+    lock = _open(folder / "lock", os.O_RDWR | os.O_CREAT)
     try:
         _lock(lock, folder)
         yield
@@ -189,15 +210,37 @@ def _lock(handle: int, folder: Path) -> None:
         ) from None
 
 
-def _append(record: dict[str, Any], at: int) -> None:
-    line = _line(record, at) + b"\n"
-    file = os.open(journal_file(), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+def _open(file: Path, flags: int) -> int:
+    """Open a file of this user's that is nobody else's."""
+    handle = os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        if os.write(file, line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(journal_file()))
-        os.fsync(file)
+        _check(file, os.fstat(handle), stat.S_IFREG, _OTHERS_MAY)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _check(path: Path, found: os.stat_result, kind: int, forbidden: int) -> None:
+    user, mode = os.geteuid(), found.st_mode
+    if found.st_uid != user or stat.S_IFMT(mode) != kind or mode & forbidden:
+        expected = "drwxr-xr-x" if kind == stat.S_IFDIR else "-rw-------"
+        raise TuningError(
+            f"{path}: got {stat.filemode(mode)} of user {found.st_uid},"
+            f" expected {expected} of user {user}",
+            hint="somebody else made it: look at what it is, then remove it",
+        )
+
+
+def _append(file: Path, record: dict[str, Any], at: int) -> None:
+    line = _line(record, at) + b"\n"
+    handle = _open(file, os.O_WRONLY | os.O_APPEND)
+    try:
+        if os.write(handle, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+        os.fsync(handle)
     finally:
-        os.close(file)
+        os.close(handle)
 
 
 def _line(record: dict[str, Any], at: int) -> bytes:
@@ -207,13 +250,26 @@ def _line(record: dict[str, Any], at: int) -> bytes:
 
 
 def _parsed(line: bytes, at: int) -> dict[str, Any] | None:
-    """What a line says; None where it is not whole."""
+    """What a line says; None where it is not whole, or nothing that is ever written."""
     try:
         record = json.loads(line)
         del record["crc32"], record["line"]
     except (ValueError, KeyError, TypeError):
         return None
-    return record if _line(record, at) == line else None
+    known = _is_entry(record) if at else record.keys() == {"by", "machine", "boot"}
+    return record if known and _line(record, at) == line else None
+
+
+def _is_entry(record: dict[str, Any]) -> bool:
+    """Whether it is a change of a setting: no other file is ever written."""
+    path = record.get("path")
+    return (
+        record.keys() == {"knob", "path", "original", "wanted"}
+        and isinstance(record["original"], str | None)
+        and isinstance(path, str)
+        and _SETTING.fullmatch(path) is not None
+        and ".." not in path.split("/")
+    )
 
 
 def _name(identity: str | None) -> str:

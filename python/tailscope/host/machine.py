@@ -49,7 +49,7 @@ class Machine:
     Parameters
     ----------
     root : Path
-        Where ``proc``, ``sys``, ``dev`` and ``etc`` are.
+        Where ``proc``, ``sys``, ``dev``, ``etc`` and ``run`` are.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -59,6 +59,11 @@ class Machine:
     def is_this(self) -> bool:
         """Whether it is the machine that this process runs on."""
         return self.root == Path("/")
+
+    @property
+    def run_folder(self) -> Path:
+        """Where it is kept what was changed: gone with the changes when the machine boots."""
+        return self.root / "run" / "tailscope"
 
     def read(self, path: str) -> str | None:
         """Read a text, exactly; None where there is none, or it may not be read.
