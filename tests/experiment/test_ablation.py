@@ -138,6 +138,6 @@ def test_a_knob_is_measured_and_set_back(tailscope: Run, place: Place, tmp_path:
 
 
 def test_only_what_would_change_something_is_compared() -> None:
-    names = [knob.name for knob in applicable(Machine(), (0,))]
+    names = [knob.name for knob in applicable(Machine(), (0,)).knobs]
     assert len(names) == len(set(names))
     assert "nohz-full" not in names

@@ -136,6 +136,8 @@ def test_all_cpus_cannot_be_kept_free(tmp_path: Path) -> None:
     found = audited(tmp_path, debian(), (0, 1, 2, 3))
     for name in ("isolcpus", "irqaffinity", "irq-affinity", "workqueue-cpumask", "rcu-threads"):
         assert state(found, name)[0] == "not applicable", name
+    says = "no CPU is left for everything else: knobs that keep CPUs free do not apply"
+    assert found.remarks == [says] and says in audit_lines(found)
 
 
 def test_values_that_are_better_still_are_good(tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_an_audit_needs_no_privilege() -> None:
     [
         ((), "Missing option '--cpus'"),
         (("--cpus", "4000"), "--cpus: got 4000, expected some of "),
-        (("--cpus", "two"), "'two' is no list of CPUs: expected one like 1,3-5"),
+        (("--cpus", "two"), "--cpus: 'two' is no list of CPUs: expected one like 1,3-5"),
     ],
 )
 def test_bad_cpus_are_named(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ ODD = {
     f"{VM}/nr_hugepages": "3\n",
 }
 FEW = ["stat-interval", "thp-defrag", "governor", "isolated-cpuset", "cache-*", "nic-coalescing"]
+ALSO_LEFT_OUT = ("cpu-dma-latency", "irqbalance")
 BY = "a test"
 
 
@@ -160,6 +163,51 @@ def test_a_failure_is_said_and_tried_again(machine: KernelTree) -> None:
     assert machine.read("/sys/kernel/mm/ksm/run") == "1\n"
 
 
+def test_where_nothing_was_taken_nothing_is_to_revert(machine: KernelTree) -> None:
+    before = snapshot(machine.root)
+    machine.stuck = ("/sys/kernel/mm/ksm", f"{VM}/stat_interval")
+    assert len(refused(apply(machine, CORES, ["ksm", "stat-interval"], by=BY))) == 2
+    assert snapshot(machine.root) == before and not journal_file(machine).exists()
+
+
+def test_what_cannot_be_read_is_not_gone(machine: KernelTree) -> None:
+    """A task that has another name by now is; a card that answers nothing is not."""
+
+    class Silent(KernelTree):
+        def read(self, path: str) -> str | None:
+            return None if path.startswith("ethtool:") else super().read(path)
+
+    apply(machine, CORES, ["nic-coalescing"], by=BY)
+    failed = revert(Silent(machine.root)).failed
+    assert {why for _, why in failed} == {"not there"} and journal_file(machine).exists()
+    assert not revert(machine).failed
+    assert not Machine().exists(f"affinity:{os.getpid()}/another")
+    assert not Machine().exists("ethtool:nothing0/ring/rx")
+    assert Machine().exists("ethtool:lo/ring/rx")
+
+
+def test_controllers_of_others_stay(machine: KernelTree) -> None:
+    control = "/sys/fs/cgroup/cgroup.subtree_control"
+    apply(machine, CORES, ["isolated-cpuset"], by=BY)
+    (machine.root / control[1:]).write_text("cpuset cpu io memory hugetlb pids\n")
+    assert not revert(machine).failed
+    assert machine.read(control) == "cpu io memory hugetlb pids\n"
+
+
+def test_what_is_left_out_is_said(machine: KernelTree) -> None:
+    (machine.root / "proc/501").mkdir(parents=True)
+    (machine.root / "proc/501/comm").write_text("irqbalance\n")
+    usual = applicable(machine, CORES, holding=False).left_out
+    assert set(usual) == {"isolated-cpuset", "nic-pause", "nic-rings", *ALSO_LEFT_OUT}
+    assert "cpu-dma-latency" not in applicable(machine, CORES).left_out
+    named = ["numa-balancing", "cpu-dma*", "smt", "ksm"]
+    found = applicable(machine, CORES, named)
+    assert [knob.name for knob in found.knobs] == ["ksm", "numa-balancing", "cpu-dma-latency"]
+    assert found.left_out == {"smt": "it does not apply here"}
+    with tuned(machine, CORES, ["ksm"], by=BY):
+        assert applicable(machine, CORES, ["ksm"]).left_out == {"ksm": "it is as it should be"}
+
+
 def test_what_is_gone_needs_no_restoring(machine: KernelTree) -> None:
     apply(machine, CORES, ["rcu-threads", "stat-interval"], by=BY)
     (machine.root / "affinity:16/rcuog/0").unlink()
@@ -171,13 +219,16 @@ def test_what_is_gone_needs_no_restoring(machine: KernelTree) -> None:
 
 def test_a_block_is_tuned(machine: KernelTree) -> None:
     before = snapshot(machine.root)
-    names = {knob.name for knob in applicable(machine, CORES)}
+    names = {knob.name for knob in applicable(machine, CORES).knobs}
     assert {"cpu-dma-latency", "governor"} < names and "isolated-cpuset" not in names
     with tuned(machine, CORES, by=BY) as outcomes:
         assert {outcome.knob for outcome in outcomes} == names
         assert machine.read("/dev/cpu_dma_latency") == "\0\0\0\0"
         assert machine.read(f"{CPUS}/cpu6/cpufreq/scaling_governor") == "performance\n"
-        assert {knob.name for knob in applicable(machine, CORES)} == {"irq-affinity", "rcu-threads"}
+        assert {knob.name for knob in applicable(machine, CORES).knobs} == {
+            "irq-affinity",
+            "rcu-threads",
+        }
     after = snapshot(machine.root)
     # The kernel forgets what was written there; a file does not.
     assert after.pop("dev/cpu_dma_latency") != before.pop("dev/cpu_dma_latency")
@@ -302,6 +353,78 @@ def test_ctrl_c_takes_back_what_was_done(machine: KernelTree, at: int) -> None:
     before = snapshot(machine.root)
     with pytest.raises(KeyboardInterrupt):
         apply(Dying(machine.root, at, "behind", interrupt), CORES, FEW, by=BY)
+    assert snapshot(machine.root) == before and not journal_file(machine).exists()
+
+
+@pytest.fixture
+def signals() -> Iterator[list[int]]:
+    """Signals that end a command, each of them as Ctrl-C."""
+    ending = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    before = [signal.signal(each, signal.default_int_handler) for each in ending]
+    yield ending
+    for each, handler in zip(ending, before, strict=True):
+        signal.signal(each, handler)
+
+
+def test_signals_wait_until_all_is_restored(machine: KernelTree, signals: list[int]) -> None:
+    before = snapshot(machine.root)
+    count = len(apply(machine, CORES, FEW, by=BY))
+    assert not revert(machine).failed
+    for at, each in zip(range(0, count, 3), itertools.cycle(signals), strict=False):
+        with pytest.raises(KeyboardInterrupt), tuned(machine, CORES, FEW, by=BY):
+            dying = Dying(machine.root, at, "behind", lambda each=each: signal.raise_signal(each))
+            machine.write, machine.remove_folder = dying.write, dying.remove_folder  # type: ignore[method-assign]
+        assert snapshot(machine.root) == before, (at, each)
+        assert not journal_file(machine).exists()
+        del machine.write, machine.remove_folder
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+SIGNALLED = """
+import os, signal, sys
+from tailscope import cli
+
+cli._end_as_by_ctrl_c()
+try:
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGHUP))
+    for name in sys.argv[1:]:
+        os.kill(os.getpid(), getattr(signal, name))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGHUP))
+except KeyboardInterrupt:
+    for _ in range(1000):
+        pass
+    print("taken back")
+else:
+    print("not ended")
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "nohup", "expected"),
+    [
+        (["SIGTERM"], False, "taken back"),
+        (["SIGHUP"], False, "taken back"),
+        (["SIGHUP", "SIGTERM"], False, "taken back"),
+        (["SIGHUP"], True, "not ended"),
+    ],
+)
+def test_signals_end_a_command_as_ctrl_c_does(names: list[str], nohup: bool, expected: str) -> None:
+    """One, though two come at once, as at the end of a session."""
+    command = [*(["nohup"] if nohup else []), sys.executable, "-c", SIGNALLED, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{expected}\n"
+
+
+def test_ctrl_c_while_the_journal_is_begun(
+    machine: KernelTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = snapshot(machine.root)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tailscope.host.journal._append", interrupted)
+        apply(machine, CORES, FEW, by=BY)
     assert snapshot(machine.root) == before and not journal_file(machine).exists()
 
 

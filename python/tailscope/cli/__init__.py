@@ -36,6 +36,7 @@ from tailscope.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
 __all__ = ["main"]
 
@@ -101,10 +102,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    # As Ctrl-C: what was begun is taken back, or ends with what there is.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _end_as_by_ctrl_c()
     status = _run(None if arguments is None else list(arguments))
     return _failed("interrupted", None, INTERRUPTED) if status == INTERRUPTED else status
+
+
+def _end_as_by_ctrl_c() -> None:
+    """Let other signals act as Ctrl-C: what was begun is taken back, or ends with what there is.
+
+    They may come together, as where a session ends: only the first one interrupts, and the others
+    do not interrupt what it has caused. Under nohup the end of the terminal ends nothing.
+    """
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    ending = (signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for each in ending:
+            signal.signal(each, lambda *_: None)
+        raise KeyboardInterrupt
+
+    for each in ending:
+        signal.signal(each, interrupt)
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tailscope.host.audit import Audit
-    from tailscope.host.knobs.knob import Cpus
     from tailscope.host.machine import Machine
 
 __all__ = ["app", "remind"]
@@ -57,8 +56,8 @@ def apply_command(
     ] = None,
 ) -> int:
     """Set as root what can be set while the machine runs, until `host revert`."""
-    from tailscope.host.apply import apply, needs_root, planned
-    from tailscope.host.audit import cpus_to_keep_free
+    from tailscope.host.apply import applicable, apply, needs_root, planned
+    from tailscope.host.audit import cpus_to_keep_free, remarks
     from tailscope.host.machine import Machine
 
     machine = Machine()
@@ -70,8 +69,10 @@ def apply_command(
         for knob, changes in plan:
             for path, text in changes:
                 print(f"{knob.name}: {_change(path, machine.read(path), text)}")
-    if not only:
-        _say_what_is_left_out(machine, wanted)
+    for name, why in applicable(machine, wanted, only, holding=False).left_out.items():
+        print(f"left out: {name}: {printable(why)}")
+    for remark in remarks(machine, wanted):
+        print(remark)
     if not plan:
         print("nothing to change")
     if dry_run or not plan or not (yes or _agreed()):
@@ -81,11 +82,9 @@ def apply_command(
         refused = "" if each.refused is None else f"  refused: {each.refused}"
         print(f"{each.knob}: {_change(each.path, each.original, each.wanted)}{printable(refused)}")
     count = sum(each.refused is None for each in outcomes)
-    print(
-        f"{count} set, {len(outcomes) - count} refused; `tailscope host revert` takes them back",
-        file=sys.stderr,
-    )
-    return 0
+    back = "; `tailscope host revert` takes them back" if count else ""
+    print(f"{count} set, {len(outcomes) - count} refused{back}", file=sys.stderr)
+    return 0 if count else 1
 
 
 @app.command("revert")
@@ -158,16 +157,6 @@ def _agreed() -> bool:
     return typer.confirm("write this?", err=True)
 
 
-def _say_what_is_left_out(machine: Machine, cpus: Cpus) -> None:
-    from tailscope.host.knobs.catalogue import KNOBS
-
-    for knob in KNOBS:
-        if knob.asked and knob.changes(machine, cpus):
-            print(f"left out: {knob.name}: {knob.asked}; --only {knob.name} sets it")
-        if knob.kind == "held" and knob.recommended(machine, cpus) is not None:
-            print(f"left out: {knob.name}: it has to be held, as `tailscope run --tune` does")
-
-
 def _change(path: str, original: str | None, wanted: str) -> str:
     return f"{printable(path)}: {_text(original)} -> {_text(wanted)}"
 
@@ -200,6 +189,7 @@ def audit_lines(audit: Audit) -> Iterator[str]:
     spared = [each.name for each in audit.findings if each.state == STATES[-1]]
     if spared:
         yield f"not applicable: {', '.join(spared)}"
+    yield from audit.remarks
     good, known = audit.count("good"), audit.count("good") + audit.count("bad")
     score = "-" if audit.score is None else f"{audit.score:.0%}"
     unknown = audit.count("unknown")

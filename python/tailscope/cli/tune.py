@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,12 +10,14 @@ import typer
 
 from tailscope.cli.options import STANDARD, Cpus, JsonFile, named_values, write_json
 from tailscope.exceptions import UsageError
+from tailscope.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.experiment.ablation import Arm, Effect
     from tailscope.experiment.plan import RunPlan
+    from tailscope.host.machine import Machine
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]
@@ -59,7 +62,7 @@ def command(
     check_support(plan, quantile)
     cores = pick_cores(read_topology(), plan.pollers, plan.cpus if cpus is None else cpus)
     machine = Machine()
-    knobs = _knobs(cores, knob)
+    knobs = _knobs(machine, tuple(sorted(set(cores.pollers))), knob)
     arms = arms_of(knobs)
     plans = order(arms, rounds, seed)
     if dry_run:
@@ -109,26 +112,24 @@ def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tupl
     return cell.plan, cell.lasts_s
 
 
-def _knobs(cores: Cores, named: list[str] | None) -> list[str]:
-    from tailscope.host.apply import applicable, planned
-    from tailscope.host.machine import Machine
+def _knobs(machine: Machine, cpus: tuple[int, ...], named: list[str] | None) -> list[str]:
+    """Choose what is compared; what is left out is said."""
+    from tailscope.host.apply import applicable
+    from tailscope.host.audit import remarks
 
-    machine, cpus = Machine(), tuple(sorted(set(cores.pollers)))
-    if named is None:
-        found = [knob.name for knob in applicable(machine, cpus)]
-    else:
-        found = [knob.name for knob, _ in planned(machine, cpus, named)]
-        found += [
-            one.name
-            for one in applicable(machine, cpus)
-            if one.kind == "held" and one.name in named
-        ]
+    choice = applicable(machine, cpus, named)
+    lagging = {} if named else {knob.name: knob.lags for knob in choice.knobs if knob.lags}
+    for name, why in {**choice.left_out, **lagging}.items():
+        print(f"left out: {name}: {printable(why)}", file=sys.stderr)
+    for remark in remarks(machine, cpus):
+        print(remark, file=sys.stderr)
+    found = [knob.name for knob in choice.knobs if knob.name not in lagging]
     if not found:
         raise UsageError(
             "no knob that can be set would change anything here",
             hint=f"`tailscope host audit --cpus {','.join(map(str, cpus))}` says how it is set",
         )
-    return list(dict.fromkeys(found))
+    return found
 
 
 class _Teller:
@@ -138,8 +139,6 @@ class _Teller:
         self._rounds = rounds
 
     def __call__(self, number: int, arm: Arm, event: Mapping[str, Any] | None) -> None:
-        import sys
-
         if event is None:
             names = {"all": "all knobs", "none": "no knob"}
             what = names.get(arm.name, f"all but {arm.name}")
@@ -154,7 +153,7 @@ def _describe(
     lasts_s: float,
     json_file: str | None,
 ) -> int:
-    from tailscope.text import duration_text, printable
+    from tailscope.text import duration_text
 
     missing = plan.missing()
     if json_file is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tailscope.host.machine import Machine
 
 __all__ = [
+    "Choice",
     "Outcome",
     "Reverted",
     "applicable",
@@ -32,6 +34,24 @@ __all__ = [
 ]
 
 _SETTABLE = ("runtime", "held")
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ADDED = "+"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which knobs are set.
+
+    Attributes
+    ----------
+    knobs : list of Knob
+        Those that would change something.
+    left_out : dict of str to str
+        Others by name, with why they are not set, or what they spoil.
+    """
+
+    knobs: list[Knob]
+    left_out: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -76,44 +96,52 @@ class Reverted:
     aside: Path | None = None
 
 
-def applicable(machine: Machine, cpus: Cpus) -> list[Knob]:
-    """List the knobs that `tuned` would change here, unless told which.
+def applicable(
+    machine: Machine, cpus: Cpus, only: Iterable[str] | None = None, *, holding: bool = True
+) -> Choice:
+    """Choose the knobs that would change something here.
 
     Parameters
     ----------
     machine : Machine
     cpus : tuple of int
         The CPUs to keep free.
-    """
-    return [
-        knob
-        for knob in KNOBS
-        if knob.kind in _SETTABLE
-        and not knob.asked
-        and (knob.changes(machine, cpus) or _is_to_hold(knob, machine, cpus))
-    ]
-
-
-def planned(
-    machine: Machine, cpus: Cpus, only: Iterable[str] | None = None
-) -> list[tuple[Knob, list[Change]]]:
-    """List the writes that `apply` would do, by knob; knobs without any are left out.
-
-    Parameters
-    ----------
-    machine : Machine
-    cpus : tuple of int
     only : iterable of str, optional
         Names of knobs, in which ``*`` stands for anything. By default all but those that want to
         be asked for.
+    holding : bool
+        Whether there is somebody who holds what has to be held.
 
     Raises
     ------
     UsageError
         If one of the names is no knob's, or that of one which cannot be set.
     """
-    plan = [(knob, knob.changes(machine, cpus)) for knob in _knobs(only) if knob.kind == "runtime"]
-    return [(knob, changes) for knob, changes in plan if changes]
+    found = Choice([], {})
+    for knob in _settable(None if only is None else list(only)):
+        nothing = _nothing_to_do(knob, machine, cpus)
+        if nothing:
+            # Who names none does not wait for all of them.
+            found.left_out.update({} if only is None else {knob.name: nothing})
+        elif knob.asked and only is None:
+            found.left_out[knob.name] = f"{knob.asked}; it is set where it is asked for by name"
+        elif knob.kind == "held" and not holding:
+            found.left_out[knob.name] = "it has to be held, as `tailscope run --tune` does"
+        else:
+            found.knobs.append(knob)
+    for name in filter(None, [knob.undone_by for knob in found.knobs]):
+        [other] = knobs_named([name])
+        if other.recommended(machine, cpus) is not None and not other.is_good(machine, cpus):
+            advice = "; ".join(str(each) for each in other.lasting(machine, cpus))
+            found.left_out[name] = f"{other.why}: {advice}"
+    return found
+
+
+def planned(
+    machine: Machine, cpus: Cpus, only: Iterable[str] | None = None
+) -> list[tuple[Knob, list[Change]]]:
+    """List the writes that `apply` would do, by knob; parameters as for `applicable`."""
+    return _plan(machine, cpus, applicable(machine, cpus, only, holding=False))
 
 
 def apply(
@@ -121,12 +149,13 @@ def apply(
 ) -> list[Outcome]:
     """Set knobs, to stay until `revert`; what is refused is said, and the rest goes on.
 
-    An exception, Ctrl-C included, takes back what was done.
+    An exception, Ctrl-C included, takes back what was done. Where nothing was taken, there is
+    nothing to revert.
 
     Parameters
     ----------
     machine, cpus, only
-        As for `planned`.
+        As for `applicable`.
     by : str
         The command, for those who find the host tuned.
 
@@ -139,7 +168,9 @@ def apply(
     """
     needs_root(machine)
     with tuning_lock(machine):
-        return _apply(machine, cpus, planned(machine, cpus, only), by)
+        plan = planned(machine, cpus, only)
+        with _changed(machine, cpus, plan, by, keep=True) as outcomes:
+            return outcomes
 
 
 @contextmanager
@@ -165,17 +196,12 @@ def tuned(
         If the host is tuned already, or not all could be taken back.
     """
     needs_root(machine)
-    only = None if only is None else list(only)
     with tuning_lock(machine):
-        plan = planned(machine, cpus, only)
-        outcomes = _apply(machine, cpus, plan, by)
-        try:
-            with ExitStack() as held:
-                knobs = [knob for knob in _knobs(only) if _is_to_hold(knob, machine, cpus)]
-                yield [*outcomes, *(_hold(machine, held, knob.name) for knob in knobs)]
-        finally:
-            if plan:
-                _take_back(machine)
+        choice = applicable(machine, cpus, only)
+        plan = _plan(machine, cpus, choice)
+        with _changed(machine, cpus, plan, by, keep=False) as outcomes, ExitStack() as held:
+            knobs = [knob for knob in choice.knobs if knob.kind == "held"]
+            yield [*outcomes, *(_hold(machine, held, knob.name) for knob in knobs)]
 
 
 def revert(machine: Machine, *, dry_run: bool = False) -> Reverted:
@@ -204,7 +230,7 @@ def revert(machine: Machine, *, dry_run: bool = False) -> Reverted:
             aside = journal_file(machine) if dry_run else journal.set_aside()
             return Reverted(by=journal.by, aside=aside)
         if dry_run:
-            entries = [each for each in journal.entries if machine.read(each.path) != each.original]
+            entries = [each for each in journal.entries if not _is_restored(each, machine)]
             return Reverted(by=journal.by, restored=entries[::-1])
         return _revert(machine, journal)
 
@@ -224,23 +250,31 @@ def needs_root(machine: Machine) -> None:
         )
 
 
-def _knobs(only: Iterable[str] | None) -> list[Knob]:
-    if only is None:
-        return [knob for knob in KNOBS if not knob.asked]
-    names = list(only)
-    found = knobs_named(names)
-    for knob in found:
-        if knob.name in names and knob.kind not in _SETTABLE:
+def _settable(only: list[str] | None) -> list[Knob]:
+    knobs = KNOBS if only is None else knobs_named(only)
+    for knob in knobs:
+        if only is not None and knob.name in only and knob.kind not in _SETTABLE:
             raise UsageError(
                 f"got {knob.name!r}, expected a knob that can be set at runtime",
                 hint="`tailscope host export` writes what needs a reboot",
             )
-    return found
+    return [knob for knob in knobs if knob.kind in _SETTABLE]
 
 
-def _is_to_hold(knob: Knob, machine: Machine, cpus: Cpus) -> bool:
-    applies = knob.kind == "held" and knob.recommended(machine, cpus) is not None
-    return applies and not knob.is_good(machine, cpus)
+def _nothing_to_do(knob: Knob, machine: Machine, cpus: Cpus) -> str:
+    """Why a knob would change nothing; empty where it would."""
+    if knob.recommended(machine, cpus) is None:
+        return "it does not apply here"
+    if knob.is_good(machine, cpus):
+        return "it is as it should be"
+    if knob.kind == "runtime" and not knob.changes(machine, cpus):
+        return "it cannot be set for these CPUs"
+    return ""
+
+
+def _plan(machine: Machine, cpus: Cpus, choice: Choice) -> list[tuple[Knob, list[Change]]]:
+    knobs = [knob for knob in choice.knobs if knob.kind == "runtime"]
+    return [(knob, knob.changes(machine, cpus)) for knob in knobs]
 
 
 def _hold(machine: Machine, held: ExitStack, name: str) -> Outcome:
@@ -253,22 +287,27 @@ def _hold(machine: Machine, held: ExitStack, name: str) -> Outcome:
     return Outcome(name, path, None, "0 µs", refused)
 
 
-def _apply(
-    machine: Machine, cpus: Cpus, plan: list[tuple[Knob, list[Change]]], by: str
-) -> list[Outcome]:
+@contextmanager
+def _changed(
+    machine: Machine, cpus: Cpus, plan: list[tuple[Knob, list[Change]]], by: str, *, keep: bool
+) -> Iterator[list[Outcome]]:
+    """Set knobs and take them back behind the block; or keep them, if it ends well."""
     if not plan:
-        return []
+        yield []
+        return
     Journal.expect_none(machine)
+    kept = False
     try:
         journal = Journal.create(machine, by)
-        return [
+        yield [
             outcome
             for knob, changes in plan
             for outcome in _set(machine, knob, changes, cpus, journal)
         ]
-    except BaseException:
-        _take_back(machine)
-        raise
+        kept = keep and any(not _is_restored(each, machine) for each in journal.entries)
+    finally:
+        if not kept:
+            _take_back(machine)
 
 
 def _set(
@@ -313,42 +352,62 @@ def _take_back(machine: Machine) -> None:
 
 def _revert(machine: Machine, journal: Journal) -> Reverted:
     found = Reverted(by=journal.by)
-    for entry in reversed(journal.entries):
-        why = _restore(machine, entry)
-        if why is None:
-            found.restored.append(entry)
-        else:
-            found.failed.append((entry, why))
-    if not found.failed:
-        journal.remove()
+    with _undisturbed():
+        for entry in reversed(journal.entries):
+            why = _restore(machine, entry)
+            if why is None:
+                found.restored.append(entry)
+            else:
+                found.failed.append((entry, why))
+        if not found.failed:
+            journal.remove()
     return found
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let signals that end a command wait until the end of a block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _restore(machine: Machine, entry: Entry) -> str | None:
     """Make a path what it was; why it is not, if it is not."""
-    now = machine.read(entry.path)
-    if now == entry.original:
+    if _is_restored(entry, machine):
         return None
-    if now is None and not machine.exists(entry.path):
-        return None  # A task that has ended, a card that was taken out: nothing is left to restore.
     try:
         if entry.original is None:
             machine.remove_folder(entry.path)
         else:
-            machine.write(entry.path, _accepted(entry, now or ""))
+            machine.write(entry.path, _accepted(entry))
     except OSError as error:
         return error.strerror or str(error)
-    after = machine.read(entry.path)
-    if after == entry.original:
+    if _is_restored(entry, machine):
         return None
-    return f"got {_shown(after)}, expected {_shown(entry.original)}"
+    return f"got {_shown(machine.read(entry.path))}, expected {_shown(entry.original)}"
 
 
-def _accepted(entry: Entry, now: str) -> str:
+def _is_restored(entry: Entry, machine: Machine) -> bool:
+    """Whether a path is as it was; what is gone, as a task that has ended, is."""
+    now = machine.read(entry.path)
+    if now is None:
+        return not machine.exists(entry.path)
+    if entry.wanted.startswith(_ADDED):
+        # Others may have changed words of theirs since.
+        word = entry.wanted.removeprefix(_ADDED)
+        return (word in now.split()) == (word in (entry.original or "").split())
+    return now == entry.original
+
+
+def _accepted(entry: Entry) -> str:
     """What makes the kernel say the original again: a word of a list, or what to take away."""
     original = entry.original or ""
-    if entry.path.endswith("/cgroup.subtree_control"):
-        return " ".join(f"-{word}" for word in now.split() if word not in original.split())
+    if entry.wanted.startswith(_ADDED):
+        return f"-{entry.wanted.removeprefix(_ADDED)}"
     return chosen(original) if "[" in original else original
 
 

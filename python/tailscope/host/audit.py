@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from tailscope.exceptions import UsageError
 from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.host.knobs.catalogue import KNOBS
-from tailscope.host.knobs.knob import online
+from tailscope.host.knobs.knob import online, others
 
 if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = ["STATES", "Audit", "Finding", "audit", "cpus_to_keep_free"]
+__all__ = ["STATES", "Audit", "Finding", "audit", "cpus_to_keep_free", "remarks"]
 
 STATES = ("bad", "unknown", "good", "not applicable")
 """What can be said of a knob, worst first."""
@@ -61,10 +61,13 @@ class Audit:
     cpus : str
         The CPUs to keep free, as a list.
     findings : list of Finding
+    remarks : list of str
+        What is to be known of all of them.
     """
 
     cpus: str
     findings: list[Finding]
+    remarks: list[str]
 
     def count(self, state: str) -> int:
         """How many knobs are in a state."""
@@ -81,6 +84,7 @@ class Audit:
         return {
             "score": self.score,
             "cpus": self.cpus,
+            "remarks": self.remarks,
             "knobs": [asdict(finding) for finding in self.findings],
         }
 
@@ -93,7 +97,10 @@ def cpus_to_keep_free(machine: Machine, text: str) -> Cpus:
     UsageError
         If it is no list, or one of them is not there.
     """
-    cpus = tuple(sorted(set(parse_cpus(text))))
+    try:
+        cpus = tuple(sorted(set(parse_cpus(text))))
+    except UsageError as error:
+        raise UsageError(f"--cpus: {error}") from None
     there = online(machine)
     missing = [cpu for cpu in cpus if cpu not in there]
     if there and missing:
@@ -113,7 +120,15 @@ def audit(machine: Machine, cpus: Cpus) -> Audit:
     cpus : tuple of int
         The CPUs to keep free: those that poll.
     """
-    return Audit(cpu_list(cpus), [_finding(knob, machine, cpus) for knob in KNOBS])
+    findings = [_finding(knob, machine, cpus) for knob in KNOBS]
+    return Audit(cpu_list(cpus), findings, remarks(machine, cpus))
+
+
+def remarks(machine: Machine, cpus: Cpus) -> list[str]:
+    """Say what is to be known where these CPUs are kept free."""
+    if others(machine, cpus) or not online(machine):
+        return []
+    return ["no CPU is left for everything else: knobs that keep CPUs free do not apply"]
 
 
 def _finding(knob: Knob, machine: Machine, cpus: Cpus) -> Finding:

@@ -12,6 +12,7 @@ The last two are of this machine only: beneath another root they are files as we
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ _NO_FILES = {
     "affinity": (tasks.read_affinity, tasks.write_affinity),
     "ethtool": (cards.read_setting, cards.write_setting),
 }
+_GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
 
 def chosen(text: str) -> str:
@@ -80,7 +82,14 @@ class Machine:
         return None
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file, readable or not."""
+        """Whether there is such a path, readable or not."""
+        scheme, _, rest = path.partition(":")
+        if self.is_this and scheme in _NO_FILES:
+            try:
+                _NO_FILES[scheme][0](rest)
+            except OSError as error:
+                return error.errno not in _GONE
+            return True
         return self._file(path).exists()
 
     def write(self, path: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -28,7 +29,8 @@ def read_affinity(task: str) -> str:
     status = Path("/proc", pid, "status").read_text(errors="replace")
     found = dict(re.findall(r"^(\w+):\t(.*)$", status, re.MULTILINE))
     if found["Name"] != name:
-        raise ProcessLookupError(f"process {pid}: expected {name}, got {found['Name']}")
+        what = f"process {pid}: expected {name}, got {found['Name']}"
+        raise ProcessLookupError(errno.ESRCH, what)
     return str(found["Cpus_allowed_list"])
 
 

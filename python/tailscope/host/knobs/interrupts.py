@@ -141,6 +141,7 @@ KNOBS: tuple[Knob, ...] = (
         source="limbo2022 §4.1 (irqaffinity)",
         cost="the other CPUs serve all devices",
         risk="some interrupts cannot be moved: those are reported, and stay",
+        undone_by="irqbalance",
     ),
     Irqbalance(
         name="irqbalance",

@@ -95,6 +95,11 @@ class Knob:
         What is given up, and what may go wrong.
     asked : str
         Why it is changed only where it is asked for by name; empty where it need not be.
+    undone_by : str
+        The knob that, where it is bad, may undo it.
+    lags : str
+        Why it takes long until it acts, or no longer does, so that it cannot be set for one run
+        and not for the next; empty where it acts at once.
     needs : callable, optional
         Whether a machine can have it at all.
     kind : str
@@ -109,6 +114,8 @@ class Knob:
     cost: str = "none"
     risk: str = "none"
     asked: str = ""
+    undone_by: str = ""
+    lags: str = ""
     needs: Callable[[Machine], bool] | None = None
     kind: ClassVar[str] = "report"
 

@@ -18,6 +18,9 @@ _VM = "/proc/sys/vm"
 _PAGES = "/sys/kernel/mm"
 _SHOOTDOWNS = "limbo2022 §6 (TLB shootdowns)"
 _SYSCTLS = "kernel: Documentation/admin-guide/sysctl/vm.rst"
+_LATE = (
+    "the kernel looks at the value when the old interval is over: after 3600, up to an hour later"
+)
 _WANTED_HUGE_KIB = 512 << 10
 
 
@@ -62,6 +65,8 @@ KNOBS: tuple[Knob, ...] = (
         why="a job on every CPU gathers statistics of memory once a second",
         source="limbo2022 §4.1",
         cost="figures in /proc/vmstat are late",
+        risk=_LATE,
+        lags=_LATE,
         path=f"{_VM}/stat_interval",
         want="3600",
     ),
