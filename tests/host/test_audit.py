@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from nobody import as_nobody
-from trees import CPUS, KERNEL, MACHINES, VM, debian, optimised_intel, snapshot, tree
+from trees import CPUS, IPV6_ROUTES, KERNEL, MACHINES, VM, debian, optimised_intel, snapshot, tree
 
 from tailscope.cli.host import audit_lines
 from tailscope.exceptions import UsageError
@@ -138,6 +138,41 @@ def test_all_cpus_cannot_be_kept_free(tmp_path: Path) -> None:
         assert state(found, name)[0] == "not applicable", name
     says = "no CPU is left for everything else: knobs that keep CPUs free do not apply"
     assert found.remarks == [says] and says in audit_lines(found)
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        {"/proc/net/route": "Iface\tDestination\nvmbr0\t00000000\n"},
+        {
+            "/proc/net/route": "Iface\tDestination\n",
+            "/proc/net/ipv6_route": IPV6_ROUTES.format(zeros=0, card="vmbr0"),
+        },
+    ],
+)
+def test_the_card_that_the_machine_is_reached_by(routes: dict[str, str], tmp_path: Path) -> None:
+    """A bridge on a VLAN of a bond of two cards; another card is free."""
+    files, cpus = MACHINES["stock-intel"]
+    machine = Machine(tree(tmp_path, files() | routes))
+    layers = {"vmbr0": ["bond0.7"], "bond0.7": ["bond0"], "bond0": ["eno1"], "eno1": []}
+    for upper, lower in layers.items():
+        folder = tmp_path / "sys/class/net" / upper
+        folder.mkdir(exist_ok=True)
+        for each in lower:
+            (folder / f"lower_{each}").symlink_to(f"../{each}")
+    (tmp_path / "sys/class/net/eno1/upper_bond0").symlink_to("../bond0")
+    found = audit(machine, cpus)
+    assert state(found, "management-nic") == ("bad", "eno1: interrupts 24, 25")
+    assert "eno1" not in str(state(found, "nic-coalescing"))
+    assert "enp1s0f0" in str(state(found, "nic-coalescing"))
+
+
+def test_the_fair_server_is_looked_at_where_root_can(tmp_path: Path) -> None:
+    file = "/sys/kernel/debug/sched/fair_server/cpu{}/runtime"
+    files = debian() | {file.format(cpu): "50000000\n" for cpu in range(4)}
+    assert state(audited(tmp_path / "with", files, (1, 2)), "fair-server") == ("bad", "50000000")
+    found = audited(tmp_path / "without", debian(), (1, 2))
+    assert state(found, "fair-server")[0] == "not applicable"
 
 
 def test_values_that_are_better_still_are_good(tmp_path: Path) -> None:

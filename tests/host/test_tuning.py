@@ -504,7 +504,7 @@ def test_what_others_could_have_written_is_not_believed(machine: KernelTree) -> 
     "change",
     [
         {"path": "/etc/passwd"},
-        {"path": "/proc/self/root/etc/passwd"},
+        {"path": "/proc/self/cwd/file"},
         {"path": "/proc/sys/../../etc/passwd"},
         {"path": "/sys/../etc/passwd"},
         {"path": "affinity:../etc/passwd"},

@@ -80,6 +80,13 @@ def debian(count: int = 4) -> dict[str, str]:
     return files
 
 
+IPV6_ROUTES = """\
+fe80{zeros:028} 40 {zeros:032} 00 {zeros:032} 00000100 00000001 00000000 00000001 enp1s0f0
+{zeros:032} 00 {zeros:032} 00 fe80{zeros:027}1 00000400 00000005 00000000 00000003 {card}
+{zeros:032} 00 {zeros:032} 00 {zeros:032} ffffffff 00000001 00000000 00200200 lo
+"""
+
+
 def interrupts(count: int, affinity: dict[int, str], names: dict[int, str]) -> dict[str, str]:
     """Interrupts, each of which came ten times its number to each CPU."""
     lines = [" ".join(f"CPU{cpu}" for cpu in range(count))]

@@ -18,6 +18,7 @@ __all__ = ["KNOBS"]
 _NETWORK_CLASS = "0x02"
 _RING = 1024
 _DEFAULT = "00000000"
+_DEFAULT_IPV6 = ["0" * 32, "00"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,11 +170,24 @@ def _cards(machine: Machine) -> list[str]:
 
 
 def _management(machine: Machine) -> set[str]:
-    """Cards that a default route goes by."""
+    """Cards that a default route goes by, be it through a bridge, a bond or a VLAN."""
     lines = (machine.read("/proc/net/route") or "").splitlines()[1:]
     routes = [line.split() for line in lines]
     by = {route[0] for route in routes if route[1:2] == [_DEFAULT]}
-    return by & set(_cards(machine))
+    lines = (machine.read("/proc/net/ipv6_route") or "").splitlines()
+    routes = [line.split() for line in lines]
+    by |= {route[-1] for route in routes if route[:2] == _DEFAULT_IPV6}
+    return _beneath(machine, by) & set(_cards(machine))
+
+
+def _beneath(machine: Machine, interfaces: set[str]) -> set[str]:
+    """Interfaces, and all that these are made of."""
+    lower = {
+        path.rpartition("/lower_")[2]
+        for interface in interfaces
+        for path in machine.glob(f"/sys/class/net/{interface}/lower_*")
+    }
+    return interfaces if lower <= interfaces else _beneath(machine, interfaces | lower)
 
 
 KNOBS: tuple[Knob, ...] = (

@@ -13,6 +13,7 @@ from tailscope.host.knobs.knob import (
     File,
     Files,
     Lasting,
+    PerCpuFile,
     listed,
     others,
 )
@@ -209,6 +210,15 @@ KNOBS: tuple[Knob, ...] = (
         risk="a real-time thread that loops takes its CPU for good",
         path=f"{_KERNEL}/sched_rt_runtime_us",
         want="-1",
+    ),
+    PerCpuFile(
+        name="fair-server",
+        title="no time set aside for ordinary threads",
+        why="since Linux 6.12 a real-time thread is stopped for up to 50 ms of each second by this",
+        source="kernel: kernel/sched/debug.c (fair_server)",
+        risk="a real-time thread that loops takes its CPU for good",
+        pattern="/sys/kernel/debug/sched/fair_server/cpu{cpu}/runtime",
+        want="0",
     ),
     TimerMigration(
         name="timer-migration",
