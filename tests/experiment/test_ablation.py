@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from command import COMMAND
 from runs import AS_ROOT
 
-from tailscope.exceptions import UsageError
+from tailscope.cli.tune import _complete, _knobs
+from tailscope.exceptions import TestbedError, UsageError
 from tailscope.experiment.ablation import ALL, NONE, arms_of, effects, order
 from tailscope.host.apply import applicable
 from tailscope.host.machine import Machine
 
 if TYPE_CHECKING:
-    import subprocess
-
     from measurements import Place
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 ONE = "name: one\nfixed: {dut: l2fwd, rate: 50k, duration: 500ms, warm_up: 100ms}\n"
 TWO = f"{ONE}vary: {{burst: [1, 2]}}\n"
@@ -134,7 +136,84 @@ def test_a_knob_is_measured_and_set_back(tailscope: Run, place: Place, tmp_path:
     assert {name: len(values) for name, values in found["latency_ns"].items()} == {ALL: 3, NONE: 3}
     [effect] = found["effects"]
     assert effect["ci_low"] <= effect["ratio"] <= effect["ci_high"]
+    assert effect["level"] == 0.95 and found["partial"] is None
     assert effect["verdict"] in ("helps", "hurts", "no measurable effect here")
+
+
+@AS_ROOT
+@pytest.mark.usefixtures("dataplane")
+@pytest.mark.parametrize(("at", "is_enough"), [(2, False), (4, True)])
+def test_complete_rounds_survive_ctrl_c(
+    place: Place, tmp_path: Path, at: int, is_enough: bool
+) -> None:
+    file, figures = tmp_path / "one.yaml", tmp_path / "figures.json"
+    file.write_text(ONE)
+    knob = Path("/proc/sys/vm/dirty_writeback_centisecs")
+    before = knob.read_text()
+    knob.write_text("777")
+    options = ("--knob", "writeback-interval", "--rounds", "50", "--quantile", "0.99")
+    command = [str(COMMAND), "tune", str(file), *options, "--json", str(figures)]
+    pipe = subprocess.PIPE
+    try:
+        with subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, env=place.environment
+        ) as process:
+            assert process.stderr is not None and process.stdout is not None
+            for line in process.stderr:
+                if line.startswith(f"round {at} "):
+                    break
+            process.send_signal(signal.SIGINT)
+            said, output = process.stderr.read(), process.stdout.read()
+        assert knob.read_text() == "777\n"
+    finally:
+        knob.write_text(before)
+    assert process.returncode == 130 and "error: interrupted" in said
+    assert figures.exists() == is_enough
+    if is_enough:
+        found = json.loads(figures.read_text())
+        assert found["partial"] == "3 of 50 rounds" and found["rounds"] == 3
+        assert [effect["n"] for effect in found["effects"]] == [3]
+        assert "partial: 3 of 50 rounds" in output
+    else:
+        assert "1 rounds are complete, at least 3 are needed: nothing can be said" in said
+
+
+def test_complete_rounds_survive_a_failed_run() -> None:
+    def measured() -> Iterator[dict[str, int]]:
+        yield {ALL: 1, NONE: 2}
+        raise TestbedError("no CPU")
+
+    rounds, stopped = _complete(measured())
+    assert rounds == [{ALL: 1, NONE: 2}] and str(stopped) == "no CPU"
+
+
+def test_what_acts_late_is_compared_only_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "sys/devices/system/cpu/online": "0-3\n",
+        "proc/sys/vm/stat_interval": "1\n",
+        "proc/sys/vm/swappiness": "60\n",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    machine = Machine(tmp_path)
+    assert _knobs(machine, (1,), None) == ["swappiness"]
+    assert "left out: stat-interval: the kernel looks at the value" in capsys.readouterr().err
+    assert _knobs(machine, (1,), ["stat-*"]) == ["stat-interval"]
+    assert _knobs(machine, (0, 1, 2, 3), ["swap*", "ksm"]) == ["swappiness"]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "left out: ksm: it does not apply here"
+    assert said[1].startswith("no CPU is left for everything else")
+
+
+def test_a_dry_run_says_that_the_host_is_tuned(tailscope: Run, place: Place) -> None:
+    line = "tuning    the host for these CPUs, taken back afterwards"
+    for options, is_said in (((), False), (("--tune",), True)):
+        done = tailscope("run", "--dut", "l2fwd", "--dry-run", *options, env=place.environment)
+        assert done.returncode == 0, done.stderr
+        assert (line in done.stdout.splitlines()) == is_said
 
 
 def test_only_what_would_change_something_is_compared() -> None:

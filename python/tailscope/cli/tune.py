@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.options import STANDARD, Cpus, JsonFile, named_values, write_json
-from tailscope.exceptions import UsageError
+from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tailscope.experiment.ablation import Arm, Effect
     from tailscope.experiment.plan import RunPlan
@@ -53,7 +53,14 @@ def command(
     ] = False,
 ) -> int:
     """Measure as root the tail with all knobs, with none, and with all but one; rank them."""
-    from tailscope.experiment.ablation import arms_of, check_support, effects, measure, order
+    from tailscope.experiment.ablation import (
+        FEWEST_ROUNDS,
+        arms_of,
+        check_support,
+        effects,
+        measure,
+        order,
+    )
     from tailscope.host.apply import needs_root
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import pick_cores, read_topology
@@ -69,23 +76,46 @@ def command(
         return _describe(plan, cores, knobs, len(arms) * rounds, lasts_s, json_file)
     needs_root(machine)
     plan.check()
-    found = measure(plan, cores, machine, plans, quantile, _Teller(rounds))
-    ranked = effects(found)
-    if json_file is not None:
-        record = {
-            "quantile": quantile,
-            "rounds": rounds,
-            "seed": seed,
-            "cpus": list(cores.pollers),
-            "knobs": knobs,
-            "latency_ns": found,
-            "effects": [effect.record() for effect in ranked],
-            "plan": plan.record(),
-        }
-        write_json(json_file, record)
-    if json_file != STANDARD:
-        _print(ranked, found, quantile)
+    measured = measure(plan, cores, machine, plans, quantile, _Teller(rounds))
+    complete, stopped = _complete(measured)
+    if len(complete) >= FEWEST_ROUNDS:
+        found = {arm.name: [values[arm.name] for values in complete] for arm in arms}
+        ranked = effects(found)
+        partial = f"{len(complete)} of {rounds} rounds" if stopped else None
+        if json_file is not None:
+            record = {
+                "quantile": quantile,
+                "rounds": len(complete),
+                "partial": partial,
+                "seed": seed,
+                "cpus": list(cores.pollers),
+                "knobs": knobs,
+                "latency_ns": found,
+                "effects": [effect.record() for effect in ranked],
+                "plan": plan.record(),
+            }
+            write_json(json_file, record)
+        if json_file != STANDARD:
+            _print(ranked, found, quantile, partial)
+    elif stopped:
+        said = f"{len(complete)} rounds are complete, at least {FEWEST_ROUNDS} are needed"
+        print(f"{said}: nothing can be said of any knob", file=sys.stderr)
+    if stopped:
+        raise stopped
     return 0
+
+
+def _complete(
+    measured: Iterator[dict[str, int]],
+) -> tuple[list[dict[str, int]], KeyboardInterrupt | TailscopeError | OSError | None]:
+    """The rounds that were completed, and what ended them before the last, if something did."""
+    rounds: list[dict[str, int]] = []
+    try:
+        for found in measured:
+            rounds.append(found)
+    except (KeyboardInterrupt, TailscopeError, OSError) as error:
+        return rounds, error
+    return rounds, None
 
 
 def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tuple[RunPlan, float]:
@@ -171,7 +201,12 @@ def _describe(
     return 0
 
 
-def _print(ranked: list[Effect], found: Mapping[str, list[int]], quantile: float) -> None:
+def _print(
+    ranked: list[Effect],
+    found: Mapping[str, list[int]],
+    quantile: float,
+    partial: str | None,
+) -> None:
     from statistics import median
 
     from tailscope.cli.table import aligned
@@ -180,7 +215,8 @@ def _print(ranked: list[Effect], found: Mapping[str, list[int]], quantile: float
 
     name = percentile_name(quantile)
     with_all, with_none = (duration_text(median(found[arm])) for arm in (ALL, NONE))
-    print(f"{name}, median of all rounds: with all knobs {with_all}, with none {with_none}\n")
+    print(f"{name}, median of all rounds: with all knobs {with_all}, with none {with_none}")
+    print(f"partial: {partial}\n" if partial else "")
     rows = [
         (
             "all together" if effect.knob == NONE else effect.knob,

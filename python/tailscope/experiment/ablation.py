@@ -20,7 +20,7 @@ from tailscope.experiment.run import execute_whole
 from tailscope.host.apply import tuned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.machine import Machine
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "FEWEST_ROUNDS",
     "NONE",
     "Arm",
     "Effect",
@@ -44,7 +45,7 @@ __all__ = [
 ALL, NONE = "all", "none"
 LEVEL = 0.95
 _SUPPORT = 10
-_FEWEST_ROUNDS = 3
+FEWEST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Effect:
         Of the ratio; 95 % for all comparisons together.
     n : int
         Rounds.
+    level : float
+        Of the interval.
     method : str
     """
 
@@ -85,6 +88,7 @@ class Effect:
     ci_low: float
     ci_high: float
     n: int
+    level: float = LEVEL
     method: str = "paired log ratios, Student's t, Bonferroni"
 
     @property
@@ -116,8 +120,8 @@ def order(arms: Sequence[Arm], rounds: int, seed: int) -> list[list[Arm]]:
     UsageError
         If there are too few rounds for an interval.
     """
-    if rounds < _FEWEST_ROUNDS:
-        raise UsageError(f"--rounds: got {rounds}, expected at least {_FEWEST_ROUNDS}")
+    if rounds < FEWEST_ROUNDS:
+        raise UsageError(f"--rounds: got {rounds}, expected at least {FEWEST_ROUNDS}")
     chance = random.Random(seed)  # noqa: S311
     return [chance.sample(list(arms), len(arms)) for _ in range(rounds)]
 
@@ -151,7 +155,7 @@ def measure(
     rounds: Sequence[Sequence[Arm]],
     quantile: float,
     tell: Callable[[int, Arm, Mapping[str, Any] | None], None],
-) -> dict[str, list[int]]:
+) -> Iterator[dict[str, int]]:
     """Measure every arm of every round.
 
     Parameters
@@ -164,10 +168,10 @@ def measure(
     tell : callable
         Receives round, arm, and what the generator says, or None at the beginning.
 
-    Returns
-    -------
-    dict of str to list of int
-        For each arm, the latency at the quantile in ns, by round.
+    Yields
+    ------
+    dict of str to int
+        For each arm, the latency at the quantile in ns; a round each, when it is complete.
 
     Raises
     ------
@@ -176,8 +180,8 @@ def measure(
     KeyboardInterrupt
         At Ctrl-C; the host is as it was.
     """
-    found: dict[str, list[int]] = {arm.name: [] for arm in rounds[0]}
     for number, arms in enumerate(rounds, 1):
+        found = {}
         for arm in arms:
             tell(number, arm, None)
             with tuned(machine, tuple(sorted(set(cores.pollers))), arm.knobs, by="tailscope tune"):
@@ -187,8 +191,8 @@ def measure(
                     progress=lambda event, arm=arm, number=number: tell(number, arm, event),
                 )
             [value] = measured.analysis.quantiles([quantile])
-            found[arm.name].append(value.value_ns)
-    return found
+            found[arm.name] = value.value_ns
+        yield found
 
 
 def effects(found: Values) -> list[Effect]:
@@ -197,7 +201,7 @@ def effects(found: Values) -> list[Effect]:
     Parameters
     ----------
     found : Mapping of str to sequence of int
-        As `measure` returns it.
+        For each arm, the latency by round.
     """
     arms = [name for name in found if name != ALL]
     compared = [_effect(name, found[name], found[ALL], len(arms)) for name in arms]

@@ -293,6 +293,7 @@ class RunPlan:
             "traffic": traffic_text(plan),
             "packets": f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}",
             "cores": f"{pinned}; all else on CPU {', '.join(map(str, cores.housekeeping))}",
+            **({"tuning": "the host for these CPUs, taken back afterwards"} if self.tune else {}),
         }
 
 
