@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from nobody import as_nobody
-from trees import CPUS, IPV6_ROUTES, KERNEL, MACHINES, VM, debian, optimised_intel, snapshot, tree
+from trees import (
+    CPUS,
+    IPV6_ROUTES,
+    KERNEL,
+    MACHINES,
+    NODE_PAGES,
+    VM,
+    debian,
+    interrupts,
+    optimised_intel,
+    snapshot,
+    tree,
+)
 
 from tailscope.cli.host import audit_lines
 from tailscope.exceptions import UsageError
@@ -92,11 +104,17 @@ def test_knobs_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("line", "name", "expected"),
     [
-        ("isolcpus=managed_irq,domain,1-3", "isolcpus", "good"),
-        ("isolcpus=1", "isolcpus", "bad"),
-        ("isolcpus=1-2 isolcpus=3", "isolcpus", "bad"),
-        ("-- isolcpus=1-2", "isolcpus", "bad"),
+        ("isolcpus=managed_irq,domain,1-N", "isolcpus", "good"),
+        ("rcu_nocbs=1-3", "rcu-nocbs", "good"),
+        ("rcu_nocbs=2-N,1", "rcu-nocbs", "good"),
+        ("rcu_nocbs=2-N", "rcu-nocbs", "bad"),
+        ("rcu_nocbs=all", "rcu-nocbs", "good"),
+        ("rcu_nocbs=1", "rcu-nocbs", "bad"),
+        ("rcu_nocbs=1-2 rcu_nocbs=3", "rcu-nocbs", "bad"),
+        ("-- rcu_nocbs=1-2", "rcu-nocbs", "bad"),
         ("irqaffinity=0,3", "irqaffinity", "good"),
+        ("irqaffinity=0,3-N", "irqaffinity", "good"),
+        ("irqaffinity=0,2-N", "irqaffinity", "bad"),
         ("irqaffinity=0-1", "irqaffinity", "bad"),
         ("audit=off", "audit", "good"),
         ("audit=1", "audit", "bad"),
@@ -117,6 +135,56 @@ def test_what_a_kernel_ignores_is_bad(tmp_path: Path) -> None:
     assert state(audited(tmp_path / "with", files, (1, 2)), "nohz-full")[0] == "good"
     del files[f"{CPUS}/nohz_full"]
     assert state(audited(tmp_path / "without", files, (1, 2)), "nohz-full")[0] == "bad"
+
+
+def test_the_kernels_own_list_is_believed_alone(tmp_path: Path) -> None:
+    line = {"/proc/cmdline": "isolcpus=2-N nohz_full=2-N\n"}
+    files = debian() | line | {f"{CPUS}/isolated": "2-3\n", f"{CPUS}/nohz_full": "3\n"}
+    found = audited(tmp_path / "named", files, (2, 3))
+    assert state(found, "isolcpus") == ("good", "isolcpus=2-N")
+    assert state(found, "nohz-full") == ("bad", "nohz_full=2-N")
+    files |= {"/proc/cmdline": "rcu_nocbs=2\n", f"{CPUS}/nohz_full": "3\n"}
+    found = audited(tmp_path / "otherwise", files, (2, 3))
+    assert state(found, "isolcpus") == ("good", "CPUs 2-3, by other means")
+    assert state(found, "rcu-nocbs") == ("good", "rcu_nocbs=2")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, "bad"),
+        ({f"{CPUS}/isolated": "2\n", f"{CPUS}/nohz_full": "3\n"}, "good"),
+        ({f"{CPUS}/isolated": "2\n"}, "bad"),
+        ({"/etc/default/irqbalance": "IRQBALANCE_BANNED_CPULIST=2-3\n"}, "good"),
+        ({"/etc/sysconfig/irqbalance": 'IRQBALANCE_BANNED_CPULIST="2,3"\n'}, "good"),
+        ({"/etc/sysconfig/irqbalance": "IRQBALANCE_BANNED_CPUS=0000000C\n"}, "good"),
+        (
+            {
+                "/etc/default/irqbalance": "IRQBALANCE_BANNED_CPUS=1\n",
+                f"{CPUS}/isolated": "2-3\n",
+            },
+            "bad",
+        ),
+    ],
+)
+def test_irqbalance_spares_cpus(files: dict[str, str], expected: str, tmp_path: Path) -> None:
+    files = debian() | {"/proc/501/comm": "irqbalance\n"} | files
+    assert state(audited(tmp_path, files, (2, 3)), "irqbalance")[0] == expected
+
+
+def test_interrupts_that_cannot_move_are_not_judged(tmp_path: Path) -> None:
+    """Since Linux 6.11 nobody may write to their files."""
+    machine = Machine(tree(tmp_path, debian() | interrupts(4, {0: "0-3", 9: "0"}, {})))
+    assert state(audit(machine, (1, 2)), "irq-affinity")[0] == "bad"
+    (tmp_path / "proc/irq/0/smp_affinity_list").chmod(0o444)
+    assert state(audit(machine, (1, 2)), "irq-affinity")[0] == "good"
+
+
+def test_hugepages_may_be_on_any_node(tmp_path: Path) -> None:
+    for name, counts, expected in (("a", (256, 0), "good"), ("b", (200, 0), "bad")):
+        nodes = {NODE_PAGES.format(node): f"{count}\n" for node, count in enumerate(counts)}
+        found = audited(tmp_path / name, debian() | nodes, (1, 2))
+        assert state(found, "hugepages")[0] == expected
 
 
 def test_misspelt_parameters_are_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from nobody import as_nobody
-from trees import CPUS, KERNEL, MACHINES, THP, VM, KernelTree, snapshot, tree
+from trees import CPUS, KERNEL, MACHINES, NODE_PAGES, THP, VM, KernelTree, snapshot, tree
 
 from tailscope.exceptions import TuningError, UsageError
 from tailscope.host.apply import Outcome, applicable, apply, planned, revert, tuned
@@ -116,13 +116,13 @@ def test_a_change_that_needs_another_is_not_tried_without_it(machine: KernelTree
 def test_a_value_that_is_not_taken_is_refused(machine: KernelTree) -> None:
     class Deaf(KernelTree):
         def write(self, path: str, text: str) -> None:
-            super().write(path, "5" if path.endswith("nr_hugepages") and text == "256" else text)
+            super().write(path, "5" if path.endswith("nr_hugepages") and text == "128" else text)
 
     deaf = Deaf(machine.root)
     outcomes = apply(deaf, CORES, ["hugepages"], by=BY)
-    assert [outcome.refused for outcome in outcomes] == ["it reads '5'"]
+    assert [outcome.refused for outcome in outcomes] == ["it reads '5'"] * 2
     assert not revert(deaf).failed
-    assert machine.read(f"{VM}/nr_hugepages") == "3\n"
+    assert [machine.read(NODE_PAGES.format(node)) for node in (0, 1)] == ["1\n", "2\n"]
 
 
 def test_only_what_is_asked_for_is_set(machine: KernelTree) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 CPUS = "/sys/devices/system/cpu"
 KERNEL = "/proc/sys/kernel"
 VM = "/proc/sys/vm"
+NODE_PAGES = "/sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages"
 THP = "/sys/kernel/mm/transparent_hugepage"
 
 LIMBO = (
@@ -210,6 +211,8 @@ def stock_amd() -> dict[str, str]:
         "/sys/fs/resctrl/schemata": f"    {last_level}",
         "/sys/devices/system/node/node0/cpulist": "0-7\n",
         "/sys/devices/system/node/node1/cpulist": "8-15\n",
+        NODE_PAGES.format(0): "1\n",
+        NODE_PAGES.format(1): "2\n",
         f"{CPUS}/smt/control": "notsupported\n",
         f"{CPUS}/cpufreq/boost": "1\n",
         f"{KERNEL}/numa_balancing": "1\n",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +92,12 @@ class Machine:
                 return error.errno not in _GONE
             return True
         return self._file(path).exists()
+
+    def is_settable(self, path: str) -> bool:
+        """Whether a file can be written to at all, be it by root."""
+        with suppress(OSError):
+            return bool(self._file(path).stat().st_mode & stat.S_IWUSR)
+        return False
 
     def write(self, path: str, text: str) -> None:
         """Write a text, in one piece, as the kernel wants it.

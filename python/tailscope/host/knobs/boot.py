@@ -44,6 +44,7 @@ KNOBS: tuple[Knob, ...] = (
         cost="threads on the other CPUs do the work",
         risk="needs CONFIG_RCU_NOCB_CPU",
         parameter="rcu_nocbs={cpus}",
+        implied=f"{_CPUS}/nohz_full",
     ),
     Boot(
         name="rcu-nocb-poll",

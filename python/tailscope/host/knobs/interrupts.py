@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailscope.host.cpus import cpu_list
+from tailscope.host.cpus import cpu_list, parse_cpu_mask
 from tailscope.host.knobs.knob import (
     Change,
     CpuMaskFile,
@@ -15,7 +16,6 @@ from tailscope.host.knobs.knob import (
     Report,
     filled,
     listed,
-    online,
     others,
 )
 
@@ -27,7 +27,9 @@ __all__ = ["KNOBS", "affinity_file", "interrupt_counts"]
 
 _SOURCE = "kernel: Documentation/core-api/irq/irq-affinity.rst"
 _BANNED = "IRQBALANCE_BANNED_CPULIST"
-_IRQBALANCE = "/etc/default/irqbalance"
+_BANNED_MASK = "IRQBALANCE_BANNED_CPUS"
+_IRQBALANCE = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance")
+_CPUS = "/sys/devices/system/cpu"
 
 
 def affinity_file(irq: str) -> str:
@@ -58,6 +60,8 @@ class IrqAffinity(Files):
         rest = set(others(machine, cpus))
         found = []
         for path in machine.glob(affinity_file("[0-9]*")) if rest else ():
+            if not machine.is_settable(path):
+                continue  # Since Linux 6.11 that is what the kernel says of one that cannot move.
             kept = listed(machine.read(path) or "") & rest
             found.append(Change(path, cpu_list(kept or rest)))
         return found
@@ -102,13 +106,16 @@ class Irqbalance(Report):
         return "running"
 
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
-        setting = f"{_BANNED}={cpu_list(cpus)} in {_IRQBALANCE}, then restart it; or stop it"
+        file = next(filter(machine.exists, _IRQBALANCE), _IRQBALANCE[0])
+        setting = f"{_BANNED}={cpu_list(cpus)} in {file}, then restart it; or stop it"
         return [Lasting("advice", self.name, setting)]
 
     def evidence(self, machine: Machine, cpus: Cpus) -> list[str]:
         pid = self._pid(machine)
         runs = "no process" if pid is None else f"process {pid}"
-        return [f"irqbalance: {runs}", f"{_IRQBALANCE}: {_BANNED}={self._listed(machine)}"]
+        spared = cpu_list(self._banned(machine)) or "none"
+        settings = [f"{name}={text}" for name, text in self._settings(machine).items()]
+        return [f"irqbalance: {runs}", f"CPUs that it spares: {spared}", *settings]
 
     def _pid(self, machine: Machine) -> str | None:
         for path in machine.glob("/proc/[0-9]*/comm"):
@@ -117,12 +124,21 @@ class Irqbalance(Report):
         return None
 
     def _banned(self, machine: Machine) -> set[int]:
-        return listed(self._listed(machine)) & set(online(machine))
+        """The CPUs that it spares: those of its settings, else those that the kernel isolates."""
+        settings = self._settings(machine)
+        if _BANNED_MASK in settings:  # It has the last word.
+            with suppress(ValueError):
+                return parse_cpu_mask(settings[_BANNED_MASK])
+            return set()
+        if _BANNED in settings:
+            return listed(settings[_BANNED])
+        files = (f"{_CPUS}/isolated", f"{_CPUS}/nohz_full")
+        return set().union(*(listed(machine.read(file) or "") for file in files))
 
-    def _listed(self, machine: Machine) -> str:
-        line = rf"^\s*(?:export\s+)?{_BANNED}=[\"']?([\d,-]*)"
-        found = re.search(line, machine.read(_IRQBALANCE) or "", re.MULTILINE)
-        return found[1] if found else ""
+    def _settings(self, machine: Machine) -> dict[str, str]:
+        text = "\n".join(machine.read(file) or "" for file in _IRQBALANCE)
+        line = rf"^\s*(?:export\s+)?({_BANNED_MASK}|{_BANNED})=[\"']?([\da-fA-F,-]*)"
+        return dict(re.findall(line, text, re.MULTILINE))
 
 
 KNOBS: tuple[Knob, ...] = (

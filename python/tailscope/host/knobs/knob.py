@@ -165,7 +165,10 @@ class Boot(Knob):
     equal : tuple of str
         Parameters that say the same.
     taken : str
-        A file that lists the CPUs for which the kernel took it, where there is one.
+        A file that lists the CPUs for which the kernel took it, where kernels have one: it alone
+        is believed.
+    implied : str
+        A file that lists further CPUs for which it holds.
     misspelt : str
         How it is often written, without effect.
     """
@@ -173,6 +176,7 @@ class Boot(Knob):
     parameter: str
     equal: tuple[str, ...] = ()
     taken: str = ""
+    implied: str = ""
     misspelt: str = ""
     kind: ClassVar[str] = "boot"
 
@@ -183,19 +187,20 @@ class Boot(Knob):
         words = _command_line(machine)
         if words is None:
             return None
-        found = " ".join(self._given(words)) or "absent"
+        found = " ".join(self._given(words))
+        kernel_says = cpu_list(self._kernel_says(machine))
+        found = found or (f"CPUs {kernel_says}, by other means" if kernel_says else "absent")
         return found + _misspelling(words, self.misspelt)
 
     def is_good(self, machine: Machine, cpus: Cpus) -> bool:
         given = self._given(_command_line(machine) or [])
-        if not given:
-            return False
+        last = given[-1] if given else ""
         if "{" not in self.parameter:
-            return given[-1] in (self.parameter, *self.equal)
-        found = listed(given[-1].partition("=")[2])
+            return last in (self.parameter, *self.equal)
+        found = set() if self.taken else _named_cpus(last.partition("=")[2], machine)
         if "{others}" in self.parameter:
             return bool(found) and found.isdisjoint(cpus)
-        return found.issuperset(cpus) and self._is_taken(machine, cpus)
+        return (found | self._kernel_says(machine)).issuperset(cpus)
 
     def lasting(self, machine: Machine, cpus: Cpus) -> list[Lasting]:
         parameter = self.recommended(machine, cpus)
@@ -203,17 +208,17 @@ class Boot(Knob):
 
     def evidence(self, machine: Machine, cpus: Cpus) -> list[str]:
         found = [f"{CMDLINE}: {self.read(machine, cpus)}"]
-        if self.taken:
-            found.append(f"{self.taken}: {_shown(machine.read(self.taken))}")
-        return found
+        files = filter(None, (self.taken, self.implied))
+        return found + [f"{file}: {_shown(machine.read(file))}" for file in files]
 
     def _given(self, words: list[str]) -> list[str]:
         name = self.parameter.partition("=")[0]
         return [word for word in words if word.partition("=")[0] == name]
 
-    def _is_taken(self, machine: Machine, cpus: Cpus) -> bool:
-        """Kernels without it ignore a parameter; where a file could say so, it has to."""
-        return not self.taken or listed(machine.read(self.taken) or "").issuperset(cpus)
+    def _kernel_says(self, machine: Machine) -> set[int]:
+        """The CPUs for which it holds, by the kernel's files; kernels without it have none."""
+        files = filter(None, (self.taken, self.implied))
+        return set().union(*(listed(machine.read(file) or "") for file in files))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,6 +399,14 @@ def listed(text: str) -> set[int]:
     with suppress(UsageError):
         return set(parse_cpus(",".join(parts)))
     return set()
+
+
+def _named_cpus(text: str, machine: Machine) -> set[int]:
+    """The CPUs that a parameter names, ``all`` and ``N``, the last one, included."""
+    there = listed(machine.read("/sys/devices/system/cpu/possible") or "") or set(online(machine))
+    last = str(max(there, default=0))
+    parts = text.replace("N", last).split(",")
+    return listed(",".join(f"0-{last}" if part == "all" else part for part in parts))
 
 
 def is_x86(machine: Machine) -> bool:

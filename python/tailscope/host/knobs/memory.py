@@ -16,6 +16,7 @@ __all__ = ["KNOBS"]
 
 _VM = "/proc/sys/vm"
 _PAGES = "/sys/kernel/mm"
+_NODES = "/sys/devices/system/node/node[0-9]*"
 _SHOOTDOWNS = "limbo2022 §6 (TLB shootdowns)"
 _SYSCTLS = "kernel: Documentation/admin-guide/sysctl/vm.rst"
 _LATE = (
@@ -32,11 +33,23 @@ class Hugepages(AtLeast):
     want: str = ""
 
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
+        """By node where there are several: a total that is set again may be shared otherwise."""
         size = re.search(r"^Hugepagesize:\s+(\d+) kB", machine.read("/proc/meminfo") or "", re.M)
         if size is None:
             return []
         count = -(-_WANTED_HUGE_KIB // int(size[1]))
+        nodes = machine.glob(f"{_NODES}/hugepages/hugepages-{size[1]}kB/nr_hugepages")
+        if len(nodes) > 1:
+            return [Change(path, str(-(-count // len(nodes)))) for path in nodes]
         return [Change(path, str(count)) for path, _ in super().settings(machine, cpus)]
+
+    def changes(self, machine: Machine, cpus: Cpus) -> list[Change]:
+        """None where there are enough, on whichever node."""
+        settings = self.settings(machine, cpus)
+        texts = [(machine.read(path) or "").strip() for path, _ in settings]
+        have = sum(int(text) for text in texts if text.isdecimal())
+        enough = have >= sum(int(text) for _, text in settings)
+        return [] if enough else super().changes(machine, cpus)
 
 
 class Swap(Report):
