@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ import pytest
 from nobody import as_nobody
 from trees import CPUS, KERNEL, MACHINES, NODE_PAGES, THP, VM, KernelTree, snapshot, tree
 
+from tailscope.cli.host import apply_command, remind
 from tailscope.exceptions import TuningError, UsageError
 from tailscope.host.apply import Outcome, applicable, apply, planned, revert, tuned
 from tailscope.host.audit import audit
@@ -168,6 +171,25 @@ def test_where_nothing_was_taken_nothing_is_to_revert(machine: KernelTree) -> No
     machine.stuck = ("/sys/kernel/mm/ksm", f"{VM}/stat_interval")
     assert len(refused(apply(machine, CORES, ["ksm", "stat-interval"], by=BY))) == 2
     assert snapshot(machine.root) == before and not journal_file(machine).exists()
+
+
+def test_the_command_says_what_became_of_it(
+    machine: KernelTree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*only: str, cpus: str = "6-7") -> tuple[int, str, str]:
+        status = apply_command(cpus, yes=True, dry_run=False, only=list(only))
+        return status, *capsys.readouterr()
+
+    monkeypatch.setattr("tailscope.host.machine.Machine", lambda: machine)
+    machine.stuck = ("/sys/kernel/mm/ksm",)
+    status, output, errors = said("ksm")
+    assert status == 1 and "refused: it cannot be moved" in output
+    assert errors == "0 set, 1 refused\n"
+    held = "left out: cpu-dma-latency: it has to be held, as `tailscope run --tune` does"
+    assert said("cpu-dma-*") == (0, f"{held}\nnothing to change\n", "")
+    status, output, errors = said("ksm", "stat-interval", cpus="0-15")
+    assert output.startswith("no CPU is left for everything else: knobs that keep CPUs free do not")
+    assert status == 0 and errors.startswith("1 set, 1 refused; `tailscope host revert` takes")
 
 
 def test_what_cannot_be_read_is_not_gone(machine: KernelTree) -> None:
@@ -603,6 +625,12 @@ def odd_host() -> Iterator[dict[str, bytes]]:
             Machine().write(path, word or str(text))
 
 
+def reminded() -> str:
+    with redirect_stderr(io.StringIO()) as said:
+        remind()
+    return said.getvalue()
+
+
 def only(names: tuple[str, ...]) -> list[str]:
     return [word for name in names for word in ("--only", name)]
 
@@ -625,6 +653,8 @@ def test_this_machine_comes_back(tailscope: Callable[..., Any], odd_host: dict[s
     measuring = tailscope("run", "--dut", "l2fwd", "--dry-run")
     said = "the host was tuned by `tailscope host apply --cpus 0` and not reverted"
     assert measuring.stderr.splitlines()[0] == f"{said}: `tailscope host revert`"
+    unread = "the host was tuned and not reverted: `tailscope host revert`\n"
+    assert as_nobody(reminded) == unread
     back = tailscope("host", "revert")
     assert back.returncode == 0, back.stderr
     assert now() == odd_host
@@ -739,8 +769,6 @@ def test_settings_of_cards_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reminder_needs_no_readable_journal(machine: KernelTree, capsys: Any) -> None:
-    from tailscope.cli.host import remind
-
     remind(machine)
     apply(machine, CORES, ["ksm"], by=BY)
     remind(machine)
