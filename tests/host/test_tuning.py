@@ -532,6 +532,7 @@ def test_what_others_could_have_written_is_not_believed(machine: KernelTree) -> 
         {"path": "affinity:../etc/passwd"},
         {"path": None},
         {"original": 1},
+        {"wanted": None},
         {"more": "keys"},
     ],
 )

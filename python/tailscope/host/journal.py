@@ -256,19 +256,23 @@ def _parsed(line: bytes, at: int) -> dict[str, Any] | None:
         del record["crc32"], record["line"]
     except (ValueError, KeyError, TypeError):
         return None
-    known = _is_entry(record) if at else record.keys() == {"by", "machine", "boot"}
+    known = _is_entry(record) if at else _is_head(record)
     return record if known and _line(record, at) == line else None
+
+
+def _is_head(record: dict[str, Any]) -> bool:
+    return record.keys() == {"by", "machine", "boot"} and isinstance(record["by"], str)
 
 
 def _is_entry(record: dict[str, Any]) -> bool:
     """Whether it is a change of a setting: no other file is ever written."""
-    path = record.get("path")
+    if record.keys() != {"knob", "path", "original", "wanted"}:
+        return False
+    texts = [text for name, text in record.items() if (name, text) != ("original", None)]
     return (
-        record.keys() == {"knob", "path", "original", "wanted"}
-        and isinstance(record["original"], str | None)
-        and isinstance(path, str)
-        and _SETTING.fullmatch(path) is not None
-        and ".." not in path.split("/")
+        all(isinstance(text, str) for text in texts)
+        and _SETTING.fullmatch(record["path"]) is not None
+        and ".." not in record["path"].split("/")
     )
 
 
