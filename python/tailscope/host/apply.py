@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from tailscope.host.journal import Entry, Journal, journal_file, tuning_lock
 from tailscope.host.knobs.catalogue import KNOBS, knobs_named
 from tailscope.host.knobs.power import CpuDmaLatency
 from tailscope.host.machine import chosen
+from tailscope.signals import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 _SETTABLE = ("runtime", "held")
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ADDED = "+"
 
 
@@ -352,7 +351,7 @@ def _take_back(machine: Machine) -> None:
 
 def _revert(machine: Machine, journal: Journal) -> Reverted:
     found = Reverted(by=journal.by)
-    with _undisturbed():
+    with uninterrupted():
         for entry in reversed(journal.entries):
             why = _restore(machine, entry)
             if why is None:
@@ -362,17 +361,6 @@ def _revert(machine: Machine, journal: Journal) -> Reverted:
         if not found.failed:
             journal.remove()
     return found
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let signals that end a command wait until the end of a block."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _restore(machine: Machine, entry: Entry) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
+from tailscope.signals import uninterrupted
 from tailscope.testbed.tasks import comm_of, processes, threads_of
 from tailscope.testbed.tracefs import osnoise, remove_instance, tracefs
 
@@ -201,7 +202,8 @@ class Tracer:
     ) -> _Instance:
         name = f"{self._folder.name}-{kind}"
         instance = _Instance(root, name, self._folder.make(kind), cpus)
-        self._stack.enter_context(instance)
+        with uninterrupted():
+            self._stack.enter_context(instance)
         instance.set_up(clock, buffer_kb, events)
         self._instances.append(instance)
         return instance
@@ -265,9 +267,10 @@ class _Instance:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._stack.close()
-        with suppress(OSError):
-            remove_instance(self._root, self._name)
+        with uninterrupted():
+            self._stack.close()
+            with suppress(OSError):
+                remove_instance(self._root, self._name)
 
     def set_up(self, clock: str, buffer_kb: int, events: Iterable[str]) -> None:
         self.switch(on=False)

@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tailscope.signals import uninterrupted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -60,14 +62,21 @@ class RunFolder(Folder):
         self._lock = -1
 
     def __enter__(self) -> Self:
-        self.path.mkdir(mode=0o700)
-        self._lock = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            with uninterrupted():
+                self.path.mkdir(mode=0o700)
+                flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+                self._lock = os.open(self.path / LOCK, flags, 0o600)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except KeyboardInterrupt:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_error: object) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        with uninterrupted():
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
 
 
 def find_leftovers() -> Iterator[Path]:
