@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from measurements import NOBODY
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-NOBODY = 65534
 
 
 def as_nobody(function: Callable[[], object]) -> str:

@@ -45,7 +45,6 @@ ALMOST = 0.98
 WAKES_WITHIN_NS = 1_000_000
 """Between the interrupt that wakes a task and its first instruction."""
 EDGE_NS = 5_000
-LONG_NS = 50_000
 WITHIN_NS = 500
 
 

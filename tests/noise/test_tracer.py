@@ -106,7 +106,6 @@ def test_lost_events_are_counted() -> None:
 
 @AS_ROOT
 def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracer, "_BUFFER_KB", 8)
     monkeypatch.setattr(Tracer.__init__, "__kwdefaults__", {"clock": None, "buffer_kb": 8})
     monkeypatch.setattr(tracer, "_READ_EVERY_S", 60.0)
     with RunFolder() as folder, NoiseRecorder(folder, [CPU], what="events") as recorder:

@@ -31,6 +31,7 @@ from tailscope.cli import (
     simulate,
     tune,
 )
+from tailscope.cli.options import INTERRUPTED
 from tailscope.exceptions import TailscopeError
 from tailscope.text import printable
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-INTERRUPTED = 130
 _MEASURING = ("calibrate", "compare-instruments", "noise", "run", "tune")
 
 app = typer.Typer(

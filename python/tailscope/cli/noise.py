@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, CounterInterval, JsonFile, Noise, write_json
+from tailscope.cli.options import (
+    INTERRUPTED,
+    STANDARD,
+    CounterInterval,
+    JsonFile,
+    Noise,
+    write_json,
+)
 from tailscope.exceptions import UsageError
 from tailscope.values import positive_duration_ns
 
@@ -20,8 +27,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]
-
-INTERRUPTED = 130
 
 
 def command(

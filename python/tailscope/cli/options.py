@@ -12,6 +12,7 @@ import typer
 from tailscope.exceptions import UsageError
 
 __all__ = [
+    "INTERRUPTED",
     "STANDARD",
     "CounterInterval",
     "Cpus",
@@ -23,6 +24,9 @@ __all__ = [
     "named_values",
     "write_json",
 ]
+
+INTERRUPTED = 130
+"""The exit status of what somebody has ended before its time."""
 
 STANDARD = "-"
 """In place of a file's name: standard input or output."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.options import (
+    INTERRUPTED,
     STANDARD,
     CounterInterval,
     Cpus,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]
-
-INTERRUPTED = 130
 
 
 def command(

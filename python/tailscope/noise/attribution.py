@@ -198,9 +198,9 @@ def blocked_by(
     details: list[str] = []
     pieces = [np.zeros(0, np.int64)] * 5
     for is_dut, part, timelines in ((1, DUT, dut), (0, INSTRUMENT, instrument)):
-        own = tuple((own_work or {}).get(part, ()))
+        own = (own_work or {}).get(part, ())
         for timeline in timelines:
-            kept = timeline.without(lambda cause, own=own: cause.startswith(own))  # type: ignore[misc]
+            kept = timeline.without(own)
             left = subtract(kept.start_ns, kept.end_ns, pieces[0], pieces[1])
             event = kept.event[left.owner]
             cause = _shared(names, kept.causes, kept.cause[event])

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["NMI", "PAGE_FAULT", "SHOOTDOWN", "Events", "read_events"]
+__all__ = ["NMI", "PAGE_FAULT", "Events", "read_events"]
 
 PAGE_FAULT = "page fault"
 NMI = "NMI"
-SHOOTDOWN = "TLB shootdown"
+_SHOOTDOWN = "TLB shootdown"
 _CALL = "function call"
 _FLUSH = "flush_tlb"
 _VECTORS = {
@@ -64,8 +64,8 @@ class Events:
     piece_start_ns, piece_end_ns : ndarray of int64, shape (n_pieces,)
         Stretches of events that nothing interrupted, in order, disjoint.
     piece_event : ndarray of int64, shape (n_pieces,)
-    recorded, lost : int
-        Kernel events, and those that were lost.
+    lost : int
+        Kernel events for which there was no room.
     from_ns, to_ns : int
         When recording began and ended.
     gap_start_ns, gap_end_ns : ndarray of int64, shape (n_gaps,)
@@ -81,7 +81,6 @@ class Events:
     piece_start_ns: Integers
     piece_end_ns: Integers
     piece_event: Integers
-    recorded: int
     lost: int
     from_ns: int
     to_ns: int
@@ -168,7 +167,6 @@ def _named(
         at_ns(found["segment_start"]),
         at_ns(found["segment_end"]),
         found["segment_span"].astype(np.int64),
-        int(found["events"]),
         max(recorded.lost.get(cpu, 0), int(found["lost"]), len(found["gap_start"])),
         recorded.started_unix_ns,
         recorded.ended_unix_ns,
@@ -200,7 +198,7 @@ def _name(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool) 
     what, number, text = kind
     if what == "vector":
         name = _VECTORS.get(text, text.replace("_", " "))
-        return SHOOTDOWN if flush and name == _CALL else name
+        return _SHOOTDOWN if flush and name == _CALL else name
     if what == "irq":
         return f"irq {number} {text}"
     if what == "softirq":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailscope.noise.tracer import Recorded
     from tailscope.testbed.folder import Folder
 
-__all__ = ["NOISE", "NoiseRecorder", "RecordedNoise", "marked_threads"]
+__all__ = ["NOISE", "NoiseRecorder", "RecordedNoise", "Thread", "marked_threads"]
 
 NOISE = ("auto", "events", "stalls")
 """What is recorded: kernel events where that is possible, kernel events, or only stalls."""

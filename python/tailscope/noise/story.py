@@ -93,8 +93,9 @@ def tell(packets: Packets, blocked: Blocked, seq: int | None = None) -> Story:
     service_ns = packets.service_ns()
     latency_ns = int(packets.latency_ns[at])
     found = explain(packets.pre_ns, packets.latency_ns, np.array([at]), blocked, service_ns)
+    details = _details(packets, at, blocked)
     lines = [
-        _line(share.part, share.cause, share.total_ns, latency_ns, _details(packets, at, blocked))
+        _line(share.part, share.cause, share.total_ns, latency_ns, details)
         for share in found.shares
     ]
     lines.append(_line(SERVICE, "", int(found.service_ns[0]), latency_ns, {}))

@@ -16,7 +16,7 @@ from tailscope.noise.events import NMI, PAGE_FAULT
 from tailscope.noise.intervals import covered, subtract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -66,9 +66,9 @@ class Timeline:
     causes: list[str]
     details: list[str]
 
-    def without(self, is_own: Callable[[str], bool]) -> Timeline:
-        """Leave out events that are the CPU's work, by the names of their causes."""
-        own = np.array([is_own(cause) for cause in self.causes], bool)
+    def without(self, own_work: Sequence[str]) -> Timeline:
+        """Leave out events that are the CPU's work, by how the names of their causes begin."""
+        own = np.array([cause.startswith(tuple(own_work)) for cause in self.causes], bool)
         kept = ~own[self.cause[self.event]] if len(self.event) else np.zeros(0, bool)
         return Timeline(
             self.cpu,
@@ -167,13 +167,12 @@ class _Maker:
         )
 
     def finish(self) -> Timeline:
-        order = np.argsort(self._start, kind="stable")
         empty = np.zeros(0, np.int64)
         return Timeline(
             self._cpu,
-            self._start[order],
-            self._end[order],
-            self._event[order],
+            self._start,
+            self._end,
+            self._event,
             np.concatenate([empty, *self._cause]),
             np.concatenate([empty, *self._detail]),
             self._causes,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
+from tailscope.host.cpus import cpu_mask
 from tailscope.signals import uninterrupted
 from tailscope.testbed.tasks import comm_of, processes, threads_of
 from tailscope.testbed.tracefs import osnoise, remove_instance, tracefs
@@ -132,7 +133,7 @@ class Tracer:
         self._instances: list[_Instance] = []
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        self._before: list[tuple[int, int]] = []
+        self._before = (0, 0)
         self._recorded: Recorded | None = None
 
     def __enter__(self) -> Self:
@@ -185,7 +186,7 @@ class Tracer:
             missing=[*events.missing, *senders.missing, *(() if is_whole else (_WHOLE_NMI,))],
             started_unix_ns=time.time_ns(),
         )
-        self._before = _clock_pairs()
+        self._before = _clock_pair()
         for instance in self._instances:
             instance.switch(on=True)
         self._thread = threading.Thread(target=self._follow, name="tailscope-trace", daemon=True)
@@ -241,7 +242,7 @@ class Tracer:
         recorded.senders_lost = sum(self._instances[1].lost().values())
         recorded.comms = self._instances[0].comms()
         if recorded.clock != _TSC:
-            pairs = [*self._before, *_clock_pairs()]
+            pairs = [self._before, _clock_pair()]
             offsets = [offset for offset, _ in pairs]
             recorded.mono_unix_ns = (min(offsets) + max(offsets)) // 2
             spread = (max(offsets) - min(offsets) + 1) // 2
@@ -275,7 +276,7 @@ class _Instance:
     def set_up(self, clock: str, buffer_kb: int, events: Iterable[str]) -> None:
         self.switch(on=False)
         self._write("trace_clock", clock)
-        self._write("tracing_cpumask", _mask(self._cpus))
+        self._write("tracing_cpumask", cpu_mask(self._cpus, ""))
         # Memory of the kernel's for the CPUs that are watched, and no others.
         self._write("buffer_size_kb", "4")
         for cpu in self._cpus:
@@ -344,22 +345,12 @@ def _online() -> list[int]:
     return list(read_topology().online)
 
 
-def _mask(cpus: Sequence[int]) -> str:
-    """CPUs as the kernel wants a mask: groups of 32 bits, in hexadecimal."""
-    whole = sum(1 << cpu for cpu in set(cpus))
-    groups: list[str] = []
-    while whole or not groups:
-        groups.append(f"{whole & 0xFFFFFFFF:08x}")
-        whole >>= 32
-    return ",".join(reversed(groups))
-
-
-def _clock_pairs() -> list[tuple[int, int]]:
-    """Unix time less the monotonic one, and how far each pair may be off, in ns."""
+def _clock_pair() -> tuple[int, int]:
+    """Unix time less the monotonic one, and how far that may be off, in ns: the best of some."""
     pairs = []
     for _ in range(_PAIRS):
         before = time.monotonic_ns()
         unix = time.time_ns()
         after = time.monotonic_ns()
         pairs.append((unix - (before + after) // 2, (after - before + 1) // 2))
-    return [min(pairs, key=lambda pair: pair[1])]
+    return min(pairs, key=lambda pair: pair[1])

@@ -50,9 +50,13 @@ def write_noise(
         Of ``noise.parquet`` and ``interrupts.parquet``.
     """
     path.mkdir(mode=0o700, parents=True)
-    _write_parquet(path / layout.NOISE, noise)
-    _write_parquet(path / layout.INTERRUPTS, samples)
-    write_text(path / layout.WATCHED, json.dumps(record, indent=2, allow_nan=False) + "\n")
+    try:
+        _write_parquet(path / layout.NOISE, noise)
+        _write_parquet(path / layout.INTERRUPTS, samples)
+        write_text(path / layout.WATCHED, json.dumps(record, indent=2, allow_nan=False) + "\n")
+    except BaseException:
+        shutil.rmtree(path)
+        raise
 
 
 class RunWriter:

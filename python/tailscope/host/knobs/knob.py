@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class Lasting(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knob:
+class Knob(ABC):
     """Something of the machine that decides latency.
 
     Attributes
@@ -125,17 +126,17 @@ class Knob:
             return None
         return self.wanted(machine, cpus)
 
+    @abstractmethod
     def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
         """What it should be on a machine that can have it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, machine: Machine, cpus: Cpus) -> str | None:
         """What it is; None where that cannot be read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_good(self, machine: Machine, cpus: Cpus) -> bool:
         """Whether it is as it should be."""
-        raise NotImplementedError
 
     def changes(self, machine: Machine, cpus: Cpus) -> list[Change]:
         """List each single write that makes it what it should be, in order."""
@@ -238,9 +239,9 @@ class Files(Knob):
     together: bool = False
     kind: ClassVar[str] = "runtime"
 
+    @abstractmethod
     def settings(self, machine: Machine, cpus: Cpus) -> list[Change]:
         """List the files that there are, with what they should be."""
-        raise NotImplementedError
 
     def wanted(self, machine: Machine, cpus: Cpus) -> str | None:
         return _summary(change.text for change in self.settings(machine, cpus))
