@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +86,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def measure(tailscope: Tailscope, place: Place, dataplane: Path) -> Callable[..., dict[str, Any]]:
     """Runs `tailscope run` and returns its figures; `out` is where the run is."""
 
+    names = (f"out{number or ''}" for number in count())
+
     def measure(*options: object, expected: int = 0) -> dict[str, Any]:
-        out = place.path / "out"
+        out = place.path / next(names)
         done = tailscope(
             "run", *QUICK, *options, "--json", "-", "--out", out, env=place.environment
         )

@@ -270,17 +270,24 @@ def test_every_figure_of_noise_is_documented(tailscope: Run, place: Place) -> No
 @AS_ROOT
 def test_simulated_beside_measured_on_this_machine(measure: Measure, tailscope: Run) -> None:
     """The device's own interruptions, its timer's ticks among them, delay packets as predicted."""
-    found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "4s", "--noise", "events")
-    done = tailscope("model", "aliasing", found["out"], "--recorded", "--json", "-")
-    assert done.returncode == 0, done.stderr
-    model = json.loads(done.stdout)
-    assert model["interruptions"] > 100
-    assert not undocumented(model, "models.md")
-    measured, predicted = model["measured"], model["predicted"]
-    assert measured["delayed"] > 50
-    assert 0.5 < predicted["delayed"] / measured["delayed"] < 2
-    assert 0.25 < predicted["latency_ns_p999"] / measured["latency_ns_p999"] < 4
-    assert model["agreement"] > 0.4
+    models = []
+    for _ in range(3):
+        found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "3s", "--noise", "events")
+        done = tailscope("model", "aliasing", found["out"], "--recorded", "--json", "-")
+        assert done.returncode == 0, done.stderr
+        model = json.loads(done.stdout)
+        assert model["interruptions"] > 100
+        assert model["measured"]["delayed"] > 50
+        models.append(model)
+    assert not undocumented(models[0], "models.md")
+
+    def usual_ratio(figure: str) -> float:
+        ratios = [model["predicted"][figure] / model["measured"][figure] for model in models]
+        return float(np.median(ratios))
+
+    assert 0.5 < usual_ratio("delayed") < 2
+    assert 0.25 < usual_ratio("latency_ns_p999") < 4
+    assert np.median([model["agreement"] for model in models]) > 0.4
     words = tailscope("model", "aliasing", found["out"], "--recorded").stdout
     assert "interruptions were recorded on the device's CPU" in words
 

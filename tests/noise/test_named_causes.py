@@ -39,6 +39,7 @@ KINDS = {
 WATCH = ("noise", "--cpus", str(CPU), "--duration", "4s", "--stall-ns", "300")
 WOKEN = ("reschedule", "busy")
 """Both wake the same task on the CPU; the kernel sends an interrupt for it, or is there already."""
+WATCHES = 3
 SENT = ("tlb", "call")
 """Interrupts that another CPU sends to those that run the program."""
 ALMOST = 0.98
@@ -83,13 +84,21 @@ def read(folder: Path) -> Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory, tailscope: Run) -> Seen:
-    """One watch, disturbed by everything in turn."""
-    out = tmp_path_factory.mktemp("noise") / "seen"
-    disturb = ("--disturb", ",".join(KINDS), "--noise", "events", "--out", out)
-    done = tailscope(*WATCH, *disturb)
-    assert done.returncode == 0, done.stderr
-    return read(out)
+def watches(tmp_path_factory: pytest.TempPathFactory, tailscope: Run) -> list[Seen]:
+    """Watches disturbed by everything in turn: the machine's own noise may spoil one."""
+    found = []
+    for at in range(WATCHES):
+        out = tmp_path_factory.mktemp("noise") / f"seen-{at}"
+        disturb = ("--disturb", ",".join(KINDS), "--noise", "events", "--out", out)
+        done = tailscope(*WATCH, *disturb)
+        assert done.returncode == 0, done.stderr
+        found.append(read(out))
+    return found
+
+
+@pytest.fixture
+def seen(watches: list[Seen]) -> Seen:
+    return watches[0]
 
 
 def around(seen: Seen, kind: str) -> tuple[Integers, Integers]:
@@ -109,25 +118,37 @@ def away(seen: Seen, start: int, end: int) -> bool:
 
 @AS_ROOT
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_disturbance_is_found_by_name(seen: Seen, kind: str) -> None:
-    named = seen.rows("cause", KINDS[kind])
-    found = [
-        named.meet(*when)
+def test_every_disturbance_is_found_by_name(watches: list[Seen], kind: str) -> None:
+    found = [named(seen, kind) for seen in watches]
+    assert np.median([len(one) for one in found]) > 50
+    assert np.median([np.mean(one) for one in found]) >= ALMOST
+
+
+def named(seen: Seen, kind: str) -> list[bool]:
+    """Whether each disturbance of a kind has its name."""
+    rows = seen.rows("cause", KINDS[kind])
+    return [
+        rows.meet(*when)
         for when in zip(*around(seen, kind), strict=True)
         if kind in WOKEN or not away(seen, *when)
     ]
-    assert len(found) > 50
-    assert np.mean(found) >= ALMOST
 
 
 @AS_ROOT
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_has_a_name_was_there(seen: Seen, kind: str) -> None:
+def test_what_has_a_name_was_there(watches: list[Seen], kind: str) -> None:
     """Of all events of a name, those that were made on purpose, or that this program did itself.
 
     What other programs and the kernel do to the CPU of their own accord is as true: it is known by
     who asked for it, where the kernel tells.
     """
+    true = [was_there(seen, kind) for seen in watches]
+    assert np.median([len(one) for one in true]) > 50
+    assert np.median([np.mean(one) for one in true]) >= ALMOST
+
+
+def was_there(seen: Seen, kind: str) -> list[bool]:
+    """Whether each event of a disturbance's name lies where there was one."""
     named = seen.rows("cause", KINDS[kind])
     truth = [around(seen, each) for each in (WOKEN if kind in WOKEN else (kind,))]
     low, high = (np.concatenate(ends) for ends in zip(*truth, strict=True))
@@ -138,8 +159,7 @@ def test_what_has_a_name_was_there(seen: Seen, kind: str) -> None:
             continue
         there = bool(((low < end) & (high > start)).any())
         true[event] = true.get(event, False) or there
-    assert len(true) > 50
-    assert np.mean(list(true.values())) >= ALMOST
+    return list(true.values())
 
 
 @AS_ROOT
@@ -158,8 +178,13 @@ def test_as_many_interrupts_are_named_as_the_kernel_counts(seen: Seen) -> None:
 
 @AS_ROOT
 @pytest.mark.parametrize("kind", ["busy", "fault"])
-def test_known_durations_are_named_in_full(seen: Seen, kind: str) -> None:
+def test_known_durations_are_named_in_full(watches: list[Seen], kind: str) -> None:
     """All of the time that the program knows of is named, by what interrupted it too."""
+    errors = [duration_errors_ns(seen, kind) for seen in watches]
+    assert np.median([np.quantile(one, 0.95) for one in errors]) <= WITHIN_NS
+
+
+def duration_errors_ns(seen: Seen, kind: str) -> list[int]:
     whole, cause = seen.rows("cause"), seen.rows("cause", KINDS[kind])
     outside = seen.rows("cause", "hypervisor/SMI")
     truth = seen.rows("injected", kind)
@@ -168,7 +193,7 @@ def test_known_durations_are_named_in_full(seen: Seen, kind: str) -> None:
         if not cause.meet(start, end):
             continue
         errors.append(abs((end - start) - shared(whole, start, end) + shared(outside, start, end)))
-    assert np.quantile(errors, 0.95) <= WITHIN_NS
+    return errors
 
 
 @AS_ROOT

@@ -39,6 +39,7 @@ def events(
         piece_end_ns=ints(*(end for _, end, _ in pieces)),
         piece_event=np.arange(len(pieces)),
         lost=0,
+        untold_switches=0,
         from_ns=0,
         to_ns=to_ns,
         gap_start_ns=ints(*(start for start, _ in gaps)),

@@ -53,6 +53,7 @@ fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item("cpu", cpu.cpu)?;
     dict.set_item("events", cpu.events)?;
     dict.set_item("lost", cpu.lost)?;
+    dict.set_item("untold_switches", cpu.untold_switches)?;
     let gaps = |of: fn(&(u64, u64)) -> u64| -> Bound<'py, PyArray1<u64>> {
         cpu.gaps.iter().map(of).collect::<Vec<_>>().into_pyarray(py)
     };

@@ -70,6 +70,14 @@ pub enum What {
     },
 }
 
+impl What {
+    /// Whether the task during which it happened is the CPU's: an NMI may come in the middle of a switch.
+    #[must_use]
+    pub fn tells_task(&self) -> bool {
+        !matches!(self, Self::Instant(Kind::Nmi) | Self::Past { kind: Kind::Nmi, .. })
+    }
+}
+
 /// CPUs that an interrupt is sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Targets {

@@ -38,8 +38,12 @@ const NS_PER_S: u128 = 1_000_000_000;
 pub struct Follower {
     measured: BTreeSet<i32>,
     ticks_per_s: u64,
-    /// Whether it is known which task runs.
-    knows_task: bool,
+    /// The task that runs, where that is known.
+    running: Option<i32>,
+    /// When the last event was,
+    last: u64,
+    /// and the last one before a loss that is not over.
+    lost_since: Option<u64>,
     /// Open ones by place; what is above interrupts what is below.
     open: Vec<usize>,
     /// Since when the top one runs without interruption.
@@ -48,6 +52,10 @@ pub struct Follower {
     pub spans: Vec<Span>,
     /// In order of time.
     pub segments: Vec<Segment>,
+    /// Where it is not known what happened: the last event before, and the first one after.
+    pub gaps: Vec<(u64, u64)>,
+    /// Switches to another task that the kernel did not tell.
+    pub untold_switches: u64,
 }
 
 impl Follower {
@@ -61,12 +69,10 @@ impl Follower {
 
     /// Takes the next event, during which the task `pid` was the CPU's.
     pub fn take(&mut self, time: u64, pid: i32, what: What) {
-        if !self.knows_task {
-            self.knows_task = true;
-            if !self.measured.contains(&pid) {
-                self.enter(time, Kind::Task { pid, comm: String::new() });
-            }
+        if what.tells_task() {
+            self.see(time, pid, matches!(what, What::Switch { .. }));
         }
+        self.last = time;
         match what {
             What::Enter(kind) => self.enter(time, kind),
             What::ExitVector(name) => {
@@ -80,6 +86,7 @@ impl Follower {
             What::Past { kind, duration_ns } => self.past(time, kind, duration_ns),
             What::Switch { pid, comm } => {
                 self.end(time);
+                self.running = Some(pid);
                 if !self.measured.contains(&pid) {
                     self.enter(time, Kind::Task { pid, comm });
                 }
@@ -102,13 +109,26 @@ impl Follower {
     /// may run.
     pub fn forget(&mut self) {
         self.end(self.since);
-        self.knows_task = false;
+        self.running = None;
+        self.lost_since = self.lost_since.or(Some(self.last));
     }
 
     /// Nothing more comes: what is open ends now.
     pub fn end(&mut self, time: u64) {
         while !self.open.is_empty() {
             self.close(time);
+        }
+    }
+
+    /// The task `pid` is the CPU's. Where it was another's, a switch was not told: some kernels leave out a few.
+    fn see(&mut self, time: u64, pid: i32, leaves: bool) {
+        if self.running.is_some_and(|running| running != pid) {
+            self.untold_switches += 1;
+            self.forget();
+        }
+        self.gaps.extend(self.lost_since.take().map(|from| (from, time)));
+        if self.running.replace(pid).is_none() && !leaves && !self.measured.contains(&pid) {
+            self.enter(time, Kind::Task { pid, comm: String::new() });
         }
     }
 
@@ -177,20 +197,20 @@ mod tests {
     fn what_interrupts_is_not_counted_twice() {
         let mut follower = Follower::new([5], 1);
         let task = |pid| What::Switch { pid, comm: "other".into() };
-        for (time, what) in [
-            (10, task(9)),
-            (20, What::Enter(vector("local_timer"))),
-            (22, What::Function(77)),
-            (25, What::ExitVector("local_timer".into())),
-            (25, What::Enter(Kind::Softirq(1))),
-            (26, What::Instant(Kind::PageFault)),
-            (28, What::ExitSoftirq(1)),
-            (40, task(5)),
-            (50, What::Enter(vector("call_function"))),
-            (51, What::RemoteFlush),
-            (53, What::ExitVector("call_function".into())),
+        for (time, pid, what) in [
+            (10, 5, task(9)),
+            (20, 9, What::Enter(vector("local_timer"))),
+            (22, 9, What::Function(77)),
+            (25, 9, What::ExitVector("local_timer".into())),
+            (25, 9, What::Enter(Kind::Softirq(1))),
+            (26, 9, What::Instant(Kind::PageFault)),
+            (28, 9, What::ExitSoftirq(1)),
+            (40, 9, task(5)),
+            (50, 5, What::Enter(vector("call_function"))),
+            (51, 5, What::RemoteFlush),
+            (53, 5, What::ExitVector("call_function".into())),
         ] {
-            follower.take(time, 5, what);
+            follower.take(time, pid, what);
         }
         let spans: Vec<_> =
             follower.spans.iter().map(|span| (span.start, span.end, span.own)).collect();
@@ -200,6 +220,7 @@ mod tests {
         let segments: Vec<_> =
             follower.segments.iter().map(|part| (part.start, part.end, part.span)).collect();
         assert_eq!(segments, [(10, 20, 0), (20, 25, 1), (25, 28, 2), (28, 40, 0), (50, 53, 4)]);
+        assert!(follower.gaps.is_empty() && follower.untold_switches == 0);
     }
 
     #[test]
@@ -224,7 +245,34 @@ mod tests {
         follower.end(60);
         let spans: Vec<_> = follower.spans.iter().map(|span| (span.start, span.end)).collect();
         assert_eq!(spans, [(10, 20), (10, 12), (50, 60), (50, 60)]);
+        assert_eq!(follower.gaps, [(20, 50)]);
         assert!(matches!(follower.spans[2].kind, Kind::Task { pid: 8, .. }));
+    }
+
+    #[test]
+    fn a_switch_that_was_not_told_is_noticed_at_the_next_event() {
+        let mut follower = Follower::new([5], 1);
+        let timer = || What::Enter(vector("local_timer"));
+        let over = || What::ExitVector("local_timer".into());
+        let task = |pid| What::Switch { pid, comm: "other".into() };
+        for (time, pid, what) in [
+            (10, 5, task(9)),
+            (12, 9, timer()),
+            (14, 9, over()),
+            // Task 5 runs again.
+            (70, 5, timer()),
+            (72, 5, over()),
+            // Task 8 came, and leaves.
+            (90, 8, task(5)),
+            // An NMI in the middle of a switch.
+            (95, 8, What::Instant(Kind::Nmi)),
+        ] {
+            follower.take(time, pid, what);
+        }
+        let spans: Vec<_> = follower.spans.iter().map(|span| (span.start, span.end)).collect();
+        assert_eq!(spans, [(10, 14), (12, 14), (70, 72), (95, 95)]);
+        assert_eq!(follower.gaps, [(14, 70), (72, 90)]);
+        assert_eq!(follower.untold_switches, 2);
     }
 
     #[test]
@@ -276,14 +324,14 @@ mod tests {
     proptest! {
         #[test]
         fn segments_never_overlap_and_make_up_spans(
-            events in prop::collection::vec((0..50_u64, prop::option::of(anything())), 0..60)
+            events in prop::collection::vec((0..50_u64, 0..4, prop::option::of(anything())), 0..60)
         ) {
             let mut follower = Follower::new([1], 2_000_000_000);
             let mut time = 0;
-            for (after, what) in events {
+            for (after, pid, what) in events {
                 time += after;
                 match what {
-                    Some(what) => follower.take(time, 1, what),
+                    Some(what) => follower.take(time, pid, what),
                     None => follower.forget(),
                 }
             }
@@ -293,6 +341,11 @@ mod tests {
                 let parts = follower.segments.iter().filter(|part| part.span == at);
                 prop_assert_eq!(parts.map(|part| part.end - part.start).sum::<u64>(), span.own);
                 prop_assert!(span.own <= span.end - span.start);
+            }
+            for &(from, to) in &follower.gaps {
+                let apart = |part: &Segment| part.end <= from || part.start >= to;
+                let told = |part: &Segment| follower.spans[part.span].kind == Kind::Nmi;
+                prop_assert!(follower.segments.iter().all(|part| apart(part) || told(part)));
             }
         }
     }

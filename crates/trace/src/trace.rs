@@ -35,7 +35,9 @@ pub struct CpuTrace {
     pub events: u64,
     /// Events that pages say were lost before them.
     pub lost: u64,
-    /// Where events were lost: the last event before, and the first one after.
+    /// Switches to another task that the kernel did not tell, though it lost nothing.
+    pub untold_switches: u64,
+    /// Where it is not known what happened: the last event before, and the first one after.
     pub gaps: Vec<(u64, u64)>,
 }
 
@@ -82,20 +84,18 @@ fn read_cpu(
     mut follower: Follower,
 ) -> Result<CpuTrace, Error> {
     let (mut events, mut last, mut lost) = (0, 0, 0);
-    let (mut batch, mut gaps, mut gap) = (Vec::new(), Vec::new(), None);
+    let mut batch = Vec::new();
     pages(&source.path, page_bytes, |page| {
         let before = page::events(page, |time, data| {
             batch.push((time, decoder.decode(data)));
         })?;
         if before.any {
             follower.forget();
-            gap = gap.or(Some(last));
             lost += before.count;
         }
         for (time, decoded) in batch.drain(..) {
             events += 1;
             last = time;
-            gaps.extend(gap.take().map(|from| (from, time)));
             if let Some((pid, what)) = decoded {
                 follower.take(time, pid, what);
             }
@@ -103,8 +103,17 @@ fn read_cpu(
         Ok(())
     })?;
     follower.end(last);
-    let Follower { spans, segments, .. } = follower;
-    Ok(CpuTrace { cpu: source.cpu, spans, senders: Vec::new(), segments, events, lost, gaps })
+    let Follower { spans, segments, gaps, untold_switches, .. } = follower;
+    Ok(CpuTrace {
+        cpu: source.cpu,
+        spans,
+        senders: Vec::new(),
+        segments,
+        events,
+        lost,
+        untold_switches,
+        gaps,
+    })
 }
 
 fn read_senders(

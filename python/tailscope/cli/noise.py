@@ -142,7 +142,7 @@ def _record(plan: WatchPlan, cores: Cores, watched: Watched) -> dict[str, Any]:
             "share_without": cost.share_without,
             "without_s": cost.without_s,
         },
-        **watched.noise.record(),
+        **watched.noise.record([watched.side]),
         "warnings": [*cores.warnings, *watched.noise.warnings()],
         "partial": ["interrupted"] if watched.interrupted else [],
     }

@@ -437,11 +437,12 @@ class _Instance:
             series=False,
             sink=None if writer is None else writer.sink,
         )
-        info = measurement_info(plan.record(), self._info(analysis))
+        sides = self._sides(clock)
+        info = measurement_info(plan.record(), self._info(analysis, sides))
         if writer is not None:
             from tailscope.report.html import page
 
-            self._write_noise(writer, clock)
+            self._write_noise(writer, sides)
             if plan.captures:
                 writer.add_captures(self.records["captures"])
             writer.finish(
@@ -454,7 +455,7 @@ class _Instance:
         out = None if writer is None else writer.path
         return Measured(analysis, info, recording, self.records.get("dut"), self.interrupted, out)
 
-    def _write_noise(self, writer: RunWriter, clock: Clock) -> None:
+    def _write_noise(self, writer: RunWriter, sides: Sequence[SideNoise]) -> None:
         """Write down what kept both sides from their work, and have packets explained by it."""
         from tailscope.noise.attribution import blocked_by
         from tailscope.noise.counters import columns as counter_columns
@@ -463,8 +464,8 @@ class _Instance:
         from tailscope.store.latency import read_latencies
 
         assert self._noise is not None
-        instrument, dut = self._sides(clock)
-        writer.add_noise(columns([instrument, dut]))
+        instrument, dut = sides
+        writer.add_noise(columns(sides))
         writer.add_interrupts(counter_columns(self._noise.samples))
         blocked = blocked_by(dut.timelines, instrument.timelines, own_work=self._own_work())
 
@@ -512,7 +513,7 @@ class _Instance:
                 hint="make room there, or set XDG_RUNTIME_DIR or TMPDIR to a folder that has some",
             )
 
-    def _info(self, analysis: Analysis) -> dict[str, Any]:
+    def _info(self, analysis: Analysis, sides: Sequence[SideNoise]) -> dict[str, Any]:
         """What ``run.json`` keeps of all sides."""
         result, plan = self._result, self.plan
         generator, lost = result["gen"], int(analysis.summary["lost"] or 0)
@@ -547,7 +548,7 @@ class _Instance:
                 "raised_priority": self.niced,
                 "generator": without_events(result),
             },
-            "noise": {**self._noise.record(), "own_work": self._own_work()},
+            "noise": {**self._noise.record(sides), "own_work": self._own_work()},
             "knobs": _knobs(self.cores),
             "tuning": [asdict(outcome) for outcome in self.tuning],
             "dut": self._dut_info(),

@@ -66,10 +66,12 @@ class Events:
     piece_event : ndarray of int64, shape (n_pieces,)
     lost : int
         Kernel events for which there was no room.
+    untold_switches : int
+        Switches to another task that the kernel did not tell; some leave out a few in a thousand.
     from_ns, to_ns : int
         When recording began and ended.
     gap_start_ns, gap_end_ns : ndarray of int64, shape (n_gaps,)
-        When events were lost.
+        When it is not known what happened: events were lost, or a switch was not told.
     """
 
     cpu: int
@@ -82,6 +84,7 @@ class Events:
     piece_end_ns: Integers
     piece_event: Integers
     lost: int
+    untold_switches: int
     from_ns: int
     to_ns: int
     gap_start_ns: Integers
@@ -167,7 +170,8 @@ def _named(
         at_ns(found["segment_start"]),
         at_ns(found["segment_end"]),
         found["segment_span"].astype(np.int64),
-        max(recorded.lost.get(cpu, 0), int(found["lost"]), len(found["gap_start"])),
+        max(recorded.lost.get(cpu, 0), int(found["lost"])),
+        int(found["untold_switches"]),
         recorded.started_unix_ns,
         recorded.ended_unix_ns,
         at_ns(found["gap_start"]),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.noise.counters import Sample
+    from tailscope.noise.table import SideNoise
     from tailscope.noise.tracer import Recorded
     from tailscope.testbed.folder import Folder
 
@@ -91,9 +92,10 @@ class RecordedNoise:
         chosen = [thread for thread in own if thread.inner in inner]
         return [thread.tid for thread in chosen or own]
 
-    def record(self) -> dict[str, Any]:
-        """What ``run.json`` keeps of it."""
+    def record(self, sides: Sequence[SideNoise]) -> dict[str, Any]:
+        """What ``run.json`` keeps of it, and of what was read from it on all sides."""
         events = self.events
+        untold = {cpu: count for side in sides for cpu, count in side.untold_switches.items()}
         return {
             "events": None
             if events is None
@@ -102,6 +104,7 @@ class RecordedNoise:
                 "clock_error_ns": events.clock_error_ns,
                 "lost": {str(cpu): lost for cpu, lost in events.lost.items()},
                 "senders_lost": events.senders_lost,
+                "untold_switches": {str(cpu): count for cpu, count in untold.items()},
                 "missing": events.missing,
             },
             "events_missing_because": self.why_not,

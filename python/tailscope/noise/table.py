@@ -54,11 +54,14 @@ class SideNoise:
         One for each CPU.
     rows : dict of str to list of array
         Of ``noise.parquet``.
+    untold_switches : dict of int to int
+        For each CPU whose events were recorded, switches that its kernel did not tell.
     """
 
     source: str
     timelines: list[Timeline]
     rows: dict[str, list[Any]]
+    untold_switches: dict[int, int]
 
     def stalls_ns(self) -> tuple[Integers, Integers]:
         """Start and duration of each stall of its loops."""
@@ -108,7 +111,8 @@ def side_noise(
         told = None if events is None else events[at]
         timeline = make_timeline(cpu, (stalls[0][here], stalls[1][here]), own, told)
         timelines.append(timeline)
-    return SideNoise(source, timelines, rows)
+    untold = {of_cpu.cpu: of_cpu.untold_switches for of_cpu in events or ()}
+    return SideNoise(source, timelines, rows, untold)
 
 
 def columns(sides: Sequence[SideNoise]) -> dict[str, Any]:
