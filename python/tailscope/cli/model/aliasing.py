@@ -1,4 +1,4 @@
-"""``tailscope model``: what follows from the figures of a run."""
+"""``tailscope model aliasing``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.prediction import Prediction
     from tailscope.models.aliasing.simulation import Periodic, Times
 
-__all__ = ["app"]
+__all__ = ["command"]
 
 _NS_PER_S = 1e9
 _QUANTILES = {
@@ -46,16 +46,8 @@ _SOURCE_HEADER = (
 _NOTHING = "-"
 _EXAMPLE = "rate=250,latency=10.9us,every=3,teeth=0+1,phase=0ns"
 
-app = typer.Typer(rich_markup_mode=None)
 
-
-@app.callback()
-def model_command() -> None:
-    """What follows from the figures of a run."""
-
-
-@app.command("aliasing")
-def aliasing(
+def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     simulate: Annotated[
         list[str] | None,

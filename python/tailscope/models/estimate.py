@@ -1,0 +1,43 @@
+"""A figure with its uncertainty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["LEVEL", "Estimate"]
+
+LEVEL = 0.95
+"""Of intervals, where nothing else is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A figure, and the interval that holds the true one with the given probability.
+
+    Attributes
+    ----------
+    estimate, ci_low, ci_high : float
+        In the unit of the figure.
+    level : float
+        Of the interval.
+    n : int
+        What it rests on: samples, or what they were condensed to.
+    method : str
+        How the interval was found.
+    """
+
+    estimate: float
+    ci_low: float
+    ci_high: float
+    level: float = LEVEL
+    n: int
+    method: str
+
+    def record(self, name: str) -> dict[str, Any]:
+        """It as JSON has it: flat, under a name that carries the unit."""
+        return {
+            name: self.estimate,
+            f"{name}_ci_low": self.ci_low,
+            f"{name}_ci_high": self.ci_high,
+        }
