@@ -7,10 +7,11 @@
 //!
 //! Start reading in `pair.rs`: it merges two streams of keyed packets (`ingest.rs`) by time and hands
 //! them to the matcher (`matcher.rs`, over `flight.rs`); what the matcher decides goes to the
-//! statistics (`histogram.rs`, `variation.rs`, `arrival.rs`, `worst.rs`).
+//! statistics (`histogram.rs`, `variation.rs`, `arrival.rs`, `worst.rs`). `excess.rs` selects tails for models.
 
 mod arrival;
 mod error;
+mod excess;
 mod flight;
 mod histogram;
 mod hlog;
@@ -27,6 +28,7 @@ mod variation;
 mod worst;
 
 pub use error::Error;
+pub use excess::{Excesses, excesses};
 pub use histogram::Histogram;
 pub use instrument::{Instrument, Recorded};
 pub use keys::worst_keys;

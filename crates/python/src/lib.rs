@@ -5,6 +5,7 @@
 
 mod analysis;
 mod errors;
+mod excess;
 mod follow;
 mod simulation;
 mod trace;
@@ -19,6 +20,8 @@ mod _engine {
     use super::analysis::{Analysis, analyze, analyze_recording};
     #[pymodule_export]
     use super::errors::{CaptureError, EngineError};
+    #[pymodule_export]
+    use super::excess::excesses;
     #[pymodule_export]
     use super::simulation::simulate;
     #[pymodule_export]

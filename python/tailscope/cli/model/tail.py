@@ -1,0 +1,371 @@
+"""``tailscope model tail``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import RunError, UsageError
+from tailscope.report.drawing import FORMATS
+
+if TYPE_CHECKING:
+    from tailscope.models.estimate import Estimate
+    from tailscope.models.tail.excesses import Excesses
+    from tailscope.models.tail.model import Settings, TailModel
+
+__all__ = ["command"]
+
+_DOES_NOT_SUFFICE = 3
+_NS_PER_S, _NS_PER_MS = 1e9, 1e6
+_SPANS_S = {"h": 3600, "min": 60}
+_SEED = 1
+_FEWEST_RESAMPLES = 100
+
+
+def command(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
+    ] = None,
+    worst: Annotated[
+        Path | None,
+        typer.Option(
+            "--worst",
+            metavar="FILE",
+            help="Instead of a run, its worst packets: CSV with latency and prets in ns.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", metavar="N", help="How many packets the worst are of."),
+    ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            "--threshold",
+            metavar="QUANTILE",
+            help="Model what lies beyond it, such as 0.99999.  [default: what fits best]",
+        ),
+    ] = None,
+    split: Annotated[
+        float,
+        typer.Option(
+            "--split",
+            metavar="SHARE",
+            help="Fit to this part, the first; the rest checks it.",
+        ),
+    ] = 0.2,
+    run_length: Annotated[
+        str | None,
+        typer.Option(
+            "--run-length",
+            metavar="TIME",
+            help="Excesses less far apart are one burst.  [default: 1 ms, at least 10 packets]",
+        ),
+    ] = None,
+    horizon: Annotated[
+        str | None,
+        typer.Option("--horizon", metavar="TIME", help="Look so far ahead, such as 24h."),
+    ] = None,
+    interval: Annotated[
+        str,
+        typer.Option("--interval", metavar="METHOD", help="integrated, profile or bootstrap."),
+    ] = "integrated",
+    resamples: Annotated[
+        int, typer.Option("--resamples", metavar="N", help="Of the bootstrap.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the bootstrap.")] = _SEED,
+    json_file: JsonFile = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", metavar="FILE", help="Draw the diagnostics: svg, png or pdf."),
+    ] = None,
+) -> int:
+    """Say what the tail holds beyond the measurement."""
+    plan = Plan(
+        _source(run, worst, count),
+        _settings(threshold, split, run_length, horizon, interval, resamples),
+        seed,
+        json_file,
+        figure,
+        _kind(figure),
+    )
+    return _run(plan)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run, or the worst packets of so many."""
+
+    path: Path
+    count: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to model, how, and where to."""
+
+    source: Source
+    settings: Settings
+    seed: int
+    json_file: str | None
+    figure: Path | None
+    kind: str
+
+
+def _source(run: Path | None, worst: Path | None, count: int | None) -> Source:
+    if (run is None) == (worst is None):
+        raise UsageError("expected a run directory, or --worst FILE with --count N")
+    if (worst is None) != (count is None):
+        raise UsageError("--worst, --count: expected both or none")
+    if count is not None and count < 1:
+        raise UsageError(f"--count: expected at least 1, got {count}")
+    path = run or worst
+    assert path is not None
+    return Source(path, count)
+
+
+def _settings(
+    threshold: str | None,
+    split: float,
+    run_length: str | None,
+    horizon: str | None,
+    interval: str,
+    resamples: int,
+) -> Settings:
+    from tailscope.models.tail.fit import METHODS
+    from tailscope.models.tail.model import CANDIDATES, Settings
+    from tailscope.values import positive_duration_ns
+
+    if not 0 < split <= 1:
+        raise UsageError(f"--split: expected more than 0 and at most 1, got {split:g}")
+    if interval not in METHODS:
+        raise UsageError(f"--interval: expected one of {', '.join(METHODS)}, got {interval!r}")
+    if resamples < _FEWEST_RESAMPLES:
+        raise UsageError(f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}")
+    return Settings(
+        split=split,
+        thresholds=CANDIDATES if threshold is None else (_quantile(threshold),),
+        run_length_ns=None
+        if run_length is None
+        else positive_duration_ns(run_length, "--run-length"),
+        method=interval,
+        resamples=resamples,
+        horizon_ns=None if horizon is None else positive_duration_ns(horizon, "--horizon"),
+    )
+
+
+def _quantile(text: str) -> float:
+    from tailscope.models.tail.model import LOWEST
+
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not LOWEST <= found < 1:
+        raise UsageError(f"--threshold: expected a quantile from {LOWEST} to below 1, got {text!r}")
+    return found
+
+
+def _kind(figure: Path | None) -> str:
+    kind = figure.suffix.lower().removeprefix(".") if figure is not None else ""
+    if figure is not None and kind not in FORMATS:
+        raise UsageError(
+            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {figure}"
+        )
+    return kind
+
+
+def _run(plan: Plan) -> int:
+    import numpy as np
+
+    from tailscope.models.tail.model import model
+
+    excesses, tainted = _excesses(plan.source)
+    found = model(excesses, plan.settings, np.random.default_rng(plan.seed))
+    if plan.json_file is not None or plan.figure is not None:
+        _write(plan, found, tainted)
+    if plan.json_file != STANDARD:
+        _print(found, tainted)
+    return 0 if found.refused is None else _DOES_NOT_SUFFICE
+
+
+def _write(plan: Plan, found: TailModel, tainted: int) -> None:
+    from tailscope.models.tail.diagnostics import stability
+
+    part, _ = found.excesses.split(plan.settings.split)
+    thresholds = stability(part, found.run_length_ns, plan.settings.level)
+    if plan.json_file is not None:
+        record = _record(found, tainted)
+        record["stability"] = [each._asdict() for each in thresholds]
+        write_json(plan.json_file, record)
+    if plan.figure is not None:
+        from tailscope.report.tail import write_tail
+
+        write_tail(plan.figure, plan.kind, plan.source.path.name, found, thresholds)
+
+
+def _excesses(source: Source) -> tuple[Excesses, int]:
+    """What lies beyond, and how many packets the instrument delayed itself: those are left out."""
+    import numpy as np
+
+    from tailscope.models.tail.excesses import read_worst, select
+    from tailscope.models.tail.model import LOWEST
+    from tailscope.store.reader import read_packets, read_run
+
+    if source.count is not None:
+        return read_worst(source.path, source.count), 0
+    run = read_run(source.path)
+    series = read_packets(source.path, run.info)
+    tainted = np.zeros(len(series.pre_ns), bool) if series.tainted is None else series.tainted
+    own = ~tainted
+    if not own.any():
+        raise RunError(f"{source.path}: no packet of this run has a latency that is the device's")
+    return select(series.pre_ns[own], series.latency_ns[own], LOWEST), int(tainted.sum())
+
+
+def _record(found: TailModel, tainted: int) -> dict[str, Any]:
+    fit, excesses, check, horizon = found.fit, found.excesses, found.check, found.horizon
+    estimates = found.estimates()
+    return {
+        "count": excesses.count,
+        "tainted": tainted,
+        "duration_s": excesses.duration_ns / _NS_PER_S,
+        "split": found.settings.split,
+        "fit_packets": fit.packets,
+        "threshold": found.chosen.quantile,
+        "threshold_ns": fit.threshold_ns,
+        "threshold_lowered_from": found.lowered_from,
+        "run_length_ns": found.run_length_ns,
+        "excesses": int(fit.bursts.packets.sum()),
+        "bursts": len(fit.bursts),
+        "extremal_index": fit.bursts.extremal_index,
+        "extremal_index_intervals": found.extremal_index_intervals,
+        **_flat(estimates["xi"], "xi"),
+        **_flat(estimates["sigma_ns"], "sigma_ns"),
+        "return_packets": found.level_packets,
+        **_flat(estimates["return_level_ns"], "return_level_ns"),
+        "return_level_ns_most_likely": fit.best_level_ns(found.level_packets),
+        "level": found.settings.level,
+        "method": found.settings.method,
+        "intervals": {
+            method: {name: list(map(float, ends)) for name, ends in each._asdict().items()}
+            for method, each in found.intervals.items()
+        },
+        "bounded": fit.best.xi < 0,
+        "limit_ns": fit.limit_ns,
+        "js_divergence_bits": fit.divergence_bits,
+        "exceedances_packets": None if check is None else check.exceedances_packets,
+        "exceedances_bursts": None if check is None else check.exceedances_bursts,
+        "exceedances_p_value": None if check is None else check.p_value,
+        "stationary": found.stationarity.holds,
+        "adf": found.stationarity.adf._asdict(),
+        "kpss": found.stationarity.kpss._asdict(),
+        "candidates": [
+            {
+                "threshold": each.quantile,
+                "threshold_ns": each.threshold_ns,
+                "bursts": None if each.fit is None else len(each.fit.bursts),
+                "xi": None if each.fit is None else each.fit.best.xi,
+                "sigma_ns": None if each.fit is None else each.fit.best.sigma,
+                "js_divergence_bits": None if each.fit is None else each.fit.divergence_bits,
+                "js_by_chance_bits": None
+                if each.fit is None
+                else each.fit.divergence_by_chance_bits,
+                "refused": each.refused,
+            }
+            for each in found.candidates
+        ],
+        "horizon": None
+        if horizon is None
+        else {
+            "duration_s": horizon.duration_ns / _NS_PER_S,
+            "packets": horizon.packets,
+            **_flat(horizon.level_ns, "return_level_ns"),
+            "bounded": horizon.limit_ns is not None,
+            "limit_ns": horizon.limit_ns,
+        },
+        "refused": found.refused,
+    }
+
+
+def _flat(estimate: Estimate, name: str) -> dict[str, Any]:
+    return estimate.record(name)
+
+
+def _print(found: TailModel, tainted: int) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import count_text, duration_text, percentile_name
+
+    fit, check = found.fit, found.check
+    estimates = found.estimates()
+    xi, sigma, level = (estimates[name] for name in ("xi", "sigma_ns", "return_level_ns"))
+    length = f"{found.run_length_ns / _NS_PER_MS:g} ms"
+    rows = [
+        ("threshold", duration_text(fit.threshold_ns), percentile_name(found.chosen.quantile)),
+        (
+            "excesses",
+            count_text(int(fit.bursts.packets.sum())),
+            f"in {len(fit.bursts)} bursts,"
+            f" {length} apart; extremal index {fit.bursts.extremal_index:.3f}",
+        ),
+        ("shape ξ", f"{xi.estimate:.3f}", f"{xi.ci_low:.3f} to {xi.ci_high:.3f}"),
+        ("scale σ", duration_text(sigma.estimate), _between(sigma)),
+        (
+            "return level",
+            duration_text(level.estimate),
+            f"{_between(level)}; one burst in {count_text(round(found.level_packets))} packets",
+        ),
+        ("limit", *_limit(fit.limit_ns)),
+    ]
+    if check is not None:
+        rows.append(
+            (
+                "exceeded by",
+                count_text(check.exceedances_packets),
+                "packets of the rest, in"
+                f" {count_text(check.exceedances_bursts)} bursts; 1 is expected",
+            )
+        )
+    for line in aligned(("beyond", "", f"{found.settings.level:.0%} interval"), [rows]):
+        print(line)
+    if found.lowered_from is not None:
+        print(
+            f"{percentile_name(found.lowered_from)} leaves too few bursts:"
+            f" {percentile_name(found.chosen.quantile)} was taken"
+        )
+    if tainted:
+        print(f"{count_text(tainted)} packets that the instrument delayed itself are left out")
+    if found.refused is not None:
+        print(f"nothing follows for the future: {found.refused}")
+    elif found.horizon is not None:
+        ahead = found.horizon
+        print(
+            f"in {_span(ahead.duration_ns)} at this rate expect one burst of packets above"
+            f" {duration_text(ahead.level_ns.estimate)} ({found.settings.level:.0%}:"
+            f" {_between(ahead.level_ns)})"
+        )
+
+
+def _span(duration_ns: int) -> str:
+    """How far somebody looks ahead, in the unit in which people say it."""
+    seconds = duration_ns / _NS_PER_S
+    unit = next((unit for unit, size in _SPANS_S.items() if seconds % size == 0), "s")
+    return f"{seconds / _SPANS_S.get(unit, 1):g} {unit}"
+
+
+def _between(estimate: Estimate) -> str:
+    from tailscope.text import duration_text
+
+    return f"{duration_text(estimate.ci_low)} to {duration_text(estimate.ci_high)}"
+
+
+def _limit(limit_ns: float | None) -> tuple[str, str]:
+    from tailscope.text import duration_text
+
+    if limit_ns is None:
+        return "none", "by the most likely law, which has no bound"
+    return duration_text(limit_ns), "by the most likely law"

@@ -1,0 +1,79 @@
+"""Excesses that belong together: one stall delays many packets in a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tailscope.models.tail.excesses import Excesses
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["Bursts", "bursts", "intervals_index", "usual_run_length_ns"]
+
+_APART_NS, _APART_PACKETS = 1_000_000, 10
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """Excesses in runs, each with its worst packet.
+
+    Attributes
+    ----------
+    sent_ns, worst_ns, packets : ndarray of int64, shape (n_bursts,)
+        When the first packet of each was sent, its largest latency, and its excesses.
+    """
+
+    sent_ns: Integers
+    worst_ns: Integers
+    packets: Integers
+
+    def __len__(self) -> int:
+        return len(self.worst_ns)
+
+    @property
+    def extremal_index(self) -> float:
+        """Bursts per excess: 1 where each stands alone (runs estimator)."""
+        return len(self) / int(self.packets.sum())
+
+
+def usual_run_length_ns(gap_ns: float) -> int:
+    """How far apart excesses of two bursts are at least: 1 ms, and 10 packets."""
+    return max(_APART_NS, round(_APART_PACKETS * gap_ns))
+
+
+def bursts(excesses: Excesses, threshold_ns: int, run_length_ns: int) -> Bursts:
+    """Put excesses together that follow each other within a time (runs declustering).
+
+    Source: S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, section 5.3.2.
+    """
+    above = excesses.latency_ns > threshold_ns
+    sent, latency = excesses.sent_ns[above], excesses.latency_ns[above]
+    starts = np.flatnonzero(np.diff(sent, prepend=-run_length_ns - 1) > run_length_ns)
+    if not len(sent):
+        return Bursts(sent, latency, sent)
+    return Bursts(
+        sent[starts],
+        np.maximum.reduceat(latency, starts),
+        np.diff(starts, append=len(sent)),
+    )
+
+
+def intervals_index(excesses: Excesses, threshold_ns: int) -> float | None:
+    """The extremal index from the gaps between excesses, in packets; it takes no run length.
+
+    Source: C. A. T. Ferro, J. Segers, "Inference for clusters of extreme values", J. R. Statist.
+    Soc. B 65 (2003), equations 8 and 9. None for fewer than two excesses.
+    """
+    gaps = np.diff(excesses.place[excesses.latency_ns > threshold_ns]).astype(float)
+    if not len(gaps):
+        return None
+    top, bottom = gaps, gaps * gaps
+    if gaps.max() > 2:
+        top, bottom = gaps - 1, (gaps - 1) * (gaps - 2)
+    return float(min(1.0, 2 * top.sum() ** 2 / (len(gaps) * bottom.sum())))

@@ -1,0 +1,90 @@
+"""How the law depends on the threshold, and how well it describes the excesses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.exceptions import ModelError
+from tailscope.models.tail.fit import FEWEST_BURSTS, fit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tailscope.models.tail.excesses import Excesses
+    from tailscope.models.tail.fit import Fit
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["At", "quantile_pairs", "stability"]
+
+_THRESHOLDS = 12
+_PLOTTED = 2000
+
+
+class At(NamedTuple):
+    """What a threshold gives. Above one that is high enough ξ and σ* stay, and the mean is a line.
+
+    Attributes
+    ----------
+    threshold_ns, bursts : int
+    xi, sigma_star_ns, mean_excess_ns : tuple of float
+        Estimate, low and high end of its interval; σ* is σ − ξ·threshold.
+    """
+
+    threshold_ns: int
+    bursts: int
+    xi: tuple[float, float, float]
+    sigma_star_ns: tuple[float, float, float]
+    mean_excess_ns: tuple[float, float, float]
+
+
+def stability(part: Excesses, run_length_ns: int, level: float) -> list[At]:
+    """Fit to a ladder of thresholds (parameter stability, mean residual life).
+
+    Source: S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, section 4.3.
+    """
+    from scipy.stats import norm
+
+    most = len(part.latency_ns)
+    beyond = np.geomspace(max(most, 1), max(FEWEST_BURSTS, 1), _THRESHOLDS)
+    ranked = np.sort(part.latency_ns)[::-1]
+    thresholds = {int(ranked[round(each)]) for each in beyond if round(each) < most}
+    width = float(norm.ppf((1 + level) / 2))
+    found = []
+    for threshold_ns in sorted({part.floor_ns, *thresholds}):
+        try:
+            one = fit(part, threshold_ns, run_length_ns)
+        except ModelError:
+            continue
+        law = one.laws.law
+        star = law.sigma - law.xi * threshold_ns
+        excess = one.excess_ns
+        half = width * float(excess.std(ddof=1)) / np.sqrt(len(excess))
+        mean = float(excess.mean())
+        found.append(
+            At(
+                threshold_ns,
+                len(one.bursts),
+                (one.best.xi, *one.laws.central(law.xi, level)),
+                (one.best.sigma - one.best.xi * threshold_ns, *one.laws.central(star, level)),
+                (mean, mean - half, mean + half),
+            )
+        )
+    return found
+
+
+def quantile_pairs(found: Fit) -> tuple[Floats, Floats]:
+    """Latencies as the most likely law has them, beside those that were measured, in ns.
+
+    Returns
+    -------
+    tuple of ndarray of float64, shape (n,)
+        In ascending order; of many every few, and all of the largest.
+    """
+    measured = np.sort(found.bursts.worst_ns).astype(float)
+    n = len(measured)
+    share = 1 - (np.arange(n) + 0.5) / n
+    kept = np.unique(n - np.geomspace(1, n, min(n, _PLOTTED)).round().astype(int))
+    return (found.threshold_ns + found.best.quantile(share))[kept], measured[kept]

@@ -1,0 +1,208 @@
+"""The part of a series of latencies that a model of its tail looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope import _engine
+from tailscope.exceptions import ModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["Excesses", "Parts", "read_worst", "select"]
+
+_COLUMNS = ("latency", "prets")
+"""Of a table of the worst packets, as the authors of the papers write it; times in ns."""
+
+
+@dataclass(frozen=True)
+class Excesses:
+    """The packets above a latency, and how many there were in all.
+
+    Attributes
+    ----------
+    sent_ns, latency_ns, place : ndarray of int64, shape (n_excesses,)
+        In order of sending; `place` counts all packets.
+    floor_ns : int
+        Every packet that took longer is here.
+    count : int
+        Packets in all.
+    begin_ns, end_ns : int
+        When the first and the last packet was sent, as far as is known.
+    """
+
+    sent_ns: Integers
+    latency_ns: Integers
+    place: Integers
+    floor_ns: int
+    count: int
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first packet to the last."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def gap_ns(self) -> float:
+        """From a packet to the next, on average."""
+        return self.duration_ns / max(1, self.count)
+
+    def threshold_ns(self, quantile: float) -> int | None:
+        """A quantile of all packets; None where it lies below what is known.
+
+        As everywhere: the smallest value with at least that share of the packets at or below it.
+        """
+        beyond = self.count - _rank(quantile, self.count)
+        if beyond > len(self.latency_ns):
+            return None
+        if beyond == len(self.latency_ns):
+            return self.floor_ns
+        return int(np.partition(self.latency_ns, -beyond - 1)[-beyond - 1])
+
+    def split(self, share: float) -> Parts:
+        """Divide it in time, by the share of the packets that come first."""
+        first = round(share * self.count)
+        at = int(np.searchsorted(self.place, first))
+        cut_ns = self.begin_ns + round(share * self.duration_ns)
+        if 0 < at < len(self.sent_ns):
+            cut_ns = int(np.clip(cut_ns, self.sent_ns[at - 1], self.sent_ns[at]))
+        return Parts(
+            self._part(slice(at), first, self.begin_ns, cut_ns),
+            self._part(slice(at, None), self.count - first, cut_ns, self.end_ns),
+        )
+
+    def _part(self, kept: slice, count: int, begin_ns: int, end_ns: int) -> Excesses:
+        return Excesses(
+            self.sent_ns[kept],
+            self.latency_ns[kept],
+            self.place[kept],
+            self.floor_ns,
+            count,
+            begin_ns,
+            end_ns,
+        )
+
+
+class Parts(NamedTuple):
+    """A series that was divided in time."""
+
+    first: Excesses
+    rest: Excesses
+
+
+def select(
+    sent_ns: NDArray[np.number], latency_ns: NDArray[np.number], quantile: float
+) -> Excesses:
+    """Take what lies beyond a quantile out of a whole series.
+
+    Parameters
+    ----------
+    sent_ns, latency_ns : ndarray of numbers, shape (n_packets,)
+        Whole ns, in any order.
+    quantile : float
+
+    Raises
+    ------
+    ModelError
+        If there is no packet, or one whose time or latency is no number, or negative.
+    """
+    if sent_ns.shape != latency_ns.shape or sent_ns.ndim != 1:
+        raise ModelError(
+            "expected a time for each latency, got"
+            f" {' by '.join(map(str, sent_ns.shape))} and {' by '.join(map(str, latency_ns.shape))}"
+        )
+    if not len(sent_ns):
+        raise ModelError("expected latencies, got none")
+    sent, latency = _whole_ns(sent_ns, "a time"), _whole_ns(latency_ns, "a latency")
+    if (sent[1:] < sent[:-1]).any():
+        order = np.argsort(sent, kind="stable")
+        sent, latency = sent[order], latency[order]
+    (floor_ns,), places = _engine.excesses(latency, [quantile])
+    return Excesses(
+        sent[places].astype(np.int64),
+        latency[places].astype(np.int64),
+        places.astype(np.int64),
+        int(floor_ns),
+        len(sent),
+        int(sent[0]),
+        int(sent[-1]),
+    )
+
+
+def read_worst(path: Path, count: int) -> Excesses:
+    """Read a table of the worst packets of so many, as the authors of the papers publish it.
+
+    Where the others are in time is not known: the rate is taken to be constant between the first
+    and the last of the worst.
+
+    Parameters
+    ----------
+    path : Path
+        CSV with a header and columns ``latency`` and ``prets`` in ns; compressed if its name says.
+    count : int
+        Packets in all.
+
+    Raises
+    ------
+    ModelError
+        If it is no such table, or has more packets than there were.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = dict.fromkeys(_COLUMNS, pa.uint64())
+    options = csv.ConvertOptions(include_columns=list(_COLUMNS), column_types=types)
+    try:
+        with pa.input_stream(path) as stream:
+            table = csv.read_csv(stream, convert_options=options)
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        raise ModelError(
+            f"{path}: {error}", hint=f"expected CSV with columns {', '.join(_COLUMNS)} in ns"
+        ) from None
+    latency, sent = (table[name].to_numpy().astype(np.int64) for name in _COLUMNS)
+    if not 0 < len(sent) <= count:
+        raise ModelError(
+            f"{path}: expected 1 to {count} packets, the number in all, got {len(sent)}"
+        )
+    order = np.argsort(sent, kind="stable")
+    latency, sent = latency[order], sent[order]
+    begin_ns, end_ns = int(sent[0]), int(sent[-1])
+    place = ((sent - begin_ns) * ((count - 1) / max(1, end_ns - begin_ns))).astype(np.int64)
+    # Packets as slow as the last of the worst may be missing.
+    floor_ns = int(latency.min()) if len(sent) < count else int(latency.min()) - 1
+    above = latency > floor_ns
+    return Excesses(sent[above], latency[above], place[above], floor_ns, count, begin_ns, end_ns)
+
+
+def _whole_ns(values: NDArray[np.number], what: str) -> NDArray[np.uint64]:
+    """See that values are whole and not negative; of integers that cost is one comparison."""
+    with np.errstate(invalid="ignore"):
+        good = values >= 0
+        if not np.issubdtype(values.dtype, np.integer):
+            good &= (values == np.floor(values)) & np.isfinite(values)
+    if not good.all():
+        at = int(np.argmin(good))
+        raise ModelError(
+            f"packet {at}: expected {what} of at least 0 in whole ns, got {values[at]}"
+        )
+    return np.ascontiguousarray(values, np.uint64)
+
+
+def _rank(quantile: float, count: int) -> int:
+    """The rank of a quantile, 1 the smallest, by the rule of `analysis::rank`."""
+    found = min(max(1, int(quantile * count)), count)
+    while found > 1 and (found - 1) / count >= quantile:
+        found -= 1
+    while found < count and found / count < quantile:
+        found += 1
+    return found

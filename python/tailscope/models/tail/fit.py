@@ -1,0 +1,197 @@
+"""A law for the bursts beyond one threshold, with what it promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.exceptions import ModelError
+from tailscope.models.tail.bursts import bursts
+from tailscope.models.tail.laws import plausible, resampled
+from tailscope.models.tail.pareto import Likelihood
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tailscope.models.tail.bursts import Bursts
+    from tailscope.models.tail.excesses import Excesses
+    from tailscope.models.tail.laws import Laws
+    from tailscope.models.tail.pareto import Pareto
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["FEWEST_BURSTS", "METHODS", "Fit", "Intervals", "TooFewBurstsError", "fit"]
+
+FEWEST_BURSTS = 30
+"""From fewer nothing is concluded."""
+
+METHODS = ("integrated", "profile", "bootstrap")
+"""How intervals are found; docs/tail.md says how well each of them keeps its promise."""
+
+_BINS = 20
+
+
+class TooFewBurstsError(ModelError):
+    """A threshold leaves too few bursts."""
+
+
+class Intervals(NamedTuple):
+    """By one method, of one level.
+
+    Attributes
+    ----------
+    xi, sigma_ns, level_ns : tuple of float
+        Low and high.
+    """
+
+    xi: tuple[float, float]
+    sigma_ns: tuple[float, float]
+    level_ns: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The law of the worst packets of bursts above a threshold.
+
+    Attributes
+    ----------
+    threshold_ns : int
+    bursts : Bursts
+        Those above it, of the part that was fitted.
+    packets : int
+        All packets of that part.
+    best : Pareto
+        The law of the largest likelihood, in ns.
+    laws : Laws
+        All that are plausible.
+    """
+
+    threshold_ns: int
+    bursts: Bursts
+    packets: int
+    best: Pareto
+    laws: Laws
+
+    @property
+    def excess_ns(self) -> Floats:
+        """By how much the worst packet of each burst is above the threshold."""
+        return (self.bursts.worst_ns - self.threshold_ns).astype(float)
+
+    @property
+    def divergence_bits(self) -> float:
+        """Jensen-Shannon divergence from the law, on 20 classes that it makes equally likely."""
+        at = np.minimum((self.best.survival(self.excess_ns) * _BINS).astype(int), _BINS - 1)
+        share = np.bincount(at, minlength=_BINS) / len(self.bursts)
+        middle = (share + 1 / _BINS) / 2
+        seen = share > 0
+        own = float((share[seen] * np.log2(share[seen] / middle[seen])).sum())
+        return (own - float(np.log2(middle * _BINS).mean())) / 2
+
+    @property
+    def divergence_by_chance_bits(self) -> float:
+        """What that is on average where the law is the true one, fitted to as many excesses."""
+        return (_BINS - 3) / (8 * len(self.bursts) * float(np.log(2)))
+
+    def bursts_in(self, packets: float) -> float:
+        """Bursts above the threshold among so many packets, at the rate of the part."""
+        return len(self.bursts) * packets / self.packets
+
+    def level_ns(self, packets: float) -> float:
+        """The latency that one burst among so many packets is expected to exceed.
+
+        It is the mean over all plausible laws of what is expected that is 1: by the best law alone
+        more bursts would exceed it, as what its errors add to the tail is more than what they take.
+        Where not even one burst is expected above the threshold, it is the threshold.
+        """
+        from scipy.optimize import brentq
+
+        expected = self.bursts_in(packets)
+        if expected <= 1:
+            return float(self.threshold_ns)
+        law, rate = self.laws.law, self.laws.rate
+        high = float(law.quantile(1 / expected).max())
+
+        def surplus(excess: float) -> float:
+            return expected * self.laws.mean(rate * law.survival(excess)) - 1
+
+        return self.threshold_ns + float(brentq(surplus, 0, 2 * high, xtol=0.5))
+
+    def best_level_ns(self, packets: float) -> float:
+        """The same by the best law alone: Equation 1 of containers2024, of bursts."""
+        return float(self._levels(self.best, 1.0, packets))
+
+    def levels_ns(self, packets: float) -> Floats:
+        """The same by each of the plausible laws, shape (n_laws,)."""
+        return self._levels(self.laws.law, self.laws.rate, packets)
+
+    @property
+    def limit_ns(self) -> float | None:
+        """What the best law never exceeds; None where it has no bound."""
+        return self.threshold_ns - self.best.sigma / self.best.xi if self.best.xi < 0 else None
+
+    def exceeded(self, level_ns: float, packets: float, at_least: int) -> float:
+        """How probable it is that so many bursts or more of so many packets exceed a latency."""
+        from scipy.stats import poisson
+
+        law, rate = self.laws.law, self.laws.rate
+        survival = law.survival(max(0.0, level_ns - self.threshold_ns))
+        return self.laws.mean(poisson.sf(at_least - 1, self.bursts_in(packets) * rate * survival))
+
+    def intervals(self, packets: float, level: float, resamples: Laws) -> dict[str, Intervals]:
+        """Intervals of shape, scale, and of the latency that one burst exceeds, by each method.
+
+        Parameters
+        ----------
+        packets : float
+            For that latency.
+        level : float
+        resamples : Laws
+            Of the bootstrap.
+        """
+        ways = {
+            "integrated": (self.laws, self.laws.central),
+            "profile": (self.laws, self.laws.profile),
+            "bootstrap": (resamples, resamples.central),
+        }
+        return {
+            method: Intervals(
+                interval(laws.law.xi, level),
+                interval(laws.law.sigma, level),
+                interval(self._levels(laws.law, laws.rate, packets), level),
+            )
+            for method, (laws, interval) in ways.items()
+        }
+
+    def resample(self, count: int, rng: np.random.Generator) -> Laws:
+        """Laws for the bootstrap."""
+        return resampled(self.excess_ns, self.best, count, rng)
+
+    def _levels(self, law: Pareto, rate: Floats | float, packets: float) -> Floats:
+        """The latency that one burst exceeds by each law."""
+        share = np.minimum(1 / (self.bursts_in(packets) * rate), 1)
+        return self.threshold_ns + law.quantile(share)
+
+
+def fit(excesses: Excesses, threshold_ns: int, run_length_ns: int) -> Fit:
+    """Fit a law to the worst packets of the bursts above a threshold.
+
+    Raises
+    ------
+    ModelError
+        If there are too few bursts, or all are alike.
+    """
+    found = bursts(excesses, threshold_ns, run_length_ns)
+    if len(found) < FEWEST_BURSTS:
+        raise TooFewBurstsError(
+            f"expected at least {FEWEST_BURSTS} bursts above {threshold_ns} ns, got {len(found)}",
+            hint="measure for longer, or choose a lower threshold",
+        )
+    excess_ns = (found.worst_ns - threshold_ns).astype(float)
+    if excess_ns.min() == excess_ns.max():
+        raise ModelError(
+            f"expected latencies that vary, got {len(found)} bursts of {found.worst_ns[0]} ns each"
+        )
+    best = Likelihood(excess_ns).best
+    return Fit(threshold_ns, found, excesses.count, best, plausible(excess_ns, best))

@@ -1,0 +1,175 @@
+"""Which laws the excesses leave plausible, and what follows from all of them together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.models.tail.pareto import HIGHEST_XI, LOWEST_XI, Pareto, refit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Laws", "plausible", "resampled"]
+
+_COARSE, _FINE = 81, 121
+_WIDTHS = 12.0
+"""The first grid reaches so many standard deviations from the maximum."""
+
+_DROP = 16.0
+"""A law whose log likelihood is lower by this is not looked at."""
+
+_RATES, _RATE_WIDTHS = 11, 4.0
+_NODES, _EXACT = 400, 16
+
+
+class Laws(NamedTuple):
+    """Many laws, and how often each lets an excess come.
+
+    Attributes
+    ----------
+    law : Pareto
+        Arrays of shape (n_laws,).
+    rate : ndarray of float64, shape (n_laws,)
+        Excesses where one was seen.
+    log_likelihood : ndarray of float64, shape (n_laws,)
+        Less that of the most likely one.
+    weight : ndarray of float64, shape (n_laws,)
+        The sum is 1.
+    """
+
+    law: Pareto
+    rate: Floats
+    log_likelihood: Floats
+    weight: Floats
+
+    def mean(self, values: Floats) -> float:
+        """The mean over all laws of a figure that each has."""
+        return float(self.weight @ values)
+
+    def central(self, values: Floats, level: float) -> tuple[float, float]:
+        """The interval that has this share of the weight within, and as much below as above."""
+        order = np.argsort(values)
+        upto = np.cumsum(self.weight[order])
+        middle = upto - self.weight[order] / 2
+        low, high = np.interp([(1 - level) / 2, (1 + level) / 2], middle, values[order])
+        return float(low), float(high)
+
+    def profile(self, values: Floats, level: float) -> tuple[float, float]:
+        """The range of a figure over all laws that a likelihood ratio test does not reject.
+
+        Source: S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, theorem 2.6.
+        """
+        from scipy.stats import chi2
+
+        kept = values[self.log_likelihood >= -chi2.ppf(level, 1) / 2]
+        return float(kept.min()), float(kept.max())
+
+
+def plausible(excesses: Floats, best: Pareto) -> Laws:
+    """Lay a grid over all laws that are not much less likely than the best one.
+
+    The weight of each is its likelihood, with equal steps of ξ, of log σ and of the log of the rate
+    counting alike.
+
+    Parameters
+    ----------
+    excesses : ndarray of float64, shape (n,)
+    best : Pareto
+        Of the largest likelihood.
+    """
+    width = _WIDTHS / np.sqrt(len(excesses))
+    sums = _Sums(excesses)
+    reach = width * (1 + abs(best.xi))
+    xi = (max(LOWEST_XI, best.xi - reach), min(HIGHEST_XI, best.xi + reach))
+    log_sigma = (np.log(best.sigma) - width, np.log(best.sigma) + width)
+    for points in (_COARSE, _FINE):
+        rows = np.linspace(*xi, points)
+        columns = np.linspace(*log_sigma, points)
+        found = sums.log_likelihood(rows[:, None], columns[None, :])
+        kept = found >= found.max() - _DROP
+        xi = _around(rows, kept.any(1))
+        log_sigma = _around(columns, kept.any(0))
+    count = len(excesses)
+    log_rate = np.linspace(-_RATE_WIDTHS, _RATE_WIDTHS, _RATES) / np.sqrt(count)
+    # Excesses come as a Poisson process does: of n seen, a rate r has the likelihood r^n·exp(−n·r).
+    found = found - found.max() + count * (log_rate - np.expm1(log_rate))[:, None, None]
+    every = np.broadcast_arrays(
+        rows[:, None], np.exp(columns), np.exp(log_rate)[:, None, None], found
+    )
+    likely = found > -_DROP
+    xi_of, sigma_of, rate_of, log_likelihood = (each[likely] for each in every)
+    return Laws(Pareto(xi_of, sigma_of), rate_of, log_likelihood, _shares(log_likelihood))
+
+
+def resampled(excesses: Floats, best: Pareto, count: int, rng: np.random.Generator) -> Laws:
+    """Fit laws to samples of the best one (parametric bootstrap).
+
+    Parameters
+    ----------
+    excesses : ndarray of float64, shape (n,)
+    best : Pareto
+    count : int
+        Samples.
+    rng : Generator
+    """
+    laws = refit(best.draw((count, len(excesses)), rng), best)
+    rate = np.maximum(rng.poisson(len(excesses), count), 1) / len(excesses)
+    alike = np.zeros(count)
+    return Laws(laws, rate, alike, _shares(alike))
+
+
+def _shares(log_likelihood: Floats) -> Floats:
+    weight = np.exp(log_likelihood)
+    return weight / weight.sum()  # type: ignore[no-any-return]
+
+
+def _around(points: Floats, kept: NDArray[np.bool_]) -> tuple[float, float]:
+    """From the last point before to the first one after those that are kept."""
+    first, last = np.flatnonzero(kept)[[0, -1]]
+    return float(points[max(0, first - 1)]), float(points[min(len(points) - 1, last + 1)])
+
+
+class _Sums:
+    """Sums of log(1 + κ·excess), quickly for many κ: a curve through some, the largest exactly."""
+
+    def __init__(self, excesses: Floats) -> None:
+        ordered = np.sort(excesses)
+        self._n, self._sum = len(ordered), ordered.sum()
+        self._rest, self._largest = ordered[:-_EXACT], ordered[-_EXACT:]
+
+    def log_likelihood(self, xi: Floats, log_sigma: Floats) -> Floats:
+        """Of each law; −∞ where an excess is impossible."""
+        sigma = np.exp(log_sigma)
+        kappa = xi / sigma
+        possible = kappa * self._largest[-1] > -1
+        kappa = np.where(possible, kappa, 0)
+        # The sum over κ, which has a limit where κ is 0; with ξ = κ·σ nothing is divided by 0.
+        over = self._over(kappa)
+        found = -self._n * log_sigma - over / sigma - over * kappa
+        return np.where(possible, found, -np.inf)
+
+    def _over(self, kappa: Floats) -> Floats:
+        from scipy.interpolate import CubicSpline
+
+        found = np.zeros(kappa.shape)
+        for one in self._largest:
+            found += _log_over(kappa, one)
+        if len(self._rest):
+            # Denser towards the low end, where the sum bends.
+            low, high = float(kappa.min()), float(kappa.max())
+            place = np.linspace(0, 1, _NODES)
+            nodes = low + (high - low) * place**2
+            sums = np.array([_log_over(node, self._rest).sum() for node in nodes])
+            found += CubicSpline(place, sums)(np.sqrt((kappa - low) / (high - low)))
+        return found
+
+
+def _log_over(kappa: Floats, excess: Floats) -> Floats:
+    """log(1 + κ·y)/κ, and y for κ = 0."""
+    flat = np.abs(kappa * excess) < 1e-9
+    safe = np.where(flat, 1, kappa)
+    return np.where(flat, excess, np.log1p(safe * np.where(flat, 0, excess)) / safe)

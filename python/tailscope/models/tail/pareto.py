@@ -1,0 +1,177 @@
+"""The generalised Pareto law of what exceeds a high threshold.
+
+    P(excess > y) = (1 + ξ·y/σ)^(−1/ξ),   exp(−y/σ) for ξ = 0,   y ≥ 0
+
+(S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, equation 4.2; containers2024
+section 6.2.) Bounded, by −σ/ξ, exactly when ξ < 0.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["HIGHEST_XI", "LOWEST_XI", "Likelihood", "Pareto", "refit"]
+
+LOWEST_XI = -0.5
+"""Below, the likelihood grows without limit at the largest excess, and its maximum means nothing.
+
+R. L. Smith, "Maximum likelihood estimation in a class of nonregular cases", Biometrika 72 (1985).
+"""
+
+HIGHEST_XI = 2.0
+"""Far above what latencies show; at 1 the law has no mean any more."""
+
+_NEARLY_0 = 1e-7
+
+_STARTS = (-0.4, 0.05, 0.6)
+_SCORING_STEPS = 30
+_SCORED = 1e-8
+_CHUNK = 2_000_000
+
+
+class Pareto(NamedTuple):
+    """The law.
+
+    Attributes
+    ----------
+    xi : float or ndarray of float64
+        Shape.
+    sigma : float or ndarray of float64
+        Scale, in the unit of excesses.
+    """
+
+    xi: Any
+    sigma: Any
+
+    def survival(self, excess: Floats | float) -> Floats:
+        """P(excess is larger)."""
+        return _survival(np.asarray(self.xi), np.asarray(self.sigma), np.asarray(excess))
+
+    def quantile(self, survival: Floats | float) -> Floats:
+        """The excess that is exceeded with this probability."""
+        return _quantile(np.asarray(self.xi), np.asarray(self.sigma), np.asarray(survival))
+
+    def draw(self, count: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
+        """Draw independent excesses."""
+        return self.quantile(1 - rng.random(count))
+
+
+def _survival(xi: Floats, sigma: Floats, excess: Floats) -> Floats:
+    scaled = np.maximum(1 + xi * excess / sigma, 0)
+    flat = np.abs(xi) < _NEARLY_0
+    with np.errstate(divide="ignore"):
+        curved = scaled ** (-1 / np.where(flat, 1, xi))
+    return np.where(flat, np.exp(-excess / sigma), np.where(scaled > 0, curved, 0.0))
+
+
+def _quantile(xi: Floats, sigma: Floats, survival: Floats) -> Floats:
+    flat = np.abs(xi) < _NEARLY_0
+    log = -np.log(survival)
+    safe = np.where(flat, 1, xi)
+    return np.where(flat, sigma * log, sigma * np.expm1(safe * log) / safe)
+
+
+class Likelihood:
+    """How likely independent excesses make each law, with ξ between `LOWEST_XI` and `HIGHEST_XI`.
+
+    Parameters
+    ----------
+    excesses : ndarray of float64, shape (n,)
+        Above 0, not all alike.
+    """
+
+    def __init__(self, excesses: Floats) -> None:
+        self._sorted = np.sort(excesses)
+        self.n = len(excesses)
+        self._mean = float(excesses.mean())
+
+    def at(self, xi: float, sigma: float) -> float:
+        """The logarithm of the likelihood of one law; −∞ where an excess is impossible."""
+        if sigma <= 0 or not LOWEST_XI <= xi <= HIGHEST_XI:
+            return -np.inf
+        if abs(xi) < _NEARLY_0:
+            return -self.n * (float(np.log(sigma)) + self._mean / sigma)
+        scaled = self._sorted * (xi / sigma)
+        if scaled[-1] <= -1:
+            return -np.inf
+        return float(-self.n * np.log(sigma) - (1 + 1 / xi) * np.log1p(scaled).sum())
+
+    @cached_property
+    def best(self) -> Pareto:
+        """The law of the largest likelihood."""
+        from scipy.optimize import minimize
+
+        found = []
+        for xi in _STARTS:
+            sigma = max(self._mean * (1 - xi), -1.05 * min(xi, 0) * self._sorted[-1])
+            result = minimize(
+                lambda law: -self.at(law[0], float(np.exp(law[1]))),
+                (xi, np.log(sigma)),
+                method="Nelder-Mead",
+                options={"xatol": 1e-7, "fatol": 1e-7},
+            )
+            found.append((result.fun, *result.x))
+        _, xi, log_sigma = min(found)
+        return Pareto(float(xi), float(np.exp(log_sigma)))
+
+
+def refit(samples: Floats, start: Pareto) -> Pareto:
+    """Fit many samples at once, from a law that is near (Fisher scoring).
+
+    Parameters
+    ----------
+    samples : ndarray of float64, shape (n_samples, n)
+    start : Pareto
+
+    Returns
+    -------
+    Pareto
+        With arrays of shape (n_samples,).
+    """
+    rows = max(1, _CHUNK // samples.shape[1])
+    parts = [_scored(samples[at : at + rows], start) for at in range(0, len(samples), rows)]
+    return Pareto(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def _scored(samples: Floats, start: Pareto) -> tuple[Floats, Floats]:
+    """Steps of the expected information, halved where they lead to what is impossible."""
+    largest = samples.max(1)
+    xi = np.full(len(samples), start.xi)
+    log_sigma = np.full(len(samples), np.log(start.sigma))
+    for _ in range(_SCORING_STEPS):
+        scaled = samples * np.exp(-log_sigma)[:, None]
+        inner = scaled / (1 + xi[:, None] * scaled)
+        log = np.log1p(xi[:, None] * scaled).mean(1)
+        mean = inner.mean(1)
+        flat = np.abs(xi) < _NEARLY_0
+        safe = np.where(flat, 1, xi)
+        by_xi = np.where(
+            flat,
+            (scaled * (scaled / 2 - 1)).mean(1),
+            log / safe**2 - (1 + 1 / safe) * mean,
+        )
+        by_log_sigma = (1 + xi) * mean - 1
+        # The inverse of the expected information of one excess, for xi and log sigma.
+        step_xi = np.clip((1 + xi) * ((1 + xi) * by_xi - by_log_sigma), -1, 1)
+        step_sigma = np.clip((1 + xi) * (2 * by_log_sigma - by_xi), -1, 1)
+        size = np.ones(len(samples))
+        for _ in range(_SCORING_STEPS):
+            new_xi = np.clip(xi + size * step_xi, LOWEST_XI, HIGHEST_XI)
+            new_log = log_sigma + size * step_sigma
+            bad = new_xi * largest * np.exp(-new_log) <= -1
+            if not bad.any():
+                break
+            size = np.where(bad, size / 2, size)
+        moved = np.abs(new_xi - xi).max() + np.abs(new_log - log_sigma).max()
+        xi, log_sigma = new_xi, new_log
+        if moved < _SCORED:
+            break
+    return xi, np.exp(log_sigma)
