@@ -7,6 +7,7 @@
     ├── AnalysisError              the engine could not reach a true answer
     │   └── CaptureError           a capture cannot be read
     ├── ModelError                 figures do not carry the conclusion that is asked for
+    │   └── EvidenceError          there are too few of them, or they say too little
     ├── TestbedError               a measurement cannot be set up on this machine
     │   ├── DataplaneError         a process of the data plane is missing, or failed
     │   ├── HostError              a machine of a laboratory refuses, fails or is gone
@@ -28,6 +29,7 @@ __all__ = [
     "AnalysisError",
     "CaptureError",
     "DataplaneError",
+    "EvidenceError",
     "HostError",
     "ModelError",
     "OtherKernelError",
@@ -72,6 +74,10 @@ class CaptureError(AnalysisError):
 
 class ModelError(TailscopeError):
     """Figures do not carry the conclusion that is asked for."""
+
+
+class EvidenceError(ModelError):
+    """There are too few figures for a conclusion, or they say too little: it takes more of them."""
 
 
 class TestbedError(TailscopeError):

@@ -1,8 +1,9 @@
 """The command line: one file a command, each of them parse, then plan, then run.
 
-Exit status: 0 ran, 1 could not run (wrong usage included), 130 interrupted. 2 and 3 are kept for
-runs whose result exceeds a limit or does not suffice. Results go to standard output, all else to
-standard error. Heavy libraries are imported where they are used: ``tailscope --help`` is quick.
+Exit status: 0 ran and within limits, 1 could not run (wrong usage included), 2 ran and a limit was
+exceeded, 3 ran and the evidence does not suffice, 130 interrupted. Results go to standard output,
+all else to standard error. Heavy libraries are imported where they are used: ``tailscope --help``
+is quick.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from tailscope.cli import (
     simulate,
     tune,
 )
-from tailscope.cli.options import INTERRUPTED
-from tailscope.exceptions import TailscopeError
+from tailscope.cli.options import INTERRUPTED, UNDECIDED
+from tailscope.exceptions import EvidenceError, TailscopeError
 from tailscope.text import printable
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ def _run(arguments: list[str] | None) -> int:
         sys.stdout.flush()
     except typer.TyperException as error:
         return _failed(error.format_message(), "`tailscope --help` lists what can be said")
+    except EvidenceError as error:
+        return _failed(str(error), error.hint, UNDECIDED)
     except TailscopeError as error:
         return _failed(str(error), error.hint)
     except (KeyboardInterrupt, typer.Abort):

@@ -14,6 +14,7 @@ from tailscope.exceptions import UsageError
 __all__ = [
     "INTERRUPTED",
     "STANDARD",
+    "UNDECIDED",
     "CounterInterval",
     "Cpus",
     "JsonFile",
@@ -27,6 +28,9 @@ __all__ = [
 
 INTERRUPTED = 130
 """The exit status of what somebody has ended before its time."""
+
+UNDECIDED = 3
+"""The exit status where the evidence does not suffice."""
 
 STANDARD = "-"
 """In place of a file's name: standard input or output."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, write_json
 from tailscope.exceptions import RunError, UsageError
 from tailscope.report.drawing import FORMATS
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_DOES_NOT_SUFFICE = 3
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _SPANS_S = {"h": 3600, "min": 60}
 _SEED = 1
@@ -184,13 +183,13 @@ def _run(plan: Plan) -> int:
 
     from tailscope.models.tail.model import model
 
-    excesses, tainted = _excesses(plan.source)
+    excesses, tainted = _excesses(plan.source, plan.settings.split)
     found = model(excesses, plan.settings, np.random.default_rng(plan.seed))
     if plan.json_file is not None or plan.figure is not None:
         _write(plan, found, tainted)
     if plan.json_file != STANDARD:
         _print(found, tainted)
-    return 0 if found.refused is None else _DOES_NOT_SUFFICE
+    return 0 if found.refused is None else UNDECIDED
 
 
 def _write(plan: Plan, found: TailModel, tainted: int) -> None:
@@ -208,7 +207,7 @@ def _write(plan: Plan, found: TailModel, tainted: int) -> None:
         write_tail(plan.figure, plan.kind, plan.source.path.name, found, thresholds)
 
 
-def _excesses(source: Source) -> tuple[Excesses, int]:
+def _excesses(source: Source, split: float) -> tuple[Excesses, int]:
     """What lies beyond, and how many packets the instrument delayed itself: those are left out."""
     import numpy as np
 
@@ -224,7 +223,7 @@ def _excesses(source: Source) -> tuple[Excesses, int]:
     own = ~tainted
     if not own.any():
         raise RunError(f"{source.path}: no packet of this run has a latency that is the device's")
-    return select(series.pre_ns[own], series.latency_ns[own], LOWEST), int(tainted.sum())
+    return select(series.pre_ns[own], series.latency_ns[own], LOWEST, split), int(tainted.sum())
 
 
 def _record(found: TailModel, tainted: int) -> dict[str, Any]:

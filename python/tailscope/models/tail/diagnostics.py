@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.exceptions import ModelError
+from tailscope.exceptions import EvidenceError
 from tailscope.models.tail.fit import FEWEST_BURSTS, fit
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def stability(part: Excesses, run_length_ns: int, level: float) -> list[At]:
     for threshold_ns in sorted({part.floor_ns, *thresholds}):
         try:
             one = fit(part, threshold_ns, run_length_ns)
-        except ModelError:
+        except EvidenceError:
             continue
         law = one.laws.law
         star = law.sigma - law.xi * threshold_ns

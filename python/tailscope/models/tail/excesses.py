@@ -101,7 +101,7 @@ class Parts(NamedTuple):
 
 
 def select(
-    sent_ns: NDArray[np.number], latency_ns: NDArray[np.number], quantile: float
+    sent_ns: NDArray[np.number], latency_ns: NDArray[np.number], quantile: float, first: float = 1
 ) -> Excesses:
     """Take what lies beyond a quantile out of a whole series.
 
@@ -110,6 +110,8 @@ def select(
     sent_ns, latency_ns : ndarray of numbers, shape (n_packets,)
         Whole ns, in any order.
     quantile : float
+    first : float
+        Of the share that is first in time, what lies beyond its own quantile is taken too.
 
     Raises
     ------
@@ -128,6 +130,9 @@ def select(
         order = np.argsort(sent, kind="stable")
         sent, latency = sent[order], latency[order]
     (floor_ns,), places = _engine.excesses(latency, [quantile])
+    (own_ns,), _ = _engine.excesses(latency[: max(1, round(first * len(latency)))], [quantile])
+    if own_ns < floor_ns:
+        floor_ns, places = own_ns, np.flatnonzero(latency > own_ns).astype(np.uint64)
     return Excesses(
         sent[places].astype(np.int64),
         latency[places].astype(np.int64),
@@ -169,6 +174,10 @@ def read_worst(path: Path, count: int) -> Excesses:
         raise ModelError(
             f"{path}: {error}", hint=f"expected CSV with columns {', '.join(_COLUMNS)} in ns"
         ) from None
+    for name in _COLUMNS:
+        if table[name].null_count:
+            row = int(np.argmin(table[name].is_valid().to_numpy(zero_copy_only=False)))
+            raise ModelError(f"{path}: row {row + 1}: expected {name} in whole ns, got no number")
     latency, sent = (table[name].to_numpy().astype(np.int64) for name in _COLUMNS)
     if not 0 < len(sent) <= count:
         raise ModelError(

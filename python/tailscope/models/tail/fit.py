@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.exceptions import ModelError
+from tailscope.exceptions import EvidenceError
 from tailscope.models.tail.bursts import bursts
 from tailscope.models.tail.laws import plausible, resampled
 from tailscope.models.tail.pareto import Likelihood
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["FEWEST_BURSTS", "METHODS", "Fit", "Intervals", "TooFewBurstsError", "fit"]
+__all__ = ["FEWEST_BURSTS", "METHODS", "Fit", "Intervals", "fit"]
 
 FEWEST_BURSTS = 30
 """From fewer nothing is concluded."""
@@ -31,10 +31,6 @@ METHODS = ("integrated", "profile", "bootstrap")
 """How intervals are found; docs/tail.md says how well each of them keeps its promise."""
 
 _BINS = 20
-
-
-class TooFewBurstsError(ModelError):
-    """A threshold leaves too few bursts."""
 
 
 class Intervals(NamedTuple):
@@ -179,18 +175,18 @@ def fit(excesses: Excesses, threshold_ns: int, run_length_ns: int) -> Fit:
 
     Raises
     ------
-    ModelError
+    EvidenceError
         If there are too few bursts, or all are alike.
     """
     found = bursts(excesses, threshold_ns, run_length_ns)
     if len(found) < FEWEST_BURSTS:
-        raise TooFewBurstsError(
+        raise EvidenceError(
             f"expected at least {FEWEST_BURSTS} bursts above {threshold_ns} ns, got {len(found)}",
             hint="measure for longer, or choose a lower threshold",
         )
     excess_ns = (found.worst_ns - threshold_ns).astype(float)
     if excess_ns.min() == excess_ns.max():
-        raise ModelError(
+        raise EvidenceError(
             f"expected latencies that vary, got {len(found)} bursts of {found.worst_ns[0]} ns each"
         )
     best = Likelihood(excess_ns).best

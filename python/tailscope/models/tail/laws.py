@@ -48,7 +48,7 @@ class Laws(NamedTuple):
 
     def mean(self, values: Floats) -> float:
         """The mean over all laws of a figure that each has."""
-        return float(self.weight @ values)
+        return float((self.weight * values).sum())
 
     def central(self, values: Floats, level: float) -> tuple[float, float]:
         """The interval that has this share of the weight within, and as much below as above."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.exceptions import ModelError
+from tailscope.exceptions import EvidenceError
 from tailscope.models.estimate import LEVEL, Estimate
 from tailscope.models.tail.bursts import bursts, intervals_index, usual_run_length_ns
-from tailscope.models.tail.fit import METHODS, TooFewBurstsError, fit
+from tailscope.models.tail.fit import FEWEST_BURSTS, METHODS, fit
 from tailscope.models.tail.stationarity import stationarity
 
 if TYPE_CHECKING:
@@ -229,11 +229,16 @@ def model(excesses: Excesses, settings: Settings, rng: np.random.Generator) -> T
 
     Raises
     ------
-    ModelError
+    EvidenceError
         If there are too few bursts, or all latencies are alike.
     """
     whole = settings.split >= 1
     part, rest = excesses.split(min(settings.split, 1))
+    if part.count < FEWEST_BURSTS:
+        raise EvidenceError(
+            f"expected at least {FEWEST_BURSTS} packets to fit a law to, got {part.count}",
+            hint="measure for longer",
+        )
     run_length_ns = settings.run_length_ns
     if run_length_ns is None:
         run_length_ns = usual_run_length_ns(excesses.gap_ns)
@@ -272,7 +277,7 @@ def _candidate(part: Excesses, quantile: float, run_length_ns: int) -> Candidate
         return Candidate(quantile, None, None, "the table of the worst does not reach so far down")
     try:
         return Candidate(quantile, threshold_ns, fit(part, threshold_ns, run_length_ns), None)
-    except ModelError as error:
+    except EvidenceError as error:
         return Candidate(quantile, threshold_ns, None, str(error))
 
 
@@ -288,12 +293,12 @@ def _lowered(part: Excesses, found: Candidate, run_length_ns: int) -> Candidate:
 
     Raises
     ------
-    TooFewBurstsError
+    EvidenceError
         If none does that is known of.
     """
     while found.fit is None:
         if found.quantile <= _reach(part):
-            raise TooFewBurstsError(str(found.refused), hint="measure for longer")
+            raise EvidenceError(str(found.refused), hint="measure for longer")
         lower = max(_reach(part), 1 - 2 * (1 - found.quantile))
         found = _candidate(part, lower, run_length_ns)
     return found

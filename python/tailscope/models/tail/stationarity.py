@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.exceptions import ModelError
+from tailscope.exceptions import EvidenceError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,15 +66,15 @@ def stationarity(series: NDArray[np.floating]) -> Stationarity:
 
     Raises
     ------
-    ModelError
+    EvidenceError
         If it is too short, or constant.
     """
     from statsmodels.tsa.stattools import adfuller, kpss
 
     if len(series) < _FEWEST:
-        raise ModelError(f"expected a series of at least {_FEWEST} values, got {len(series)}")
+        raise EvidenceError(f"expected a series of at least {_FEWEST} values, got {len(series)}")
     if series.min() == series.max():
-        raise ModelError(f"expected a series that varies, got {len(series)} times {series[0]:g}")
+        raise EvidenceError(f"expected a series that varies, got {len(series)} times {series[0]:g}")
     how = "AIC" if len(series) <= _SEARCH_LAGS_UP_TO else None
     with warnings.catch_warnings():
         # It warns of each p value that its table does not reach.

@@ -1,0 +1,173 @@
+"""``tailscope model tail``: a run or its worst packets in, what to expect out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import captures
+import numpy as np
+import pytest
+from documentation import undocumented
+
+from tailscope.models.tail.excesses import select
+from tailscope.models.tail.model import CANDIDATES, Settings, model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+SETTINGS = {
+    "bare-metal/rt-optimized": 173_801_115,
+    "container/rt/optimized": 174_175_900,
+    "container/vanilla/non-optimized": 174_364_052,
+}
+PACKETS, GAP_NS = 60_000, 1_000_000
+DOES_NOT_SUFFICE = 3
+
+
+def folder_of(data: Path, name: str) -> Path:
+    (worst,) = (data / "containers2024" / name).glob("*.worst.csv.zst")
+    return worst
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_fifth_of_a_run_foretells_the_rest(data: Path, tailscope: Run, name: str) -> None:
+    """Scenario 1 of containers2024, where its models had 0.33 to 4.0 bursts for one expected."""
+    arguments = ("--worst", folder_of(data, name), "--count", SETTINGS[name])
+    done = tailscope("model", "tail", *arguments, "--threshold", "0.99999", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert 1 <= found["exceedances_bursts"] <= 2
+    assert found["exceedances_packets"] >= found["exceedances_bursts"]
+    assert found["stationary"]
+    assert found["bounded"] == (found["xi"] < 0) == (found["limit_ns"] is not None)
+    for figure in ("xi", "sigma_ns", "return_level_ns"):
+        assert found[f"{figure}_ci_low"] <= found[figure] <= found[f"{figure}_ci_high"]
+    assert found["threshold_ns"] < found["return_level_ns"]
+    assert found["excesses"] > found["bursts"] >= 30
+    assert found["extremal_index"] == pytest.approx(found["bursts"] / found["excesses"])
+    lowered = name.startswith("container/vanilla")
+    assert found["threshold_lowered_from"] == (0.99999 if lowered else None)
+
+
+def test_a_plain_fit_of_packets_would_be_wrong(data: Path, tailscope: Run) -> None:
+    """With each excess as a burst of its own, more exceed what one was expected to."""
+    name = "bare-metal/rt-optimized"
+    arguments = ("--worst", folder_of(data, name), "--count", SETTINGS[name], "--json", "-")
+    plain = tailscope("model", "tail", *arguments, "--run-length", "1ns")
+    found = json.loads(plain.stdout)
+    assert found["extremal_index"] == 1
+    assert found["return_level_ns_most_likely"] < 106_000
+    assert found["exceedances_bursts"] > 2
+
+
+@pytest.fixture(scope="module")
+def run(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tail")
+    latencies = 3_000 + np.random.default_rng(4).exponential(20_000, PACKETS)
+    pair = captures.pair(folder / "pair", np.rint(latencies).astype(int).tolist(), gap=GAP_NS)
+    done = tailscope("analyze", *pair, "--out", folder / "run")
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def test_a_run_says_what_to_expect(run: Path, tailscope: Run, tmp_path: Path) -> None:
+    figure, file = tmp_path / "tail.svg", tmp_path / "tail.json"
+    options = ("--split", "0.5", "--horizon", "1h", "--json", file, "--figure", figure)
+    done = tailscope("model", "tail", run, *options)
+    assert done.returncode == 0, done.stderr
+    assert "in 1 h at this rate expect one burst of packets above" in done.stdout
+    found = json.loads(file.read_text())
+    assert not undocumented(found, "tail.md")
+    assert not undocumented(found["horizon"], "tail.md")
+    assert not undocumented([name for each in found["candidates"] for name in each], "tail.md")
+    assert not undocumented([name for each in found["stability"] for name in each], "tail.md")
+    assert [each["threshold"] for each in found["candidates"]] == list(CANDIDATES)
+    ahead = found["horizon"]
+    assert ahead["packets"] == pytest.approx(3600 * 1000, rel=0.01)
+    # An exponential law: a packet among n exceeds 20 us times log n.
+    truth_ns = 3_000 + 20_000 * np.log(ahead["packets"])
+    assert ahead["return_level_ns_ci_low"] < truth_ns < ahead["return_level_ns_ci_high"]
+    assert found["xi_ci_low"] < 0 < found["xi_ci_high"]
+    assert "mean excess" in figure.read_text()
+
+
+def test_what_drifts_is_refused_with_the_reason(tailscope: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    latencies = 3_000 + rng.exponential(20_000, PACKETS) * np.linspace(1, 6, PACKETS)
+    pair = captures.pair(tmp_path / "pair", np.rint(latencies).astype(int).tolist(), gap=GAP_NS)
+    assert tailscope("analyze", *pair, "--out", tmp_path / "run").returncode == 0
+    arguments = ("model", "tail", tmp_path / "run", "--horizon", "1h")
+    done = tailscope(*arguments)
+    assert done.returncode == DOES_NOT_SUFFICE
+    assert "nothing follows for the future: " in done.stdout
+    assert "expect one burst" not in done.stdout
+    found = json.loads(tailscope(*arguments, "--json", "-").stdout)
+    assert found["refused"]
+
+
+def test_a_queue_of_known_law() -> None:
+    """M/M/1: sojourn times are exponential, and (1 - load)² bursts come per excess."""
+    load, served_per_s, packets = 0.5, 1e6, 400_000
+    per_ns = (1 - load) * served_per_s / 1e9
+    held, exceeding, index = [], [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        arrival = np.cumsum(rng.exponential(1e9 / (load * served_per_s), packets))
+        work = np.cumsum(rng.exponential(1e9 / served_per_s, packets))
+        idle = np.maximum.accumulate(arrival - np.concatenate([[0], work[:-1]]))
+        latency = np.rint(work + idle - arrival).astype(np.int64)
+        chosen = Settings(run_length_ns=50_000, split=0.4, thresholds=(0.995,))
+        found = model(select(np.rint(arrival).astype(np.int64), latency, 0.99), chosen, rng)
+        bursts = found.level_packets * (1 - load) ** 2
+        level = found.estimates()["return_level_ns"]
+        held.append(level.ci_low <= np.log(bursts) / per_ns <= level.ci_high)
+        exceeding.append(bursts * np.exp(-per_ns * level.estimate))
+        index.append(found.fit.bursts.extremal_index)
+    assert np.mean(index) == pytest.approx((1 - load) ** 2, rel=0.15)
+    assert sum(held) >= 16
+    assert 0.4 < np.mean(exceeding) < 1.8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "expected a run directory, or --worst FILE with --count N"),
+        (["--worst", "x.csv"], "--worst, --count: expected both or none"),
+        (["RUN", "--count", "3"], "--worst, --count: expected both or none"),
+        (["RUN", "--split", "0"], "--split: expected more than 0 and at most 1, got 0"),
+        (["RUN", "--split", "nan"], "--split: expected more than 0 and at most 1, got nan"),
+        (["RUN", "--threshold", "0.5"], "--threshold: expected a quantile from 0.99 to below 1"),
+        (["RUN", "--threshold", "p99"], "--threshold: expected a quantile from 0.99 to below 1"),
+        (["RUN", "--interval", "guess"], "--interval: expected one of integrated, profile, boot"),
+        (["RUN", "--resamples", "3"], "--resamples: expected at least 100, got 3"),
+        (["RUN", "--horizon", "soon"], "--horizon"),
+        (["RUN", "--figure", "tail.gif"], "--figure: expected a name that ends in"),
+    ],
+)
+def test_bad_arguments(run: Path, tailscope: Run, arguments: list[str], expected: str) -> None:
+    done = tailscope("model", "tail", *(run if text == "RUN" else text for text in arguments))
+    assert done.returncode == 1
+    assert expected in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("latencies", "expected"),
+    [
+        ([5_000], "expected at least 30 packets to fit a law to"),
+        ([5_000] * 5_000, "expected at least 30 bursts"),
+        (np.random.default_rng(1).integers(3_000, 9_000, 2_000).tolist(), "at least 30 bursts"),
+    ],
+)
+def test_too_little_is_refused(
+    tailscope: Run, tmp_path: Path, latencies: list[int], expected: str
+) -> None:
+    """One sample, constant latencies, too few excesses."""
+    pair = captures.pair(tmp_path / "pair", latencies, gap=GAP_NS)
+    assert tailscope("analyze", *pair, "--out", tmp_path / "run").returncode == 0
+    done = tailscope("model", "tail", tmp_path / "run")
+    assert done.returncode == DOES_NOT_SUFFICE
+    assert expected in done.stderr

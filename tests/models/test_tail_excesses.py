@@ -1,0 +1,150 @@
+"""Excesses out of series and tables, and the bursts in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailscope.exceptions import ModelError
+from tailscope.models.tail.bursts import bursts, intervals_index, usual_run_length_ns
+from tailscope.models.tail.excesses import Excesses, read_worst, select
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LATENCIES = st.lists(st.integers(0, 40), min_size=1, max_size=200)
+
+
+@given(latencies=LATENCIES, quantile=st.floats(0, 1), share=st.floats(0.05, 1))
+def test_what_lies_beyond_is_what_sorting_finds(
+    latencies: list[int], quantile: float, share: float
+) -> None:
+    latency = np.array(latencies)
+    found = select(np.arange(len(latency)) * 10, latency, quantile)
+    ordered = np.sort(latency)
+    rank = next(k for k in range(1, len(latency) + 1) if k / len(latency) >= quantile)
+    assert found.floor_ns == ordered[rank - 1]
+    assert found.place.tolist() == np.flatnonzero(latency > found.floor_ns).tolist()
+    assert (found.latency_ns == latency[found.place]).all()
+    first, rest = found.split(share)
+    assert first.count + rest.count == len(latency)
+    assert (first.place < first.count).all() and (rest.place >= first.count).all()
+    known = first.threshold_ns(0.9)
+    if known is not None and first.count:
+        exact = select(np.arange(first.count) * 10, latency[: first.count], 0.9).floor_ns
+        assert known == max(exact, first.floor_ns)
+
+
+def test_an_unsorted_series_is_put_in_order() -> None:
+    found = select(np.array([30, 10, 20]), np.array([3, 1, 2]), 0.3)
+    assert found.sent_ns.tolist() == [20, 30]
+    assert found.place.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("latencies", "expected"),
+    [
+        ([], "expected latencies, got none"),
+        ([5, -3], "packet 1: expected a latency of at least 0 in whole ns, got -3"),
+        ([5.0, np.nan], "packet 1: expected a latency of at least 0 in whole ns, got nan"),
+        ([5.0, np.inf], "packet 1: expected a latency of at least 0 in whole ns, got inf"),
+        ([5.5], "packet 0: expected a latency of at least 0 in whole ns, got 5.5"),
+    ],
+)
+def test_what_are_no_latencies_is_refused(latencies: list[float], expected: str) -> None:
+    with pytest.raises(ModelError, match=expected):
+        select(np.arange(len(latencies)), np.array(latencies), 0.9)
+
+
+def test_times_and_latencies_belong_together() -> None:
+    with pytest.raises(ModelError, match="expected a time for each latency, got 3 and 2"):
+        select(np.arange(3), np.arange(2), 0.9)
+
+
+TABLE = "latency,prets,postts,encode\n900,5000,5900,aa\n800,1000,1800,bb\n700,3000,3700,cc\n"
+
+
+def test_a_table_of_the_worst_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "worst.csv"
+    path.write_text(TABLE)
+    found = read_worst(path, 5)
+    assert found.sent_ns.tolist() == [1000, 5000]
+    assert found.latency_ns.tolist() == [800, 900]
+    assert found.place.tolist() == [0, 4]
+    # Others may have taken as long as the last of the worst.
+    assert (found.floor_ns, found.count) == (700, 5)
+    assert found.threshold_ns(0.6) == 700
+    assert found.threshold_ns(0.3) is None
+    assert read_worst(path, 3).latency_ns.tolist() == [800, 700, 900]
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "expected"),
+    [
+        ("a,b\n1,2\n", 5, "latency"),
+        ("latency,prets\n", 5, "expected 1 to 5 packets, the number in all, got 0"),
+        (TABLE, 2, "expected 1 to 2 packets, the number in all, got 3"),
+        ("latency,prets\n-4,5\n", 5, "-4"),
+        ("latency,prets\nnan,5\n", 5, "row 1: expected latency in whole ns, got no number"),
+        ("", 5, "worst.csv"),
+    ],
+)
+def test_what_is_no_such_table_is_refused(
+    tmp_path: Path, text: str, count: int, expected: str
+) -> None:
+    path = tmp_path / "worst.csv"
+    path.write_text(text)
+    with pytest.raises(ModelError, match=expected):
+        read_worst(path, count)
+
+
+@given(
+    gaps=st.lists(st.integers(0, 50), min_size=1, max_size=60),
+    seed=st.integers(0, 100),
+    run_length=st.integers(0, 40),
+    threshold=st.integers(0, 12),
+)
+def test_bursts_are_those_of_a_slow_count(
+    gaps: list[int], seed: int, run_length: int, threshold: int
+) -> None:
+    sent = np.cumsum(gaps)
+    latency = np.random.default_rng(seed).integers(1, 15, len(gaps))
+    found = bursts(
+        Excesses(sent, latency, np.arange(len(gaps)), 0, len(gaps), 0, int(sent[-1])),
+        threshold,
+        run_length,
+    )
+    expected: list[list[tuple[int, int]]] = []
+    for when, value in zip(sent.tolist(), latency.tolist(), strict=True):
+        if value <= threshold:
+            continue
+        if not expected or when - expected[-1][-1][0] > run_length:
+            expected.append([])
+        expected[-1].append((when, value))
+    assert found.sent_ns.tolist() == [burst[0][0] for burst in expected]
+    assert found.worst_ns.tolist() == [max(value for _, value in burst) for burst in expected]
+    assert found.packets.tolist() == [len(burst) for burst in expected]
+
+
+@pytest.mark.parametrize(("together", "index"), [(1, 1.0), (2, 0.5), (4, 0.25)])
+def test_the_extremal_index_of_moving_maxima(together: int, index: float) -> None:
+    """The maximum of some successive independent values has 1/some as its extremal index."""
+    raw = np.random.default_rng(5).exponential(1e6, 400_000 + together)
+    latency = np.rint(np.max([raw[at : at + 400_000] for at in range(together)], axis=0)).astype(
+        int
+    )
+    found = select(np.arange(400_000) * 100_000, latency, 0.99)
+    threshold = found.threshold_ns(0.998)
+    assert threshold is not None
+    assert bursts(found, threshold, 500_000).extremal_index == pytest.approx(index, rel=0.08)
+    assert intervals_index(found, threshold) == pytest.approx(index, rel=0.12)
+    assert intervals_index(found.split(0.001)[0], threshold) is None
+
+
+def test_a_burst_ends_after_a_millisecond_and_ten_packets() -> None:
+    assert usual_run_length_ns(1_000) == 1_000_000
+    assert usual_run_length_ns(1_000_000) == 10_000_000
