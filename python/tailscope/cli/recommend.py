@@ -12,7 +12,7 @@ from tailscope.cli.options import STANDARD, JsonFile, labelled, write_json
 
 if TYPE_CHECKING:
     from tailscope.verdict.recommendation.evidence import Evidence, LeftOut
-    from tailscope.verdict.recommendation.rules import Answer, Rule
+    from tailscope.verdict.recommendation.rule import Answer, Rule
     from tailscope.verdict.recommendation.tables import Cell, Ranked, Table
 
 __all__ = ["command"]
@@ -122,7 +122,8 @@ def _traffic(table: Table) -> str:
         named = ", ".join(f"{workers} {kind}" for kind, workers in facts.neighbours[0])
         beside = f", beside co-runners ({named})"
     rate = f"{count_text(facts.rate_pps)} packets/s {facts.pattern}"
-    return f"at {rate}{burst}, {facts.size_bytes} B{beside}"
+    recorded = ", with kernel events recorded" if facts.recorded[0] else ""
+    return f"at {rate}{burst}, {facts.size_bytes} B{beside}{recorded}"
 
 
 def _cell_row(cell: Cell) -> tuple[str, ...]:

@@ -8,17 +8,19 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
+from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
 from tailscope.store.run import EMULATED, is_emulated
 from tailscope.verdict.recommendation import surroundings
+from tailscope.verdict.recommendation.compare import best_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.store.run import Run
 
-__all__ = ["CARDS", "Case", "Evidence", "Facts", "LeftOut", "read_evidence", "runs_in"]
+__all__ = ["CARDS", "Case", "Evidence", "Facts", "Floor", "LeftOut", "read_evidence", "runs_in"]
 
 CARDS = "cards"
 """The wire where packets travel over real network cards."""
@@ -45,7 +47,8 @@ class Facts(NamedTuple):
     cache : str
         Whether the device shares its last-level cache: ``separated``, ``shared``, ``unknown``.
     neighbours : tuple
-        Co-runners: (kind, workers), and where they ran; empty for none.
+        Co-runners: (kind, workers) of each, and the CPUs that they were given, or None; empty for
+        none.
     rate_pps : int
     cards : str
         The device's network cards; empty where packets travel over none, or they are unknown.
@@ -85,7 +88,15 @@ class Facts(NamedTuple):
     load: str
     recorded: tuple[bool, int]
     clock: str
-    machine: tuple[str | None, int | None]
+    machine: tuple[str, int]
+
+
+class Floor(NamedTuple):
+    """What the instrument measures with nothing in between, and up to where it is believed."""
+
+    latency_ns_p50: int
+    latency_ns_p999: int
+    believed_up_to: float | None
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,18 @@ class Case:
     run : Run
     optimised_because, cache_because : str
         Why `facts` say what they say.
+    lost : int
+        Packets that the device lost, but for those that it dropped on purpose.
+    unsent : int
+        Packets that could not be handed to the wire in time.
+    floor : Floor or None
+        Of the instrument.
+    longest_stall_ns : int
+        Of the instrument's own.
+    bucket_ns : int
+        Of the histograms.
+    cpus, pollers : frozenset of int
+        Those that work for the device, and all that poll.
     """
 
     number: int
@@ -109,6 +132,13 @@ class Case:
     run: Run
     optimised_because: str
     cache_because: str
+    lost: int
+    unsent: int
+    floor: Floor | None
+    longest_stall_ns: int
+    bucket_ns: int
+    cpus: frozenset[int]
+    pollers: frozenset[int]
 
     def record(self) -> dict[str, Any]:
         """It as JSON has it."""
@@ -132,17 +162,6 @@ class Case:
             "clock": facts.clock,
             "cpu_model": facts.machine[0],
         }
-
-    @property
-    def info(self) -> Mapping[str, Any]:
-        """The content of ``run.json``."""
-        return self.run.info
-
-    @property
-    def overloaded_by(self) -> int:
-        """Packets that the device lost, but for those that it dropped on purpose."""
-        instrument = self.info["instrument"]
-        return int(instrument["lost_in_dut"]) - int(instrument["dropped_by_dut"] or 0)
 
 
 class LeftOut(NamedTuple):
@@ -299,7 +318,9 @@ def _case(number: int, name: str, run: Run) -> Case:
         rate_pps=int(plan["rate_pps"]),
         cards=str(plan["wire_options"].get("dut", "")) if wire == CARDS else "",
         device=str(plan["dut"]),
-        device_options=tuple(sorted(plan["dut_options"].items())),
+        device_options=tuple(
+            sorted((str(name), str(value)) for name, value in plan["dut_options"].items())
+        ),
         networking=surroundings.networking(plan),
         wire=wire,
         pattern=str(plan["pattern"]),
@@ -313,16 +334,66 @@ def _case(number: int, name: str, run: Run) -> Case:
             int(plan.get("counter_interval_ns", 0)),
         ),
         clock=str(info["clock"]["source"]),
-        machine=(host.get("cpu_model"), host.get("cpu_count")),
+        machine=(str(host.get("cpu_model")), int(host.get("cpu_count") or 0)),
     )
-    case = Case(number, name, facts, run, optimised_because, cache_because)
-    assert case.overloaded_by >= 0, "dropped packets are lost ones"
+    instrument = info["instrument"]
+    case = Case(
+        number,
+        name,
+        facts,
+        run,
+        optimised_because,
+        cache_because,
+        lost=int(instrument["lost_in_dut"]) - int(instrument.get("dropped_by_dut") or 0),
+        unsent=int(instrument["unsent"]),
+        floor=_floor(info),
+        longest_stall_ns=int(instrument["stalls"]["generator"]["longest_ns"]),
+        bucket_ns=int(plan["bucket_ns"]),
+        cpus=surroundings.device_cpus(info),
+        pollers=surroundings.pollers(info),
+    )
+    _check(case)
     return case
+
+
+def _check(case: Case) -> None:
+    """See that the run has what is looked at, within its bounds.
+
+    Raises
+    ------
+    KeyError, ValueError
+        If it has not.
+    """
+    summary = case.run.summary
+    best_quantile([case])
+    bounds = {"lost in the DuT": (case.lost, summary["sent"])}
+    bounds["tainted"] = (summary.get("tainted") or 0, summary["count"])
+    for name, (got, most) in bounds.items():
+        if not 0 <= int(got) <= int(most or 0):
+            raise ValueError(f"{name}: expected 0 to {most}, got {got}")
+    if case.facts.rate_pps < 1:
+        raise ValueError(f"rate_pps: expected at least 1, got {case.facts.rate_pps}")
+
+
+def _floor(info: Mapping[str, Any]) -> Floor | None:
+    floor = info.get("floor")
+    if floor is None:
+        return None
+    believed = floor["believed_up_to"]
+    return Floor(
+        int(floor["latency_ns_p50"]),
+        int(floor["latency_ns_p999"]),
+        None if believed is None else float(believed),
+    )
 
 
 def _neighbours(plan: Mapping[str, Any]) -> tuple[Any, ...]:
     busy = sorted((plan.get("neighbours") or {}).items())
-    return (tuple(busy), plan.get("neighbour_cpus")) if busy else ()
+    if not busy:
+        return ()
+    cpus = plan.get("neighbour_cpus")
+    given = None if cpus is None else cpu_list(parse_cpus(str(cpus)))
+    return tuple((str(kind), int(workers)) for kind, workers in busy), given
 
 
 def _wire(info: Mapping[str, Any]) -> str:

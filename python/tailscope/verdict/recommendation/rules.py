@@ -5,8 +5,7 @@ A rule yields findings, and reasons why it has nothing to say of something.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tailscope.host.cpus import parse_cpus
 from tailscope.text import count_text, duration_text, percentile_name
@@ -22,24 +21,31 @@ from tailscope.verdict.recommendation.compare import (
     why_not_above,
 )
 from tailscope.verdict.recommendation.evidence import CARDS
+from tailscope.verdict.recommendation.rule import (
+    Finding,
+    Rule,
+    Unsaid,
+    lowest_against_highest,
+    neighbours_text,
+    numbers,
+    of_tails,
+    share_text,
+    times_text,
+    where,
+)
 from tailscope.verdict.recommendation.surroundings import (
     SEVERAL_THREADS,
     SINGLE_THREAD,
-    device_cpus,
-    host_of,
 )
 from tailscope.wording import CLOCKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from tailscope.models.estimate import Estimate
-    from tailscope.verdict.recommendation.compare import Tail
-    from tailscope.verdict.recommendation.evidence import Case, Evidence, Facts
+    from tailscope.verdict.recommendation.evidence import Case, Evidence, Facts, Floor
+    from tailscope.verdict.recommendation.rule import Said
 
-    Said = Iterator["Finding | Unsaid"]
-
-__all__ = ["JUMP", "RULES", "Answer", "Finding", "Recommendation", "Rule", "Unsaid", "where"]
+__all__ = ["BURSTY", "JUMP", "RULES"]
 
 JUMP = 2.0
 """In overload every packet queues: the median is at least so many times what it was before."""
@@ -52,136 +58,17 @@ _CACHE_KINDS = ("cache", "memory")
 _COARSE_BUCKETS = 2
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What runs show.
-
-    Attributes
-    ----------
-    text : str
-        In words, runs cited by their numbers.
-    runs : tuple of int
-    figures : list of dict
-        What it rests on: `figure`, `runs`, `estimate` with its interval, `level`, `n`, `method`.
-    """
-
-    text: str
-    runs: tuple[int, ...]
-    figures: list[dict[str, Any]] = field(default_factory=list)
-
-
-class Unsaid(NamedTuple):
-    """Why nothing is said of something."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """A rule that runs give evidence for.
-
-    Attributes
-    ----------
-    rule : Rule
-    findings : tuple of Finding
-    """
-
-    rule: Rule
-    findings: tuple[Finding, ...]
-
-    def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
-        return {
-            "id": self.rule.id,
-            "title": self.rule.title,
-            "source": self.rule.source,
-            "advice": self.rule.advice,
-            "findings": [
-                {"text": each.text, "runs": list(each.runs), "figures": each.figures}
-                for each in self.findings
-            ],
-        }
-
-
-class Answer(NamedTuple):
-    """What a rule says of the evidence, and why it says no more."""
-
-    recommendation: Recommendation | None
-    unsaid: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One recommendation of the papers.
-
-    Attributes
-    ----------
-    id : str
-        Its number in limbo2022, or ``cache``.
-    title, source, advice : str
-        What it is about, who says it, and what it comes to.
-    look : callable
-        Looks at the evidence.
-    """
-
-    id: str
-    title: str
-    source: str
-    advice: str
-    look: Callable[[Evidence], Said]
-
-    def answer(self, evidence: Evidence) -> Answer:
-        """Look at the evidence, and say what can be said."""
-        said = list(self.look(evidence))
-        findings = tuple(each for each in said if isinstance(each, Finding))
-        unsaid = tuple(dict.fromkeys(each.reason for each in said if isinstance(each, Unsaid)))
-        return Answer(Recommendation(self, findings) if findings else None, unsaid)
-
-    def applies(self, evidence: Evidence) -> Recommendation | None:
-        """The recommendation, if there is evidence for it."""
-        return self.answer(evidence).recommendation
-
-
-def where(facts: Facts) -> str:
-    """Say of which runs something is said, without the fact they are compared by."""
-    options = ", ".join(f"{name}={value}" for name, value in facts.device_options)
-    parts = [f"{facts.device} ({options})" if options else facts.device]
-    if facts.technology is not None:
-        parts.append(f"on {facts.technology}")
-    if facts.kernel is not None:
-        parts.append(f"kernel {facts.kernel}")
-    if facts.optimised:
-        parts.append("optimised")
-    parts.append(f"over {facts.cards or facts.wire}")
-    if facts.rate_pps is not None:
-        parts.append(f"at {count_text(facts.rate_pps)} packets/s {facts.pattern}")
-    if facts.burst > 1:
-        parts.append(f"bursts of {facts.burst}")
-    parts.append(f"{facts.size_bytes} B")
-    if facts.neighbours:
-        parts.append(f"beside {_neighbours(facts.neighbours)}")
-    return ", ".join(parts)
-
-
-def _neighbours(neighbours: tuple[Any, ...]) -> str:
-    if not neighbours:
-        return "no co-runners"
-    busy, cpus = neighbours
-    named = ", ".join(f"{workers} {kind}" for kind, workers in busy)
-    return f"co-runners ({named})" + (f" on CPU {cpus}" if cpus else "")
-
-
 def _timestamps(evidence: Evidence) -> Said:
     """I: times that are taken in software."""
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in evidence.cases:
-        key = (case.facts.clock, case.facts.wire, _floor_text(case.info.get("floor")))
+        key = (case.facts.clock, case.facts.wire, _floor_text(case.floor))
         groups.setdefault(key, []).append(case)
     for (clock, wire, floor), cases in groups.items():
         if clock not in _SOFTWARE_CLOCKS:
             yield Unsaid(f"over {wire} times are taken in hardware ({clock})")
             continue
-        runs = _runs(cases)
+        runs = numbers(cases)
         text = f"over {wire} times are taken in software ({CLOCKS[clock]}): {cited(runs)}. {floor}"
         figures = []
         matched = sum(int(case.run.summary["count"] or 0) for case in cases)
@@ -190,7 +77,7 @@ def _timestamps(evidence: Evidence) -> Said:
             share = proportion(tainted, matched)
             figures.append(record_of("tainted_share", runs, share))
             text += (
-                f" The instrument's own stalls taint {_share_text(share)} of the samples, the"
+                f" The instrument's own stalls taint {share_text(share)} of the samples, the"
                 f" longest took {duration_text(_longest_stall_ns(cases))}."
             )
         yield Finding(text, runs, figures)
@@ -198,17 +85,17 @@ def _timestamps(evidence: Evidence) -> Said:
         yield Unsaid("no run says by which clock its times were taken")
 
 
-def _floor_text(floor: Any) -> str:
+def _floor_text(floor: Floor | None) -> str:
     if floor is None:
         return "Their floor is unknown: `tailscope calibrate` measures it."
-    believed = floor["believed_up_to"]
+    believed = floor.believed_up_to
     upto = "at no percentile" if believed is None else f"up to {percentile_name(believed)}"
-    median, tail = (duration_text(floor[f"latency_ns_{name}"]) for name in ("p50", "p999"))
+    median, tail = duration_text(floor.latency_ns_p50), duration_text(floor.latency_ns_p999)
     return f"Floor: p50 {median}, p99.9 {tail}; believed {upto}."
 
 
 def _longest_stall_ns(cases: Sequence[Case]) -> int:
-    return max(int(case.info["instrument"]["stalls"]["generator"]["longest_ns"]) for case in cases)
+    return max(case.longest_stall_ns for case in cases)
 
 
 def _overload(evidence: Evidence) -> Said:
@@ -233,26 +120,26 @@ def _overloaded(
 ) -> Finding | Unsaid:
     above = by_rate[rate]
     loss = proportion(_lost(above), _sent(above))
-    said = f"{where(facts)}: {_share_text(loss)} are lost at {count_text(rate)} packets/s"
+    said = f"{where(facts)}: {share_text(loss)} are lost at {count_text(rate)} packets/s"
     if free is None:
-        return Unsaid(f"{said} {cited(_runs(above))}, and no lower rate without loss was run")
+        return Unsaid(f"{said} {cited(numbers(above))}, and no lower rate without loss was run")
     below = by_rate[free]
     if common_quantile(below, above) is None:
-        return Unsaid(f"{said} {cited(_runs(above))}, and too few came back for a median")
+        return Unsaid(f"{said} {cited(numbers(above))}, and too few came back for a median")
     before, after = tail_of(below, MEDIAN), tail_of(above, MEDIAN)
     times = ratio(after, before)
     if times.ci_low < JUMP or why_not_above(after, before) is not None:
         return Unsaid(
-            f"{said} {cited(_runs(above))}, but the median is {_times_text(times)} that at"
+            f"{said} {cited(numbers(above))}, but the median is {times_text(times)} that at"
             f" {count_text(free)} packets/s: not every packet queues"
         )
     text = (
-        f"{said}, and the median is {_times_text(times)} that at {count_text(free)} packets/s,"
+        f"{said}, and the median is {times_text(times)} that at {count_text(free)} packets/s,"
         f" the highest rate below without loss: {after.text()} against {before.text()}. Stay at or"
         f" below {count_text(free)} packets/s, or give the device more CPUs."
     )
     figures = [
-        record_of("loss_ratio", _runs(above), loss),
+        record_of("loss_ratio", numbers(above), loss),
         after.record(),
         before.record(),
         record_of("latency_ns_p50_ratio", (*after.runs, *before.runs), times),
@@ -266,13 +153,13 @@ def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]])
     if cut is None:
         return said
     return (
-        f"{said}; at {count_text(cut)} packets/s {cited(_runs(by_rate[cut]))} packets could not be"
-        " sent: the wire, or the device behind it, does not carry this rate"
+        f"{said}; at {count_text(cut)} packets/s {cited(numbers(by_rate[cut]))} packets could not"
+        " be sent: the wire, or the device behind it, does not carry this rate"
     )
 
 
 def _lost(cases: Sequence[Case]) -> int:
-    return sum(case.overloaded_by for case in cases)
+    return sum(case.lost for case in cases)
 
 
 def _carries(cases: Sequence[Case]) -> bool:
@@ -285,7 +172,7 @@ def _sent(cases: Sequence[Case]) -> int:
 
 
 def _unsent(cases: Sequence[Case]) -> int:
-    return sum(int(case.info["instrument"]["unsent"]) for case in cases)
+    return sum(case.unsent for case in cases)
 
 
 def _kernel(evidence: Evidence) -> Said:
@@ -310,23 +197,24 @@ def _kernel(evidence: Evidence) -> Said:
         against = " and ".join(f"{found[name].text()} with {name}" for name in beaten)
         text = (
             f"{where(facts)}: take {best} rather than {' or '.join(beaten)}: {found[best].text()}"
-            f" against {against}. {_layout_text(facts.device, best)}{_tlb_text(kernels)}."
+            f" against {against}. {_layout_text(facts.device, best, kernels)}{_tlb_text(kernels)}."
         )
         compared = [found[name] for name in (best, *beaten)]
-        yield _of_tails(text, compared)
+        yield of_tails(text, compared)
     if not evidence.cases:
         yield Unsaid("no measured runs")
 
 
-def _layout_text(device: str, best: str) -> str:
+def _layout_text(device: str, best: str, kernels: Iterable[str]) -> str:
     if device in SINGLE_THREAD:
         layout, paper = "a polling thread alone on its CPU", "nohz"
     elif device in SEVERAL_THREADS:
         layout, paper = "several threads that share CPUs", "rt"
     else:
         return "How its threads are laid out is not known"
-    agrees = "as it is here" if best == paper else "which it is not here"
-    return f"It has {layout}: the paper found {paper} best for such, {agrees}"
+    here = "as it is here" if best == paper else "which does not show here"
+    here = here if paper in kernels else "which was not run here"
+    return f"It has {layout}: the paper found {paper} best for such, {here}"
 
 
 def _tlb_text(kernels: dict[str, list[Case]]) -> str:
@@ -351,19 +239,19 @@ def _cards(evidence: Evidence) -> Said:
     """IV: packets leave in bursts that did not come in bursts; one card's tail above another's."""
     over_cards = [case for case in evidence.cases if case.facts.wire == CARDS]
     if not over_cards:
-        yield Unsaid("NICs: no run over real network cards")
+        yield Unsaid("no run over real network cards")
         return
     for case in over_cards:
         yield _bursts(case)
     for facts, by_cards in evidence.compared_by("cards"):
         known = {name: cases for name, cases in by_cards.items() if name}
         if len(known) > 1:
-            yield _pair(facts, known, "take {lower} rather than {upper}")
+            yield lowest_against_highest(facts, known, "take {lower} rather than {upper}")
 
 
 def _bursts(case: Case) -> Finding | Unsaid:
     half_gap_ns = 1e9 / case.facts.rate_pps / 2
-    if half_gap_ns < _COARSE_BUCKETS * int(case.info["plan"]["bucket_ns"]):
+    if half_gap_ns < _COARSE_BUCKETS * case.bucket_ns:
         return Unsaid(f"[{case.number}]: buckets of the gaps are too coarse for its rate")
     shares = {}
     for side in ("pre", "post"):
@@ -375,8 +263,8 @@ def _bursts(case: Case) -> Finding | Unsaid:
         shares[side] = proportion(close, total)
     pre, post = shares["pre"], shares["post"]
     said = (
-        f"{_share_text(post)} of the packets behind the device follow within half of the mean gap,"
-        f" {_share_text(pre)} before it [{case.number}]"
+        f"{share_text(post)} of the packets behind the device follow within half of the mean gap,"
+        f" {share_text(pre)} before it [{case.number}]"
     )
     if post.ci_low - pre.ci_high < BURSTY:
         return Unsaid(f"{where(case.facts)}: {said}")
@@ -398,7 +286,7 @@ def _virtualisation(evidence: Evidence) -> Said:
                 yield _virtual(facts, both, name)
     if not compared:
         there = sorted({str(case.facts.technology) for case in evidence.cases})
-        yield Unsaid(f"virtualisation: nothing alike on bare and beside it; on {', '.join(there)}")
+        yield Unsaid(f"nothing alike on bare and beside it; on {', '.join(there)}")
 
 
 def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> Finding | Unsaid:
@@ -423,7 +311,7 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> Finding | 
     port = ", and its port is vhost in place of memif" if name == "vm" and not facts.cards else ""
     text = (
         f"{where(facts)}: {advice}: on {name}{port} {percentile_name(virtual.quantile)} is"
-        f" {_times_text(tail_times)} that on bare, and the median {_times_text(median_times)}:"
+        f" {times_text(tail_times)} that on bare, and the median {times_text(median_times)}:"
         f" {virtual.text()} against {bare.text()}."
     )
     runs = (*virtual.runs, *bare.runs)
@@ -449,18 +337,17 @@ def _cache(evidence: Evidence) -> Said:
         if "separated" in by_cache and "shared" in by_cache:
             compared = True
             both = {name: by_cache[name] for name in ("shared", "separated")}
-            yield _pair(facts, both, "the cache is better {lower} than {upper}")
+            yield lowest_against_highest(facts, both, "the cache is better {lower} than {upper}")
     if not compared:
         yield Unsaid(
-            "cache sharing: nothing alike with and without co-runners, nor with a cache shared and"
-            " separated"
+            "nothing alike with and without co-runners, nor with a cache shared and separated"
         )
 
 
 def _beside(
     facts: Facts, neighbours: tuple[Any, ...], cases: list[Case], alone: list[Case]
 ) -> Finding | Unsaid:
-    who = _neighbours(neighbours)
+    who = neighbours_text(neighbours)
     if not any(kind in _CACHE_KINDS for kind, _ in neighbours[0]):
         return Unsaid(f"{where(facts)}: {who} do not fill the cache")
     if any(_on_polling_cpus(case) for case in cases):
@@ -479,7 +366,7 @@ def _beside(
     text = (
         f"{where(facts)}: give the device a cache of its own (the knob cache-allocation, or CPUs"
         f" whose cache nobody else has): beside {who} {percentile_name(busy.quantile)} is"
-        f" {_times_text(times)} that without: {busy.text()} against {quiet.text()}; {said}."
+        f" {times_text(times)} that without: {busy.text()} against {quiet.text()}; {said}."
     )
     runs = (*busy.runs, *quiet.runs)
     figures = [busy.record(), quiet.record(), record_of(f"{busy.figure}_ratio", runs, times)]
@@ -488,48 +375,10 @@ def _beside(
 
 def _on_polling_cpus(case: Case) -> bool:
     """Whether co-runners had the device's CPUs, or there was no other CPU left for them."""
-    cpus = case.info["plan"].get("neighbour_cpus")
-    if cpus is not None:
-        return not device_cpus(case.info).isdisjoint(parse_cpus(cpus))
-    pollers = {
-        cpu for each in case.info["instrument"]["cpus"].values() for cpu in parse_cpus(str(each))
-    }
-    return len(pollers) >= int(host_of(case.info).get("cpu_count") or 0)
-
-
-def _pair(facts: Facts, groups: dict[str, list[Case]], advice: str) -> Finding | Unsaid:
-    """The group with the lowest tail against that with the highest."""
-    found = dict(zip(groups, tails(*groups.values()), strict=False))
-    if not found:
-        return Unsaid(f"{where(facts)}: {' and '.join(groups)} share no supported quantile")
-    ordered = sorted(found, key=lambda name: found[name].latency_ns.estimate)
-    lower, upper = ordered[0], ordered[-1]
-    reason = why_not_above(found[upper], found[lower])
-    if reason is not None:
-        return Unsaid(f"{where(facts)}: {lower} and {upper}: {reason}")
-    text = (
-        f"{where(facts)}: {advice.format(lower=lower, upper=upper)}: {found[lower].text()} against"
-        f" {found[upper].text()}."
-    )
-    return _of_tails(text, [found[lower], found[upper]])
-
-
-def _of_tails(text: str, compared: Sequence[Tail]) -> Finding:
-    runs = tuple(number for tail in compared for number in tail.runs)
-    return Finding(text, runs, [tail.record() for tail in compared])
-
-
-def _runs(cases: Sequence[Case]) -> tuple[int, ...]:
-    return tuple(case.number for case in cases)
-
-
-def _share_text(share: Estimate) -> str:
-    low, high = 100 * share.ci_low, 100 * share.ci_high
-    return f"{100 * share.estimate:.3g} % ({low:.3g} to {high:.3g} %)"
-
-
-def _times_text(times: Estimate) -> str:
-    return f"{times.estimate:.3g} times ({times.ci_low:.3g} to {times.ci_high:.3g})"
+    _, given = case.facts.neighbours
+    if given is not None:
+        return not case.cpus.isdisjoint(parse_cpus(given))
+    return len(case.pollers) >= case.facts.machine[1]
 
 
 RULES: tuple[Rule, ...] = (

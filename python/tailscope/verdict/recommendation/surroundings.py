@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.host.cpus import cpu_list, parse_cpus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "SEVERAL_THREADS",
@@ -18,6 +18,7 @@ __all__ = [
     "kernel",
     "networking",
     "optimised",
+    "pollers",
     "technology",
 ]
 
@@ -43,6 +44,7 @@ _AT_RUN_TIME = {
 ENOUGH_PARAMETERS = 6
 """More than half of the eleven parameters of containers2024 Table 2 make a host optimised."""
 
+_DEVICE = ("DuT", "dut")
 _CACHE_KNOB, _OWN_PARTS = "cache-allocation", "own parts"
 
 
@@ -114,11 +116,19 @@ def _in_force(parameter: str, words: list[str], knobs: Mapping[str, str | None])
     return parameter in words or knobs.get(knob) in values
 
 
-def device_cpus(info: Mapping[str, Any]) -> set[int]:
+def device_cpus(info: Mapping[str, Any]) -> frozenset[int]:
     """The CPUs that worked for the device; none where that was not recorded."""
     cpus = info["instrument"]["cpus"]
-    listed = (cpus.get("DuT"), cpus.get("dut"))
-    return {cpu for each in listed if each not in (None, "") for cpu in parse_cpus(str(each))}
+    return _all_cpus(cpus[name] for name in _DEVICE if name in cpus)
+
+
+def pollers(info: Mapping[str, Any]) -> frozenset[int]:
+    """The CPUs that polled: the instrument's, and the device's."""
+    return _all_cpus(info["instrument"]["cpus"].values())
+
+
+def _all_cpus(lists: Iterable[Any]) -> frozenset[int]:
+    return frozenset(cpu for each in lists if each != "" for cpu in parse_cpus(str(each)))
 
 
 def cache(info: Mapping[str, Any]) -> tuple[str, str]:

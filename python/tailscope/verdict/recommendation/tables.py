@@ -264,7 +264,7 @@ def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> Cell:
             row["untainted_latency_ns_max" if "tainted" in row else "latency_ns_max"]
             for row in rows
         ),
-        lost=sum(case.overloaded_by for case in cases),
+        lost=sum(case.lost for case in cases),
         sent=sum(int(row["sent"] or 0) for row in rows),
         runs=tuple(case.number for case in cases),
     )
