@@ -56,6 +56,7 @@ def write_run(
     platform: dict[str, Any] | None = None,
     causes: dict[str, float] | None = None,
     info: dict[str, Any] | None = None,
+    platform_name: str = "bare",
     **fields: Any,
 ) -> Path:
     """Write a run: packets at a constant rate, the last `lost` of which do not come back.
@@ -70,6 +71,7 @@ def write_run(
         Packets during which the generator stalls.
     arrivals_ns : ndarray, optional
         When packets come back, after the first one was sent, in place of `latency_ns`.
+    platform_name : str
     host, platform, info : dict, optional
         What differs from a plain machine.
     causes : dict of str to float, optional
@@ -77,7 +79,9 @@ def write_run(
     fields
         Of the plan.
     """
-    plan = RunPlan(**{"dut": "l2fwd", "duration_ns": 1_000_000_000, **fields})
+    wire = "vhost" if platform_name == "vm" else "memif"
+    usual = {"dut": "l2fwd", "wire": wire, "duration_ns": 1_000_000_000}
+    plan = RunPlan(**{**usual, "platform": platform_name, **fields})
     gap_ns = 1_000_000_000 // plan.rate_pps
     sent = 1_000_000 + np.arange(len(latency_ns), dtype=np.int64) * gap_ns
     back = sent + latency_ns if arrivals_ns is None else 1_000_000 + arrivals_ns

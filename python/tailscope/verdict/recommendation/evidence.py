@@ -20,15 +20,27 @@ if TYPE_CHECKING:
 
     from tailscope.store.run import Run
 
-__all__ = ["CARDS", "Case", "Evidence", "Facts", "Floor", "LeftOut", "read_evidence", "runs_in"]
+__all__ = [
+    "CARDS",
+    "SHARED_MEMORY",
+    "Case",
+    "Evidence",
+    "Facts",
+    "Floor",
+    "LeftOut",
+    "read_evidence",
+    "runs_in",
+]
 
 CARDS = "cards"
 """The wire where packets travel over real network cards."""
+SHARED_MEMORY = "shared memory"
+"""The wire where they do not: memif, and the vhost that guests have in its place."""
 
 _CAMPAIGN_FORMAT = 1
 _DONE = "done"
 _NO_DEVICE = "loop"
-_SHARED_MEMORY = ("memif", "vhost")
+_IN_MEMORY = ("memif", "vhost")
 _CAPTURES = (
     "an analysis of captures: they do not say what was measured, on what, and by which clock"
 )
@@ -57,7 +69,7 @@ class Facts(NamedTuple):
     networking : str
         ``user space`` or ``kernel space``.
     wire : str
-        ``shared memory`` (memif, and the vhost that guests have in its place), ``veth`` or `CARDS`.
+        `SHARED_MEMORY`, ``veth`` or `CARDS`.
     pattern : str
     burst, size_bytes, flows, instances : int
     load : str
@@ -366,10 +378,11 @@ def _check(case: Case) -> None:
     """
     summary = case.run.summary
     best_quantile([case])
-    bounds = {"lost in the DuT": (case.lost, summary["sent"])}
-    bounds["tainted"] = (summary.get("tainted") or 0, summary["count"])
-    for name, (got, most) in bounds.items():
-        if not 0 <= int(got) <= int(most or 0):
+    for name, got, most in (
+        ("lost in the DuT", case.lost, summary["sent"]),
+        ("tainted", summary.get("tainted"), summary["count"]),
+    ):
+        if not 0 <= int(got or 0) <= int(most or 0):
             raise ValueError(f"{name}: expected 0 to {most}, got {got}")
     if case.facts.rate_pps < 1:
         raise ValueError(f"rate_pps: expected at least 1, got {case.facts.rate_pps}")
@@ -400,4 +413,4 @@ def _wire(info: Mapping[str, Any]) -> str:
     wire = str(info["plan"]["wire"])
     if wire == "pci" or "hosts" in info:
         return CARDS
-    return "shared memory" if wire in _SHARED_MEMORY else wire
+    return SHARED_MEMORY if wire in _IN_MEMORY else wire

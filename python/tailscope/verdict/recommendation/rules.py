@@ -20,7 +20,7 @@ from tailscope.verdict.recommendation.compare import (
     tails,
     why_not_above,
 )
-from tailscope.verdict.recommendation.evidence import CARDS
+from tailscope.verdict.recommendation.evidence import CARDS, SHARED_MEMORY
 from tailscope.verdict.recommendation.rule import (
     Finding,
     Rule,
@@ -308,7 +308,8 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> Finding | 
         advice = f"take bare where the tail counts, {name} where it does not"
     else:
         advice = f"{name} costs no tail here"
-    port = ", and its port is vhost in place of memif" if name == "vm" and not facts.cards else ""
+    in_memory = name == "vm" and facts.wire == SHARED_MEMORY
+    port = " (its port is vhost, not memif)" if in_memory else ""
     text = (
         f"{where(facts)}: {advice}: on {name}{port} {percentile_name(virtual.quantile)} is"
         f" {times_text(tail_times)} that on bare, and the median {times_text(median_times)}:"
