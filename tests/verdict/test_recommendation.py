@@ -205,6 +205,19 @@ def test_every_repeat_counts(make: Make) -> None:
     assert "intervals of p99.9 overlap" in silent("III", *rt, *vanilla, stray)
 
 
+def test_runs_of_one_law_are_seldom_told_apart(make: Make) -> None:
+    runs = [make(f"run {seed}", latencies(100 + seed)) for seed in range(24)]
+    tails = [tail_of([case], 0.999) for case in evidence(*runs).cases]
+    pairs = [
+        why_not_above(upper, lower) is None
+        for upper in tails
+        for lower in tails
+        if upper.latency_ns.estimate > lower.latency_ns.estimate
+    ]
+    assert len(pairs) > 200
+    assert sum(pairs) / len(pairs) <= 0.05
+
+
 # --- IV: NICs
 
 

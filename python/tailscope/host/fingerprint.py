@@ -9,7 +9,7 @@ from pathlib import Path
 from tailscope.host.cpus import parse_cpus
 from tailscope.host.kernel import running_kernel
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "last_level_caches"]
 
 
 def fingerprint() -> dict[str, str | int | None]:
@@ -27,7 +27,7 @@ def fingerprint() -> dict[str, str | int | None]:
         "cpu_model": cpu.get("model name"),
         "cpu_microcode": cpu.get("microcode"),
         "cpu_count": os.cpu_count(),
-        "last_level_caches": _last_level_caches(),
+        "last_level_caches": last_level_caches(),
         "machine": platform.machine(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
         "kernel_command_line": _read("/proc/cmdline"),
@@ -35,13 +35,14 @@ def fingerprint() -> dict[str, str | int | None]:
     }
 
 
-def _first_cpu() -> dict[str, str]:
-    block = (_read("/proc/cpuinfo") or "").split("\n\n", 1)[0]
-    pairs = (line.partition(":") for line in block.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+def last_level_caches(system: Path = Path("/sys/devices/system/cpu")) -> str | None:
+    """Which CPUs share a last-level cache: their lists, ``;`` between; None where nothing says.
 
-
-def _last_level_caches(system: Path = Path("/sys/devices/system/cpu")) -> str | None:
+    Parameters
+    ----------
+    system : Path
+        The kernel's folder of CPUs.
+    """
     sharing = {}
     for cpu in system.glob("cpu[0-9]*"):
         caches = (
@@ -52,6 +53,12 @@ def _last_level_caches(system: Path = Path("/sys/devices/system/cpu")) -> str | 
         if listed:
             sharing[listed] = parse_cpus(listed)
     return ";".join(sorted(sharing, key=lambda listed: sharing[listed])) or None
+
+
+def _first_cpu() -> dict[str, str]:
+    block = (_read("/proc/cpuinfo") or "").split("\n\n", 1)[0]
+    pairs = (line.partition(":") for line in block.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _read(path: str) -> str | None:

@@ -171,6 +171,9 @@ class Case:
             "cache_because": self.cache_because,
             "neighbours": dict(facts.neighbours[0]) if facts.neighbours else {},
             "rate_pps": facts.rate_pps,
+            "sent": self.run.summary["sent"],
+            "lost": self.lost,
+            "unsent": self.unsent,
             "clock": facts.clock,
             "cpu_model": facts.machine[0],
         }

@@ -219,12 +219,13 @@ def _layout_text(device: str, best: str, kernels: Iterable[str]) -> str:
 
 def _tlb_text(kernels: dict[str, list[Case]]) -> str:
     """What TLB shootdowns have of the tails, where kernel events tell."""
-    parts = [
-        f"{share:.1%} with {name} {cited([case.number])}"
+    shares = [
+        (f"with {name} {cited([case.number])}", share)
         for name, cases in kernels.items()
         for case in cases
         if (share := _tlb_share(case)) is not None
     ]
+    parts = [f"{share:.1%} {who}" for who, share in shares] if any(dict(shares).values()) else []
     return f". Of the tails' excess TLB shootdowns are {', '.join(parts)}" if parts else ""
 
 

@@ -197,7 +197,10 @@ def tables(evidence: Evidence) -> list[Table]:
     by_traffic: dict[Facts, list[Case]] = {}
     for case in evidence.cases:
         by_traffic.setdefault(_traffic(case.facts), []).append(case)
-    return [Table(facts, _cells(cases), _ranks(cases)) for facts, cases in by_traffic.items()]
+    in_order = sorted(by_traffic, key=lambda facts: (facts.rate_pps, repr(facts)))
+    return [
+        Table(facts, _cells(by_traffic[facts]), _ranks(by_traffic[facts])) for facts in in_order
+    ]
 
 
 def _traffic(facts: Facts) -> Facts:
