@@ -280,9 +280,9 @@ def test_a_container_may_cost_nothing(make: Make) -> None:
 def test_no_cost_of_virtualisation(make: Make) -> None:
     bare, lxc = make("bare"), make("lxc", latencies(5, tail_ns=5_000), platform_name="lxc")
     assert "lxc and bare: intervals of p99.9 overlap" in silent("V", bare, lxc)
-    assert silent("V", bare) == "nothing alike on bare and beside it; on bare"
+    assert silent("V", bare) == "nothing alike on bare and on another: bare"
     other = make("rt", HIGH, platform_name="lxc", host=RT)
-    assert silent("V", bare, other) == "nothing alike on bare and beside it; on bare, lxc"
+    assert silent("V", bare, other) == "nothing alike on bare and on another: bare, lxc"
 
 
 # --- cache

@@ -286,8 +286,8 @@ def _virtualisation(evidence: Evidence) -> Said:
                 both = {each: by_technology[each] for each in (name, "bare")}
                 yield _virtual(facts, both, name)
     if not compared:
-        there = sorted({str(case.facts.technology) for case in evidence.cases})
-        yield Unsaid(f"nothing alike on bare and beside it; on {', '.join(there)}")
+        there = sorted({case.facts.technology or "unknown" for case in evidence.cases})
+        yield Unsaid(f"nothing alike on bare and on another: {', '.join(there) or 'no runs'}")
 
 
 def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> Finding | Unsaid:
