@@ -10,7 +10,7 @@ import pytest
 
 from tailscope.exceptions import OtherKernelError, UsageError
 from tailscope.experiment.fields import plan_of
-from tailscope.host.fingerprint import fingerprint
+from tailscope.host.fingerprint import fingerprint, last_level_caches
 from tailscope.host.kernel import KERNELS, check_kernel, running_kernel
 
 if TYPE_CHECKING:
@@ -96,3 +96,14 @@ def test_a_run_on_another_kernel_stops_with_what_to_boot(tailscope: Any, place: 
     assert f"error: kernel: expected {other()}, got" in done.stderr
     assert "hint: boot" in done.stderr
     assert not out.exists()
+
+
+def test_who_shares_a_last_level_cache(tmp_path: Path) -> None:
+    assert last_level_caches(tmp_path) is None
+    for cpu, sharing in enumerate(("10-11", "10-11", "2", "2")):
+        for level, listed in ((1, str(cpu)), (3, sharing)):
+            cache = tmp_path / f"cpu{cpu}/cache/index{level}"
+            cache.mkdir(parents=True)
+            (cache / "level").write_text(f"{level}\n")
+            (cache / "shared_cpu_list").write_text(f"{listed}\n")
+    assert last_level_caches(tmp_path) == "2;10-11"

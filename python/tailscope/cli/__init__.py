@@ -26,6 +26,7 @@ from tailscope.cli import (
     host,
     model,
     noise,
+    recommend,
     report,
     run,
     schema,
@@ -85,6 +86,7 @@ app.command("explain")(explain.command)
 app.add_typer(host.app, name="host")
 app.add_typer(model.app, name="model")
 app.command("noise")(noise.command)
+app.command("recommend")(recommend.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)

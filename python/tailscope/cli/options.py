@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -22,6 +23,7 @@ __all__ = [
     "Rate",
     "WireName",
     "WireOptions",
+    "labelled",
     "named_values",
     "write_json",
 ]
@@ -69,6 +71,24 @@ JsonFile: TypeAlias = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - is standard output."),
 ]
+
+
+def labelled(runs: list[Path]) -> dict[str, Path]:
+    """Call each run by its name, or by what its path does not share where names are alike.
+
+    Raises
+    ------
+    UsageError
+        If the same run is named twice.
+    """
+    paths = [run.resolve() for run in runs]
+    if len(set(paths)) != len(paths):
+        raise UsageError("the same run is named twice")
+    labels = [path.name for path in paths]
+    if len(set(labels)) != len(labels):
+        shared = os.path.commonpath(paths)
+        labels = [os.path.relpath(path, shared) for path in paths]
+    return dict(zip(labels, runs, strict=True))
 
 
 def named_values(given: list[str] | None, option: str) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tailscope.cli.options import labelled
 from tailscope.exceptions import UsageError
 from tailscope.report.drawing import FORMATS
 
@@ -60,19 +60,7 @@ def _plan(runs: list[Path], out: Path | None, figures: Path | None, formats: str
             raise UsageError(f"--format: expected some of {', '.join(FORMATS)}, got {name!r}")
     if out is None and figures is None:
         out = Path("report.html")
-    return Plan(_labelled(runs), out, figures, wanted)
-
-
-def _labelled(runs: list[Path]) -> dict[str, Path]:
-    """Call each run by its name, or by what its path does not share where names are alike."""
-    paths = [run.resolve() for run in runs]
-    if len(set(paths)) != len(paths):
-        raise UsageError("the same run is named twice")
-    labels = [path.name for path in paths]
-    if len(set(labels)) != len(labels):
-        shared = os.path.commonpath(paths)
-        labels = [os.path.relpath(path, shared) for path in paths]
-    return dict(zip(labels, runs, strict=True))
+    return Plan(labelled(runs), out, figures, wanted)
 
 
 def _run(plan: Plan) -> None:

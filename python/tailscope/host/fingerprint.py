@@ -6,9 +6,10 @@ import os
 import platform
 from pathlib import Path
 
+from tailscope.host.cpus import parse_cpus
 from tailscope.host.kernel import running_kernel
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "last_level_caches"]
 
 
 def fingerprint() -> dict[str, str | int | None]:
@@ -17,19 +18,41 @@ def fingerprint() -> dict[str, str | int | None]:
     Returns
     -------
     dict
-        ``cpu_model``, ``cpu_microcode``, ``cpu_count``, ``machine``, ``kernel``,
-        ``kernel_command_line``, and what `running_kernel` says (``kernel_flavour``, ...).
+        ``cpu_model``, ``cpu_microcode``, ``cpu_count``, ``last_level_caches`` (lists of the CPUs
+        that share one, such as ``0-3;4-7``), ``machine``, ``kernel``, ``kernel_command_line``, and
+        what `running_kernel` says (``kernel_flavour``, ...).
     """
     cpu = _first_cpu()
     return {
         "cpu_model": cpu.get("model name"),
         "cpu_microcode": cpu.get("microcode"),
         "cpu_count": os.cpu_count(),
+        "last_level_caches": last_level_caches(),
         "machine": platform.machine(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
         "kernel_command_line": _read("/proc/cmdline"),
         **{f"kernel_{name}": value for name, value in running_kernel().record().items()},
     }
+
+
+def last_level_caches(system: Path = Path("/sys/devices/system/cpu")) -> str | None:
+    """Which CPUs share a last-level cache: their lists, ``;`` between; None where nothing says.
+
+    Parameters
+    ----------
+    system : Path
+        The kernel's folder of CPUs.
+    """
+    sharing = {}
+    for cpu in system.glob("cpu[0-9]*"):
+        caches = (
+            (_read(f"{cache}/level") or "", _read(f"{cache}/shared_cpu_list") or "")
+            for cache in cpu.glob("cache/index[0-9]*")
+        )
+        _, listed = max(caches, default=("", ""))
+        if listed:
+            sharing[listed] = parse_cpus(listed)
+    return ";".join(sorted(sharing, key=lambda listed: sharing[listed])) or None
 
 
 def _first_cpu() -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Does it meet its service level, and what to choose instead."""

@@ -1,0 +1,419 @@
+"""The runs that recommendations rest on, and which of them may be compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailscope.exceptions import RunCorruptError, RunError, UsageError
+from tailscope.host.cpus import cpu_list, parse_cpus
+from tailscope.store.layout import CAMPAIGN, RUN
+from tailscope.store.reader import read_run
+from tailscope.store.run import EMULATED, is_emulated
+from tailscope.verdict.recommendation import surroundings
+from tailscope.verdict.recommendation.compare import best_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tailscope.store.run import Run
+
+__all__ = [
+    "CARDS",
+    "SHARED_MEMORY",
+    "Case",
+    "Evidence",
+    "Facts",
+    "Floor",
+    "LeftOut",
+    "read_evidence",
+    "runs_in",
+]
+
+CARDS = "cards"
+"""The wire where packets travel over real network cards."""
+SHARED_MEMORY = "shared memory"
+"""The wire where they do not: memif, and the vhost that guests have in its place."""
+
+_CAMPAIGN_FORMAT = 1
+_DONE = "done"
+_NO_DEVICE = "loop"
+_IN_MEMORY = ("memif", "vhost")
+_CAPTURES = (
+    "an analysis of captures: they do not say what was measured, on what, and by which clock"
+)
+
+
+class Facts(NamedTuple):
+    """What must be equal in runs that are compared, but for what they are compared by.
+
+    Attributes
+    ----------
+    technology : str or None
+        What the device ran on: ``bare``, ``lxc``, ``vm``.
+    kernel : str or None
+        The flavour of the kernel that it ran on.
+    optimised : bool or None
+    cache : str
+        Whether the device shares its last-level cache: ``separated``, ``shared``, ``unknown``.
+    neighbours : tuple
+        Co-runners: (kind, workers) of each, and the CPUs that they were given, or None; empty for
+        none.
+    rate_pps : int
+    cards : str
+        The device's network cards; empty where packets travel over none, or they are unknown.
+    device : str
+    device_options : tuple of (str, str)
+    networking : str
+        ``user space`` or ``kernel space``.
+    wire : str
+        `SHARED_MEMORY`, ``veth`` or `CARDS`.
+    pattern : str
+    burst, size_bytes, flows, instances : int
+    load : str
+    recorded : tuple
+        Whether kernel events were recorded, and how often counters were read.
+    clock : str
+        Where times come from.
+    machine : tuple
+        The model of the processor, and how many CPUs there are.
+    """
+
+    technology: Any
+    kernel: Any
+    optimised: Any
+    cache: Any
+    neighbours: Any
+    rate_pps: Any
+    cards: Any
+    device: str
+    device_options: tuple[tuple[str, str], ...]
+    networking: str
+    wire: str
+    pattern: str
+    burst: int
+    size_bytes: int
+    flows: int
+    instances: int
+    load: str
+    recorded: tuple[bool, int]
+    clock: str
+    machine: tuple[str, int]
+
+
+class Floor(NamedTuple):
+    """What the instrument measures with nothing in between, and up to where it is believed."""
+
+    latency_ns_p50: int
+    latency_ns_p999: int
+    believed_up_to: float | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run, and what is known of it.
+
+    Attributes
+    ----------
+    number : int
+        By which it is cited.
+    name : str
+    facts : Facts
+    run : Run
+    optimised_because, cache_because : str
+        Why `facts` say what they say.
+    lost : int
+        Packets that the device lost, but for those that it dropped on purpose.
+    unsent : int
+        Packets that could not be handed to the wire in time.
+    floor : Floor or None
+        Of the instrument.
+    longest_stall_ns : int
+        Of the instrument's own.
+    bucket_ns : int
+        Of the histograms.
+    cpus, pollers : frozenset of int
+        Those that work for the device, and all that poll.
+    """
+
+    number: int
+    name: str
+    facts: Facts
+    run: Run
+    optimised_because: str
+    cache_because: str
+    lost: int
+    unsent: int
+    floor: Floor | None
+    longest_stall_ns: int
+    bucket_ns: int
+    cpus: frozenset[int]
+    pollers: frozenset[int]
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        facts = self.facts
+        return {
+            "number": self.number,
+            "name": self.name,
+            "device": facts.device,
+            "device_options": dict(facts.device_options),
+            "technology": facts.technology,
+            "networking": facts.networking,
+            "wire": facts.wire,
+            "cards": facts.cards,
+            "kernel": facts.kernel,
+            "optimised": facts.optimised,
+            "optimised_because": self.optimised_because,
+            "cache": facts.cache,
+            "cache_because": self.cache_because,
+            "neighbours": dict(facts.neighbours[0]) if facts.neighbours else {},
+            "rate_pps": facts.rate_pps,
+            "sent": self.run.summary["sent"],
+            "lost": self.lost,
+            "unsent": self.unsent,
+            "clock": facts.clock,
+            "cpu_model": facts.machine[0],
+        }
+
+
+class LeftOut(NamedTuple):
+    """A run that nothing rests on, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All runs.
+
+    Attributes
+    ----------
+    cases : tuple of Case
+    left_out : tuple of LeftOut
+    """
+
+    cases: tuple[Case, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+    def compared_by(self, name: str) -> Iterator[tuple[Facts, dict[Any, list[Case]]]]:
+        """Runs that differ in one fact at most: without that fact, and with the runs by its value.
+
+        Parameters
+        ----------
+        name : str
+            One of the first facts of `Facts`.
+        """
+        found: dict[Facts, dict[Any, list[Case]]] = {}
+        for case in self.cases:
+            rest = case.facts._replace(**dict[str, Any]({name: None}))
+            found.setdefault(rest, {}).setdefault(getattr(case.facts, name), []).append(case)
+        yield from found.items()
+
+
+def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
+    """The runs in a campaign, or the one that a directory is.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    list of Path
+        Run directories.
+    list of LeftOut
+        Cells of a campaign that are not done.
+
+    Raises
+    ------
+    RunError
+        If it is neither a campaign nor a run.
+    RunCorruptError
+        If ``campaign.json`` is not as it was written.
+    """
+    file = path / CAMPAIGN
+    if not file.exists():
+        if not (path / RUN).exists():
+            raise RunError(
+                f"{path}: neither a campaign nor a run: no {CAMPAIGN} and no {RUN} in it",
+                hint="`tailscope run FILE --out DIR` makes a campaign, without FILE a run",
+            )
+        return [path], []
+    try:
+        content = json.loads(file.read_bytes())
+        if content["format"] != _CAMPAIGN_FORMAT:
+            raise RunError(
+                f"{file}: format: expected {_CAMPAIGN_FORMAT}, got {content['format']!r}"
+            )
+        cells = [
+            (each["name"], each["state"], each["reason"], each["runs"]) for each in content["cells"]
+        ]
+        runs = [
+            path / _inside(file, run) for _, state, _, own in cells if state == _DONE for run in own
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
+    left = [
+        LeftOut(str(name), f"{state}: {reason}" if reason else str(state))
+        for name, state, reason, _ in cells
+        if state != _DONE
+    ]
+    return runs, left
+
+
+def _inside(file: Path, run: str) -> str:
+    """The name of a run, which must lie in its campaign."""
+    path = PurePath(run)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")
+    return run
+
+
+def read_evidence(runs: Mapping[str, Path], left_out: Sequence[LeftOut] = ()) -> Evidence:
+    """Read runs.
+
+    Parameters
+    ----------
+    runs : Mapping of str to Path
+        Run directories by name.
+    left_out : sequence of LeftOut
+        What was left out before.
+
+    Raises
+    ------
+    RunError
+        If one of them is no run, was never finished, or is not what was written.
+    UsageError
+        If there is none.
+    """
+    if not runs and not left_out:
+        raise UsageError("no runs: expected at least one")
+    cases: list[Case] = []
+    others = list(left_out)
+    for name, path in runs.items():
+        run = read_run(path, label=name)
+        try:
+            reason = _useless(run.info)
+            if reason is None:
+                cases.append(_case(len(cases) + 1, name, run))
+        except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
+            raise RunCorruptError(f"{path / RUN}: not as it was written: {error!r}") from None
+        if reason is not None:
+            others.append(LeftOut(name, reason))
+    return Evidence(tuple(cases), tuple(others))
+
+
+def _useless(info: Mapping[str, Any]) -> str | None:
+    """Why nothing can rest on a run."""
+    if "instrument" not in info:
+        return _CAPTURES
+    if info["plan"]["dut"] == _NO_DEVICE:
+        return "no device: the generator was joined with itself"
+    if info["partial"]:
+        return f"a partial result: {'; '.join(info['partial'])}"
+    return f"{EMULATED}: its times mean nothing" if is_emulated(info) else None
+
+
+def _case(number: int, name: str, run: Run) -> Case:
+    info = run.info
+    plan, host = info["plan"], surroundings.host_of(info)
+    optimised, optimised_because = surroundings.optimised(info)
+    cache, cache_because = surroundings.cache(info)
+    wire = _wire(info)
+    facts = Facts(
+        technology=surroundings.technology(info),
+        kernel=surroundings.kernel(info),
+        optimised=optimised,
+        cache=cache,
+        neighbours=_neighbours(plan),
+        rate_pps=int(plan["rate_pps"]),
+        cards=str(plan["wire_options"].get("dut", "")) if wire == CARDS else "",
+        device=str(plan["dut"]),
+        device_options=tuple(
+            sorted((str(name), str(value)) for name, value in plan["dut_options"].items())
+        ),
+        networking=surroundings.networking(plan),
+        wire=wire,
+        pattern=str(plan["pattern"]),
+        burst=int(plan["burst"]),
+        size_bytes=int(plan["size_bytes"]),
+        flows=int(plan["flows"]),
+        instances=int(plan.get("instances", 1)),
+        load=str(plan.get("load", "all")),
+        recorded=(
+            (info.get("noise") or {}).get("events") is not None,
+            int(plan.get("counter_interval_ns", 0)),
+        ),
+        clock=str(info["clock"]["source"]),
+        machine=(str(host.get("cpu_model")), int(host.get("cpu_count") or 0)),
+    )
+    instrument = info["instrument"]
+    case = Case(
+        number,
+        name,
+        facts,
+        run,
+        optimised_because,
+        cache_because,
+        lost=int(instrument["lost_in_dut"]) - int(instrument.get("dropped_by_dut") or 0),
+        unsent=int(instrument["unsent"]),
+        floor=_floor(info),
+        longest_stall_ns=int(instrument["stalls"]["generator"]["longest_ns"]),
+        bucket_ns=int(plan["bucket_ns"]),
+        cpus=surroundings.device_cpus(info),
+        pollers=surroundings.pollers(info),
+    )
+    _check(case)
+    return case
+
+
+def _check(case: Case) -> None:
+    """See that the run has what is looked at, within its bounds.
+
+    Raises
+    ------
+    KeyError, ValueError
+        If it has not.
+    """
+    summary = case.run.summary
+    best_quantile([case])
+    for name, got, most in (
+        ("lost in the DuT", case.lost, summary["sent"]),
+        ("tainted", summary.get("tainted"), summary["count"]),
+    ):
+        if not 0 <= int(got or 0) <= int(most or 0):
+            raise ValueError(f"{name}: expected 0 to {most}, got {got}")
+    if case.facts.rate_pps < 1:
+        raise ValueError(f"rate_pps: expected at least 1, got {case.facts.rate_pps}")
+
+
+def _floor(info: Mapping[str, Any]) -> Floor | None:
+    floor = info.get("floor")
+    if floor is None:
+        return None
+    believed = floor["believed_up_to"]
+    return Floor(
+        int(floor["latency_ns_p50"]),
+        int(floor["latency_ns_p999"]),
+        None if believed is None else float(believed),
+    )
+
+
+def _neighbours(plan: Mapping[str, Any]) -> tuple[Any, ...]:
+    busy = sorted((plan.get("neighbours") or {}).items())
+    if not busy:
+        return ()
+    cpus = plan.get("neighbour_cpus")
+    given = None if cpus is None else cpu_list(parse_cpus(str(cpus)))
+    return tuple((str(kind), int(workers)) for kind, workers in busy), given
+
+
+def _wire(info: Mapping[str, Any]) -> str:
+    wire = str(info["plan"]["wire"])
+    if wire == "pci" or "hosts" in info:
+        return CARDS
+    return SHARED_MEMORY if wire in _IN_MEMORY else wire

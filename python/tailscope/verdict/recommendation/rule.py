@@ -1,0 +1,194 @@
+"""What a rule is, and how it says what it has found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailscope.text import count_text
+from tailscope.verdict.recommendation.compare import tails, why_not_above
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tailscope.models.estimate import Estimate
+    from tailscope.verdict.recommendation.compare import Tail
+    from tailscope.verdict.recommendation.evidence import Case, Evidence, Facts
+
+    Said = Iterator["Finding | Unsaid"]
+
+__all__ = [
+    "Answer",
+    "Finding",
+    "Recommendation",
+    "Rule",
+    "Unsaid",
+    "lowest_against_highest",
+    "neighbours_text",
+    "numbers",
+    "of_tails",
+    "share_text",
+    "times_text",
+    "where",
+]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What runs show.
+
+    Attributes
+    ----------
+    text : str
+        In words, runs cited by their numbers.
+    runs : tuple of int
+    figures : list of dict
+        What it rests on: `figure`, `runs`, `estimate` with its interval, `level`, `n`, `method`.
+    """
+
+    text: str
+    runs: tuple[int, ...]
+    figures: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Unsaid(NamedTuple):
+    """Why nothing is said of something."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A rule that runs give evidence for.
+
+    Attributes
+    ----------
+    rule : Rule
+    findings : tuple of Finding
+    """
+
+    rule: Rule
+    findings: tuple[Finding, ...]
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {
+            "id": self.rule.id,
+            "title": self.rule.title,
+            "source": self.rule.source,
+            "advice": self.rule.advice,
+            "findings": [
+                {"text": each.text, "runs": list(each.runs), "figures": each.figures}
+                for each in self.findings
+            ],
+        }
+
+
+class Answer(NamedTuple):
+    """What a rule says of the evidence, and why it says no more."""
+
+    recommendation: Recommendation | None
+    unsaid: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One recommendation of the papers.
+
+    Attributes
+    ----------
+    id : str
+        Its number in limbo2022, or ``cache``.
+    title, source, advice : str
+        What it is about, who says it, and what it comes to.
+    look : callable
+        Looks at the evidence.
+    """
+
+    id: str
+    title: str
+    source: str
+    advice: str
+    look: Callable[[Evidence], Said]
+
+    def answer(self, evidence: Evidence) -> Answer:
+        """Look at the evidence, and say what can be said."""
+        said = list(self.look(evidence))
+        findings = tuple(each for each in said if isinstance(each, Finding))
+        unsaid = tuple(dict.fromkeys(each.reason for each in said if isinstance(each, Unsaid)))
+        return Answer(Recommendation(self, findings) if findings else None, unsaid)
+
+    def applies(self, evidence: Evidence) -> Recommendation | None:
+        """The recommendation, if there is evidence for it."""
+        return self.answer(evidence).recommendation
+
+
+def where(facts: Facts) -> str:
+    """Say of which runs something is said, without the fact they are compared by."""
+    options = ", ".join(f"{name}={value}" for name, value in facts.device_options)
+    parts = [f"{facts.device} ({options})" if options else facts.device]
+    if facts.technology is not None:
+        parts.append(f"on {facts.technology}")
+    if facts.kernel is not None:
+        parts.append(f"kernel {facts.kernel}")
+    if facts.optimised:
+        parts.append("optimised")
+    parts.append(f"over {facts.cards or facts.wire}")
+    if facts.rate_pps is not None:
+        parts.append(f"at {count_text(facts.rate_pps)} packets/s {facts.pattern}")
+    if facts.burst > 1:
+        parts.append(f"bursts of {facts.burst}")
+    parts.append(f"{facts.size_bytes} B")
+    if facts.neighbours:
+        parts.append(f"beside {neighbours_text(facts.neighbours)}")
+    return ", ".join(parts)
+
+
+def neighbours_text(neighbours: tuple[Any, ...]) -> str:
+    """Say which co-runners there were."""
+    if not neighbours:
+        return "no co-runners"
+    busy, cpus = neighbours
+    named = ", ".join(f"{workers} {kind}" for kind, workers in busy)
+    return f"co-runners ({named})" + (f" on CPU {cpus}" if cpus else "")
+
+
+def lowest_against_highest(
+    facts: Facts, groups: dict[str, list[Case]], advice: str
+) -> Finding | Unsaid:
+    """The group with the lowest tail against that with the highest."""
+    found = dict(zip(groups, tails(*groups.values()), strict=False))
+    if not found:
+        return Unsaid(f"{where(facts)}: {' and '.join(groups)} share no supported quantile")
+    ordered = sorted(found, key=lambda name: found[name].latency_ns.estimate)
+    lower, upper = ordered[0], ordered[-1]
+    reason = why_not_above(found[upper], found[lower])
+    if reason is not None:
+        return Unsaid(f"{where(facts)}: {lower} and {upper}: {reason}")
+    text = (
+        f"{where(facts)}: {advice.format(lower=lower, upper=upper)}: {found[lower].text()} against"
+        f" {found[upper].text()}."
+    )
+    return of_tails(text, [found[lower], found[upper]])
+
+
+def of_tails(text: str, compared: Sequence[Tail]) -> Finding:
+    """A finding that rests on quantiles alone."""
+    runs = tuple(number for tail in compared for number in tail.runs)
+    return Finding(text, runs, [tail.record() for tail in compared])
+
+
+def numbers(cases: Sequence[Case]) -> tuple[int, ...]:
+    """The numbers by which runs are cited."""
+    return tuple(case.number for case in cases)
+
+
+def share_text(share: Estimate) -> str:
+    """Write a share in percent, with its interval."""
+    low, high = 100 * share.ci_low, 100 * share.ci_high
+    return f"{100 * share.estimate:.3g} % ({low:.3g} to {high:.3g} %)"
+
+
+def times_text(times: Estimate) -> str:
+    """Write how many times as much, with the interval."""
+    return f"{times.estimate:.3g} times ({times.ci_low:.3g} to {times.ci_high:.3g})"

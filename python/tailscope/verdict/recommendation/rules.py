@@ -1,0 +1,430 @@
+"""The papers' recommendations as rules: each speaks where runs give it evidence, and says on what.
+
+A rule yields findings, and reasons why it has nothing to say of something.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tailscope.host.cpus import parse_cpus
+from tailscope.text import count_text, duration_text, percentile_name
+from tailscope.verdict.recommendation.compare import (
+    MEDIAN,
+    cited,
+    common_quantile,
+    proportion,
+    ratio,
+    record_of,
+    tail_of,
+    tails,
+    why_not_above,
+)
+from tailscope.verdict.recommendation.evidence import CARDS, SHARED_MEMORY
+from tailscope.verdict.recommendation.rule import (
+    Finding,
+    Rule,
+    Unsaid,
+    lowest_against_highest,
+    neighbours_text,
+    numbers,
+    of_tails,
+    share_text,
+    times_text,
+    where,
+)
+from tailscope.verdict.recommendation.surroundings import (
+    SEVERAL_THREADS,
+    SINGLE_THREAD,
+)
+from tailscope.wording import CLOCKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tailscope.verdict.recommendation.evidence import Case, Evidence, Facts, Floor
+    from tailscope.verdict.recommendation.rule import Said
+
+__all__ = ["BURSTY", "JUMP", "RULES"]
+
+JUMP = 2.0
+"""In overload every packet queues: the median is at least so many times what it was before."""
+BURSTY = 0.01
+"""So much larger a share must leave back to back: a smaller one may be those behind stalls."""
+
+_SOFTWARE_CLOCKS = ("tsc", "kernel-software")
+_TLB = "TLB shootdown"
+_CACHE_KINDS = ("cache", "memory")
+_COARSE_BUCKETS = 2
+
+
+def _timestamps(evidence: Evidence) -> Said:
+    """I: times that are taken in software."""
+    groups: dict[tuple[str, str, str], list[Case]] = {}
+    for case in evidence.cases:
+        key = (case.facts.clock, case.facts.wire, _floor_text(case.floor))
+        groups.setdefault(key, []).append(case)
+    for (clock, wire, floor), cases in groups.items():
+        if clock not in _SOFTWARE_CLOCKS:
+            yield Unsaid(f"over {wire} times are taken in hardware ({clock})")
+            continue
+        runs = numbers(cases)
+        text = f"over {wire} times are taken in software ({CLOCKS[clock]}): {cited(runs)}. {floor}"
+        figures = []
+        matched = sum(int(case.run.summary["count"] or 0) for case in cases)
+        if matched and all("tainted" in case.run.summary for case in cases):
+            tainted = sum(int(case.run.summary["tainted"] or 0) for case in cases)
+            share = proportion(tainted, matched)
+            figures.append(record_of("tainted_share", runs, share))
+            text += (
+                f" The instrument's own stalls taint {share_text(share)} of the samples, the"
+                f" longest took {duration_text(_longest_stall_ns(cases))}."
+            )
+        yield Finding(text, runs, figures)
+    if not groups:
+        yield Unsaid("no run says by which clock its times were taken")
+
+
+def _floor_text(floor: Floor | None) -> str:
+    if floor is None:
+        return "Their floor is unknown: `tailscope calibrate` measures it."
+    believed = floor.believed_up_to
+    upto = "at no percentile" if believed is None else f"up to {percentile_name(believed)}"
+    median, tail = duration_text(floor.latency_ns_p50), duration_text(floor.latency_ns_p999)
+    return f"Floor: p50 {median}, p99.9 {tail}; believed {upto}."
+
+
+def _longest_stall_ns(cases: Sequence[Case]) -> int:
+    return max(case.longest_stall_ns for case in cases)
+
+
+def _overload(evidence: Evidence) -> Said:
+    """II: from some rate on the device loses packets, and all of them queue."""
+    for facts, by_rate in evidence.compared_by("rate_pps"):
+        rates = sorted(by_rate)
+        lossy = [rate for rate in rates if _lost(by_rate[rate])]
+        if not lossy:
+            yield Unsaid(_no_loss(facts, rates, by_rate))
+        for rate in lossy:
+            free = [each for each in rates if each < rate and _carries(by_rate[each])]
+            said = _overloaded(facts, by_rate, rate, free[-1] if free else None)
+            yield said
+            if isinstance(said, Finding):
+                break
+    if not evidence.cases:
+        yield Unsaid("no measured runs")
+
+
+def _overloaded(
+    facts: Facts, by_rate: dict[int, list[Case]], rate: int, free: int | None
+) -> Finding | Unsaid:
+    above = by_rate[rate]
+    loss = proportion(_lost(above), _sent(above))
+    said = f"{where(facts)}: {share_text(loss)} are lost at {count_text(rate)} packets/s"
+    if free is None:
+        return Unsaid(f"{said} {cited(numbers(above))}, and no lower rate without loss was run")
+    below = by_rate[free]
+    if common_quantile(below, above) is None:
+        return Unsaid(f"{said} {cited(numbers(above))}, and too few came back for a median")
+    before, after = tail_of(below, MEDIAN), tail_of(above, MEDIAN)
+    times = ratio(after, before)
+    if times.ci_low < JUMP or why_not_above(after, before) is not None:
+        return Unsaid(
+            f"{said} {cited(numbers(above))}, but the median is {times_text(times)} that at"
+            f" {count_text(free)} packets/s: not every packet queues"
+        )
+    text = (
+        f"{said}, and the median is {times_text(times)} that at {count_text(free)} packets/s,"
+        f" the highest rate below without loss: {after.text()} against {before.text()}. Stay at or"
+        f" below {count_text(free)} packets/s, or give the device more CPUs."
+    )
+    figures = [
+        record_of("loss_ratio", numbers(above), loss),
+        after.record(),
+        before.record(),
+        record_of("latency_ns_p50_ratio", (*after.runs, *before.runs), times),
+    ]
+    return Finding(text, (*after.runs, *before.runs), figures)
+
+
+def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]]) -> str:
+    said = f"{where(facts)}: no loss in the DuT up to {count_text(rates[-1])} packets/s"
+    cut = next((rate for rate in rates if _unsent(by_rate[rate])), None)
+    if cut is None:
+        return said
+    return (
+        f"{said}; at {count_text(cut)} packets/s {cited(numbers(by_rate[cut]))} packets could not"
+        " be sent: the wire, or the device behind it, does not carry this rate"
+    )
+
+
+def _lost(cases: Sequence[Case]) -> int:
+    return sum(case.lost for case in cases)
+
+
+def _carries(cases: Sequence[Case]) -> bool:
+    """Whether nothing was lost at a rate, and all of it could be sent."""
+    return not _lost(cases) and not _unsent(cases)
+
+
+def _sent(cases: Sequence[Case]) -> int:
+    return sum(int(case.run.summary["sent"] or 0) for case in cases)
+
+
+def _unsent(cases: Sequence[Case]) -> int:
+    return sum(case.unsent for case in cases)
+
+
+def _kernel(evidence: Evidence) -> Said:
+    """III: the kernel with the lowest tail, for a device whose threads are laid out in a way."""
+    for facts, by_kernel in evidence.compared_by("kernel"):
+        kernels = {name: cases for name, cases in by_kernel.items() if name is not None}
+        if len(kernels) < 2:
+            only = ", ".join(kernels) or "an unknown one"
+            yield Unsaid(f"{where(facts)}: one kernel only: {only}{_tlb_text(kernels)}")
+            continue
+        found = dict(zip(kernels, tails(*kernels.values()), strict=False))
+        if not found:
+            yield Unsaid(f"{where(facts)}: kernels share no supported quantile")
+            continue
+        best, *others = sorted(found, key=lambda name: found[name].latency_ns.estimate)
+        reasons = {name: why_not_above(found[name], found[best]) for name in others}
+        beaten = [name for name in others if reasons[name] is None]
+        if not beaten:
+            why = "; ".join(f"{best} and {name}: {reasons[name]}" for name in others)
+            yield Unsaid(f"{where(facts)}: {why}")
+            continue
+        against = " and ".join(f"{found[name].text()} with {name}" for name in beaten)
+        text = (
+            f"{where(facts)}: take {best} rather than {' or '.join(beaten)}: {found[best].text()}"
+            f" against {against}. {_layout_text(facts.device, best, kernels)}{_tlb_text(kernels)}."
+        )
+        compared = [found[name] for name in (best, *beaten)]
+        yield of_tails(text, compared)
+    if not evidence.cases:
+        yield Unsaid("no measured runs")
+
+
+def _layout_text(device: str, best: str, kernels: Iterable[str]) -> str:
+    if device in SINGLE_THREAD:
+        layout, paper = "a polling thread alone on its CPU", "nohz"
+    elif device in SEVERAL_THREADS:
+        layout, paper = "several threads that share CPUs", "rt"
+    else:
+        return "How its threads are laid out is not known"
+    here = "as it is here" if best == paper else "which does not show here"
+    here = here if paper in kernels else "which was not run here"
+    return f"It has {layout}: the paper found {paper} best for such, {here}"
+
+
+def _tlb_text(kernels: dict[str, list[Case]]) -> str:
+    """What TLB shootdowns have of the tails, where kernel events tell."""
+    shares = [
+        (f"with {name} {cited([case.number])}", share)
+        for name, cases in kernels.items()
+        for case in cases
+        if (share := _tlb_share(case)) is not None
+    ]
+    parts = [f"{share:.1%} {who}" for who, share in shares] if any(dict(shares).values()) else []
+    return f". Of the tails' excess TLB shootdowns are {', '.join(parts)}" if parts else ""
+
+
+def _tlb_share(case: Case) -> float | None:
+    explanation = case.run.explanation
+    if explanation is None or not case.facts.recorded[0]:
+        return None
+    return sum(float(each["share"]) for each in explanation["causes"] if each["cause"] == _TLB)
+
+
+def _cards(evidence: Evidence) -> Said:
+    """IV: packets leave in bursts that did not come in bursts; one card's tail above another's."""
+    over_cards = [case for case in evidence.cases if case.facts.wire == CARDS]
+    if not over_cards:
+        yield Unsaid("no run over real network cards")
+        return
+    for case in over_cards:
+        yield _bursts(case)
+    for facts, by_cards in evidence.compared_by("cards"):
+        known = {name: cases for name, cases in by_cards.items() if name}
+        if len(known) > 1:
+            yield lowest_against_highest(facts, known, "take {lower} rather than {upper}")
+
+
+def _bursts(case: Case) -> Finding | Unsaid:
+    half_gap_ns = 1e9 / case.facts.rate_pps / 2
+    if half_gap_ns < _COARSE_BUCKETS * case.bucket_ns:
+        return Unsaid(f"[{case.number}]: buckets of the gaps are too coarse for its rate")
+    shares = {}
+    for side in ("pre", "post"):
+        gaps = case.run.gaps[side]
+        total = int(gaps.counts.sum())
+        if not total:
+            return Unsaid(f"[{case.number}]: no gaps between packets")
+        close = int(gaps.counts[gaps.bucket_ns < half_gap_ns].sum())
+        shares[side] = proportion(close, total)
+    pre, post = shares["pre"], shares["post"]
+    said = (
+        f"{share_text(post)} of the packets behind the device follow within half of the mean gap,"
+        f" {share_text(pre)} before it [{case.number}]"
+    )
+    if post.ci_low - pre.ci_high < BURSTY:
+        return Unsaid(f"{where(case.facts)}: {said}")
+    figures = [
+        record_of(f"{side}_back_to_back", (case.number,), share) for side, share in shares.items()
+    ]
+    text = f"{where(case.facts)}: packets leave in bursts: {said}."
+    return Finding(text, (case.number,), figures)
+
+
+def _virtualisation(evidence: Evidence) -> Said:
+    """V: what a container or a guest costs, at the median and in the tail."""
+    compared = False
+    for facts, by_technology in evidence.compared_by("technology"):
+        for name in ("lxc", "vm"):
+            if name in by_technology and "bare" in by_technology:
+                compared = True
+                both = {each: by_technology[each] for each in (name, "bare")}
+                yield _virtual(facts, both, name)
+    if not compared:
+        there = sorted({case.facts.technology or "unknown" for case in evidence.cases})
+        yield Unsaid(f"nothing alike on bare and on another: {', '.join(there) or 'no runs'}")
+
+
+def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> Finding | Unsaid:
+    found = tails(*both.values())
+    if not found:
+        return Unsaid(f"{where(facts)}: {name} and bare share no supported quantile")
+    virtual, bare = found
+    upper, lower = (
+        (virtual, bare)
+        if virtual.latency_ns.estimate >= bare.latency_ns.estimate
+        else (bare, virtual)
+    )
+    reason = why_not_above(upper, lower)
+    if reason is not None:
+        return Unsaid(f"{where(facts)}: {name} and bare: {reason}")
+    medians = [tail_of(cases, MEDIAN) for cases in both.values()]
+    tail_times, median_times = ratio(virtual, bare), ratio(*medians)
+    if upper is virtual:
+        advice = f"take bare where the tail counts, {name} where it does not"
+    else:
+        advice = f"{name} costs no tail here"
+    in_memory = name == "vm" and facts.wire == SHARED_MEMORY
+    port = " (its port is vhost, not memif)" if in_memory else ""
+    text = (
+        f"{where(facts)}: {advice}: on {name}{port} {percentile_name(virtual.quantile)} is"
+        f" {times_text(tail_times)} that on bare, and the median {times_text(median_times)}:"
+        f" {virtual.text()} against {bare.text()}."
+    )
+    runs = (*virtual.runs, *bare.runs)
+    figures = [
+        virtual.record(),
+        bare.record(),
+        record_of(f"{virtual.figure}_ratio", runs, tail_times),
+        record_of("latency_ns_p50_ratio", runs, median_times),
+    ]
+    return Finding(text, runs, figures)
+
+
+def _cache(evidence: Evidence) -> Said:
+    """Co-runners that fill the cache, and a cache that is shared beside one that is not."""
+    compared = False
+    for facts, by_neighbours in evidence.compared_by("neighbours"):
+        alone = by_neighbours.get(())
+        for neighbours, cases in by_neighbours.items():
+            if neighbours and alone is not None:
+                compared = True
+                yield _beside(facts, neighbours, cases, alone)
+    for facts, by_cache in evidence.compared_by("cache"):
+        if "separated" in by_cache and "shared" in by_cache:
+            compared = True
+            both = {name: by_cache[name] for name in ("shared", "separated")}
+            yield lowest_against_highest(facts, both, "the cache is better {lower} than {upper}")
+    if not compared:
+        yield Unsaid(
+            "nothing alike with and without co-runners, nor with a cache shared and separated"
+        )
+
+
+def _beside(
+    facts: Facts, neighbours: tuple[Any, ...], cases: list[Case], alone: list[Case]
+) -> Finding | Unsaid:
+    who = neighbours_text(neighbours)
+    if not any(kind in _CACHE_KINDS for kind, _ in neighbours[0]):
+        return Unsaid(f"{where(facts)}: {who} do not fill the cache")
+    if any(_on_polling_cpus(case) for case in cases):
+        return Unsaid(f"{where(facts)}: {who} take polling CPUs themselves, not the cache alone")
+    if facts.cache == "separated":
+        return Unsaid(f"{where(facts)}: beside {who} the cache is the device's own")
+    found = tails(cases, alone)
+    if not found:
+        return Unsaid(f"{where(facts)}: with and without {who} share no supported quantile")
+    busy, quiet = found
+    reason = why_not_above(busy, quiet)
+    if reason is not None:
+        return Unsaid(f"{where(facts)}: with and without {who}: {reason}")
+    times = ratio(busy, quiet)
+    said = cases[0].cache_because if facts.cache == "shared" else "whether it is shared is unknown"
+    text = (
+        f"{where(facts)}: give the device a cache of its own (the knob cache-allocation, or CPUs"
+        f" whose cache nobody else has): beside {who} {percentile_name(busy.quantile)} is"
+        f" {times_text(times)} that without: {busy.text()} against {quiet.text()}; {said}."
+    )
+    runs = (*busy.runs, *quiet.runs)
+    figures = [busy.record(), quiet.record(), record_of(f"{busy.figure}_ratio", runs, times)]
+    return Finding(text, runs, figures)
+
+
+def _on_polling_cpus(case: Case) -> bool:
+    """Whether co-runners had the device's CPUs, or there was no other CPU left for them."""
+    _, given = case.facts.neighbours
+    if given is not None:
+        return not case.cpus.isdisjoint(parse_cpus(given))
+    return len(case.pollers) >= case.facts.machine[1]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "I",
+        "Measurement setup",
+        "limbo2022 §5, Recommendation I",
+        "Have hardware take the times: a timestamper whose cards stamp every packet (`hosts`).",
+        _timestamps,
+    ),
+    Rule(
+        "II",
+        "Avoid overload",
+        "limbo2022 §6.2, Recommendation II",
+        "Stay below the rate at which the device begins to lose packets.",
+        _overload,
+    ),
+    Rule(
+        "III",
+        "Choice of kernel",
+        "limbo2022 §6.2, Recommendation III",
+        "Take the kernel that suits how the device's threads share CPUs.",
+        _kernel,
+    ),
+    Rule(
+        "IV",
+        "Choice of NIC",
+        "limbo2022 §6.2, Recommendation IV",
+        "Try the card at the rate it is meant for; complex ones send in bursts.",
+        _cards,
+    ),
+    Rule(
+        "V",
+        "Choice of virtualisation",
+        "limbo2022 §6.2, Recommendation V; containers2024 §5.4, §5.5, §7",
+        "Virtualisation has its price in the tail: pay it where the tail does not matter.",
+        _virtualisation,
+    ),
+    Rule(
+        "cache",
+        "Cache sharing",
+        "containers2024 §5.2, §5.5, §7",
+        "Give the device a last-level cache, or a part of one, that nobody else fills.",
+        _cache,
+    ),
+)
+"""All rules, in the order of the papers."""

@@ -1,0 +1,153 @@
+"""Where a device ran: technology, kernel, whether that was optimised, and who shares its cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tailscope.host.cpus import cpu_list, parse_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "SEVERAL_THREADS",
+    "SINGLE_THREAD",
+    "cache",
+    "device_cpus",
+    "host_of",
+    "kernel",
+    "networking",
+    "optimised",
+    "pollers",
+    "technology",
+]
+
+SINGLE_THREAD = ("l2fwd", "l3fwd", "delay", "snort")
+"""Devices with one polling thread on each of their CPUs (limbo2022, Recommendation III)."""
+SEVERAL_THREADS = ("suricata",)
+"""Devices whose threads share CPUs (limbo2022 §6.2)."""
+
+_IN_KERNEL = ("mirred", "bridge", "router", "xdp")
+_KERNEL_MODES = ("af-packet", "afpacket")
+
+# containers2024 Table 2, by the kernel's own names; those that name CPUs count whatever they name.
+_PARAMETERS = (
+    *("rcu_nocbs", "rcu_nocb_poll", "irqaffinity", "idle=poll", "tsc=reliable", "mce=ignore_ce"),
+    *("audit=0", "nmi_watchdog=0", "skew_tick=1", "nosoftlockup", "nosmt"),
+)
+_NAMES_CPUS = ("rcu_nocbs", "irqaffinity")
+_AT_RUN_TIME = {
+    "nmi_watchdog=0": ("nmi-watchdog", ("0",)),
+    "nosoftlockup": ("soft-watchdog", ("0",)),
+    "nosmt": ("smt", ("off", "forceoff")),
+}
+ENOUGH_PARAMETERS = 6
+"""More than half of the eleven parameters of containers2024 Table 2 make a host optimised."""
+
+_DEVICE = ("DuT", "dut")
+_CACHE_KNOB, _OWN_PARTS = "cache-allocation", "own parts"
+
+
+def host_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fingerprint of the machine that the device ran on."""
+    hosts = info.get("hosts") or {}
+    found: Mapping[str, Any] = hosts.get("dut") or info["host"]
+    return found
+
+
+def technology(info: Mapping[str, Any]) -> str | None:
+    """What the device ran on; None where that was not recorded."""
+    name = (info.get("platform") or {}).get("name") or info["plan"].get("platform")
+    return None if name is None else str(name)
+
+
+def kernel(info: Mapping[str, Any]) -> str | None:
+    """The flavour of the kernel that the device ran on: of a guest's, if it ran in one."""
+    platform = info.get("platform") or {}
+    if technology(info) != "vm":
+        found = host_of(info).get("kernel_flavour")
+    elif platform.get("realtime"):
+        found = "rt"
+    else:
+        found = "nohz" if platform.get("nohz_full_cpus") else "vanilla"
+    return None if found is None else str(found)
+
+
+def networking(plan: Mapping[str, Any]) -> str:
+    """Whether packets pass the kernel's network stack at the device."""
+    in_kernel = (
+        plan["dut"] in _IN_KERNEL
+        or plan["dut_options"].get("mode") in _KERNEL_MODES
+        or plan["wire"] == "veth"
+    )
+    return "kernel space" if in_kernel else "user space"
+
+
+def optimised(info: Mapping[str, Any]) -> tuple[bool | None, str]:
+    """Whether host and kernel were set for latency; None where that is not known.
+
+    They were if settings were made for the run (``--tune``), or if at least `ENOUGH_PARAMETERS` of
+    containers2024 Table 2 were in force on the kernel that the device ran on. Which kernel that is
+    does not matter: it is told apart by itself.
+
+    Returns
+    -------
+    bool or None
+    str
+        Why.
+    """
+    made = sum(each["refused"] is None for each in info.get("tuning") or ())
+    if made:
+        return True, f"{made} settings made for the run"
+    line, knobs = host_of(info).get("kernel_command_line"), info.get("knobs") or {}
+    if technology(info) == "vm":
+        line, knobs = (info.get("platform") or {}).get("parameters"), {}
+    if line is None:
+        return None, "the kernel's command line was not recorded"
+    there = sum(_in_force(each, line.split(), knobs) for each in _PARAMETERS)
+    said = f"{there} of the {len(_PARAMETERS)} parameters of containers2024 Table 2"
+    return there >= ENOUGH_PARAMETERS, said
+
+
+def _in_force(parameter: str, words: list[str], knobs: Mapping[str, str | None]) -> bool:
+    if parameter in _NAMES_CPUS:
+        return any(word.partition("=")[0] == parameter for word in words)
+    knob, values = _AT_RUN_TIME.get(parameter, ("", ()))
+    return parameter in words or knobs.get(knob) in values
+
+
+def device_cpus(info: Mapping[str, Any]) -> frozenset[int]:
+    """The CPUs that worked for the device; none where that was not recorded."""
+    cpus = info["instrument"]["cpus"]
+    return _all_cpus(cpus[name] for name in _DEVICE if name in cpus)
+
+
+def pollers(info: Mapping[str, Any]) -> frozenset[int]:
+    """The CPUs that polled: the instrument's, and the device's."""
+    return _all_cpus(info["instrument"]["cpus"].values())
+
+
+def _all_cpus(lists: Iterable[Any]) -> frozenset[int]:
+    return frozenset(cpu for each in lists if each != "" for cpu in parse_cpus(str(each)))
+
+
+def cache(info: Mapping[str, Any]) -> tuple[str, str]:
+    """Whether the device shares its last-level cache with other CPUs.
+
+    Returns
+    -------
+    str
+        ``separated``, ``shared`` or ``unknown``.
+    str
+        Why.
+    """
+    if (info.get("knobs") or {}).get(_CACHE_KNOB) == _OWN_PARTS:
+        return "separated", "a part of it was allocated to the device"
+    listed, own = host_of(info).get("last_level_caches"), device_cpus(info)
+    if listed is None or not own:
+        return "unknown", "the machine's caches were not recorded"
+    caches = [set(parse_cpus(each)) for each in listed.split(";")]
+    others = set().union(*(each for each in caches if each & own)) - own
+    if not others:
+        return "separated", "no other CPU has it"
+    return "shared", f"CPU {cpu_list(others)} shares it with CPU {cpu_list(own)}"

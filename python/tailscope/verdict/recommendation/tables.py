@@ -1,0 +1,324 @@
+"""Tables 6 and 7 of containers2024, of the runs at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailscope.verdict.recommendation.compare import (
+    best_quantile,
+    common_quantile,
+    tail_of,
+    why_not_above,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tailscope.verdict.recommendation.compare import Tail
+    from tailscope.verdict.recommendation.evidence import Case, Evidence, Facts
+
+__all__ = ["STATIC_SOURCE", "Cell", "Ranked", "Table", "tables"]
+
+STATIC_SOURCE = "containers2024 Table 7: from the paper, not measured here"
+
+_PLACES = tuple(product(("lxc", "vm", "bare"), (True, False)))
+_ROWS = (
+    *(("lxc", "kernel space"), ("lxc", "user space")),
+    *(("vm", "user space"), ("bare", "user space")),
+)
+_SETTINGS = (("vanilla", False), ("rt", True))
+"""What the columns of the paper's Table 6 are."""
+
+_BEST, _GOOD, _FAIR, _POOR, _BAD = "✓✓✓", "✓✓", "✓", "✗", "✗✗"
+_SECURITY = {
+    "vm": {"separated": _GOOD, "shared": _FAIR},
+    "lxc": {"separated": _FAIR, "shared": _POOR},
+    "bare": {"separated": _BEST, "shared": _BEST},
+}
+_RESOURCES = {
+    ("vm", True): _POOR,
+    ("vm", False): _FAIR,
+    ("lxc", True): _GOOD,
+    ("lxc", False): _BEST,
+    ("bare", True): _BAD,
+    ("bare", False): _BAD,
+}
+
+
+class Setting(NamedTuple):
+    """A cell's place in Table 6; None is what was not recorded, or a device that nobody ran."""
+
+    technology: str | None
+    networking: str
+    device: str | None
+    kernel: str | None
+    optimised: bool | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The tail of a technology.
+
+    Attributes
+    ----------
+    setting : Setting
+    tail : Tail or None
+        The highest quantile that all of its runs support.
+    max_ns, untainted_max_ns : int or None
+        The longest latency of all runs, and without tainted samples.
+    lost : int
+        Packets that the device lost.
+    sent : int
+    runs : tuple of int
+        None where it has no run.
+    """
+
+    setting: Setting
+    tail: Tail | None = None
+    max_ns: int | None = None
+    untainted_max_ns: int | None = None
+    lost: int = 0
+    sent: int = 0
+    runs: tuple[int, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        value = None if self.tail is None else self.tail.latency_ns
+        return {
+            **self.setting._asdict(),
+            "quantile": None if self.tail is None else self.tail.quantile,
+            "latency_ns": None if value is None else value.estimate,
+            "latency_ns_ci_low": None if value is None else value.ci_low,
+            "latency_ns_ci_high": None if value is None else value.ci_high,
+            "level": None if value is None else value.level,
+            "n": None if value is None else value.n,
+            "untainted_latency_ns": None if self.tail is None else self.tail.untainted_ns[1],
+            "max_ns": self.max_ns,
+            "untainted_max_ns": self.untainted_max_ns,
+            "lost": self.lost if self.runs else None,
+            "sent": self.sent if self.runs else None,
+            "runs": list(self.runs),
+        }
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A row of Table 7.
+
+    Attributes
+    ----------
+    device : str or None
+    technology, kernel : str or None
+    optimised : bool or None
+    cache : str or None
+    rank : int or None
+        By latency, among the rows of the same device: one more than the rows that lie wholly below.
+    tail : Tail or None
+        What the rank rests on: the highest quantile that all rows of the device support.
+    security : tuple of str
+        The paper's rank; both of them where it depends on a cache that is not known.
+    resources : str or None
+        The paper's rank.
+    runs : tuple of int
+    """
+
+    device: str | None
+    technology: str | None
+    kernel: str | None
+    optimised: bool | None
+    cache: str | None
+    rank: int | None
+    tail: Tail | None
+    security: tuple[str, ...]
+    resources: str | None
+    runs: tuple[int, ...]
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {
+            "device": self.device,
+            "technology": self.technology,
+            "kernel": self.kernel,
+            "optimised": self.optimised,
+            "cache": self.cache,
+            "rank": self.rank,
+            "rank_quantile": None if self.tail is None else self.tail.quantile,
+            "security": list(self.security),
+            "resources": self.resources,
+            "static_source": STATIC_SOURCE,
+            "runs": list(self.runs),
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """Both tables, of runs with the same traffic on the same machine.
+
+    Attributes
+    ----------
+    facts : Facts
+        What the runs have in common: traffic, co-runners, machine, clock.
+    cells : list of Cell
+        Table 6.
+    ranks : list of Ranked
+        Table 7.
+    """
+
+    facts: Facts
+    cells: list[Cell]
+    ranks: list[Ranked]
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        facts = self.facts
+        return {
+            "rate_pps": facts.rate_pps,
+            "pattern": facts.pattern,
+            "burst": facts.burst,
+            "size_bytes": facts.size_bytes,
+            "flows": facts.flows,
+            "neighbours": dict(facts.neighbours[0]) if facts.neighbours else {},
+            "clock": facts.clock,
+            "cpu_model": facts.machine[0],
+            "tails": [cell.record() for cell in self.cells],
+            "ranks": [row.record() for row in self.ranks],
+        }
+
+
+def tables(evidence: Evidence) -> list[Table]:
+    """Both tables for each traffic: what was sent alike, on machines of a kind, side by side.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    """
+    by_traffic: dict[Facts, list[Case]] = {}
+    for case in evidence.cases:
+        by_traffic.setdefault(_traffic(case.facts), []).append(case)
+    in_order = sorted(by_traffic, key=lambda facts: (facts.rate_pps, repr(facts)))
+    return [
+        Table(facts, _cells(by_traffic[facts]), _ranks(by_traffic[facts])) for facts in in_order
+    ]
+
+
+def _traffic(facts: Facts) -> Facts:
+    """What does not depend on the device, nor on what it runs on."""
+    return facts._replace(
+        technology=None,
+        kernel=None,
+        optimised=None,
+        cache=None,
+        cards=None,
+        device="",
+        device_options=(),
+        networking="",
+        wire="",
+    )
+
+
+def _device(facts: Facts) -> str:
+    """A device with its options, and the wire where it is not the usual one."""
+    options = ", ".join(f"{name}={value}" for name, value in facts.device_options)
+    name = f"{facts.device} ({options})" if options else facts.device
+    return f"{name} over {facts.cards or facts.wire}"
+
+
+def _setting(facts: Facts) -> Setting:
+    return Setting(
+        facts.technology, facts.networking, _device(facts), facts.kernel, facts.optimised
+    )
+
+
+def _grouped(cases: Iterable[Case], key: Any) -> dict[Any, list[Case]]:
+    found: dict[Any, list[Case]] = {}
+    for case in cases:
+        found.setdefault(key(case.facts), []).append(case)
+    return found
+
+
+def _cells(cases: Sequence[Case]) -> list[Cell]:
+    """The paper's rows and columns, and what there is beside them."""
+    there = _grouped(cases, _setting)
+    devices = _grouped(cases, lambda facts: (facts.technology, facts.networking))
+    found = []
+    for technology, networking in dict.fromkeys((*_ROWS, *devices)):
+        own = devices.get((technology, networking), [])
+        for device in dict.fromkeys(_device(case.facts) for case in own) or (None,):
+            place = (technology, networking, device)
+            others = [(each.kernel, each.optimised) for each in there if each[:3] == place]
+            settings = dict.fromkeys((*_SETTINGS, *others))
+            found += [_cell(Setting(*place, *each), there) for each in settings]
+    return found
+
+
+def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> Cell:
+    cases = there.get(setting)
+    if cases is None:
+        return Cell(setting)
+    quantile = best_quantile(cases)
+    rows = [case.run.summary for case in cases]
+    return Cell(
+        setting,
+        tail=None if quantile is None else tail_of(cases, quantile),
+        max_ns=_largest(row["latency_ns_max"] for row in rows),
+        untainted_max_ns=_largest(
+            row["untainted_latency_ns_max" if "tainted" in row else "latency_ns_max"]
+            for row in rows
+        ),
+        lost=sum(case.lost for case in cases),
+        sent=sum(int(row["sent"] or 0) for row in rows),
+        runs=tuple(case.number for case in cases),
+    )
+
+
+def _largest(values: Iterable[Any]) -> int | None:
+    return max((int(value) for value in values if value is not None), default=None)
+
+
+def _ranks(cases: Sequence[Case]) -> list[Ranked]:
+    """Each device's rows, and those of the paper that it has no run of."""
+    found = []
+    for device, own in _grouped(cases, _compared).items():
+        groups = _grouped(own, _ranked_by)
+        quantile = common_quantile(*groups.values())
+        found_tails = {
+            key: None if quantile is None else tail_of(group, quantile)
+            for key, group in groups.items()
+        }
+        everywhere = [tail for tail in found_tails.values() if tail is not None]
+        for place in dict.fromkeys((*_PLACES, *(key[:2] for key in groups))):
+            keys = [key for key in groups if key[:2] == place]
+            for key in keys or [(*place, None, None)]:
+                tail = found_tails.get(key)
+                rank = None if tail is None else _rank(tail, everywhere)
+                runs = tuple(case.number for case in groups.get(key, ()))
+                found.append(_row(device, key, rank, tail, runs))
+    return found
+
+
+def _compared(facts: Facts) -> str:
+    """What is ranked among itself: a device with its options, over a wire."""
+    return _device(facts)
+
+
+def _ranked_by(facts: Facts) -> tuple[Any, ...]:
+    return facts.technology, facts.optimised, facts.kernel, facts.cache
+
+
+def _rank(tail: Tail, everywhere: Sequence[Tail]) -> int:
+    """One more than how many lie below for certain; where intervals overlap, ranks are equal."""
+    return 1 + sum(why_not_above(tail, other) is None for other in everywhere)
+
+
+def _row(
+    device: str, key: tuple[Any, ...], rank: int | None, tail: Tail | None, runs: tuple[int, ...]
+) -> Ranked:
+    technology, optimised, kernel, cache = key
+    ranks = _SECURITY.get(technology, {})
+    security = (ranks[cache],) if cache in ranks else tuple(dict.fromkeys(ranks.values()))
+    resources = _RESOURCES.get((technology, optimised))
+    return Ranked(
+        device, technology, kernel, optimised, cache, rank, tail, security, resources, runs
+    )

@@ -1,0 +1,151 @@
+"""Runs of known latencies, written as measurements are."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.analysis import Clock, Recording, analyze_recording
+from tailscope.experiment.plan import RunPlan
+from tailscope.store.directory import RunWriter
+from tailscope.store.provenance import measurement_info
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+PACKETS = 20_000
+"""Enough for p99.9, not for p99.99."""
+
+_CLOCK = Clock(tsc_hz=1_000_000_000, tsc=0, unix_ns=1_700_000_000_000_000_000)
+OPTIMISED = (
+    "rcu_nocbs=1 rcu_nocb_poll irqaffinity=0 idle=poll tsc=reliable mce=ignore_ce audit=0 quiet"
+)
+_HOST = {
+    "cpu_model": "a processor",
+    "cpu_count": 4,
+    "last_level_caches": "0-3",
+    "kernel_command_line": "quiet",
+    "kernel_flavour": "vanilla",
+}
+
+
+def latencies(
+    seed: int, *, base_ns: int = 2_000, tail_ns: int = 20_000, share: float = 0.005
+) -> NDArray[np.int64]:
+    """Noise above a base, and in a share of the packets a tail, even up to twice its mean."""
+    chance = np.random.default_rng(seed)
+    found = base_ns + chance.integers(0, base_ns // 10, PACKETS)
+    late = chance.random(PACKETS) < share
+    return np.where(late, found + chance.integers(0, 2 * tail_ns, PACKETS), found)
+
+
+def write_run(
+    path: Path,
+    latency_ns: NDArray[np.int64],
+    *,
+    lost: int = 0,
+    dropped: int = 0,
+    unsent: int = 0,
+    stalled: NDArray[np.bool_] | None = None,
+    arrivals_ns: NDArray[np.int64] | None = None,
+    host: dict[str, Any] | None = None,
+    platform: dict[str, Any] | None = None,
+    causes: dict[str, float] | None = None,
+    info: dict[str, Any] | None = None,
+    platform_name: str = "bare",
+    **fields: Any,
+) -> Path:
+    """Write a run: packets at a constant rate, the last `lost` of which do not come back.
+
+    Parameters
+    ----------
+    path : Path
+    latency_ns : ndarray
+        Of every packet.
+    lost, dropped, unsent : int
+    stalled : ndarray of bool, optional
+        Packets during which the generator stalls.
+    arrivals_ns : ndarray, optional
+        When packets come back, after the first one was sent, in place of `latency_ns`.
+    platform_name : str
+    host, platform, info : dict, optional
+        What differs from a plain machine.
+    causes : dict of str to float, optional
+        What the tail is explained by.
+    fields
+        Of the plan.
+    """
+    wire = "vhost" if platform_name == "vm" else "memif"
+    usual = {"dut": "l2fwd", "wire": wire, "duration_ns": 1_000_000_000}
+    plan = RunPlan(**{**usual, "platform": platform_name, **fields})
+    gap_ns = 1_000_000_000 // plan.rate_pps
+    sent = 1_000_000 + np.arange(len(latency_ns), dtype=np.int64) * gap_ns
+    back = sent + latency_ns if arrivals_ns is None else 1_000_000 + arrivals_ns
+    kept = np.arange(len(sent) - lost)
+    order = kept[np.argsort(back[kept], kind="stable")]
+    which = np.zeros(0, np.int64) if stalled is None else np.flatnonzero(stalled)
+    columns = (sent, sent, order, back[order], np.zeros(0, int), sent[which] + 1)
+    recording = Recording(
+        _CLOCK,
+        *(column.astype(np.uint64) for column in columns),
+        np.full(len(which), 100, np.uint64),
+    )
+    with RunWriter(path) as writer:
+        analysis = analyze_recording(recording, sink=writer.sink)
+        if causes is not None:
+            writer.explain_by(lambda _latency, _worst: (_explained(causes), {}))
+        about = measurement_info(plan.record(), _about(plan, lost, dropped, unsent, platform))
+        about["host"] = {**_HOST, **(host or {})}
+        if causes is not None:
+            about["noise"] = {"events": {"clock": "x86-tsc"}}
+        writer.finish(analysis, info={**about, **(info or {})}, bucket_ns=100, report=lambda _: "")
+    return path
+
+
+def _about(
+    plan: RunPlan, lost: int, dropped: int, unsent: int, platform: dict[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        "clock": {"source": "tsc"},
+        "floor": None,
+        "partial": [],
+        "warnings": [],
+        "instrument": {
+            "unsent": unsent,
+            "lost_in_dut": lost,
+            "lost_in_instrument": 0,
+            "dropped_by_dut": dropped,
+            "stalls": {"generator": {"count": 1, "total_ns": 100, "longest_ns": 100}},
+            "cpus": {"generator": "0", "DuT": "1"},
+        },
+        "noise": {"events": None},
+        "knobs": {},
+        "tuning": [],
+        "platform": {"name": plan.platform, **(platform or {})},
+    }
+
+
+def _explained(causes: dict[str, float]) -> dict[str, Any]:
+    listed = [
+        {
+            "part": "dut",
+            "cause": cause,
+            "packets": 1,
+            "total_ns": 1,
+            "share": share,
+            "largest_ns": 1,
+        }
+        for cause, share in causes.items()
+    ]
+    return {"quantile": 0.999, "latency_ns": 0, "parts_ns": {"dut": 0}, "causes": listed}
+
+
+def write_campaign(path: Path, cells: list[dict[str, Any]], **content: Any) -> Path:
+    """Write ``campaign.json`` over runs that are there."""
+    whole = [{"name": "a", "state": "done", "reason": None, "runs": [], **cell} for cell in cells]
+    (path / "campaign.json").write_text(json.dumps({"format": 1, "cells": whole, **content}))
+    return path

@@ -1,0 +1,447 @@
+"""Each rule speaks where there is evidence, and is silent where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from synthetic import OPTIMISED, PACKETS, latencies, write_run
+
+from tailscope.verdict.recommendation.compare import (
+    best_quantile,
+    ratio,
+    tail_of,
+    why_not_above,
+)
+from tailscope.verdict.recommendation.evidence import Evidence, read_evidence
+from tailscope.verdict.recommendation.rules import RULES
+from tailscope.verdict.recommendation.surroundings import cache, kernel, networking, optimised
+from tailscope.verdict.recommendation.tables import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tailscope.verdict.recommendation.rule import Answer
+
+    Make = Callable[..., Path]
+
+LOW, HIGH = latencies(1, tail_ns=5_000), latencies(2, tail_ns=500_000)
+RT, NOHZ = {"kernel_flavour": "rt"}, {"kernel_flavour": "nohz"}
+CARDS = {
+    "wire": "pci",
+    "wire_options": {"generator": "0000:01:00.0+0000:01:00.1", "dut": "0000:02:00.0+0000:02:00.1"},
+}
+OTHER_CARDS = {
+    **CARDS,
+    "wire_options": {**CARDS["wire_options"], "dut": "0000:03:00.0+0000:03:00.1"},
+}
+OWN_PARTS = {"knobs": {"cache-allocation": "own parts"}}
+NOHZ_ALONE = "nohz_full=1 isolcpus=1 rcu_nocbs=1 rcu_nocb_poll"
+TOO_FEW = OPTIMISED.replace("audit=0", "audit=1").replace("irqaffinity=0 ", "")
+GUEST = {"name": "vm", "parameters": "quiet"}
+RULE = {rule.id: rule for rule in RULES}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Writes a run of a name, by default at 20,000 packets/s."""
+
+    def make(name: str, latency_ns: Any = LOW, **how: Any) -> Path:
+        return write_run(tmp_path / name, latency_ns, **{"rate_pps": 20_000, **how})
+
+    return make
+
+
+def evidence(*paths: Path) -> Evidence:
+    return read_evidence({path.name: path for path in paths})
+
+
+def answer(rule: str, *paths: Path) -> Answer:
+    return RULE[rule].answer(evidence(*paths))
+
+
+def silent(rule: str, *paths: Path) -> str:
+    """The reasons why a rule says nothing."""
+    found = answer(rule, *paths)
+    assert found.recommendation is None
+    assert RULE[rule].applies(evidence(*paths)) is None
+    return "; ".join(found.unsaid)
+
+
+def spoken(rule: str, *paths: Path) -> tuple[str, tuple[int, ...], list[dict[str, Any]]]:
+    """The only finding of a rule: its text, its runs, its figures."""
+    found = answer(rule, *paths).recommendation
+    assert found is not None and found.rule is RULE[rule]
+    (finding,) = found.findings
+    assert all(set(figure["runs"]) <= set(finding.runs) for figure in finding.figures)
+    assert all(
+        each["estimate_ci_low"] <= each["estimate"] <= each["estimate_ci_high"]
+        for each in finding.figures
+    )
+    return finding.text, finding.runs, finding.figures
+
+
+# --- I: timestamps
+
+
+def test_times_taken_in_software(make: Make) -> None:
+    floor = {"latency_ns_p50": 400, "latency_ns_p999": 9_000, "believed_up_to": 0.99}
+    stalled = np.arange(PACKETS) < 100
+    text, runs, (share,) = spoken("I", make("a", stalled=stalled, info={"floor": floor}))
+    assert "Floor: p50 400 ns, p99.9 9.000 µs; believed up to p99." in text
+    assert runs == (1,)
+    assert share["figure"] == "tainted_share" and share["estimate"] == 100 / PACKETS
+    assert "`tailscope calibrate` measures it" in spoken("I", make("b"))[0]
+
+
+def test_times_taken_in_hardware(make: Make) -> None:
+    run = make("a", info={"clock": {"source": "nic-hardware"}})
+    assert silent("I", run) == "over shared memory times are taken in hardware (nic-hardware)"
+    assert RULE["I"].answer(Evidence(())).unsaid[0].startswith("no run says")
+
+
+# --- II: overload
+
+
+def test_overload(make: Make) -> None:
+    calm = make("10k", rate_pps=10_000)
+    full = make("20k", 10 * LOW, lost=400)
+    text, runs, figures = spoken("II", full, calm, make("40k", 10 * LOW, rate_pps=40_000, lost=900))
+    assert set(runs) == {1, 2}
+    assert "Stay at or below 10,000 packets/s" in text and "lost at 20,000 packets/s" in text
+    loss, after, before, times = figures
+    assert loss["estimate"] == 400 / PACKETS and loss["estimate_ci_low"] > 0
+    assert (after["runs"], before["runs"]) == ([1], [2])
+    assert times["estimate"] == pytest.approx(10, rel=0.1) and times["level"] == 0.9
+
+
+def test_no_overload(make: Make) -> None:
+    calm = make("10k", rate_pps=10_000)
+    assert "no loss in the DuT up to 10,000 packets/s" in silent("II", calm)
+    lossy = make("few lost", lost=3)
+    assert "not every packet queues" in silent("II", calm, lossy)
+    assert "no lower rate without loss" in silent("II", lossy)
+    on_purpose = make("filter", 10 * LOW, lost=400, dropped=400)
+    assert "no loss" in silent("II", calm, on_purpose)
+    unsent = make("unsent", 10 * LOW, unsent=7)
+    assert "20,000 packets/s [2] packets could not be sent" in silent("II", calm, unsent)
+    cut = make("10k cut", rate_pps=10_000, unsent=7)
+    assert "no lower rate without loss" in silent("II", cut, make("20k", 10 * LOW, lost=400))
+    gone = make("all lost", lost=PACKETS)
+    assert "too few came back for a median" in silent("II", calm, gone)
+
+
+# --- III: kernels
+
+
+def test_the_kernel_with_the_lower_tail(make: Make) -> None:
+    vanilla = make(
+        "vanilla", HIGH, dut="suricata", causes={"TLB shootdown": 0.6, "local timer": 0.1}
+    )
+    rt = make("rt", LOW, dut="suricata", host=RT, causes={"local timer": 0.5})
+    text, runs, figures = spoken("III", vanilla, rt)
+    assert "take rt rather than vanilla" in text
+    assert "the paper found rt best for such, as it is here" in text
+    assert "TLB shootdowns are 60.0% with vanilla [1], 0.0% with rt [2]" in text
+    assert runs == (2, 1)
+    assert [figure["figure"] for figure in figures] == ["latency_ns_p999"] * 2
+    assert figures[0]["estimate_ci_high"] < figures[1]["estimate_ci_low"]
+
+
+def test_a_kernel_for_a_thread_alone(make: Make) -> None:
+    vanilla, nohz = make("vanilla", HIGH), make("nohz", LOW, host=NOHZ)
+    assert "nohz best for such, as it is here" in spoken("III", vanilla, nohz)[0]
+    other = make("rt", latencies(9, tail_ns=50), host=RT)
+    assert "nohz best for such, which does not show here" in spoken("III", vanilla, nohz, other)[0]
+    assert "nohz best for such, which was not run here" in spoken("III", vanilla, other)[0]
+    unknown = [
+        make(f"c{at}", each, dut="bridge", wire="veth", host=host)
+        for at, (each, host) in enumerate([(HIGH, {}), (LOW, RT)])
+    ]
+    assert "How its threads are laid out is not known" in spoken("III", *unknown)[0]
+
+
+def test_no_choice_of_kernel(make: Make) -> None:
+    vanilla = make("vanilla", HIGH, causes={"TLB shootdown": 0.25})
+    assert "one kernel only: vanilla. Of the tails' excess TLB shootdowns are 25.0%" in silent(
+        "III", vanilla
+    )
+    alike = [
+        make(name, latencies(seed), host=host)
+        for name, seed, host in (("one", 3, {}), ("two", 4, RT))
+    ]
+    assert "rt and vanilla: intervals of p99.9 overlap" in (
+        silent("III", *alike).replace("vanilla and rt", "rt and vanilla")
+    )
+    few = [
+        make(f"few {name}", each[:15], host=host)
+        for name, each, host in (("one", HIGH, {}), ("two", LOW, RT))
+    ]
+    assert "share no supported quantile" in silent("III", *few)
+    optimised_rt = make("optimised", LOW, host={**RT, "kernel_command_line": OPTIMISED})
+    assert "one kernel only: rt" in silent("III", make("plain", HIGH), optimised_rt)
+    faster = make("faster", LOW, host=RT, rate_pps=40_000)
+    assert "one kernel only" in silent("III", make("slower", HIGH), faster)
+
+
+def test_what_only_tainted_samples_show_is_not_said(make: Make) -> None:
+    tail = HIGH > 10_000
+    stalled = make("stalled", HIGH, stalled=tail)
+    reason = silent("III", stalled, make("rt", LOW, host=RT))
+    assert "it depends on tainted samples which p99.9 is higher" in reason
+    (row,) = [case.run.summary for case in evidence(stalled).cases]
+    assert row["tainted"] == tail.sum()
+
+
+def test_every_repeat_counts(make: Make) -> None:
+    rt = [make(f"rt {at}", latencies(at, tail_ns=5_000), host=RT) for at in (11, 12)]
+    vanilla = [make(f"vanilla {at}", latencies(at, tail_ns=500_000)) for at in (13, 14)]
+    text, runs, figures = spoken("III", *rt, *vanilla)
+    assert runs == (1, 2, 3, 4) and figures[0]["n"] == 2 * PACKETS
+    assert "[1][2]) against" in text
+    stray = make("vanilla 3", LOW)
+    assert "intervals of p99.9 overlap" in silent("III", *rt, *vanilla, stray)
+
+
+def test_runs_of_one_law_are_seldom_told_apart(make: Make) -> None:
+    runs = [make(f"run {seed}", latencies(100 + seed)) for seed in range(24)]
+    tails = [tail_of([case], 0.999) for case in evidence(*runs).cases]
+    pairs = [
+        why_not_above(upper, lower) is None
+        for upper in tails
+        for lower in tails
+        if upper.latency_ns.estimate > lower.latency_ns.estimate
+    ]
+    assert len(pairs) > 200
+    assert sum(pairs) / len(pairs) <= 0.05
+
+
+# --- IV: NICs
+
+
+def in_bursts(of: int, gap_ns: int = 50_000) -> Any:
+    """Arrivals of packets that wait until so many are together."""
+    at = np.arange(PACKETS)
+    last = (at // of + 1) * of - 1
+    return last * gap_ns + 3_000 + at % of * 200
+
+
+def test_bursts_on_the_egress(make: Make) -> None:
+    run = make("bursts", arrivals_ns=in_bursts(2), **CARDS)
+    text, runs, (pre, post) = spoken("IV", run)
+    assert "packets leave in bursts" in text and runs == (1,)
+    assert pre["figure"] == "pre_back_to_back" and pre["estimate"] == 0
+    assert post["figure"] == "post_back_to_back" and post["estimate"] == pytest.approx(
+        0.5, abs=0.01
+    )
+
+
+def test_no_bursts(make: Make) -> None:
+    assert "0 % (0 to 0.0184 %) of the packets behind" in silent("IV", make("even", **CARDS))
+    wire = make("memif", arrivals_ns=in_bursts(2))
+    assert silent("IV", wire) == "no run over real network cards"
+    fast = make("fast", rate_pps=4_000_000, **CARDS)
+    assert "too coarse" in silent("IV", fast)
+
+
+def test_cards_are_compared(make: Make) -> None:
+    text, _, figures = spoken("IV", make("one", LOW, **CARDS), make("other", HIGH, **OTHER_CARDS))
+    assert "take 0000:02:00.0+0000:02:00.1 rather than 0000:03:00.0+0000:03:00.1" in text
+    assert len(figures) == 2
+    assert "overlap" in silent("IV", make("a", **CARDS), make("b", **OTHER_CARDS))
+
+
+# --- V: virtualisation
+
+
+def test_what_virtualisation_costs(make: Make) -> None:
+    bare, lxc = make("bare"), make("lxc", HIGH, platform_name="lxc")
+    text, runs, figures = spoken("V", bare, lxc)
+    assert "take bare where the tail counts, lxc where it does not" in text
+    assert runs == (2, 1)
+    tail, median = figures[2:]
+    assert tail["figure"] == "latency_ns_p999_ratio" and tail["estimate"] > 10
+    assert median["figure"] == "latency_ns_p50_ratio" and median["estimate"] == pytest.approx(
+        1, abs=0.1
+    )
+    guest = make(
+        "vm", HIGH, platform_name="vm", platform={"representative": True, "parameters": ""}
+    )
+    assert "on vm (its port is vhost, not memif) p99.9 is" in spoken("V", bare, guest)[0]
+
+
+def test_a_container_may_cost_nothing(make: Make) -> None:
+    text, _, _ = spoken("V", make("bare", HIGH), make("lxc", LOW, platform_name="lxc"))
+    assert "lxc costs no tail here" in text
+
+
+def test_no_cost_of_virtualisation(make: Make) -> None:
+    bare, lxc = make("bare"), make("lxc", latencies(5, tail_ns=5_000), platform_name="lxc")
+    assert "lxc and bare: intervals of p99.9 overlap" in silent("V", bare, lxc)
+    assert silent("V", bare) == "nothing alike on bare and on another: bare"
+    other = make("rt", HIGH, platform_name="lxc", host=RT)
+    assert silent("V", bare, other) == "nothing alike on bare and on another: bare, lxc"
+
+
+# --- cache
+
+
+def test_co_runners_in_the_same_cache(make: Make) -> None:
+    alone, busy = make("alone"), make("busy", HIGH, neighbours={"cache": 1}, neighbour_cpus="2")
+    text, runs, figures = spoken("cache", alone, busy)
+    assert "give the device a cache of its own" in text
+    assert "CPU 0,2-3 shares it with CPU 1" in text
+    assert runs == (2, 1)
+    assert figures[2]["figure"] == "latency_ns_p999_ratio" and figures[2]["estimate_ci_low"] > 1
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"neighbours": {"cpu": 2}, "neighbour_cpus": "2"}, "do not fill the cache"),
+        ({"neighbours": {"cache": 1}, "neighbour_cpus": "1-2"}, "take polling CPUs themselves"),
+        ({"neighbours": {"cache": 1}, "host": {"cpu_count": 2}}, "take polling CPUs themselves"),
+        ({"neighbours": {"cache": 1}, "info": OWN_PARTS}, "the device's own"),
+    ],
+)  # fmt: skip
+def test_co_runners_that_say_nothing_of_the_cache(
+    make: Make, how: dict[str, Any], said: str
+) -> None:
+    quiet = {name: value for name, value in how.items() if not name.startswith("neighbour")}
+    assert said in silent("cache", make("alone", **quiet), make("busy", HIGH, **how))
+
+
+def test_a_cache_that_is_separated(make: Make) -> None:
+    shared = make("shared", HIGH)
+    own = make("own", LOW, host={"last_level_caches": "0,2-3;1"})
+    assert "the cache is better separated than shared" in spoken("cache", shared, own)[0]
+    assert "overlap" in silent("cache", make("also shared", LOW), own)
+    assert silent("cache", shared).startswith("nothing alike with and without co-runners")
+    worse = make("worse", LOW, neighbours={"cache": 1})
+    assert "with and without co-runners (1 cache): intervals" in silent("cache", shared, worse)
+
+
+# --- what runs are
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({}, False),
+        ({"host": {"kernel_command_line": OPTIMISED}}, True),
+        ({"host": {"kernel_command_line": TOO_FEW}}, False),
+        ({"host": {"kernel_command_line": NOHZ_ALONE}}, False),
+        ({"host": {"kernel_command_line": "rcu_nocbs=1 tsc=reliable idle=poll"},
+          "knobs": {"nmi-watchdog": "0", "soft-watchdog": "0", "smt": "forceoff"}}, True),
+        ({"host": {"kernel_command_line": None}}, None),
+        ({"tuning": [{"refused": None}, {"refused": "no"}]}, True),
+        ({"tuning": [{"refused": "no"}]}, False),
+        ({"host": {"kernel_command_line": OPTIMISED}, "platform": GUEST}, False),
+        ({"platform": {"name": "vm", "parameters": OPTIMISED}}, True),
+        ({"hosts": {"dut": {"kernel_command_line": OPTIMISED}}}, True),
+    ],
+)  # fmt: skip
+def test_optimised(info: dict[str, Any], expected: bool | None) -> None:
+    plain = {"host": {"kernel_command_line": "quiet"}, "plan": {}, "platform": {"name": "bare"}}
+    assert optimised({**plain, **info})[0] is expected
+
+
+def test_the_kernel_is_the_one_the_device_ran_on() -> None:
+    host = {"kernel_flavour": "rt"}
+    assert kernel({"host": host, "plan": {}, "platform": {"name": "lxc"}}) == "rt"
+    for guest, expected in (
+        ({"realtime": True}, "rt"),
+        ({"nohz_full_cpus": "1"}, "nohz"),
+        ({"nohz_full_cpus": ""}, "vanilla"),
+    ):
+        assert kernel({"host": host, "plan": {}, "platform": {"name": "vm", **guest}}) == expected
+    assert kernel({"host": {}, "plan": {}, "platform": None}) is None
+
+
+def test_networking() -> None:
+    for dut, wire, mode, expected in (
+        ("l2fwd", "memif", None, "user space"),
+        ("l2fwd", "veth", None, "kernel space"),
+        ("mirred", "pci", None, "kernel space"),
+        ("suricata", "pci", "af-packet", "kernel space"),
+        ("suricata", "pci", "dpdk", "user space"),
+    ):
+        options = {} if mode is None else {"mode": mode}
+        assert networking({"dut": dut, "wire": wire, "dut_options": options}) == expected
+
+
+def test_who_shares_the_cache() -> None:
+    info: dict[str, Any] = {"host": {}, "instrument": {"cpus": {"generator": "0", "DuT": "2"}}}
+    assert cache(info)[0] == "unknown"
+    for caches, expected in (("0-3", "shared"), ("0-1;2;3", "separated"), ("0-1;2-3", "shared")):
+        assert cache({**info, "host": {"last_level_caches": caches}})[0] == expected
+    assert cache({**info, "knobs": {"cache-allocation": "own parts"}})[0] == "separated"
+
+
+def test_the_quantile_that_all_support(make: Make) -> None:
+    cases = evidence(make("many"), make("few", LOW[:2_000], rate_pps=2_000)).cases
+    assert [best_quantile([case]) for case in cases] == [0.999, 0.99]
+    assert best_quantile(cases) == 0.99
+    high, low = tail_of(cases[:1], 0.99), tail_of(cases[1:], 0.99)
+    assert why_not_above(high, high) == "intervals of p99 overlap"
+    times = ratio(high, low)
+    assert times.ci_low <= times.estimate <= times.ci_high and times.n == 2_000
+
+
+# --- tables
+
+
+def test_table_6_has_the_papers_rows(make: Make) -> None:
+    optimised_rt = {**RT, "kernel_command_line": OPTIMISED}
+    runs = [make("plain", HIGH, lost=5), make("tuned", LOW, host=optimised_rt)]
+    runs += [make("link", LOW, dut="mirred", wire="veth", platform_name="lxc")]
+    (table,) = tables(evidence(*runs))
+    assert len(table.cells) == 8
+    found = {(*each.setting[:2], *each.setting[3:]): each for each in table.cells}
+    plain = found["bare", "user space", "vanilla", False]
+    summary = evidence(runs[0]).cases[0].run.summary
+    assert plain.tail is not None
+    assert (plain.tail.quantile, plain.runs, plain.lost) == (0.999, (1,), 5)
+    assert plain.tail.latency_ns.estimate == summary["latency_ns_p999"]
+    assert plain.tail.latency_ns.ci_high == summary["latency_ns_p999_ci_high"]
+    assert (plain.max_ns, plain.tail.latency_ns.n) == (summary["latency_ns_max"], summary["count"])
+    assert found["bare", "user space", "rt", True].runs == (2,)
+    assert found["lxc", "kernel space", "vanilla", False].runs == (3,)
+    empty = found["vm", "user space", "rt", True]
+    assert empty.tail is None and empty.max_ns is None and empty.runs == ()
+    assert all(value in (None, []) for name, value in empty.record().items()
+               if name not in empty.setting._fields)  # fmt: skip
+
+
+def test_table_7_ranks_by_intervals(make: Make) -> None:
+    alike = latencies(21, tail_ns=5_000)
+    runs = [make("bare", LOW), make("lxc", alike, platform_name="lxc")]
+    runs += [
+        make(
+            "vm",
+            HIGH,
+            platform_name="vm",
+            host={"last_level_caches": None},
+            platform={"parameters": ""},
+        )
+    ]
+    (table,) = tables(evidence(*runs))
+    ranks = {row.technology: row for row in table.ranks if row.runs}
+    assert {name: row.rank for name, row in ranks.items()} == {"bare": 1, "lxc": 1, "vm": 3}
+    assert {name: row.security for name, row in ranks.items()} == {
+        "bare": ("✓✓✓",), "lxc": ("✗",), "vm": ("✓✓", "✓"),
+    }  # fmt: skip
+    assert {name: row.resources for name, row in ranks.items()} == {
+        "bare": "✗✗", "lxc": "✓✓✓", "vm": "✓",
+    }  # fmt: skip
+    others = [row for row in table.ranks if not row.runs]
+    assert len(others) == 3 and all(row.rank is None and row.optimised for row in others)
+
+
+def test_other_traffic_has_other_tables(make: Make) -> None:
+    found = tables(evidence(make("slow", rate_pps=10_000), make("fast"), make("again")))
+    assert [table.facts.rate_pps for table in found] == [10_000, 20_000]
+    (cell,) = [cell for cell in found[1].cells if cell.runs]
+    assert cell.runs == (2, 3)
