@@ -53,8 +53,8 @@ def execute_in_lab(
     HostError
         If a machine refuses, fails or is gone; the others are released.
     """
-    asked = plan.noise == "events" or plan.power not in ("auto", "none")
-    if asked or plan.counter_interval_ns or plan.tune:
+    asked = plan.noise == "events" or plan.counter_interval_ns or plan.asks_for_power
+    if asked or plan.tune:
         raise UsageError(
             "noise, counter_interval, power, tune: they are for this machine, not for hosts"
         )

@@ -259,6 +259,11 @@ class RunPlan:
         ]
 
     @property
+    def asks_for_power(self) -> bool:
+        """Whether it names a source of power, rather than take what there is."""
+        return self.power not in ("auto", "none")
+
+    @property
     def instrument(self) -> str:
         """What has a floor of its own: the wire, and what drives it."""
         return self.make_wire().instrument
@@ -303,8 +308,12 @@ class RunPlan:
             "traffic": traffic_text(plan),
             "packets": f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}",
             "cores": f"{pinned}; all else on CPU {', '.join(map(str, cores.housekeeping))}",
+            **({"power": self._power_text()} if self.asks_for_power else {}),
             **({"tuning": "the host for these CPUs, taken back afterwards"} if self.tune else {}),
         }
+
+    def _power_text(self) -> str:
+        return f"{self.power}; idle, then without packets, for {self.power_phase_ns / 1e9:g} s each"
 
 
 def _check_tuning() -> None:

@@ -92,7 +92,7 @@ class Measured:
 
 
 def own_figures(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What a measurement counts that an analysis of captures cannot.
+    """What a measurement counts, and draws, that an analysis of captures cannot know.
 
     Parameters
     ----------

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -131,10 +133,11 @@ class Power:
         values = np.asarray(watts, np.float64).reshape(len(times))
         _refuse(~((values >= 0) & np.isfinite(values)), values, "watts", "at least 0")
         distances = np.diff(times)
-        reach = _REACH * float(np.median(distances)) if len(distances) else 0.0
-        half = np.minimum(distances / 2, reach).astype(np.int64)
-        before, after = np.concatenate(([0], half)), np.concatenate((half, [0]))
-        return cls(times - before, times + after, values[:, None], resolution_w)
+        reach_ns = int(_REACH * np.median(distances)) if len(distances) else 0
+        middle = times[:-1] + distances // 2
+        start_ns = np.maximum(times - reach_ns, np.concatenate((times[:1], middle)))
+        end_ns = np.minimum(times + reach_ns, np.concatenate((middle, times[-1:])))
+        return cls(start_ns, end_ns, values[:, None], resolution_w)
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,7 @@ def account(power: Power, phases: Mapping[str, Span], packets: int) -> Energy:
                 reasons[name] = "no packet was sent"
             else:
                 seconds = phases["processing"].lasts_s * count / packets
-                estimates[name] = _mapped(watts, seconds.__mul__)
+                estimates[name] = _mapped(watts, partial(mul, seconds))
     return Energy(estimates, reasons)
 
 
