@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["count_text", "duration_text", "percentile_name", "printable"]
+__all__ = ["count_text", "duration_text", "percentile_name", "printable", "quantity_text"]
 
+_PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
 
 
@@ -55,6 +56,22 @@ def percentile_name(q: float) -> str:
     'p99.999'
     """
     return f"p{q * 100:.10g}"
+
+
+def quantity_text(value: float, unit: str) -> str:
+    """Write a quantity with four digits, and the prefix of its unit that suits it.
+
+    Examples
+    --------
+    >>> quantity_text(0.0045, "J")
+    '4.500 mJ'
+    >>> quantity_text(-14, "W")
+    '-14.00 W'
+    """
+    size, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), _PREFIXES[-1])
+    scaled = value / size
+    digits = max(0, 3 - len(str(int(abs(scaled)))) + 1)
+    return f"{scaled:.{digits}f} {prefix}{unit}"
 
 
 def printable(text: str) -> str:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.store.run import EMULATED, is_emulated
-from tailscope.text import count_text, duration_text, percentile_name, printable
+from tailscope.text import (
+    count_text,
+    duration_text,
+    percentile_name,
+    printable,
+    quantity_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +23,7 @@ __all__ = [
     "cause_rows",
     "count_rows",
     "device_text",
+    "energy_rows",
     "explained_text",
     "has_bounds",
     "instrument_rows",
@@ -78,6 +85,15 @@ _PARTS = {
     "queue": "queue, behind: {cause}",
     "instrument": "instrument: {cause} (tainted)",
     "unexplained": "unexplained",
+}
+_ENERGY = {
+    "power_w_idle": ("power, idle", "W"),
+    "power_w_running": ("power, running", "W"),
+    "power_w_processing": ("power, processing", "W"),
+    "energy_j_per_packet": ("energy of a packet", "J"),
+    "energy_j_per_packet_above_idle": ("the same, above idle", "J"),
+    "energy_j_per_million_packets": ("energy of a million packets", "J"),
+    "energy_j_per_million_packets_above_idle": ("those, above idle", "J"),
 }
 _SHARES = {"lost": "sent", "late": "sent", "reordered": "count", "tainted": "count"}
 
@@ -234,6 +250,40 @@ def _stall_row(label: str, stalls: Mapping[str, int]) -> Row:
     return Row(label, _count(stalls["count"]), f"{total} in all", f"longest {longest}")
 
 
+def energy_rows(info: Mapping[str, Any]) -> list[Row]:
+    """Say what power the machine drew, and what a packet took of it.
+
+    Parameters
+    ----------
+    info : Mapping
+        The content of ``run.json``; without a source of power there are no rows.
+    """
+    figures = info.get("power", {}).get("figures")
+    if figures is None:
+        return []
+    return [
+        Row(label, _quantity(figures[name], unit), _quantities(figures, name, unit))
+        for name, (label, unit) in _ENERGY.items()
+    ]
+
+
+def _quantities(figures: Mapping[str, Any], name: str, unit: str) -> str:
+    ends = [figures[f"{name}_ci_{end}"] for end in ("low", "high")]
+    return NOTHING if None in ends else " to ".join(quantity_text(end, unit) for end in ends)
+
+
+def _quantity(value: Figure, unit: str) -> str:
+    return NOTHING if value is None else quantity_text(float(value), unit)
+
+
+def _power_text(power: Mapping[str, Any]) -> str:
+    return (
+        f"of {power['includes']} ({power['source']}): {count_text(power['readings'])} readings,"
+        f" {duration_text(power['reading_ns_p50'])} each,"
+        f" {duration_text(power['reading_ns_max'])} at most"
+    )
+
+
 def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[str, str]:
     """Say where the figures come from.
 
@@ -255,6 +305,7 @@ def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[s
             for side in ("pre", "post")
         }
         return {**files, "matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
+    power = info.get("power", {})
     return {
         "device": device_text(plan),
         "platform": platform_text(plan)
@@ -264,6 +315,7 @@ def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[s
         "cores": ", ".join(f"{role} {cpus}" for role, cpus in info["instrument"]["cpus"].items()),
         "matching": matching,
         "clock": CLOCKS[info["clock"]["source"]],
+        **({"power": _power_text(power)} if power.get("source") else {}),
     }
 
 

@@ -145,6 +145,23 @@ def command(
     ] = None,
     noise: Noise = None,
     counter_interval: CounterInterval = None,
+    power: Annotated[
+        str | None,
+        typer.Option(
+            "--power",
+            metavar="SOURCE",
+            help="Read power: auto (RAPL if it may be read), none, rapl, ipmi or"
+            " 'command:CMD ARGS', which prints watts.  [default: auto]",
+        ),
+    ] = None,
+    power_phase: Annotated[
+        str | None,
+        typer.Option(
+            "--power-phase",
+            metavar="TIME",
+            help="How long to idle, and to run the DuT without packets, for it.  [default: 1s]",
+        ),
+    ] = None,
     tune: Annotated[
         bool | None,
         typer.Option("--tune", help="Set the host's knobs for the run, as root; then restore."),
@@ -207,6 +224,8 @@ def command(
         "captures": captures,
         "noise": noise,
         "counter_interval": counter_interval,
+        "power": power,
+        "power_phase": power_phase,
         "tune": tune,
     }
     if experiment is None:

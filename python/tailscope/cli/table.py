@@ -9,6 +9,7 @@ from tailscope.text import printable
 from tailscope.wording import (
     BOUND_NOTE,
     count_rows,
+    energy_rows,
     has_bounds,
     instrument_rows,
     latency_rows,
@@ -44,6 +45,7 @@ def print_table(
         count_rows(analysis.summary),
         latency_rows(analysis.summary),
         instrument_rows(analysis.summary, info),
+        energy_rows(info),
     ]
     for line in aligned(_HEADER, sections):
         print(line)

@@ -65,6 +65,8 @@ FIELDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "warm_up": ("warm_up_ns", _duration_ns),
     "captures": ("captures", _as_it_is),
     "noise": ("noise", _as_it_is),
+    "power": ("power", _as_it_is),
+    "power_phase": ("power_phase_ns", positive_duration_ns),
     "tune": ("tune", _as_it_is),
     "counter_interval": ("counter_interval_ns", _duration_ns),
 }

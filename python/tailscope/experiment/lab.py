@@ -53,8 +53,11 @@ def execute_in_lab(
     HostError
         If a machine refuses, fails or is gone; the others are released.
     """
-    if plan.noise == "events" or plan.counter_interval_ns or plan.tune:
-        raise UsageError("noise, counter_interval, tune: they are for this machine, not for hosts")
+    asked = plan.noise == "events" or plan.counter_interval_ns or plan.asks_for_power
+    if asked or plan.tune:
+        raise UsageError(
+            "noise, counter_interval, power, tune: they are for this machine, not for hosts"
+        )
     from tailscope.report.html import page
     from tailscope.store.directory import RunWriter
 

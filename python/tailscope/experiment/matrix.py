@@ -56,7 +56,8 @@ class Cell:
         starts_s = platform.starts_in_s * self.plan.instances + self.plan.make_dut().starts_in_s
         packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.loaded
         sends_s = (self.plan.warm_up_ns + self.plan.duration_ns) / 1e9
-        return starts_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
+        rests_s = 2 * self.plan.power_phase_ns / 1e9 if self.plan.asks_for_power else 0
+        return starts_s + rests_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
 
 
 def cells_of(experiment: Experiment, document: Document) -> list[Cell]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tailscope.duts.catalogue import dut_named
@@ -12,6 +13,7 @@ from tailscope.host.kernel import KERNELS
 from tailscope.noise.recorder import NOISE
 from tailscope.platforms.catalogue import platform_named
 from tailscope.testbed.neighbours import KINDS, check_neighbours
+from tailscope.testbed.power import POWER, check_power, source_named
 from tailscope.testbed.wires import wire_named
 
 if TYPE_CHECKING:
@@ -102,6 +104,10 @@ class RunPlan:
         `tailscope.noise.recorder.NOISE`.
     counter_interval_ns : int
         How often to read counters of interrupts; 0 for before and after alone.
+    power : str
+        Where power is read, as `tailscope.testbed.power.POWER` has it.
+    power_phase_ns : int
+        How long to leave the machine idle, and then the device without packets, where it is read.
     tune : bool
         Whether to set the host's knobs for the run, and take them back after it.
     trim_ns, window_ns, bucket_ns, worst
@@ -132,6 +138,8 @@ class RunPlan:
     captures: bool = False
     noise: str = NOISE[0]
     counter_interval_ns: int = 0
+    power: str = POWER[0]
+    power_phase_ns: int = 1_000_000_000
     tune: bool = False
     trim_ns: int = 0
     window_ns: int = 5_000_000_000
@@ -166,6 +174,7 @@ class RunPlan:
                 raise UsageError(f"--neighbour {kind}: got {workers}, expected at least 1")
         if self.noise not in NOISE:
             raise UsageError(f"--noise: got {self.noise!r}, expected one of {', '.join(NOISE)}")
+        source_named(self.power)
         for listed in (self.neighbour_cpus, self.cpus):
             if listed is not None:
                 parse_cpus(listed)
@@ -221,6 +230,7 @@ class RunPlan:
             self.make_platform().check,
             self.make_dut().check,
             *([check_neighbours] if self.neighbours else []),
+            partial(check_power, self.power),
             *([_check_tuning] if self.tune else []),
         ]
 
@@ -247,6 +257,11 @@ class RunPlan:
             Seats((take(1) or (None,))[0] if at < self.loaded else None, take(own))
             for at in range(self.instances)
         ]
+
+    @property
+    def asks_for_power(self) -> bool:
+        """Whether it names a source of power, rather than take what there is."""
+        return self.power not in ("auto", "none")
 
     @property
     def instrument(self) -> str:
@@ -293,8 +308,12 @@ class RunPlan:
             "traffic": traffic_text(plan),
             "packets": f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}",
             "cores": f"{pinned}; all else on CPU {', '.join(map(str, cores.housekeeping))}",
+            **({"power": self._power_text()} if self.asks_for_power else {}),
             **({"tuning": "the host for these CPUs, taken back afterwards"} if self.tune else {}),
         }
+
+    def _power_text(self) -> str:
+        return f"{self.power}; idle, then without packets, for {self.power_phase_ns / 1e9:g} s each"
 
 
 def _check_tuning() -> None:

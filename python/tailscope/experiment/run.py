@@ -21,6 +21,7 @@ from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.neighbours import neighbours
 from tailscope.testbed.places import Here
+from tailscope.testbed.power import PowerRecorder
 from tailscope.testbed.process import Dataplane
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis, Worst
     from tailscope.duts.dut import Running
+    from tailscope.experiment.energy import RunEnergy
     from tailscope.experiment.plan import RunPlan, Seats
     from tailscope.host.apply import Outcome
     from tailscope.noise.recorder import RecordedNoise
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from tailscope.store.directory import RunWriter
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
+    from tailscope.testbed.power import RecordedPower
     from tailscope.testbed.wires import Ends, Side
 
     Progress = Callable[[Mapping[str, Any]], None]
@@ -88,8 +91,8 @@ class Measured:
         return {**self.analysis.summary, **own_figures(self.info)}
 
 
-def own_figures(info: Mapping[str, Any]) -> dict[str, int | None]:
-    """What a measurement counts that an analysis of captures cannot.
+def own_figures(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What a measurement counts, and draws, that an analysis of captures cannot know.
 
     Parameters
     ----------
@@ -97,7 +100,8 @@ def own_figures(info: Mapping[str, Any]) -> dict[str, int | None]:
         The content of ``run.json``.
     """
     names = ("unsent", "lost_in_dut", "lost_in_instrument", "dropped_by_dut")
-    return {name: info["instrument"][name] for name in names}
+    power = info.get("power", {}).get("figures", {})
+    return {**{name: info["instrument"][name] for name in names}, **power}
 
 
 def execute(
@@ -155,12 +159,13 @@ def execute(
         for instance in instances:
             instance.put_up(stack)
         with nullcontext() if around is None else around(folder, instances[0].ends):
-            noise = plan.noise if writers else "stalls"
-            _Traffic(replace(plan, noise=noise), instances, folder, cores).run(progress)
+            recorded = plan if writers else replace(plan, noise="stalls", power="none")
+            _Traffic(recorded, instances, folder, cores).run(progress)
         found = []
         loaded = instances[: plan.loaded]
+        packets = sum(instance.sent for instance in loaded)
         for instance, writer in zip_longest(loaded, writers):
-            measured = instance.analyse(writer)
+            measured = instance.analyse(writer, packets)
             if inspect is not None:
                 inspect(measured)
             found.append(measured)
@@ -233,12 +238,18 @@ class _Traffic:
 
     def run(self, progress: Progress | None) -> None:
         """Start devices, co-runners and generators, and follow all to their end."""
+        plan = self._plan
         with ExitStack() as stack:
+            power = stack.enter_context(
+                PowerRecorder(self._folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9)
+            )
+            power.rest("idle")
             for instance in self._instances:
                 instance.start_dut(stack)
             busy = stack.enter_context(
-                neighbours(self._folder, self._plan.neighbours, self._neighbour_cpus)
+                neighbours(self._folder, plan.neighbours, self._neighbour_cpus)
             )
+            power.rest("running")
             loaded = [
                 instance for instance in self._instances if instance.seats.generator is not None
             ]
@@ -246,9 +257,9 @@ class _Traffic:
             for instance in loaded:
                 instance.start_generator(stack)
             self._follow(loaded, progress)
-            gone, noise = busy.failure(), recorder.finish()
+            gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
             for instance in self._instances:
-                instance.finish(gone, noise)
+                instance.finish(gone, noise, drawn)
 
     def _recorder(self) -> NoiseRecorder:
         plan = self._plan
@@ -313,6 +324,7 @@ class _Instance:
         self._result: Mapping[str, Any] = {}
         self._counts: Mapping[str, Any] | None = None
         self._noise: RecordedNoise | None = None
+        self._power: RecordedPower | None = None
         self._dut_mark = ""
 
     def put_up(self, stack: ExitStack) -> None:
@@ -400,10 +412,10 @@ class _Instance:
         self.interrupted = True
         self._generator.process.signal(signal.SIGINT)
 
-    def finish(self, reason: str | None, noise: RecordedNoise) -> None:
+    def finish(self, reason: str | None, noise: RecordedNoise, power: RecordedPower) -> None:
         """Stop the device, and collect what all say; `reason` makes it a partial result."""
         self.partial += [reason] if reason else []
-        self._noise = noise
+        self._noise, self._power = noise, power
         generator = self._generator
         result = None if generator is None else generator.finish()
         if self._running is not None:
@@ -421,9 +433,16 @@ class _Instance:
         self.partial += result["partial"]
         self.niced = generator.process.urgent
 
-    def analyse(self, writer: RunWriter | None) -> Measured:
-        """Analyse what was recorded, and write it down."""
-        if self.interrupted and not self._result["gen"]["sent"]:
+    @property
+    def sent(self) -> int:
+        """How many packets its generator has sent, the warm-up left out."""
+        return int(self._result["gen"]["sent"])
+
+    def analyse(self, writer: RunWriter | None, packets: int) -> Measured:
+        """Analyse what was recorded, and write it down; `packets` were sent on all wires."""
+        from tailscope.experiment.energy import RunEnergy
+
+        if self.interrupted and not self.sent:
             raise KeyboardInterrupt
         self._check_recorded()
         plan = self.plan
@@ -438,11 +457,15 @@ class _Instance:
             sink=None if writer is None else writer.sink,
         )
         sides = self._sides(clock)
-        info = measurement_info(plan.record(), self._info(analysis, sides))
+        assert self._power is not None
+        energy = RunEnergy(self._power, recording, packets)
+        info = measurement_info(plan.record(), self._info(analysis, sides, energy))
         if writer is not None:
             from tailscope.report.html import page
 
             self._write_noise(writer, sides)
+            if (columns := energy.columns()) is not None:
+                writer.add_power(columns)
             if plan.captures:
                 writer.add_captures(self.records["captures"])
             writer.finish(
@@ -513,7 +536,9 @@ class _Instance:
                 hint="make room there, or set XDG_RUNTIME_DIR or TMPDIR to a folder that has some",
             )
 
-    def _info(self, analysis: Analysis, sides: Sequence[SideNoise]) -> dict[str, Any]:
+    def _info(
+        self, analysis: Analysis, sides: Sequence[SideNoise], energy: RunEnergy
+    ) -> dict[str, Any]:
         """What ``run.json`` keeps of all sides."""
         result, plan = self._result, self.plan
         generator, lost = result["gen"], int(analysis.summary["lost"] or 0)
@@ -521,6 +546,7 @@ class _Instance:
         home_warnings = () if self._home is None else self._home.warnings
         assert self._noise is not None
         warnings = [*self.cores.warnings, *home_warnings, *self._noise.warnings()]
+        warnings += energy.warnings()
         if generator["unsent"]:
             warnings.append(
                 f"{generator['unsent']:,} packets could not be sent within 10 ms of their time:"
@@ -549,6 +575,7 @@ class _Instance:
                 "generator": without_events(result),
             },
             "noise": {**self._noise.record(sides), "own_work": self._own_work()},
+            "power": energy.record(),
             "knobs": _knobs(self.cores),
             "tuning": [asdict(outcome) for outcome in self.tuning],
             "dut": self._dut_info(),

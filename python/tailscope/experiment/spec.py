@@ -130,6 +130,10 @@ class Fields(_Model):
     """Whether to keep captures of both sides."""
     noise: NoiseName | None = None
     """What to record of what keeps CPUs from their work."""
+    power: str | None = None
+    """Where to read power: auto, none, rapl, ipmi, or command:CMD ARGS, which prints watts."""
+    power_phase: str | None = None
+    """How long to leave the machine idle, and the device without packets, where power is read."""
     tune: bool | None = None
     """Whether to set the host's knobs for the run, and take them back after it."""
     counter_interval: str | None = None

@@ -129,6 +129,16 @@ class RunWriter:
         """
         self._write_table(layout.INTERRUPTS, samples)
 
+    def add_power(self, power: Mapping[str, Any]) -> None:
+        """Write ``power.parquet``: power over time.
+
+        Parameters
+        ----------
+        power : Mapping of str to array or sequence
+            As `tailscope.experiment.energy.RunEnergy.columns` makes them.
+        """
+        self._write_table(layout.POWER, power)
+
     def explain_by(self, explain: Explain) -> None:
         """Have the tail, and the worst packets, explained when the run is finished.
 

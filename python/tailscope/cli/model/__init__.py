@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tailscope.cli.model import aliasing, tail
+from tailscope.cli.model import aliasing, energy, tail
 
 __all__ = ["app"]
 
@@ -17,4 +17,5 @@ def model_command() -> None:
 
 
 app.command("aliasing")(aliasing.command)
+app.command("energy")(energy.command)
 app.command("tail")(tail.command)

@@ -1,0 +1,219 @@
+"""``tailscope model energy``: Table III of noms2020, of runs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import RunError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tailscope.models.estimate import Estimate
+
+    Change = Callable[[Estimate, Estimate], Estimate]
+
+__all__ = ["command"]
+
+_INCONCLUSIVE = 3
+_NOTHING = "-"
+_PACKETS = {
+    "energy_j_per_packet": "a packet",
+    "energy_j_per_packet_above_idle": "above idle",
+    "energy_j_per_million_packets": "a million packets",
+    "energy_j_per_million_packets_above_idle": "above idle",
+}
+
+
+def command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories; all are compared with the first."),
+    ],
+    json_file: JsonFile = None,
+) -> int:
+    """Compare the power of idling, running and processing, and the energy of packets."""
+    from tailscope.store.reader import read_run
+
+    found = []
+    for path in runs:
+        run = read_run(path, label=str(path))
+        found.append(_Drawn(run.label, _recorded(path, run.info)))
+    first = found[0]
+    for other in found[1:]:
+        if other.power["includes"] != first.power["includes"]:
+            raise UsageError(
+                f"{other.label}: got power of {other.power['includes']},"
+                f" expected of {first.power['includes']}, as of {first.label}"
+            )
+    if json_file is not None:
+        more = [other.more_than(first) for other in found[1:]]
+        write_json(json_file, {"runs": [one.record() for one in found], "differences": more})
+    if json_file != STANDARD:
+        _print(found)
+    return _INCONCLUSIVE if any(None in one.watts.values() for one in found) else 0
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What a run drew.
+
+    Attributes
+    ----------
+    label : str
+    power : Mapping
+        As its ``run.json`` has it.
+    """
+
+    label: str
+    power: Mapping[str, Any]
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """Its figures, by name."""
+        figures: Mapping[str, Any] = self.power["figures"]
+        return figures
+
+    @property
+    def watts(self) -> dict[str, Estimate | None]:
+        """The power of each phase, where it is known."""
+        from tailscope.models.energy import PHASES
+
+        return {phase: self._estimate(phase) for phase in PHASES}
+
+    def _estimate(self, phase: str) -> Estimate | None:
+        from tailscope.models.energy import METHOD
+        from tailscope.models.estimate import Estimate
+
+        name = f"power_w_{phase}"
+        if self.figures[name] is None:
+            return None
+        return Estimate(
+            estimate=self.figures[name],
+            ci_low=self.figures[f"{name}_ci_low"],
+            ci_high=self.figures[f"{name}_ci_high"],
+            n=self.power["phases"][phase]["stretches"],
+            method=METHOD,
+        )
+
+    def above(self, phase: str) -> Estimate | None:
+        """How much more power processing takes than another phase."""
+        from tailscope.models.energy import difference
+
+        return _changed(difference, self.watts["processing"], self.watts[phase])
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        flat = {"run": self.label, "power_source": self.power["source"], **self.figures}
+        for phase in ("idle", "running"):
+            flat |= _record(f"power_w_processing_above_{phase}", self.above(phase))
+        return {**flat, "reasons": self.power["reasons"]}
+
+    def more_than(self, first: _Drawn) -> dict[str, Any]:
+        """How much more power it took in each phase, as JSON has it."""
+        from tailscope.models.energy import difference, relative_change
+
+        flat: dict[str, Any] = {"run": self.label, "compared_with": first.label}
+        for phase, watts in self.watts.items():
+            before = first.watts[phase]
+            flat |= _record(f"more_w_{phase}", _changed(difference, watts, before))
+            flat |= _record(f"more_share_{phase}", _changed(relative_change, watts, before))
+        return flat
+
+
+def _recorded(path: Path, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    power: Mapping[str, Any] = info.get("power", {})
+    if power.get("source") is None:
+        why = power.get("missing_because", "it is no measurement")
+        raise RunError(
+            f"{path}: no power was recorded: {why}",
+            hint="`tailscope run --power SOURCE` records it",
+        )
+    return power
+
+
+def _changed(by: Change, after: Estimate | None, before: Estimate | None) -> Estimate | None:
+    return None if after is None or before is None else by(after, before)
+
+
+def _record(name: str, estimate: Estimate | None) -> dict[str, Any]:
+    if estimate is None:
+        return {name: None, f"{name}_ci_low": None, f"{name}_ci_high": None}
+    return estimate.record(name)
+
+
+def _print(found: Sequence[_Drawn]) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.models.energy import PHASES
+    from tailscope.text import printable
+
+    first = found[0]
+    sections = [list(_phase_rows(one)) for one in found]
+    sections += [list(_more_rows(other, first)) for other in found[1:]]
+    for line in aligned(("power", *PHASES), sections):
+        print(printable(line))
+    rows = [(one.label, *(_joules(one.figures[name]) for name in _PACKETS)) for one in found]
+    for line in aligned(("energy", *_PACKETS.values()), [rows]):
+        print(printable(line))
+    for one in found:
+        print(printable(_above_text(one)))
+    print(
+        printable(
+            f"power of {first.power['includes']}; processing includes the generator, which runs on"
+            " the same machine"
+        )
+    )
+    for one in found:
+        for name, reason in one.power["reasons"].items():
+            if name.startswith("power_w_"):
+                print(printable(f"{one.label}: {name}: {reason}"))
+
+
+def _phase_rows(one: _Drawn) -> Iterator[tuple[str, ...]]:
+    watts = one.watts.values()
+    yield (one.label, *(_watts(each) for each in watts))
+    yield ("  95 % interval", *(_interval(each, "{:.2f}", 1) for each in watts))
+
+
+def _more_rows(other: _Drawn, first: _Drawn) -> Iterator[tuple[str, ...]]:
+    from tailscope.models.energy import difference, relative_change
+
+    pairs = [(watts, first.watts[phase]) for phase, watts in other.watts.items()]
+    more = [_changed(difference, *pair) for pair in pairs]
+    shares = [_changed(relative_change, *pair) for pair in pairs]
+    yield (f"{other.label}, more", *(_watts(each, "+") for each in more))
+    yield ("  95 % interval", *(_interval(each, "{:+.2f}", 1) for each in more))
+    texts = (_NOTHING if each is None else f"{100 * each.estimate:+.0f} %" for each in shares)
+    yield ("  in percent", *texts)
+    yield ("  95 % interval", *(_interval(each, "{:+.0f}", 100) for each in shares))
+
+
+def _above_text(one: _Drawn) -> str:
+    idle, running = one.above("idle"), one.above("running")
+    return (
+        f"{one.label}: processing takes {_watts(idle)} more than idling"
+        f" ({_interval(idle, '{:.2f}', 1)}), {_watts(running)} more than running"
+        f" ({_interval(running, '{:.2f}', 1)})"
+    )
+
+
+def _watts(estimate: Estimate | None, sign: str = "") -> str:
+    return _NOTHING if estimate is None else f"{estimate.estimate:{sign}.2f} W"
+
+
+def _interval(estimate: Estimate | None, form: str, scale: float) -> str:
+    if estimate is None:
+        return _NOTHING
+    ends = (estimate.ci_low, estimate.ci_high)
+    return " to ".join(form.format(scale * end) for end in ends)
+
+
+def _joules(value: float | None) -> str:
+    from tailscope.text import quantity_text
+
+    return _NOTHING if value is None else quantity_text(value, "J")

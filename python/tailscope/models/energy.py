@@ -1,0 +1,312 @@
+"""Power while a machine idles, runs a device and processes packets; energy of a packet.
+
+After noms2020, section V-E and Table III: idle (no device), running ("available": the device is
+there, no packets come), processing (packets come).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import mul
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from tailscope.models.estimate import LEVEL, Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "METHOD",
+    "PHASES",
+    "Energy",
+    "Power",
+    "Span",
+    "TooLittleError",
+    "account",
+    "difference",
+    "mean_power",
+    "relative_change",
+]
+
+PHASES = ("idle", "running", "processing")
+
+METHOD = "Student's t over stretches of equal power, weighed by time; half of the last digit added"
+_COMBINED = "MOVER"
+_UJ_PER_J = 1e6
+_NS_PER_S = 1e9
+_MILLION = 1_000_000
+_MOST_WATTS = 1000.0
+"""No counter of energy goes faster: over a gap in which it could have wrapped, it says nothing."""
+_REACH = 2.0
+"""A reading stands for so many usual distances between readings at most, to either side."""
+_LEAST_COVERED = 0.9
+"""Of a phase."""
+
+
+class TooLittleError(ValueError):
+    """There is too little to say what power was."""
+
+
+class Span(NamedTuple):
+    """A time, from when to when."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def lasts_s(self) -> float:
+        """How long it lasts."""
+        return (self.end_ns - self.start_ns) / _NS_PER_S
+
+
+@dataclass(frozen=True)
+class Power:
+    """Power over time: stretches in which it is constant, in order, with gaps where unknown.
+
+    Attributes
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n_stretches,)
+    watts : ndarray of float64, shape (n_stretches, n_domains)
+        Of each domain; their sum is what is consumed.
+    resolution_w : float
+        The last digit of the meter.
+    """
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    watts: NDArray[np.float64]
+    resolution_w: float = 0.0
+
+    @classmethod
+    def from_counters(cls, time_ns: ArrayLike, energy_uj: ArrayLike, range_uj: ArrayLike) -> Self:
+        """Make it of counters of energy: exact means between readings.
+
+        Parameters
+        ----------
+        time_ns : array of int, shape (n_readings,)
+            When they were read, increasing.
+        energy_uj : array of int, shape (n_readings, n_domains)
+        range_uj : array of int, shape (n_domains,)
+            A counter begins again at 0 after this value.
+
+        Raises
+        ------
+        ValueError
+            If times do not increase, or a counter is not within its range.
+        """
+        times, ranges = _times(time_ns), np.asarray(range_uj, np.int64)
+        counts = np.asarray(energy_uj, np.int64).reshape(len(times), len(ranges))
+        _refuse((counts < 0) | (counts > ranges), counts, "energy_uj", f"0 to {ranges.tolist()}")
+        steps = np.diff(counts, axis=0)
+        steps += np.where(steps < 0, ranges, 0)
+        seconds = np.diff(times)[:, None] / _NS_PER_S
+        known = (ranges / _UJ_PER_J > _MOST_WATTS * seconds).all(axis=1)
+        watts = steps / _UJ_PER_J / seconds
+        return cls(times[:-1][known], times[1:][known], watts[known])
+
+    @classmethod
+    def from_readings(
+        cls, time_ns: ArrayLike, watts: ArrayLike, *, resolution_w: float = 0.0
+    ) -> Self:
+        """Make it of readings of power: each stands for the time until half way to the next.
+
+        Parameters
+        ----------
+        time_ns : array of int, shape (n_readings,)
+            When they were read, increasing.
+        watts : array of float, shape (n_readings,)
+        resolution_w : float
+            The last digit of the meter.
+
+        Raises
+        ------
+        ValueError
+            If times do not increase, or a reading is negative or no number.
+        """
+        times = _times(time_ns)
+        values = np.asarray(watts, np.float64).reshape(len(times))
+        _refuse(~((values >= 0) & np.isfinite(values)), values, "watts", "at least 0")
+        distances = np.diff(times)
+        reach_ns = int(_REACH * np.median(distances)) if len(distances) else 0
+        middle = times[:-1] + distances // 2
+        start_ns = np.maximum(times - reach_ns, np.concatenate((times[:1], middle)))
+        end_ns = np.minimum(times + reach_ns, np.concatenate((middle, times[-1:])))
+        return cls(start_ns, end_ns, values[:, None], resolution_w)
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The figures of a run.
+
+    Attributes
+    ----------
+    estimates : Mapping of str to Estimate or None
+        ``power_w_idle``, ``power_w_running``, ``power_w_processing``, and of
+        ``energy_j_per_packet`` and ``energy_j_per_million_packets`` the total and what is
+        ``_above_idle``; None where there is too little,
+    reasons : Mapping of str to str
+        and why, by the same names.
+    """
+
+    estimates: Mapping[str, Estimate | None]
+    reasons: Mapping[str, str]
+
+    def record(self) -> dict[str, Any]:
+        """Them as JSON has them, flat."""
+        flat: dict[str, Any] = {}
+        for name, estimate in self.estimates.items():
+            nothing = {name: None, f"{name}_ci_low": None, f"{name}_ci_high": None}
+            flat |= nothing if estimate is None else estimate.record(name)
+        return flat
+
+
+def account(power: Power, phases: Mapping[str, Span], packets: int) -> Energy:
+    """Account for the energy of a run.
+
+    Parameters
+    ----------
+    power : Power
+    phases : Mapping of str to Span
+        When each of `PHASES` was, as far as there was one.
+    packets : int
+        Sent while processing.
+    """
+    estimates: dict[str, Estimate | None] = {}
+    reasons: dict[str, str] = {}
+    for phase in PHASES:
+        name = f"power_w_{phase}"
+        try:
+            if phase not in phases:
+                raise TooLittleError("there was no such phase")
+            estimates[name] = mean_power(power, phases[phase])
+        except TooLittleError as error:
+            estimates[name], reasons[name] = None, str(error)
+    total, idle = estimates["power_w_processing"], estimates["power_w_idle"]
+    above = None if total is None or idle is None else difference(total, idle)
+    reason = reasons.get("power_w_processing") or reasons.get("power_w_idle", "")
+    for suffix, watts in (("", total), ("_above_idle", above)):
+        for count, what in ((1, "packet"), (_MILLION, "million_packets")):
+            name = f"energy_j_per_{what}{suffix}"
+            estimates[name] = None
+            if watts is None:
+                reasons[name] = reason
+            elif packets < 1:
+                reasons[name] = "no packet was sent"
+            else:
+                seconds = phases["processing"].lasts_s * count / packets
+                estimates[name] = _mapped(watts, partial(mul, seconds))
+    return Energy(estimates, reasons)
+
+
+def mean_power(power: Power, span: Span, *, level: float = LEVEL) -> Estimate:
+    """Say how much power there was in a time, in watts.
+
+    Its interval is of the mean of such times: of what varies within this one, not of what drifts
+    from one run to the next. A power that stays the same counts once, however often it was read:
+    a meter may be slower than who reads it.
+
+    Parameters
+    ----------
+    power : Power
+    span : Span
+    level : float
+        Of the interval.
+
+    Raises
+    ------
+    TooLittleError
+        If there are less than two stretches, they leave out more than a tenth of the time, or the
+        interval is wider than the mean.
+    """
+    lasted_ns = np.minimum(power.end_ns, span.end_ns) - np.maximum(power.start_ns, span.start_ns)
+    within = lasted_ns > 0
+    seconds, watts = lasted_ns[within] / _NS_PER_S, power.watts[within].sum(axis=1)
+    if len(watts) < 2:
+        raise TooLittleError(f"got {len(watts)} readings in {span.lasts_s:g} s, expected 2 or more")
+    covered_s = float(seconds.sum())
+    if covered_s < _LEAST_COVERED * span.lasts_s:
+        raise TooLittleError(
+            f"readings cover {covered_s:.3g} of {span.lasts_s:.3g} s,"
+            f" expected at least {_LEAST_COVERED:.0%}"
+        )
+    mean = float(seconds @ watts) / covered_s
+    begins = np.flatnonzero(np.concatenate(([True], np.diff(watts) != 0)))
+    count = len(begins)
+    deviations_j = np.add.reduceat(seconds * (watts - mean), begins)
+    half = power.resolution_w / 2
+    if count > 1:
+        variance = count / (count - 1) * float(deviations_j @ deviations_j) / covered_s**2
+        half += _student_t(level, count - 1) * math.sqrt(variance)
+    if not 2 * half < mean:
+        raise TooLittleError(
+            f"got {mean:.3g} W, {mean - half:.3g} to {mean + half:.3g},"
+            " expected an interval narrower than that"
+        )
+    return Estimate(
+        estimate=mean,
+        ci_low=mean - half,
+        ci_high=mean + half,
+        level=level,
+        n=count,
+        method=METHOD,
+    )
+
+
+def difference(after: Estimate, before: Estimate) -> Estimate:
+    """Subtract two independent figures; intervals are recovered (MOVER, Zou and Donner 2008)."""
+    middle = after.estimate - before.estimate
+    return replace(
+        after,
+        estimate=middle,
+        ci_low=middle - math.hypot(after.estimate - after.ci_low, before.ci_high - before.estimate),
+        ci_high=middle
+        + math.hypot(after.ci_high - after.estimate, before.estimate - before.ci_low),
+        n=min(after.n, before.n),
+        method=_COMBINED,
+    )
+
+
+def relative_change(after: Estimate, before: Estimate) -> Estimate:
+    """Say how much larger a positive figure is than another, as a share of that one.
+
+    Examples
+    --------
+    >>> watts = dict(level=0.95, n=10, method="")
+    >>> enabled = Estimate(estimate=31.0, ci_low=30.5, ci_high=31.5, **watts)
+    >>> disabled = Estimate(estimate=46.0, ci_low=45.5, ci_high=46.5, **watts)
+    >>> round(relative_change(disabled, enabled).estimate, 2)
+    0.48
+    """
+    return _mapped(difference(_mapped(after, math.log), _mapped(before, math.log)), math.expm1)
+
+
+def _mapped(of: Estimate, by: Callable[[float], float]) -> Estimate:
+    """A figure of which an increasing function was taken."""
+    return replace(of, estimate=by(of.estimate), ci_low=by(of.ci_low), ci_high=by(of.ci_high))
+
+
+def _student_t(level: float, freedom: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def _times(time_ns: ArrayLike) -> NDArray[np.int64]:
+    times = np.asarray(time_ns, np.int64)
+    steps = np.diff(times)
+    if (steps <= 0).any():
+        at = int(np.argmax(steps <= 0)) + 1
+        raise ValueError(f"time_ns[{at}]: got {times[at]}, expected more than {times[at - 1]}")
+    return times
+
+
+def _refuse(wrong: NDArray[np.bool_], values: NDArray[Any], name: str, expected: str) -> None:
+    if wrong.any():
+        at = int(np.flatnonzero(wrong.reshape(len(values), -1).any(axis=1))[0])
+        raise ValueError(f"{name}[{at}]: got {values[at].tolist()}, expected {expected}")
