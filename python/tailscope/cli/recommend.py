@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, labelled, write_json
+from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, labelled, write_json
 
 if TYPE_CHECKING:
     from tailscope.verdict.recommendation.evidence import Evidence, LeftOut
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _NOTHING = "-"
-_INSUFFICIENT = 3
 _TAIL_HEADER = (
     *("technology", "device", "kernel", "optimised", "tail", "95 % interval"),
     *("without tainted", "max", "packets", "lost", "runs"),
@@ -76,7 +75,7 @@ def _run(plan: Plan, json_file: str | None) -> int:
         _print_answers(answers)
         _print_runs(evidence)
     spoken = any(answer.recommendation is not None for _, answer in answers)
-    return 0 if spoken else _INSUFFICIENT
+    return 0 if spoken else UNDECIDED
 
 
 def _record(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, write_json
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_INCONCLUSIVE = 3
 _NOTHING = "-"
 _PACKETS = {
     "energy_j_per_packet": "a packet",
@@ -56,7 +55,7 @@ def command(
         write_json(json_file, {"runs": [one.record() for one in found], "differences": more})
     if json_file != STANDARD:
         _print(found)
-    return _INCONCLUSIVE if any(None in one.watts.values() for one in found) else 0
+    return UNDECIDED if any(None in one.watts.values() for one in found) else 0
 
 
 @dataclass(frozen=True)
