@@ -6,6 +6,7 @@
     ├── UsageError                 arguments that cannot be understood or contradict each other
     ├── AnalysisError              the engine could not reach a true answer
     │   └── CaptureError           a capture cannot be read
+    ├── ModelError                 nothing follows from these figures
     ├── TestbedError               a measurement cannot be set up on this machine
     │   ├── DataplaneError         a process of the data plane is missing, or failed
     │   ├── HostError              a machine of a laboratory refuses, fails or is gone
@@ -28,6 +29,7 @@ __all__ = [
     "CaptureError",
     "DataplaneError",
     "HostError",
+    "ModelError",
     "OtherKernelError",
     "RunCorruptError",
     "RunError",
@@ -66,6 +68,10 @@ class AnalysisError(TailscopeError):
 
 class CaptureError(AnalysisError):
     """A capture cannot be read."""
+
+
+class ModelError(TailscopeError):
+    """Nothing follows from these figures."""
 
 
 class TestbedError(TailscopeError):

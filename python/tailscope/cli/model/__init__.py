@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tailscope.cli.model import aliasing
+from tailscope.cli.model import aliasing, overload
 
 __all__ = ["app"]
 
@@ -17,3 +17,4 @@ def model_command() -> None:
 
 
 app.command("aliasing")(aliasing.command)
+app.command("overload")(overload.command)
