@@ -28,6 +28,7 @@ from tailscope.cli import (
     report,
     run,
     schema,
+    search,
     simulate,
     tune,
 )
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_MEASURING = ("calibrate", "compare-instruments", "noise", "run", "tune")
+_MEASURING = ("calibrate", "compare-instruments", "noise", "run", "search", "tune")
 
 app = typer.Typer(
     add_completion=False,
@@ -87,6 +88,7 @@ app.command("noise")(noise.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)
+app.command("search")(search.command)
 app.command("simulate")(simulate.command)
 app.command("tune")(tune.command)
 
