@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -84,7 +83,7 @@ def of_run(path: Path, run: Run) -> Taken | None:
     )
     if not is_watched:
         return None
-    content = io.BytesIO(verified(path, info, layout.NOISE))
+    content = verified(path, info, layout.NOISE)
     timelines = read_timelines(content, str(path / layout.NOISE)).get("dut", [])
     own = info["noise"]["own_work"]["dut"]
     departed = read_packets(path, info).pre_ns
@@ -101,16 +100,20 @@ def of_run(path: Path, run: Run) -> Taken | None:
 
 
 def _of_watched(path: Path) -> Taken:
+    file, table = path / layout.WATCHED, path / layout.NOISE
     try:
-        record = json.loads((path / layout.WATCHED).read_bytes())
-        cpus, duration_ns = record["cpus"], round(record["duration_s"] * 1e9)
-        timelines = read_timelines(path / layout.NOISE, str(path / layout.NOISE)).get("watch", [])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunCorruptError(
-            f"{path / layout.WATCHED}: not as it was written: {error!r}"
-        ) from None
+        record = json.loads(file.read_bytes())
+        cpus, duration_ns = [str(cpu) for cpu in record["cpus"]], round(record["duration_s"] * 1e9)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
+    if not cpus or duration_ns <= 0:
+        raise RunCorruptError(f"{file}: not as it was written: {len(cpus)} CPUs, {duration_ns} ns")
+    try:
+        timelines = read_timelines(table.read_bytes(), str(table)).get("watch", [])
+    except FileNotFoundError:
+        raise RunCorruptError(f"{table}: missing") from None
     begin_ns = min((int(each.start_ns[0]) for each in timelines if len(each.start_ns)), default=0)
-    return _taken(timelines, [str(cpu) for cpu in cpus], begin_ns, begin_ns + duration_ns)
+    return _taken(timelines, cpus, begin_ns, begin_ns + duration_ns)
 
 
 def _taken(timelines: Sequence[Timeline], cpus: Sequence[str], begin_ns: int, end_ns: int) -> Taken:
