@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import signal
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from command import COMMAND
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,9 +27,8 @@ from tailscope.experiment.search import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from measurements import Place
 
 WIDTH = 0.05
 PLAN = SearchPlan(min_rate_pps=1_000, max_rate_pps=10_000_000, trial_s=1.0, width=WIDTH)
