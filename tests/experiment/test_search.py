@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import signal
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from command import COMMAND
+from documentation import undocumented
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +32,9 @@ from tailscope.experiment.search import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from measurements import Place
 
 
 WIDTH = 0.05
@@ -120,7 +127,7 @@ def test_what_cannot_be_sent_never_fails_the_device(carries: float, limit: str) 
         assert holds(each, 50_000) and each.limited_by == limit
         assert each.fails_at_pps == found.instrument_limit_pps
     assert not any(trial.invalid is None and loss_ratio(trial.figures) for trial in found.trials)
-    assert len(found.controls) == (1 if limit == BACK_PRESSURE else 3)
+    assert len(found.controls) == 3
     [trial, *_] = found.controls
     assert trial.rate_pps == found.instrument_limit_pps
 
@@ -233,3 +240,81 @@ def test_what_cannot_be_searched_is_refused(
 def test_a_loss_is_a_ratio(ratio: float) -> None:
     with pytest.raises(UsageError, match="--pdr-loss: got"):
         loss_goals(ratio)
+
+
+SHORT = ("--trial-duration", "200ms", "--warm-up", "100ms", "--width", "0.4")
+RATES = ("--min-rate", "5k", "--max-rate", "40k")
+
+
+def names_of(found: dict[str, Any]) -> set[str]:
+    inner = [*found["goals"], *found["trials"], *found["without_device"]]
+    return set(found).union(*inner)
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_a_device_is_searched(tailscope: Callable[..., Any], place: Place) -> None:
+    out = place.path / "out"
+    arguments = ("search", "--dut", "l2fwd", *SHORT, *RATES, "--out", out, "--json", "-")
+    done = tailscope(*arguments, env=place.environment)
+    # On a machine that is busy enough not even the lowest rate says anything: that is said.
+    assert done.returncode in (0, 3), done.stderr
+    found = json.loads(done.stdout)
+    assert found == json.loads((out / "search.json").read_text())
+    assert not undocumented(sorted(names_of(found)), "overload.md")
+    assert [goal["goal"] for goal in found["goals"]] == ["NDR", "PDR"]
+    for goal in found["goals"]:
+        assert (goal["rate_pps"] is None) == (done.returncode == 3)
+        assert goal["limited_by"] in (LOSS, BACK_PRESSURE, INSTRUMENT, MAX_RATE)
+    assert found["partial"] == [] and found["prediction"] is None
+    lines = [line for line in done.stderr.splitlines() if line.startswith("trial ")]
+    assert len(lines) == len(found["trials"]) + len(found["without_device"]) > 0
+    assert all(trial["sent"] > 0 for trial in found["trials"])
+    again = tailscope(*arguments, env=place.environment)
+    assert again.returncode == 1 and "there is a search.json already" in again.stderr
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_ctrl_c_leaves_what_is_known(place: Place) -> None:
+    out, pipe = place.path / "out", subprocess.PIPE
+    long = ("--trial-duration", "2s", "--max-rate", "40k", "--out", str(out))
+    command = [str(COMMAND), "search", "--dut", "l2fwd", *long]
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, env=place.environment
+    ) as process:
+        assert process.stderr is not None and process.stdout is not None
+        assert process.stderr.readline().startswith("trial   1")
+        process.send_signal(signal.SIGINT)
+        said, output = process.stderr.read(), process.stdout.read()
+    assert process.returncode == 130 and "error: interrupted" in said
+    assert "partial   interrupted" in output
+    found = json.loads((out / "search.json").read_text())
+    assert found["partial"] == ["interrupted"] and found["trials"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--dut", "l2fwd", "--max-rate", "1k"], "--max-rate: got 1,000, expected more than 1,053"),
+        (["--dut", "l2fwd", "--pdr-loss", "0"], "--pdr-loss: got 0"),
+        (["--dut", "l2fwd", "--pdr-loss", "nan"], "--pdr-loss: got nan"),
+        (["--dut", "l2fwd", "--width", "1"], "--width: got 1"),
+        (["--dut", "l2fwd", "--trial-duration", "0s"], "--trial-duration: expected at least 1ns"),
+        (["--dut", "l2fwd", "--forwarder", "nobody"], "got 'nobody', expected one of loop"),
+        (["--dut", "loop"], "--dut: got 'loop', which is no device"),
+        ([], "--dut: got none"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(
+    tailscope: Callable[..., Any], options: list[str], expected: str
+) -> None:
+    done = tailscope("search", *options, "--dry-run")
+    assert done.returncode == 1 and expected in done.stderr
+
+
+def test_a_dry_run_says_what_is_searched(tailscope: Callable[..., Any]) -> None:
+    done = tailscope("search", "--dut", "l2fwd", "--forwarder", "loop", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "rates     1,000 to 10,000,000 packets/s" in done.stdout
+    assert "forwarder loop" in done.stdout
+    done = tailscope("search", "--dut", "l2fwd", "--dry-run", "--json", "-")
+    assert json.loads(done.stdout)["width"] == 0.05

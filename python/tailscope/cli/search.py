@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +36,8 @@ from tailscope.cli.options import (
     workers,
     write_json,
 )
-from tailscope.exceptions import ModelError, RunExistsError, TailscopeError
+from tailscope.duts.dataplane import LOOP
+from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
 from tailscope.text import printable
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ __all__ = ["command"]
 
 _NOT_ENOUGH = 3
 _NOTHING = "-"
-_LOW_LOAD_PPS, _LOW_LOAD_NS = 10_000, 5_000_000_000
 _LIMITS = {
     "loss": "packets that the device lost",
     "level": "the level, which is not met there",
@@ -120,7 +120,7 @@ def command(
     from tailscope.experiment.search import Search, SearchPlan, loss_goals, trials_of
     from tailscope.experiment.search import without_device as without
     from tailscope.testbed.cores import pick_cores, read_topology
-    from tailscope.values import rate_pps
+    from tailscope.values import positive_duration_ns, rate_pps
 
     plan = plan_of(
         {
@@ -141,7 +141,7 @@ def command(
             "seed": seed,
             "tune": tune,
             "cpus": cpus,
-            "duration": trial_duration,
+            "duration": f"{positive_duration_ns(trial_duration, '--trial-duration')}ns",
             "warm_up": warm_up,
         }
     )
@@ -151,6 +151,8 @@ def command(
         plan.duration_ns / 1e9,
         width,
     )
+    if plan.dut == LOOP:
+        raise UsageError(f"--dut: got {plan.dut!r}, which is no device: expected one that is")
     goals = loss_goals(pdr_loss)
     cores = pick_cores(read_topology(), plan.pollers, plan.cpus)
     asked = Asked(plan, where, pdr_loss, forwarder, cores, out, json_file)
@@ -183,21 +185,15 @@ class Asked:
 
     def check(self) -> None:
         """See that nothing would be overwritten, and that there is such a forwarder."""
+        from tailscope.experiment.search import in_place_of_device
         from tailscope.store import layout
 
         if self.forwarder is not None:
-            self.low_load(self.forwarder)
+            in_place_of_device(self.plan, self.forwarder)
         if self.out is not None and (self.out / layout.SEARCH).exists():
             raise RunExistsError(
                 f"{self.out}: there is a {layout.SEARCH} already", hint="choose another --out"
             )
-
-    def low_load(self, forwarder: str | None = None) -> RunPlan:
-        """The plan at low load: of the device, or of a forwarder in its place."""
-        from tailscope.experiment.search import in_place_of_device
-
-        plan = self.plan if forwarder is None else in_place_of_device(self.plan, forwarder)
-        return replace(plan, rate_pps=_LOW_LOAD_PPS, duration_ns=_LOW_LOAD_NS)
 
     def describe(self) -> int:
         """Say what would be done."""
@@ -240,18 +236,17 @@ class Asked:
 
     def _forecast(self, forwarder: str, remarks: list[str]) -> Forecast | None:
         """Measure both at low load, and predict; None, with a remark, if nothing follows."""
-        from tailscope.experiment.overload import forecast
-        from tailscope.experiment.run import execute_whole
+        from tailscope.experiment.overload import measured_forecast
+        from tailscope.experiment.search import in_place_of_device
+
+        def tell(plan: RunPlan) -> None:
+            print(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s", file=sys.stderr)
 
         with ExitStack() as stack:
             folder = self.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            folders = [folder / "forwarder", folder / "function"]
-            plans = [self.low_load(forwarder), self.low_load()]
-            for path, plan in zip(folders, plans, strict=True):
-                print(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s", file=sys.stderr)
-                execute_whole(plan, self.cores, out=path)
+            plan = in_place_of_device(self.plan, forwarder)
             try:
-                return forecast(*folders)
+                return measured_forecast(plan, self.plan, self.cores, folder, tell)
             except ModelError as error:
                 remarks.append(f"no prediction: {error}")
                 return None
@@ -336,18 +331,17 @@ def _print(found: list[Found], pdr_loss: float, forecast: Forecast | None) -> No
     from tailscope.cli.table import aligned
 
     means = {"NDR": "no loss", "PDR": f"loss up to {pdr_loss:.3%}"}
-    predicted = None if forecast is None else forecast.prediction.rate_max_pps
-    rows = []
-    for each in found:
-        error = _NOTHING
-        if predicted is not None and each.rate_pps is not None:
-            error = f"{predicted.estimate / each.rate_pps - 1:+.1%}"
-        rows.append((f"{each.goal}, {means[each.goal]}", _rate(each.rate_pps), error))
-    if forecast is not None and predicted is not None:
-        bound = ", at most" if forecast.prediction.noise_ns_per_s is None else ""
-        interval = f"{round(predicted.ci_low):,} to {round(predicted.ci_high):,}"
-        rows.append((f"R_max, predicted{bound}", _rate(round(predicted.estimate)), interval))
-    header = ("", "packets/s", "predicted, or its 95 %" if forecast is not None else "")
+    rows = [[f"{each.goal}, {means[each.goal]}", _rate(each.rate_pps)] for each in found]
+    header = ["", "packets/s"]
+    if forecast is not None:
+        predicted, is_known = forecast.prediction.rate_max_pps, forecast.prediction.noise_ns_per_s
+        header.append("predicted is off by")
+        for each, row in zip(found, rows, strict=True):
+            rate = each.rate_pps
+            row.append(_NOTHING if rate is None else f"{predicted.estimate / rate - 1:+.1%}")
+        name = "R_max, predicted" if is_known is not None else "R_max, predicted, at most"
+        interval = f"(95 %: {round(predicted.ci_low):,} to {round(predicted.ci_high):,})"
+        rows.append([name, _rate(round(predicted.estimate)), interval])
     for line in aligned(header, [rows]):
         print(line)
     for each in found:

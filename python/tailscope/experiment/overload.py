@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import ModelError
+from tailscope.experiment.run import execute_whole
 from tailscope.models.estimate import Estimate
 from tailscope.models.overload.noise import noise_over_time
 from tailscope.models.overload.prediction import predict
@@ -16,16 +17,21 @@ from tailscope.store.run import is_emulated
 from tailscope.text import count_text, duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from tailscope.experiment.plan import RunPlan
     from tailscope.models.overload.prediction import Prediction
     from tailscope.noise.taken import Taken
     from tailscope.store.run import Run
+    from tailscope.testbed.cores import Cores
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "at_low_load", "forecast", "measured_forecast"]
 
+_LOW_LOAD_PPS, _LOW_LOAD_NS = 10_000, 5_000_000_000
 _LOW_LOAD = 0.2
+"""Of R_max: with more, packets begin to queue."""
+
 _NOTABLE = 0.01
 """A share of samples, or a difference of rates, from which on it is said."""
 
@@ -109,6 +115,44 @@ def forecast(forwarder: Path, function: Path, noise: Path | None = None) -> Fore
     )
     warnings = (*_warnings(runs, prediction), *_noise_warnings(runs["function"], taken))
     return Forecast(runs["forwarder"].label, runs["function"].label, prediction, taken, warnings)
+
+
+def at_low_load(plan: RunPlan) -> RunPlan:
+    """The same at a rate at which packets do not queue, for as long as medians need."""
+    return replace(plan, rate_pps=_LOW_LOAD_PPS, duration_ns=_LOW_LOAD_NS)
+
+
+def measured_forecast(
+    forwarder: RunPlan,
+    function: RunPlan,
+    cores: Cores,
+    folder: Path,
+    tell: Callable[[RunPlan], None],
+) -> Forecast:
+    """Measure both devices at low load, one right after the other, and predict.
+
+    Parameters
+    ----------
+    forwarder, function : RunPlan
+        Their rates and durations are not looked at.
+    cores : Cores
+    folder : Path
+        The run directories ``forwarder`` and ``function`` are written there.
+    tell : callable
+        Receives each plan before it is carried out.
+
+    Raises
+    ------
+    TestbedError
+        If one of them cannot be measured.
+    ModelError
+        If nothing follows from their figures.
+    """
+    plans = {"forwarder": at_low_load(forwarder), "function": at_low_load(function)}
+    for name, plan in plans.items():
+        tell(plan)
+        execute_whole(plan, cores, out=folder / name)
+    return forecast(folder / "forwarder", folder / "function")
 
 
 def _median(role: str, run: Run) -> Estimate:

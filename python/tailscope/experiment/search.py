@@ -279,8 +279,8 @@ class Search:
     @property
     def limit(self) -> str:
         """What `instrument_limit_pps` is the limit of."""
-        carries = any(trial.invalid is None for trial in self.controls)
-        return BACK_PRESSURE if carries else INSTRUMENT
+        carried = sum(trial.invalid is None for trial in self.controls)
+        return BACK_PRESSURE if 2 * carried > _TRIES else INSTRUMENT
 
     def valid_trial(self, rate_pps: int) -> Trial | None:
         """Try a rate until that says something of the device; None beyond the instrument."""
@@ -303,15 +303,14 @@ class Search:
 
     def _look_without_device(self) -> None:
         """Try the rate that could not be sent without the device: does the instrument carry it."""
-        beyond = self._beyond
-        if beyond is None or not beyond.figures["unsent"] or self.control is None:
+        limit = self.instrument_limit_pps
+        unsent = any(t.figures["unsent"] for t in self.trials if t.rate_pps == limit)
+        if limit is None or not unsent or self.control is None:
             return
         for _ in range(_TRIES):
-            trial = self.control(beyond.rate_pps)
+            trial = self.control(limit)
             self.controls.append(trial)
             self.tell(trial, True)
-            if trial.invalid is None:
-                return
 
 
 class _Engine(AbstractMeasurer):  # type: ignore[misc]
