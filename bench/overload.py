@@ -1,4 +1,4 @@
-"""The rate at which devices overload: predicted from medians at low load, beside the one searched."""
+"""The rate at which devices overload: predicted at low load, beside the one that is searched."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHERE = SearchPlan(min_rate_pps=10_000, max_rate_pps=8_000_000, trial_s=TRIAL_NS
 
 
 class Case(NamedTuple):
-    """A function, and the simplest forwarder to compare it with: for the simplest one, no device."""
+    """A function, and the simplest forwarder to compare it with; of that one, no device."""
 
     name: str
     dut: str

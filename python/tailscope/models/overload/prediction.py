@@ -106,9 +106,9 @@ def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
     if low <= 0:
         raise ModelError(
             f"the function is not measurably slower than the forwarder: its median is"
-            f" {function.estimate:g} ns ({function.ci_low:g} to {function.ci_high:g}), the"
-            f" forwarder's {forwarder.estimate:g} ns ({forwarder.ci_low:g} to"
-            f" {forwarder.ci_high:g})",
+            f" {function.estimate:,.0f} ns ({function.ci_low:,.0f} to {function.ci_high:,.0f}), the"
+            f" forwarder's {forwarder.estimate:,.0f} ns ({forwarder.ci_low:,.0f} to"
+            f" {forwarder.ci_high:,.0f})",
             hint="no time on the CPU is left that the model could divide by: measure for longer,"
             " take a simpler forwarder, or see whether the two runs are the other way round",
         )
