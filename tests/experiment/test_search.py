@@ -210,6 +210,7 @@ def test_what_is_known_survives_an_interruption() -> None:
     with pytest.raises(KeyboardInterrupt):
         found.run()
     assert len(found.trials) == 8
+    assert not {each.limited_by for each in found.found()} & {INSTRUMENT, BACK_PRESSURE}
     for each in found.found():
         assert each.rate_pps is None or each.rate_pps <= 88_000
 

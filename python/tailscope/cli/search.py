@@ -58,7 +58,7 @@ _LIMITS = {
     "back-pressure": "the device: it does not take packets from the wire, which carries that alone",
     "instrument": "the instrument, which does not carry more: the device may",
     "max-rate": "--max-rate: the device may carry more",
-    None: "nothing yet: the search was ended",
+    None: "what is not known yet: the search was ended",
 }
 
 

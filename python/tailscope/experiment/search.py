@@ -246,6 +246,7 @@ class Search:
     controls: list[Trial] = field(default_factory=list)
     _engines: list[_Engine] = field(default_factory=list)
     _beyond: Trial | None = None
+    _has_looked: bool = False
 
     def run(self) -> list[Found]:
         """Search for all goals.
@@ -277,8 +278,10 @@ class Search:
         return None if self._beyond is None else self._beyond.rate_pps
 
     @property
-    def limit(self) -> str:
-        """What `instrument_limit_pps` is the limit of."""
+    def limit(self) -> str | None:
+        """What `instrument_limit_pps` is the limit of; None if that was not looked for yet."""
+        if not self._has_looked:
+            return None
         carried = sum(trial.invalid is None for trial in self.controls)
         return BACK_PRESSURE if 2 * carried > _TRIES else INSTRUMENT
 
@@ -305,12 +308,12 @@ class Search:
         """Try the rate that could not be sent without the device: does the instrument carry it."""
         limit = self.instrument_limit_pps
         unsent = any(t.figures["unsent"] for t in self.trials if t.rate_pps == limit)
-        if limit is None or not unsent or self.control is None:
-            return
-        for _ in range(_TRIES):
-            trial = self.control(limit)
-            self.controls.append(trial)
-            self.tell(trial, True)
+        if limit is not None and unsent and self.control is not None:
+            for _ in range(_TRIES):
+                trial = self.control(limit)
+                self.controls.append(trial)
+                self.tell(trial, True)
+        self._has_looked = True
 
 
 class _Engine(AbstractMeasurer):  # type: ignore[misc]
@@ -380,14 +383,19 @@ class _Engine(AbstractMeasurer):  # type: ignore[misc]
         rate, fails_at = (
             None if bound is None else round(float(bound)) for bound in (bounds.clo, bounds.chi)
         )
-        return Found(goal.name, rate, fails_at, self._limit(rate, fails_at))
+        return Found(goal.name, rate, fails_at, self._limit(goal, rate, fails_at))
 
-    def _limit(self, rate: int | None, fails_at: int | None) -> str | None:
+    def _limit(self, goal: Goal, rate: int | None, fails_at: int | None) -> str | None:
         search = self._search
         if fails_at is None:
             return MAX_RATE if rate == search.plan.max_rate_pps else None
-        limit = search.instrument_limit_pps
-        if limit is not None and fails_at >= limit:
+        has_failed = any(
+            trial.rate_pps == fails_at
+            and not trial.invalid
+            and goal.level(trial.figures) > goal.most
+            for trial in search.trials
+        )
+        if not has_failed:
             return search.limit
         return LOSS if self._level is loss_ratio else LEVEL
 
