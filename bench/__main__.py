@@ -17,6 +17,7 @@ from bench.clock import Contender, medians, say
 from bench.dataplane import TESTPMD, dataplane_rows
 from bench.memory import peak_mib
 from bench.noise import noise_rows
+from bench.overload import overload_rows
 from bench.pair import plain_pair, simulate
 from bench.pair import tailscope as command
 from bench.table import Row, print_table
@@ -118,7 +119,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
     parser.add_argument(
-        "--only", choices=["analysis", "dataplane", "noise", "tail"], help="leave out the others"
+        "--only",
+        choices=["analysis", "dataplane", "noise", "overload", "tail"],
+        help="leave out the others",
     )
     options = parser.parse_args()
     say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
@@ -134,6 +137,8 @@ def main() -> None:
             rows += dataplane_rows()
         if options.only in (None, "noise"):
             rows += noise_rows()
+        if options.only in (None, "overload"):
+            rows += overload_rows(folder)
         if options.only in (None, "tail"):
             rows += tail_rows()
     print_table(rows)

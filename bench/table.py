@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-Sense = Literal["speed-up", "cost", "rate", "share", "absolute"]
+Sense = Literal["speed-up", "cost", "rate", "share", "absolute", "error"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Row:
         """What the target speaks of: a ratio, or our figure where there is no other."""
         if self.theirs is None:
             return self.ours
+        if self.sense == "error":
+            return 100 * (self.ours / self.theirs - 1)
         return self.theirs / self.ours if self.sense == "speed-up" else self.ours / self.theirs
 
     @property
@@ -40,7 +42,8 @@ class Row:
         return self.sense in ("speed-up", "rate", "share")
 
     def cells(self) -> tuple[str, ...]:
-        unit = self.unit if self.theirs is None else "x"
+        ratio = "%" if self.sense == "error" else "x"
+        unit = self.unit if self.theirs is None else ratio
         sign = ">=" if self._more_is_better else "<="
         theirs = "" if self.theirs is None else f"{self.theirs:.3g} {self.unit}"
         target = "" if self.target is None else f"{sign} {self.target:g} {unit}"

@@ -49,7 +49,7 @@ def test_a_table_comes_back_as_it_was(folder: Path, tmp_path: Path) -> None:
     table = columns([side])
     path = tmp_path / "noise.parquet"
     pq.write_table(pa.table(table), path)
-    found = read_timelines(path, "noise.parquet")
+    found = read_timelines(path.read_bytes(), "noise.parquet")
     assert list(found) == ["dut"]
     for before, after in zip(side.timelines, found["dut"], strict=True):
         assert (before.cpu, before.start_ns.tolist()) == (after.cpu, after.start_ns.tolist())
@@ -79,7 +79,7 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "noise.parquet"
     pq.write_table(pa.table({"source": ["dut"]}), path)
     with pytest.raises(RunCorruptError, match=r"noise.parquet: expected columns .*, got no cpu"):
-        read_timelines(path, "noise.parquet")
+        read_timelines(path.read_bytes(), "noise.parquet")
 
 
 def noise(threads: list[Thread]) -> RecordedNoise:

@@ -30,6 +30,7 @@ from tailscope.cli import (
     report,
     run,
     schema,
+    search,
     simulate,
     tune,
 )
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_MEASURING = ("calibrate", "compare-instruments", "noise", "run", "tune")
+_MEASURING = ("calibrate", "compare-instruments", "noise", "run", "search", "tune")
 
 app = typer.Typer(
     add_completion=False,
@@ -90,6 +91,7 @@ app.command("recommend")(recommend.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)
+app.command("search")(search.command)
 app.command("simulate")(simulate.command)
 app.command("tune")(tune.command)
 

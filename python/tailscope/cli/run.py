@@ -12,17 +12,31 @@ import typer
 from tailscope.cli.options import (
     INTERRUPTED,
     STANDARD,
+    Boot,
+    BurstSize,
+    ChosenWire,
     CounterInterval,
     Cpus,
+    DutName,
+    DutOptions,
+    Flows,
+    FrameSize,
     JsonFile,
+    Kernel,
+    NeighbourCpus,
+    Neighbours,
     Noise,
+    Pattern,
+    PlatformName,
+    PlatformOptions,
+    Seed,
+    Tune,
     WireOptions,
     named_values,
+    workers,
     write_json,
 )
-from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
-from tailscope.platforms.catalogue import PLATFORMS
 
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
@@ -39,38 +53,12 @@ def command(
             metavar="[FILE]", help="An experiment. Without one, options describe a single run."
         ),
     ] = None,
-    dut: Annotated[
-        str | None,
-        typer.Option("--dut", metavar="NAME", help=f"What to measure: {', '.join(DUTS)}."),
-    ] = None,
-    dut_option: Annotated[
-        list[str] | None,
-        typer.Option("--dut-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
-    ] = None,
-    platform: Annotated[
-        str | None,
-        typer.Option(
-            "--platform",
-            metavar="NAME",
-            help=f"What it runs on: {', '.join(PLATFORMS)}.  [default: bare]",
-        ),
-    ] = None,
-    platform_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--platform-option", metavar="NAME=VALUE", help="An option of it; repeatable."
-        ),
-    ] = None,
-    kernel: Annotated[
-        str | None,
-        typer.Option("--kernel", metavar="NAME", help="vanilla, rt or nohz.  [default: any]"),
-    ] = None,
-    boot: Annotated[
-        str | None,
-        typer.Option(
-            "--boot", metavar="PARAMETERS", help="What the kernel is to be booted with; {cpus}."
-        ),
-    ] = None,
+    dut: DutName = None,
+    dut_option: DutOptions = None,
+    platform: PlatformName = None,
+    platform_option: PlatformOptions = None,
+    kernel: Kernel = None,
+    boot: Boot = None,
     instances: Annotated[
         int | None,
         typer.Option("--instances", metavar="N", help="Devices side by side.  [default: 1]"),
@@ -79,56 +67,19 @@ def command(
         str | None,
         typer.Option("--load", metavar="WHICH", help="all or one of them.  [default: all]"),
     ] = None,
-    neighbour: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--neighbour",
-            metavar="KIND=N",
-            help="Co-runners beside them: cpu, cache, memory, io; repeatable.",
-        ),
-    ] = None,
-    neighbour_cpus: Annotated[
-        str | None, typer.Option("--neighbour-cpus", metavar="LIST", help="Where those run.")
-    ] = None,
-    wire: Annotated[
-        str | None,
-        typer.Option(
-            "--wire",
-            metavar="NAME",
-            help="memif, veth (as root), pci or vhost (vm).  [default: the first that fits]",
-        ),
-    ] = None,
+    neighbour: Neighbours = None,
+    neighbour_cpus: NeighbourCpus = None,
+    wire: ChosenWire = None,
     wire_option: WireOptions = None,
     rate: Annotated[
         str | None,
         typer.Option("--rate", metavar="PPS", help="Packets per second.  [default: 10k]"),
     ] = None,
-    pattern: Annotated[
-        str | None,
-        typer.Option("--pattern", metavar="NAME", help="cbr or poisson.  [default: cbr]"),
-    ] = None,
-    burst: Annotated[
-        int | None,
-        typer.Option(
-            "--burst", metavar="N", help="Packets back to back, at the same rate.  [default: 1]"
-        ),
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            "--size", metavar="BYTES", help="Of a frame, with its check sequence.  [default: 64]"
-        ),
-    ] = None,
-    flows: Annotated[
-        int | None,
-        typer.Option(
-            "--flows", metavar="N", help="Flows; they differ by source port.  [default: 1]"
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, metavar="N", help="Of the Poisson process.  [default: 1]"),
-    ] = None,
+    pattern: Pattern = None,
+    burst: BurstSize = None,
+    size: FrameSize = None,
+    flows: Flows = None,
+    seed: Seed = None,
     duration: Annotated[
         str | None,
         typer.Option(
@@ -162,10 +113,7 @@ def command(
             help="How long to idle, and to run the DuT without packets, for it.  [default: 1s]",
         ),
     ] = None,
-    tune: Annotated[
-        bool | None,
-        typer.Option("--tune", help="Set the host's knobs for the run, as root; then restore."),
-    ] = None,
+    tune: Tune = None,
     repeat: Annotated[
         int | None, typer.Option("--repeat", min=1, metavar="N", help="Run it so often.")
     ] = None,
@@ -211,7 +159,7 @@ def command(
         "cpus": cpus,
         "instances": instances,
         "load": load,
-        "neighbours": _workers(named_values(neighbour, "--neighbour")),
+        "neighbours": workers(neighbour),
         "neighbour_cpus": neighbour_cpus,
         "rate": rate,
         "pattern": pattern,
@@ -250,13 +198,6 @@ def command(
         json_file=json_file,
         dry_run=dry_run,
     )
-
-
-def _workers(given: dict[str, str]) -> dict[str, int]:
-    for kind, workers in given.items():
-        if not workers.isdecimal():
-            raise UsageError(f"--neighbour {kind}: got {workers!r}, expected a number of workers")
-    return {kind: int(workers) for kind, workers in given.items()}
 
 
 def _run_single(

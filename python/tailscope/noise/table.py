@@ -9,7 +9,6 @@ A row is an interval. ``kind`` says who saw it:
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.noise.attribution import blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
 from tailscope.store import layout
-from tailscope.store.reader import verified
+from tailscope.store.reader import read_table, verified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,18 +162,18 @@ def read_blocked(run: Path, info: Mapping[str, Any]) -> Blocked:
             f"{run}: no {layout.NOISE}: nobody has recorded what kept CPUs from their work",
             hint="captures tell when packets were delayed, not why: measure with `tailscope run`",
         )
-    sides = read_timelines(io.BytesIO(verified(run, info, layout.NOISE)), str(run / layout.NOISE))
+    sides = read_timelines(verified(run, info, layout.NOISE), str(run / layout.NOISE))
     own_work = info["noise"]["own_work"]
     return blocked_by(sides.get("dut", []), sides.get("instrument", []), own_work=own_work)
 
 
-def read_timelines(file: Any, name: str) -> dict[str, list[Timeline]]:
+def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     """Read the timelines of both sides back, by source.
 
     Parameters
     ----------
-    file : path or file
-        ``noise.parquet``.
+    content : bytes
+        Of ``noise.parquet``.
     name : str
         What it is called in errors.
 
@@ -183,9 +182,7 @@ def read_timelines(file: Any, name: str) -> dict[str, list[Timeline]]:
     RunCorruptError
         If the file has other columns.
     """
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(file)
+    table = read_table(content)
     if missing := [name for name in _COLUMNS if name not in table.column_names]:
         raise RunCorruptError(
             f"{name}: expected columns {', '.join(_COLUMNS)}, got no {missing[0]}"

@@ -70,6 +70,13 @@ class Timeline:
         """Leave out events that are the CPU's work, by how the names of their causes begin."""
         own = np.array([cause.startswith(tuple(own_work)) for cause in self.causes], bool)
         kept = ~own[self.cause[self.event]] if len(self.event) else np.zeros(0, bool)
+        return self._only(kept)
+
+    def between(self, begin_ns: int, end_ns: int) -> Timeline:
+        """Leave out what does not begin in a stretch of time."""
+        return self._only((self.start_ns >= begin_ns) & (self.start_ns < end_ns))
+
+    def _only(self, kept: NDArray[np.bool_]) -> Timeline:
         return Timeline(
             self.cpu,
             self.start_ns[kept],

@@ -17,7 +17,7 @@ from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["read_mark", "read_packets", "read_run", "verified"]
+__all__ = ["read_mark", "read_packets", "read_run", "read_table", "verified"]
 
 
 def read_run(path: Path, *, label: str | None = None) -> Run:
@@ -94,9 +94,7 @@ def read_packets(path: Path, info: Mapping[str, Any]) -> Series:
     RunCorruptError
         If the file is not the one that was written.
     """
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(io.BytesIO(verified(Path(path), info, layout.LATENCY)))
+    table = read_table(verified(Path(path), info, layout.LATENCY))
     columns = {name: table[name] for name in Series._fields}
     known = {name: each.to_numpy() for name, each in columns.items() if not each.null_count}
     return Series(**known)
@@ -119,6 +117,18 @@ def read_mark(path: Path) -> dict[str, Any] | None:
     if not isinstance(mark, dict):
         raise RunCorruptError(f"{path / layout.RUN}: expected an object, got {type(mark).__name__}")
     return mark
+
+
+def read_table(content: bytes) -> Any:
+    """Read a Parquet table from memory, in the calling thread.
+
+    Arrow's own threads may still hold what is Python's when the interpreter shuts down, and abort
+    the process then (apache/arrow issue 34314).
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
 
 
 def verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
@@ -175,9 +185,7 @@ def _quantile(row: list[str]) -> Quantile:
 
 
 def _read_worst(content: bytes) -> dict[str, Any]:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(io.BytesIO(content))
+    table = read_table(content)
     columns = {name: table[name].to_numpy() for name in table.column_names}
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
     return {"worst": worst, "worst_explained": columns}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tailscope.cli.model import aliasing, energy, tail
+from tailscope.cli.model import aliasing, energy, overload, tail
 
 __all__ = ["app"]
 
@@ -18,4 +18,5 @@ def model_command() -> None:
 
 app.command("aliasing")(aliasing.command)
 app.command("energy")(energy.command)
+app.command("overload")(overload.command)
 app.command("tail")(tail.command)

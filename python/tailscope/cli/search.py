@@ -1,0 +1,361 @@
+"""``tailscope search``: the highest rate that a device carries, and the predicted one beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import (
+    STANDARD,
+    Boot,
+    BurstSize,
+    ChosenWire,
+    Cpus,
+    DutName,
+    DutOptions,
+    Flows,
+    FrameSize,
+    JsonFile,
+    Kernel,
+    NeighbourCpus,
+    Neighbours,
+    Pattern,
+    PlatformName,
+    PlatformOptions,
+    Seed,
+    Tune,
+    WireOptions,
+    named_values,
+    workers,
+    write_json,
+)
+from tailscope.duts.dataplane import LOOP
+from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
+from tailscope.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.experiment.overload import Forecast
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.search import Found, Search, SearchPlan, Trial
+    from tailscope.testbed.cores import Cores
+
+__all__ = ["command"]
+
+_NOT_ENOUGH = 3
+_NOTHING = "-"
+_LIMITS = {
+    "loss": "packets that the device lost",
+    "level": "the level, which is not met there",
+    "back-pressure": "the device: it does not take packets from the wire, which carries that alone",
+    "instrument": "the instrument, which does not carry more: the device may",
+    "max-rate": "--max-rate: the device may carry more",
+    None: "what is not known yet: the search was ended",
+}
+
+
+def command(
+    dut: DutName = None,
+    dut_option: DutOptions = None,
+    platform: PlatformName = None,
+    platform_option: PlatformOptions = None,
+    kernel: Kernel = None,
+    boot: Boot = None,
+    neighbour: Neighbours = None,
+    neighbour_cpus: NeighbourCpus = None,
+    wire: ChosenWire = None,
+    wire_option: WireOptions = None,
+    pattern: Pattern = None,
+    burst: BurstSize = None,
+    size: FrameSize = None,
+    flows: Flows = None,
+    seed: Seed = None,
+    tune: Tune = None,
+    cpus: Cpus = None,
+    min_rate: Annotated[
+        str, typer.Option("--min-rate", metavar="PPS", help="The lowest rate to try.")
+    ] = "1k",
+    max_rate: Annotated[
+        str, typer.Option("--max-rate", metavar="PPS", help="The highest rate to try.")
+    ] = "10M",
+    trial_duration: Annotated[
+        str, typer.Option("--trial-duration", metavar="TIME", help="How long a trial lasts.")
+    ] = "1s",
+    warm_up: Annotated[
+        str, typer.Option("--warm-up", metavar="TIME", help="How long to send before each.")
+    ] = "500ms",
+    width: Annotated[
+        float,
+        typer.Option("--width", metavar="RATIO", help="How closely, relative to the rate."),
+    ] = 0.05,
+    pdr_loss: Annotated[
+        float, typer.Option("--pdr-loss", metavar="RATIO", help="The loss that PDR permits.")
+    ] = 0.005,
+    forwarder: Annotated[
+        str | None,
+        typer.Option(
+            "--forwarder",
+            metavar="NAME",
+            help="Predict the rate, too, with this device as the simplest forwarder; loop is none.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Keep what was found there.")
+    ] = None,
+    json_file: JsonFile = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+) -> int:
+    """Find the highest rates without loss (NDR), and with as little as is permitted (PDR)."""
+    from tailscope.experiment.fields import plan_of
+    from tailscope.experiment.search import Search, SearchPlan, loss_goals, trials_of
+    from tailscope.experiment.search import without_device as without
+    from tailscope.testbed.cores import pick_cores, read_topology
+    from tailscope.values import positive_duration_ns, rate_pps
+
+    plan = plan_of(
+        {
+            "dut": dut,
+            "dut_options": named_values(dut_option, "--dut-option"),
+            "platform": platform,
+            "platform_options": named_values(platform_option, "--platform-option"),
+            "kernel": kernel,
+            "boot": boot,
+            "neighbours": workers(neighbour),
+            "neighbour_cpus": neighbour_cpus,
+            "wire": wire,
+            "wire_options": named_values(wire_option, "--wire-option"),
+            "pattern": pattern,
+            "burst": burst,
+            "size": size,
+            "flows": flows,
+            "seed": seed,
+            "tune": tune,
+            "cpus": cpus,
+            "duration": f"{positive_duration_ns(trial_duration, '--trial-duration')}ns",
+            "warm_up": warm_up,
+        }
+    )
+    where = SearchPlan(
+        rate_pps(min_rate, "--min-rate"),
+        rate_pps(max_rate, "--max-rate"),
+        plan.duration_ns / 1e9,
+        width,
+    )
+    if plan.dut == LOOP:
+        raise UsageError(f"--dut: got {plan.dut!r}, which is no device: expected one that is")
+    goals = loss_goals(pdr_loss)
+    cores = pick_cores(read_topology(), plan.pollers, plan.cpus)
+    asked = Asked(plan, where, pdr_loss, forwarder, cores, out, json_file)
+    asked.check()
+    if dry_run:
+        return asked.describe()
+    teller = _Teller()
+    alone = without(plan)
+    search = Search(
+        where,
+        goals,
+        trials_of(plan, cores),
+        None if alone is None else trials_of(alone, cores),
+        teller.tell,
+    )
+    return asked.run(search)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All that was asked for."""
+
+    plan: RunPlan
+    where: SearchPlan
+    pdr_loss: float
+    forwarder: str | None
+    cores: Cores
+    out: Path | None
+    json_file: str | None
+
+    def check(self) -> None:
+        """See that nothing would be overwritten, and that there is such a forwarder."""
+        from tailscope.experiment.search import in_place_of_device
+        from tailscope.store import layout
+
+        if self.forwarder is not None:
+            in_place_of_device(self.plan, self.forwarder)
+        if self.out is not None and (self.out / layout.SEARCH).exists():
+            raise RunExistsError(
+                f"{self.out}: there is a {layout.SEARCH} already", hint="choose another --out"
+            )
+
+    def describe(self) -> int:
+        """Say what would be done."""
+        where, missing = self.where, self.plan.missing()
+        if self.json_file is not None:
+            record = {**self.record(), "cpus": list(self.cores.pollers), "missing": missing}
+            write_json(self.json_file, record)
+            return 0
+        said = self.plan.describe(self.cores)
+        for name in ("device", "platform", "wire", "cores", "tuning"):
+            if name in said:
+                print(f"{name:<10}{said[name]}")
+        print(f"{'rates':<10}{where.min_rate_pps:,} to {where.max_rate_pps:,} packets/s")
+        print(f"{'trials':<10}{where.trial_s:g} s each, until rates are {where.width:.1%} apart")
+        if self.forwarder is not None:
+            print(f"{'forwarder':<10}{printable(self.forwarder)}")
+        for warning in self.cores.warnings:
+            print(f"{'warning':<10}{warning}")
+        for lack in missing:
+            print(f"{'missing':<10}{printable(lack)}")
+        return 0
+
+    def run(self, search: Search) -> int:
+        """Predict where that is wanted, search, and say what was found, whatever ends it."""
+        self.plan.check()
+        forecast, stopped = None, None
+        remarks: list[str] = list(self.cores.warnings)
+        try:
+            if self.forwarder is not None:
+                forecast = self._forecast(self.forwarder, remarks)
+            search.run()
+        except (KeyboardInterrupt, TailscopeError, OSError) as error:
+            stopped = error
+        if search.trials:
+            partial = [] if stopped is None else [str(stopped) or "interrupted"]
+            self._conclude(search, forecast, remarks, partial)
+        if stopped is not None:
+            raise stopped
+        return 0 if all(found.rate_pps is not None for found in search.found()) else _NOT_ENOUGH
+
+    def _forecast(self, forwarder: str, remarks: list[str]) -> Forecast | None:
+        """Measure both at low load, and predict; None, with a remark, if nothing follows."""
+        from tailscope.experiment.overload import measured_forecast
+        from tailscope.experiment.search import in_place_of_device
+
+        def tell(plan: RunPlan) -> None:
+            print(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s", file=sys.stderr)
+
+        with ExitStack() as stack:
+            folder = self.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            plan = in_place_of_device(self.plan, forwarder)
+            try:
+                return measured_forecast(plan, self.plan, self.cores, folder, tell)
+            except ModelError as error:
+                remarks.append(f"no prediction: {error}")
+                return None
+
+    def record(self) -> dict[str, Any]:
+        """What was asked for, as JSON has it."""
+        return {
+            "plan": self.plan.record(),
+            "min_rate_pps": self.where.min_rate_pps,
+            "max_rate_pps": self.where.max_rate_pps,
+            "trial_s": self.where.trial_s,
+            "width": self.where.width,
+            "pdr_loss": self.pdr_loss,
+            "forwarder": self.forwarder,
+        }
+
+    def _conclude(
+        self,
+        search: Search,
+        forecast: Forecast | None,
+        remarks: list[str],
+        partial: list[str],
+    ) -> None:
+        import tailscope
+        from tailscope.host.fingerprint import fingerprint
+
+        found = search.found()
+        record = {
+            "tailscope_version": tailscope.__version__,
+            "host": fingerprint(),
+            **self.record(),
+            "goals": [each.record() for each in found],
+            "instrument_limit_pps": search.instrument_limit_pps,
+            "prediction": None if forecast is None else forecast.record(),
+            "trials": [trial.record() for trial in search.trials],
+            "without_device": [trial.record() for trial in search.controls],
+            "warnings": remarks,
+            "partial": partial,
+        }
+        self._keep(record)
+        if self.json_file != STANDARD:
+            _print(found, self.pdr_loss, forecast)
+            for remark in remarks:
+                print(f"{'warning':<10}{printable(remark)}")
+            for reason in partial:
+                print(f"{'partial':<10}{printable(reason)}")
+
+    def _keep(self, record: Mapping[str, Any]) -> None:
+        from tailscope.store import layout
+        from tailscope.store.atomic import write_text
+
+        if self.json_file is not None:
+            write_json(self.json_file, record)
+        if self.out is not None:
+            self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
+            text = json.dumps(record, indent=2, allow_nan=False) + "\n"
+            write_text(self.out / layout.SEARCH, text)
+
+
+class _Teller:
+    """Says what each trial was: a line on standard error."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def tell(self, trial: Trial, is_control: bool) -> None:
+        """Say it."""
+        from tailscope.experiment.search import loss_ratio
+
+        self._number += 1
+        what = f"loss {loss_ratio(trial.figures):.4%}"
+        if trial.invalid is not None:
+            what = f"invalid: {trial.invalid}"
+        elif is_control:
+            what = "carried"
+        where = ", without the device" if is_control else ""
+        line = f"trial {self._number:>3}  {trial.rate_pps:>12,} packets/s{where}  {what}"
+        print(line, file=sys.stderr, flush=True)
+
+
+def _print(found: list[Found], pdr_loss: float, forecast: Forecast | None) -> None:
+    from tailscope.cli.table import aligned
+
+    means = {"NDR": "no loss", "PDR": f"loss up to {pdr_loss:.3%}"}
+    rows = [[f"{each.goal}, {means[each.goal]}", _rate(each.rate_pps)] for each in found]
+    header = ["", "packets/s"]
+    if forecast is not None:
+        predicted, is_known = forecast.prediction.rate_max_pps, forecast.prediction.noise_ns_per_s
+        header.append("predicted is off by")
+        for each, row in zip(found, rows, strict=True):
+            rate = each.rate_pps
+            row.append(_NOTHING if rate is None else f"{predicted.estimate / rate - 1:+.1%}")
+        name = "R_max, predicted" if is_known is not None else "R_max, predicted, at most"
+        interval = f"(95 %: {round(predicted.ci_low):,} to {round(predicted.ci_high):,})"
+        rows.append([name, _rate(round(predicted.estimate)), interval])
+    for line in aligned(header, [rows]):
+        print(line)
+    for each in found:
+        print(f"{each.goal:<10}{_reason(each)}")
+    for warning in () if forecast is None else forecast.warnings:
+        print(f"{'warning':<10}{printable(warning)}")
+
+
+def _rate(rate_pps: int | None) -> str:
+    return _NOTHING if rate_pps is None else f"{rate_pps:,}"
+
+
+def _reason(found: Found) -> str:
+    limit = _LIMITS[found.limited_by]
+    if found.fails_at_pps is None:
+        return f"limited by {limit}"
+    return f"at {found.fails_at_pps:,} limited by {limit}"

@@ -1,0 +1,172 @@
+"""Equations 1 and 2 of noms2020, with intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tailscope.exceptions import ModelError
+from tailscope.models.estimate import Estimate
+
+__all__ = ["FEWEST_SAMPLES", "Prediction", "cpu_time", "highest_rate", "predict"]
+
+NS_PER_S = 1e9
+
+FEWEST_SAMPLES = 6
+"""With fewer, not even the smallest and the largest sample hold the median in 95 % of all cases."""
+
+_METHOD = "ends of the inputs' intervals"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says.
+
+    Attributes
+    ----------
+    transfer_ns : Estimate
+        The forwarder's median, which stands for twice the transfer.
+    e2e_ns : Estimate
+        The function's median.
+    cpu_ns : Estimate
+        What the function computes for a packet.
+    noise_ns_per_s : Estimate or None
+        What interrupts take; None where nobody knows.
+    rate_max_pps : Estimate
+        The highest rate. Without noise, an upper bound of it.
+    """
+
+    transfer_ns: Estimate
+    e2e_ns: Estimate
+    cpu_ns: Estimate
+    noise_ns_per_s: Estimate | None
+    rate_max_pps: Estimate
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        noise = self.noise_ns_per_s
+        name = "noise_ns_per_s"
+        unknown = dict.fromkeys((name, f"{name}_ci_low", f"{name}_ci_high"))
+        return {
+            **self.transfer_ns.record("transfer_ns"),
+            **self.e2e_ns.record("e2e_ns"),
+            **self.cpu_ns.record("cpu_ns"),
+            **(unknown if noise is None else noise.record(name)),
+            **self.rate_max_pps.record("rate_max_pps"),
+            "is_upper_bound": noise is None,
+            "level": self.rate_max_pps.level,
+            "method": self.rate_max_pps.method,
+        }
+
+
+def predict(forwarder: Estimate, function: Estimate, noise: Estimate | None = None) -> Prediction:
+    """Predict the highest rate of a function.
+
+    Parameters
+    ----------
+    forwarder, function : Estimate
+        Median latency in ns, both at low load, through the same wire and platform.
+    noise : Estimate, optional
+        What interrupts take of the function's CPU, in ns per second. Without it the rate is an
+        upper bound.
+
+    Returns
+    -------
+    Prediction
+
+    Raises
+    ------
+    ModelError
+        If nothing follows from these figures.
+    """
+    cpu = cpu_time(forwarder, function)
+    return Prediction(forwarder, function, cpu, noise, highest_rate(cpu, noise))
+
+
+def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
+    """Equation 1: what the function computes for a packet, in ns.
+
+    Raises
+    ------
+    ModelError
+        If a median is no positive number, rests on too few samples, or the function cannot be told
+        to be slower than the forwarder.
+    """
+    for role, median in (("forwarder", forwarder), ("function", function)):
+        _check(f"{role}: median latency in ns", median)
+        if median.estimate == 0:
+            raise ModelError(f"{role}: median latency in ns: got 0, expected more")
+        if median.n < FEWEST_SAMPLES:
+            raise ModelError(
+                f"{role}: got {median.n} samples, expected at least {FEWEST_SAMPLES}",
+                hint="a median of fewer has no interval: measure for longer",
+            )
+    low, high = function.ci_low - forwarder.ci_high, function.ci_high - forwarder.ci_low
+    if low <= 0:
+        raise ModelError(
+            f"the function is not measurably slower than the forwarder: its median is"
+            f" {function.estimate:,.0f} ns ({function.ci_low:,.0f} to {function.ci_high:,.0f}), the"
+            f" forwarder's {forwarder.estimate:,.0f} ns ({forwarder.ci_low:,.0f} to"
+            f" {forwarder.ci_high:,.0f})",
+            hint="no time on the CPU is left that the model could divide by: measure for longer,"
+            " take a simpler forwarder, or see whether the two runs are the other way round",
+        )
+    return Estimate(
+        estimate=function.estimate - forwarder.estimate,
+        ci_low=low,
+        ci_high=high,
+        n=min(forwarder.n, function.n),
+        method=_METHOD,
+    )
+
+
+def highest_rate(cpu: Estimate, noise: Estimate | None = None) -> Estimate:
+    """Equation 2: the time that is left in a second, divided by that of a packet.
+
+    It falls with either, so its ends are at theirs.
+
+    Parameters
+    ----------
+    cpu : Estimate
+        In ns a packet.
+    noise : Estimate, optional
+        In ns per second; none is counted by default.
+
+    Returns
+    -------
+    Estimate
+        In packets per second.
+
+    Raises
+    ------
+    ModelError
+        If `cpu` is not above 0, or the noise takes the whole second.
+    """
+    _check("time on the CPU in ns", cpu)
+    if cpu.ci_low <= 0:
+        raise ModelError(f"time on the CPU in ns: got an interval from {cpu.ci_low:g}, above 0")
+    if noise is None:
+        noise = Estimate(estimate=0.0, ci_low=0.0, ci_high=0.0, n=0, method="not counted")
+    _check("noise in ns per second", noise)
+    if noise.estimate >= NS_PER_S:
+        raise ModelError(
+            f"noise in ns per second: got {noise.estimate:g}, expected less than {NS_PER_S:g}",
+            hint="interrupts take all of the CPU's time: no packet could be worked on",
+        )
+    return Estimate(
+        estimate=(NS_PER_S - noise.estimate) / cpu.estimate,
+        ci_low=max(0.0, NS_PER_S - noise.ci_high) / cpu.ci_high,
+        ci_high=(NS_PER_S - noise.ci_low) / cpu.ci_low,
+        n=cpu.n,
+        method=_METHOD,
+    )
+
+
+def _check(name: str, value: Estimate) -> None:
+    """See that a figure and its interval are numbers of at least 0, in order."""
+    if not 0 <= value.ci_low <= value.estimate <= value.ci_high < math.inf:
+        raise ModelError(
+            f"{name}: got {value.estimate:g} ({value.ci_low:g} to {value.ci_high:g}),"
+            " expected numbers of at least 0 in an interval around the first"
+        )

@@ -1,0 +1,131 @@
+"""What was taken from CPUs over time: of a run's device, or of CPUs watched without packets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.exceptions import RunCorruptError, RunError
+from tailscope.noise.causes import causes_of
+from tailscope.noise.intervals import covered
+from tailscope.noise.table import read_timelines
+from tailscope.store import layout
+from tailscope.store.reader import read_packets, read_run, verified
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tailscope.noise.causes import Cause
+    from tailscope.noise.timeline import Timeline
+    from tailscope.store.run import Run
+
+__all__ = ["Taken", "taken_by"]
+
+_SLICES = 20
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What was taken.
+
+    Attributes
+    ----------
+    cpus : tuple of str
+        From which CPUs.
+    duration_ns : int
+        For how long they were watched.
+    ns_per_s : ndarray of float, shape (n_slices,)
+        In each slice of that time, on average of the CPUs.
+    causes : list of Cause
+        By what, largest total first.
+    """
+
+    cpus: tuple[str, ...]
+    duration_ns: int
+    ns_per_s: NDArray[np.float64]
+    causes: list[Cause]
+
+
+def taken_by(path: Path) -> Taken | None:
+    """Read what was taken from the device's CPUs in a run, or from CPUs that were watched.
+
+    Parameters
+    ----------
+    path : Path
+        A run directory, or one of ``tailscope noise --out``.
+
+    Returns
+    -------
+    Taken or None
+        None for a run in which nobody has watched the device's CPUs.
+
+    Raises
+    ------
+    RunError
+        If it is neither.
+    """
+    if (path / layout.WATCHED).is_file():
+        return _of_watched(path)
+    return of_run(path, read_run(path))
+
+
+def of_run(path: Path, run: Run) -> Taken | None:
+    """The same, of a run that is read already."""
+    info = run.info
+    is_watched = layout.NOISE in info["files"] and (
+        info["noise"]["events"] is not None or "dut" in info["instrument"]["stalls"]
+    )
+    if not is_watched:
+        return None
+    content = verified(path, info, layout.NOISE)
+    timelines = read_timelines(content, str(path / layout.NOISE)).get("dut", [])
+    own = info["noise"]["own_work"]["dut"]
+    departed = read_packets(path, info).pre_ns
+    if not len(departed):
+        raise RunError(
+            f"{path}: no packet came back: expected some, to know when there was traffic"
+        )
+    return _taken(
+        [timeline.without(own) for timeline in timelines],
+        info["instrument"]["cpus"]["DuT"].split(","),
+        int(departed.min()),
+        int(departed.max()),
+    )
+
+
+def _of_watched(path: Path) -> Taken:
+    file, table = path / layout.WATCHED, path / layout.NOISE
+    try:
+        record = json.loads(file.read_bytes())
+        cpus, duration_ns = [str(cpu) for cpu in record["cpus"]], round(record["duration_s"] * 1e9)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
+    if not cpus or duration_ns <= 0:
+        raise RunCorruptError(f"{file}: not as it was written: {len(cpus)} CPUs, {duration_ns} ns")
+    try:
+        timelines = read_timelines(table.read_bytes(), str(table)).get("watch", [])
+    except FileNotFoundError:
+        raise RunCorruptError(f"{table}: missing") from None
+    begin_ns = min((int(each.start_ns[0]) for each in timelines if len(each.start_ns)), default=0)
+    return _taken(timelines, cpus, begin_ns, begin_ns + duration_ns)
+
+
+def _taken(timelines: Sequence[Timeline], cpus: Sequence[str], begin_ns: int, end_ns: int) -> Taken:
+    watched = tuple(dict.fromkeys(cpus))
+    inside = [timeline.between(begin_ns, end_ns) for timeline in timelines]
+    # CPUs on which nothing happened have no timeline, and count.
+    edges = np.linspace(begin_ns, end_ns, _SLICES + 1).astype(np.int64)
+    total = np.zeros(_SLICES)
+    for timeline in inside:
+        total += covered(edges[:-1], edges[1:], timeline.start_ns, timeline.end_ns)
+    seconds = max(1, end_ns - begin_ns) / _SLICES / 1e9
+    whole_ns = (end_ns - begin_ns) * len(watched) // max(1, len(inside))
+    return Taken(
+        watched, end_ns - begin_ns, total / seconds / len(watched), causes_of(inside, whole_ns)
+    )

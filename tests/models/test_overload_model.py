@@ -1,0 +1,219 @@
+"""The overload model: the paper's figures, intervals that hold, and what nothing follows from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from tailscope.exceptions import ModelError
+from tailscope.models.estimate import Estimate
+from tailscope.models.overload.noise import (
+    Interruption,
+    as_given,
+    noise_of,
+    noise_over_time,
+)
+from tailscope.models.overload.prediction import FEWEST_SAMPLES, highest_rate, predict
+
+PACKETS = 290_000
+TABLE_V = {
+    "HW": ({"loc host": (166.7, 10.9), "iwi host": (83.3, 13.6)}, 2949.9),
+    "VM": (
+        {"loc host": (166.7, 17.5), "iwi host": (83.3, 19.2), "loc VM": (250, 17.5)},
+        8891.6,
+    ),
+}
+TABLE_IV = [
+    ("HW", 3.1, 14.5, 11.4, 87.4),
+    ("VM", 3.3, 15.9, 12.6, 78.7),
+    ("HW", 3.1, 17.4, 14.3, 69.7),
+    ("VM", 3.3, 18.4, 15.1, 65.6),
+]
+ONE_DIGIT = 0.1
+
+
+def median(ns: float, low: float | None = None, high: float | None = None) -> Estimate:
+    return Estimate(
+        estimate=ns,
+        ci_low=ns if low is None else low,
+        ci_high=ns if high is None else high,
+        n=PACKETS,
+        method="given",
+    )
+
+
+def noise_of_table(mode: str) -> Estimate:
+    rows = TABLE_V[mode][0].items()
+    return noise_of(
+        Interruption(cause, as_given(rate), as_given(1000 * us)) for cause, (rate, us) in rows
+    )
+
+
+@pytest.mark.parametrize("mode", TABLE_V)
+def test_table_5_sums_up(mode: str) -> None:
+    assert round(noise_of_table(mode).estimate / 1000, 1) == TABLE_V[mode][1]
+
+
+@pytest.mark.parametrize(("mode", "transfer", "e2e", "cpu", "rate"), TABLE_IV)
+def test_table_4_follows(mode: str, transfer: float, e2e: float, cpu: float, rate: float) -> None:
+    """To the printed digit: 87.46 is printed as 87.4, cut off, and 78.66 as 78.7, rounded."""
+    found = predict(median(1000 * transfer), median(1000 * e2e), noise_of_table(mode))
+    assert round(found.cpu_ns.estimate / 1000, 1) == cpu
+    exact = found.rate_max_pps.estimate / 1000
+    assert rate in (round(exact, 1), math.floor(10 * exact) / 10)
+    assert abs(exact - rate) < ONE_DIGIT
+
+
+def test_what_was_rounded_away_is_within_the_interval() -> None:
+    """Medians printed as 3.1 and 17.4 us were 3.137 and 17.387 us in the authors' captures."""
+    printed = predict(
+        median(3100, 3050, 3150), median(17_400, 17_350, 17_450), noise_of_table("HW")
+    ).rate_max_pps
+    exact = predict(median(3137), median(17_387), noise_of_table("HW")).rate_max_pps
+    assert exact.estimate == pytest.approx(69_968, abs=1)
+    assert printed.ci_low < exact.estimate < printed.ci_high
+
+
+positive = st.floats(1, 1e6)
+
+
+@given(
+    transfer=positive,
+    cpu=positive,
+    noise=st.floats(0, 0.9e9),
+    reach=st.tuples(*[st.floats(0, 0.49)] * 3),
+)
+def test_ends_are_those_of_all_inputs(
+    transfer: float, cpu: float, noise: float, reach: tuple[float, float, float]
+) -> None:
+    """Whatever lies within the inputs' intervals gives a rate within the result's."""
+    widths = (reach[0] * min(transfer, cpu), reach[1] * cpu, reach[2] * noise)
+    e2e = transfer + cpu
+    forwarder = median(transfer, transfer - widths[0], transfer + widths[0])
+    function = median(e2e, e2e - widths[1], e2e + widths[1])
+    taken = Estimate(
+        estimate=noise, ci_low=noise - widths[2], ci_high=noise + widths[2], n=20, method="given"
+    )
+    found = predict(forwarder, function, taken).rate_max_pps
+    for ends in np.ndindex(3, 3, 3):
+        f, e, d = (
+            (each.ci_low, each.estimate, each.ci_high)[end]
+            for each, end in zip((forwarder, function, taken), ends, strict=True)
+        )
+        if e - f > 0:
+            rate = max(0.0, 1e9 - d) / (e - f)
+            assert found.ci_low * (1 - 1e-9) <= rate <= found.ci_high * (1 + 1e-9)
+
+
+def sampled_median(sorted_ns: np.ndarray) -> Estimate:
+    """With its exact interval: order statistics, as a run has it."""
+    n = len(sorted_ns)
+    low = int(stats.binom.ppf(0.025, n, 0.5))
+    return Estimate(
+        estimate=float(sorted_ns[(n + 1) // 2 - 1]),
+        ci_low=float(sorted_ns[low - 1]),
+        ci_high=float(sorted_ns[n - low]),
+        n=n,
+        method="order statistics",
+    )
+
+
+def test_intervals_hold() -> None:
+    """The true rate is within at least 95 % of 500 intervals, and they are not absurdly wide."""
+    chance, runs, held, widths = np.random.default_rng(6), 500, 0, []
+    true = (1e9 - 5e6) / (14_000 - 3_000)
+    for _ in range(runs):
+        forwarder = 3_000 * np.exp(chance.normal(0, 0.2, 400))
+        function = 14_000 * np.exp(chance.normal(0, 0.3, 400))
+        slices = chance.poisson(250, 20) * 20_000.0
+        found = predict(
+            sampled_median(np.sort(forwarder)),
+            sampled_median(np.sort(function)),
+            noise_over_time(slices),
+        ).rate_max_pps
+        held += found.ci_low <= true <= found.ci_high
+        widths.append((found.ci_high - found.ci_low) / found.estimate)
+    assert held >= 0.95 * runs
+    assert float(np.median(widths)) < 0.2
+
+
+def test_noise_over_time_holds() -> None:
+    chance, runs = np.random.default_rng(7), 1000
+    held = 0
+    for _ in range(runs):
+        found = noise_over_time(chance.poisson(100, 20) * 15_000.0)
+        held += found.ci_low <= 100 * 15_000 <= found.ci_high
+    assert abs(held / runs - 0.95) < 3 * math.sqrt(0.05 * 0.95 / runs)
+
+
+def test_without_noise_it_is_an_upper_bound() -> None:
+    free, busy = (
+        predict(median(3100), median(14_500), noise) for noise in (None, noise_of_table("HW"))
+    )
+    assert free.record()["is_upper_bound"] and not busy.record()["is_upper_bound"]
+    assert free.record()["noise_ns_per_s"] is None
+    assert free.rate_max_pps.estimate == pytest.approx(1e9 / 11_400)
+    assert free.rate_max_pps.estimate > busy.rate_max_pps.estimate
+
+
+def test_constant_figures_have_intervals_of_no_width() -> None:
+    found = predict(median(1000), median(3000), noise_over_time([5.0] * 20))
+    assert found.rate_max_pps.ci_low == found.rate_max_pps.estimate == found.rate_max_pps.ci_high
+    assert found.rate_max_pps.estimate == (1e9 - 5) / 2000
+
+
+def test_noise_that_may_take_all_leaves_a_rate_of_0_at_least() -> None:
+    noise = Estimate(estimate=9e8, ci_low=7e8, ci_high=1.2e9, n=20, method="given")
+    found = highest_rate(median(1000), noise)
+    assert (found.ci_low, found.estimate) == (0, pytest.approx(1e5))
+
+
+@pytest.mark.parametrize(
+    ("forwarder", "function", "expected"),
+    [
+        (median(3000), median(3000), "not measurably slower"),
+        (median(3000), median(2000), "not measurably slower"),
+        (median(3000, 2900, 3100), median(3050, 3000, 3200), "not measurably slower"),
+        (median(math.nan), median(3000), "forwarder: .* got nan"),
+        (median(3000), median(math.nan), "function: .* got nan"),
+        (median(3000), median(math.inf), "function: .* got inf"),
+        (median(-1), median(3000), "forwarder: .* got -1"),
+        (median(0), median(3000), "forwarder: .* got 0, expected more"),
+        (median(3000, 3100, 3200), median(5000), "forwarder: .* got 3000"),
+        (replace(median(3000), n=1), median(5000), "forwarder: got 1 samples, expected at least 6"),
+        (median(3000), replace(median(5000), n=FEWEST_SAMPLES - 1), "function: got 5 samples"),
+    ],
+)
+def test_nothing_follows_from_such_medians(
+    forwarder: Estimate, function: Estimate, expected: str
+) -> None:
+    with pytest.raises(ModelError, match=expected):
+        predict(forwarder, function)
+
+
+@pytest.mark.parametrize("noise", [1e9, 2e9, math.nan, -1.0])
+def test_nothing_follows_from_such_noise(noise: float) -> None:
+    with pytest.raises(ModelError, match="noise in ns per second: got"):
+        predict(median(3000), median(5000), as_given(noise))
+
+
+@pytest.mark.parametrize("row", [(math.nan, 1.0), (1.0, -1.0), (math.inf, 1.0)])
+def test_nothing_follows_from_such_interrupts(row: tuple[float, float]) -> None:
+    with pytest.raises(ModelError, match="interrupt timer: "):
+        noise_of([Interruption("timer", as_given(row[0]), as_given(row[1]))])
+
+
+def test_no_interrupts_are_no_noise() -> None:
+    assert noise_of([]).estimate == 0
+
+
+@pytest.mark.parametrize("slices", [[], [1.0], [1.0, math.nan], [1.0, -1.0], [[1.0, 2.0]]])
+def test_nothing_follows_from_such_slices(slices: list[float]) -> None:
+    with pytest.raises(ModelError, match="noise: "):
+        noise_over_time(slices)
