@@ -1,7 +1,7 @@
 """The command line: one file a command, each of them parse, then plan, then run.
 
-Exit status: 0 ran, 1 could not run (wrong usage included), 130 interrupted. 2 and 3 are kept for
-runs whose result exceeds a limit or does not suffice. Results go to standard output, all else to
+Exit status: 0 ran, 1 could not run (wrong usage included), 2 ran and a limit was exceeded, 3 ran
+and the evidence does not suffice, 130 interrupted. Results go to standard output, all else to
 standard error. Heavy libraries are imported where they are used: ``tailscope --help`` is quick.
 """
 
@@ -25,11 +25,13 @@ from tailscope.cli import (
     host,
     model,
     noise,
+    plan,
     report,
     run,
     schema,
     simulate,
     tune,
+    verify,
 )
 from tailscope.cli.options import INTERRUPTED
 from tailscope.exceptions import TailscopeError
@@ -84,11 +86,13 @@ app.command("explain")(explain.command)
 app.add_typer(host.app, name="host")
 app.add_typer(model.app, name="model")
 app.command("noise")(noise.command)
+app.command("plan")(plan.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)
 app.command("simulate")(simulate.command)
 app.command("tune")(tune.command)
+app.command("verify")(verify.command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

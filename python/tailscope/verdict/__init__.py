@@ -1,0 +1,1 @@
+"""Service levels, and whether a run meets them."""
