@@ -79,7 +79,10 @@ def _plan(
         raise UsageError(
             f"--relative-error: expected more than 0 and less than 1, got {relative_error:g}"
         )
-    return Plan(quantile, rate_pps(rate, "--rate"), relative_error, from_run, json_file)
+    packets_per_s = rate_pps(rate, "--rate")
+    if not packets_per_s:
+        raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}")
+    return Plan(quantile, packets_per_s, relative_error, from_run, json_file)
 
 
 def _run(plan: Plan) -> int:

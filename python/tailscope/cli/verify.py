@@ -203,8 +203,10 @@ def _sentence(verdict: TermVerdict) -> str:
 
 
 def _annotation(run: str, term: str, outcome: Outcome, said: str) -> str:
-    """A workflow command of GitHub, whose data and properties have characters of their own."""
-    title = f"{run} {term}".strip().replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    """A workflow command of GitHub: in its title more characters are its own than behind it."""
+    from tailscope.text import printable
+
+    title = printable(f"{run} {term}".strip()).replace("%", "%25")
     title = title.replace(":", "%3A").replace(",", "%2C")
-    message = f"{outcome}: {said}".replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    message = printable(f"{outcome}: {said}").replace("%", "%25")
     return f"::{_COMMANDS[outcome]} title={title}::{message}"

@@ -52,4 +52,4 @@ def junit(runs: Sequence[RunVerdict], text: str, said: Sequence[Sequence[str]]) 
                 found.set("message", printable(f"{outcome}: {sentence}"))
                 found.set("type", str(outcome))
     ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'

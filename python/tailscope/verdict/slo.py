@@ -22,8 +22,8 @@ _COUNTS = ("lost", "reordered", "duplicated", "corrupt", "dropped")
 _EXAMPLE = "such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0'"
 _KNOWN = f"pQ (p99.9), pdv-pQ, max, loss, {', '.join(_COUNTS)}"
 _TERM = re.compile(r"\s*([^<>=\s]*)\s*(<=|<|=)\s*([^<>=]*?)\s*")
-_QUANTILE = re.compile(r"(pdv-)?p(\d{1,2}(?:\.\d+)?)")
-_SHARE = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(%?)")
+_QUANTILE = re.compile(r"(pdv-)?p(\d{1,2}(?:\.\d+)?)", re.ASCII)
+_SHARE = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(%?)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,9 @@ def _term(part: str, name: str) -> Term:
         raise UsageError(
             f"{name}: got {part!r}, expected NAME, one of < <= =, and a limit", hint=_EXAMPLE
         )
-    what, value = match.group(1), match.group(3)
+    what, value = match.group(1), " ".join(match.group(3).split())
     operator = cast("Operator", match.group(2))
+    part = f"{what}{operator}{value}"
     quantile = _QUANTILE.fullmatch(what)
     if quantile is None and what not in ("max", "loss", *_COUNTS):
         raise UsageError(f"{name}: got {what!r} in {part!r}, expected {_KNOWN}", hint=_EXAMPLE)
