@@ -136,6 +136,14 @@ def test_bursts_do_not_make_it_wrong(law: str) -> None:
         assert found[wrong] <= (WRONG + CHANCE) * RUNS, (share, found)
 
 
+def test_bursts_far_from_the_border_are_decided() -> None:
+    draw = stalls(10, "uniform", 200)
+    many = np.concatenate([draw(np.random.default_rng(10**6 + seed)) for seed in range(50)])
+    for share, right in ((0.01, "pass"), (0.08, "fail")):
+        limit_ns = round(float(np.quantile(many, 1 - share)))
+        assert verdicts(f"p97<{limit_ns}ns", draw, 100)[right] > 80
+
+
 def test_without_a_design_effect_bursts_would_make_it_wrong() -> None:
     """The canary: the same law misleads who takes packets for independent."""
     draw = stalls(10, "exponential")

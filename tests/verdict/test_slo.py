@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailscope.exceptions import UsageError
 from tailscope.verdict.slo import PROFILES, parse_level
@@ -55,6 +57,7 @@ def test_profiles_are_levels_with_a_source() -> None:
         assert PROFILES[name].source
     level = parse_level("nf-350us, loss<1e-6")
     assert [term.name for term in level.terms] == ["p99.999", "loss"]
+    assert level.profiles == ("nf-350us",)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,7 @@ def test_profiles_are_levels_with_a_source() -> None:
         ("loss=0", "expected < or <="),
         ("reordered<1%", "a number of packets"),
         ("reordered=-1", "a number of packets"),
+        (f"reordered={'9' * 5_000}", "a number of packets"),
         ("lost=\u0663", "a number of packets"),
         ("p99<1ms, p99<2ms", "p99 twice"),
         ("urllc-itu, p99.999<2ms", "p99.999 twice"),
@@ -108,3 +112,17 @@ def test_hints_say_what_may_have_been_meant(text: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_level(text)
     assert hint in (refused.value.hint or "")
+
+
+words = st.sampled_from(["p", "99", ".9", "pdv-", "<", "<=", "=", "loss", "max", "1ms", ",", "e-5"])
+
+
+@given(st.text() | st.lists(words | st.text(max_size=2)).map("".join))
+def test_any_text_is_a_level_or_refused(text: str) -> None:
+    try:
+        level = parse_level(text)
+    except UsageError:
+        return
+    assert level.terms
+    for term in level.terms:
+        assert term.is_observed or 0 < (term.allowed or 0) < 1

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from documentation import undocumented
 
+from tailscope.verdict.slo import PROFILES
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -86,6 +88,7 @@ def test_the_exit_status_is_the_verdict(
     assert done.returncode == status, done.stderr
     assert done.stdout.startswith(f"{runs / run}: {said}\n")
     assert done.stderr == ""
+    assert ("ITU-R M.2410-0" in done.stdout) == (slo == "urllc-itu")
 
 
 def test_json_says_why(tailscope: Run, runs: Path) -> None:
@@ -261,7 +264,9 @@ def test_what_cannot_be_judged_is_refused(tailscope: Run, runs: Path, tmp_path: 
     fewer = changed(runs / "fast", tmp_path / "fewer", table.slice(1))
     assert "expected 4000 packets" in refused(fewer)
     assert tailscope("verify", runs / "fast").returncode == 1
-    assert tailscope("verify", "-h").stdout.startswith("Usage")
+    usage = tailscope("verify", "-h").stdout
+    assert usage.startswith("Usage")
+    assert all(name in usage for name in PROFILES)
 
 
 def test_the_gate_works_on_measurements(tailscope: Run, measure: Measure) -> None:

@@ -126,8 +126,12 @@ def _print(plan: Plan, verdicts: list[RunVerdict], outcome: Outcome) -> None:
             for about, said in _sentences(verdict):
                 print(_annotation(verdict.name, *about, said))
         return
+    from tailscope.verdict.slo import PROFILES
+
     for verdict in verdicts:
         _print_run(verdict)
+    for name in plan.level.profiles:
+        print(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
     if len(verdicts) > 1:
         print(f"{len(verdicts)} runs: {outcome}")
 

@@ -23,6 +23,7 @@ _EXAMPLE = "such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0'"
 _KNOWN = f"pQ (p99.9), pdv-pQ, max, loss, {', '.join(_COUNTS)}"
 _TERM = re.compile(r"\s*([^<>=\s]*)\s*(<=|<|=)\s*([^<>=]*?)\s*")
 _QUANTILE = re.compile(r"(pdv-)?p(\d{1,2}(?:\.\d+)?)", re.ASCII)
+_WHOLE = re.compile(r"[0-9]{1,18}")
 _SHARE = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(%?)", re.ASCII)
 
 
@@ -113,10 +114,13 @@ class Level:
     text : str
         As it was written.
     terms : tuple of Term
+    profiles : tuple of str
+        Names that stand for some of them.
     """
 
     text: str
     terms: tuple[Term, ...]
+    profiles: tuple[str, ...]
 
 
 def parse_level(text: str, name: str = "--slo") -> Level:
@@ -134,12 +138,13 @@ def parse_level(text: str, name: str = "--slo") -> Level:
     UsageError
         If it cannot be understood.
     """
-    terms = tuple(term for part in text.split(",") for term in _terms(part.strip(), name))
+    parts = [part.strip() for part in text.split(",")]
+    terms = tuple(term for part in parts for term in _terms(part, name))
     names = [term.name for term in terms]
     for each in names:
         if names.count(each) > 1:
             raise UsageError(f"{name}: got {each} twice in {text!r}")
-    return Level(text.strip(), terms)
+    return Level(text.strip(), terms, tuple(part for part in parts if part in PROFILES))
 
 
 def _terms(part: str, name: str) -> Iterator[Term]:
@@ -199,7 +204,7 @@ def _term(part: str, name: str) -> Term:
 
 
 def _whole(value: str, part: str, name: str) -> int:
-    if not (value.isascii() and value.isdigit()):
+    if not _WHOLE.fullmatch(value):
         raise UsageError(f"{name}: got {value!r} in {part!r}, expected a number of packets")
     return int(value)
 
