@@ -17,6 +17,8 @@ from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pyarrow as pa
+
 __all__ = ["read_mark", "read_packets", "read_run", "verified"]
 
 
@@ -94,9 +96,7 @@ def read_packets(path: Path, info: Mapping[str, Any]) -> Series:
     RunCorruptError
         If the file is not the one that was written.
     """
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(io.BytesIO(verified(Path(path), info, layout.LATENCY)))
+    table = _table(verified(Path(path), info, layout.LATENCY))
     columns = {name: table[name] for name in Series._fields}
     known = {name: each.to_numpy() for name, each in columns.items() if not each.null_count}
     return Series(**known)
@@ -174,10 +174,20 @@ def _quantile(row: list[str]) -> Quantile:
     )
 
 
-def _read_worst(content: bytes) -> dict[str, Any]:
+def _table(content: bytes) -> pa.Table:
+    """Read a table by the plain reader.
+
+    That of data sets, `pyarrow.parquet.read_table`, may still hold a Python file while the
+    interpreter ends, which aborts the process now and then; and it imports pandas.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.read_table(io.BytesIO(content))
+    return pq.ParquetFile(pa.BufferReader(content)).read()
+
+
+def _read_worst(content: bytes) -> dict[str, Any]:
+    table = _table(content)
     columns = {name: table[name].to_numpy() for name in table.column_names}
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
     return {"worst": worst, "worst_explained": columns}
