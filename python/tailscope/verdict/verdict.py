@@ -302,11 +302,13 @@ def _sample(term: Term, reading: Reading) -> tuple[float, int | None]:
         return reading.counts[term.name], None
     if term.kind == "loss":
         return reading.lost / len(values), reading.lost
-    beyond = int(np.count_nonzero(_is_beyond(term, reading)))
+    is_beyond = _is_beyond(term, reading)
+    beyond = int(np.count_nonzero(is_beyond))
     if term.kind == "max":
-        came = values[np.isfinite(values)]
-        is_beyond_window = reading.counts["late"] > 0 or not len(came)
-        return (math.inf if is_beyond_window else float(came.max())), beyond
+        late, has_come = reading.counts["late"], np.isfinite(values)
+        largest = math.inf if late else float(values.max(where=has_come, initial=-math.inf))
+        beyond = int(np.count_nonzero(is_beyond & has_come)) + late
+        return largest if has_come.any() else math.inf, beyond
     assert term.allowed is not None
     # The rank of the tool: of the decimal that was written, not of the binary fraction beside it.
     rank = len(values) - math.floor(round(term.allowed * len(values), 6))
