@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _STRETCHES = 100
-_WORST = (10, 20, 50, 100)
+_WORST = (10, 20, 50)
 _DOUBT = 2.0
 _MOST = 10**15
 _CLOSE = 1e-3
@@ -43,7 +43,7 @@ def design_effect(values: Values, is_beyond: Marks) -> float:
     The run is cut into 100 stretches of equally many packets. Counts of independent events have a
     variance as large as their mean. That of bursts is larger, by the mean squared size of a burst
     over its mean size: the index of dispersion of a compound Poisson process. It is taken of the
-    packets beyond the limit and of the worst 10, 20, 50 and 100, so that bursts that stayed below
+    packets beyond the limit and of the worst 10, 20 and 50, so that bursts that stayed below
     the limit count too; the largest one decides. Its excess over 1 is doubled, because a few bursts
     tell their size badly, and too small where they were small by chance.
 
