@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["count_text", "duration_text", "percentile_name", "printable", "quantity_text"]
+__all__ = [
+    "count_text",
+    "duration_text",
+    "long_text",
+    "percentile_name",
+    "printable",
+    "quantity_text",
+]
 
 _PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
@@ -29,6 +36,20 @@ def duration_text(ns: float) -> str:
         if value >= size:
             return f"{sign}{value // size}.{value % size:0{digits}d} {unit}"
     return f"{sign}{value} ns"
+
+
+def long_text(seconds: float) -> str:
+    """Write how long something lasts, roughly.
+
+    Examples
+    --------
+    >>> long_text(210)
+    '3.5 min'
+    """
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def count_text(count: int) -> str:

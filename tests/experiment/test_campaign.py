@@ -213,7 +213,8 @@ def test_a_killed_campaign_is_resumed_to_its_end(tailscope: Any, place: Place) -
     """SIGKILL while a guest runs and while none does; then to the end, no cell twice."""
     needed("suricata", "qemu-system-x86_64")
     out = place.path / "out"
-    arguments = ["run", EXPERIMENTS / "noms2020.yaml", "--profile", "reduced", "--out", out]
+    low = ("--only", "rate=10k", "--only", "traffic=CBR")
+    arguments = ["run", EXPERIMENTS / "noms2020.yaml", "--profile", "reduced", *low, "--out", out]
     for number, more in ((1, []), (4, ["--resume"])):
         process = started(place, *arguments, *more)
         wait_for_cell(out, number)

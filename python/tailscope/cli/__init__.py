@@ -26,6 +26,7 @@ from tailscope.cli import (
     host,
     model,
     noise,
+    plan,
     recommend,
     report,
     run,
@@ -33,6 +34,7 @@ from tailscope.cli import (
     search,
     simulate,
     tune,
+    verify,
 )
 from tailscope.cli.options import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError
@@ -87,6 +89,7 @@ app.command("explain")(explain.command)
 app.add_typer(host.app, name="host")
 app.add_typer(model.app, name="model")
 app.command("noise")(noise.command)
+app.command("plan")(plan.command)
 app.command("recommend")(recommend.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
@@ -94,6 +97,7 @@ app.command("schema")(schema.command)
 app.command("search")(search.command)
 app.command("simulate")(simulate.command)
 app.command("tune")(tune.command)
+app.command("verify")(verify.command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ import typer
 
 from tailscope.cli.options import (
     STANDARD,
+    UNDECIDED,
     Boot,
     BurstSize,
     ChosenWire,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_NOT_ENOUGH = 3
 _NOTHING = "-"
 _LIMITS = {
     "loss": "packets that the device lost",
@@ -99,6 +99,14 @@ def command(
     pdr_loss: Annotated[
         float, typer.Option("--pdr-loss", metavar="RATIO", help="The loss that PDR permits.")
     ] = 0.005,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            "--slo",
+            metavar="LEVEL",
+            help="Find the highest rate that meets it, too: urllc-itu, or 'p99.9<1ms, loss<1e-3'.",
+        ),
+    ] = None,
     forwarder: Annotated[
         str | None,
         typer.Option(
@@ -117,10 +125,17 @@ def command(
 ) -> int:
     """Find the highest rates without loss (NDR), and with as little as is permitted (PDR)."""
     from tailscope.experiment.fields import plan_of
-    from tailscope.experiment.search import Search, SearchPlan, loss_goals, trials_of
+    from tailscope.experiment.search import (
+        Search,
+        SearchPlan,
+        loss_goals,
+        service_level_goal,
+        trials_of,
+    )
     from tailscope.experiment.search import without_device as without
     from tailscope.testbed.cores import pick_cores, read_topology
     from tailscope.values import positive_duration_ns, rate_pps
+    from tailscope.verdict.slo import parse_level
 
     plan = plan_of(
         {
@@ -154,8 +169,11 @@ def command(
     if plan.dut == LOOP:
         raise UsageError(f"--dut: got {plan.dut!r}, which is no device: expected one that is")
     goals = loss_goals(pdr_loss)
+    level = None if slo is None else parse_level(slo)
+    if level is not None:
+        goals.append(service_level_goal())
     cores = pick_cores(read_topology(), plan.pollers, plan.cpus)
-    asked = Asked(plan, where, pdr_loss, forwarder, cores, out, json_file)
+    asked = Asked(plan, where, pdr_loss, slo, forwarder, cores, out, json_file)
     asked.check()
     if dry_run:
         return asked.describe()
@@ -164,7 +182,7 @@ def command(
     search = Search(
         where,
         goals,
-        trials_of(plan, cores),
+        trials_of(plan, cores, level),
         None if alone is None else trials_of(alone, cores),
         teller.tell,
     )
@@ -178,6 +196,7 @@ class Asked:
     plan: RunPlan
     where: SearchPlan
     pdr_loss: float
+    slo: str | None
     forwarder: str | None
     cores: Cores
     out: Path | None
@@ -232,7 +251,7 @@ class Asked:
             self._conclude(search, forecast, remarks, partial)
         if stopped is not None:
             raise stopped
-        return 0 if all(found.rate_pps is not None for found in search.found()) else _NOT_ENOUGH
+        return 0 if all(found.rate_pps is not None for found in search.found()) else UNDECIDED
 
     def _forecast(self, forwarder: str, remarks: list[str]) -> Forecast | None:
         """Measure both at low load, and predict; None, with a remark, if nothing follows."""
@@ -260,6 +279,7 @@ class Asked:
             "trial_s": self.where.trial_s,
             "width": self.where.width,
             "pdr_loss": self.pdr_loss,
+            "slo": self.slo,
             "forwarder": self.forwarder,
         }
 
@@ -288,7 +308,7 @@ class Asked:
         }
         self._keep(record)
         if self.json_file != STANDARD:
-            _print(found, self.pdr_loss, forecast)
+            _print(found, self.pdr_loss, self.slo, forecast)
             for remark in remarks:
                 print(f"{'warning':<10}{printable(remark)}")
             for reason in partial:
@@ -318,6 +338,8 @@ class _Teller:
 
         self._number += 1
         what = f"loss {loss_ratio(trial.figures):.4%}"
+        if (meets := trial.figures.get("meets_level")) is not None:
+            what += ", level met" if meets else ", level not met"
         if trial.invalid is not None:
             what = f"invalid: {trial.invalid}"
         elif is_control:
@@ -327,11 +349,11 @@ class _Teller:
         print(line, file=sys.stderr, flush=True)
 
 
-def _print(found: list[Found], pdr_loss: float, forecast: Forecast | None) -> None:
+def _print(found: list[Found], pdr_loss: float, slo: str | None, forecast: Forecast | None) -> None:
     from tailscope.cli.table import aligned
 
-    means = {"NDR": "no loss", "PDR": f"loss up to {pdr_loss:.3%}"}
-    rows = [[f"{each.goal}, {means[each.goal]}", _rate(each.rate_pps)] for each in found]
+    means = {"NDR": "no loss", "PDR": f"loss up to {pdr_loss:.3%}", "level": slo}
+    rows = [[printable(f"{each.goal}, {means[each.goal]}"), _rate(each.rate_pps)] for each in found]
     header = ["", "packets/s"]
     if forecast is not None:
         predicted, is_known = forecast.prediction.rate_max_pps, forecast.prediction.noise_ns_per_s

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tailscope.duts.dataplane import LOOP
-from tailscope.exceptions import ModelError
+from tailscope.exceptions import EvidenceError, ModelError
 from tailscope.experiment.run import execute_whole
 from tailscope.models.estimate import Estimate
 from tailscope.models.overload.noise import noise_over_time
@@ -160,7 +160,7 @@ def _median(role: str, run: Run) -> Estimate:
     names = ("latency_ns_p50", "latency_ns_p50_ci_low", "latency_ns_p50_ci_high", "count")
     value, low, high, count = (run.summary.get(name) for name in names)
     if not isinstance(value, int | float) or not isinstance(low, int | float):
-        raise ModelError(
+        raise EvidenceError(
             f"{role}: {run.label}: {names[0]}: got {count} packets, too few for an interval",
             hint="measure for longer",
         )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.plan import RunPlan
     from tailscope.testbed.cores import Cores
+    from tailscope.verdict.slo import Level as ServiceLevel
 
     Figures = Mapping[str, Any]
     Level = Callable[[Figures], float]
@@ -49,6 +50,7 @@ __all__ = [
     "in_place_of_device",
     "loss_goals",
     "loss_ratio",
+    "service_level_goal",
     "trials_of",
     "without_device",
 ]
@@ -72,6 +74,8 @@ _PARTS = 1_000_000_000
 """A ratio is handed over as counts."""
 
 _NEVER_S = 1e9
+
+_MEETS = "meets_level"
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class Trial:
             "rate_pps": self.rate_pps,
             **{name: self.figures.get(name) for name in names},
             "loss_ratio": loss_ratio(self.figures),
+            "meets_level": self.figures.get(_MEETS),
             "invalid": self.invalid,
         }
 
@@ -154,6 +159,11 @@ def loss_goals(pdr_loss: float) -> list[Goal]:
     if not 0 < pdr_loss < 1:
         raise UsageError(f"--pdr-loss: got {pdr_loss:g}, expected more than 0 and less than 1")
     return [Goal("NDR", loss_ratio), Goal("PDR", loss_ratio, pdr_loss)]
+
+
+def service_level_goal() -> Goal:
+    """The service level that trials were held against (`trials_of`)."""
+    return Goal("level", lambda figures: 0.0 if figures[_MEETS] else 1.0)
 
 
 @dataclass(frozen=True)
@@ -400,12 +410,18 @@ class _Engine(AbstractMeasurer):  # type: ignore[misc]
         return LOSS if self._level is loss_ratio else LEVEL
 
 
-def trials_of(plan: RunPlan, cores: Cores) -> Measure:
-    """Trials that are runs of a plan at other rates."""
+def trials_of(plan: RunPlan, cores: Cores, service_level: ServiceLevel | None = None) -> Measure:
+    """Trials that are runs of a plan at other rates, and are held against a service level."""
 
     def measure(rate_pps: int) -> Trial:
         measured = execute_whole(replace(plan, rate_pps=rate_pps), cores)
-        return Trial(rate_pps, measured.figures)
+        figures = dict(measured.figures)
+        if service_level is not None:
+            from tailscope.verdict.verdict import meets
+
+            latency = measured.analysis.histogram(1)
+            figures[_MEETS] = meets(service_level, figures, latency)
+        return Trial(rate_pps, figures)
 
     return measure
 

@@ -185,10 +185,11 @@ def read_samples(path: Path) -> list[Sample]:
     if path.suffix != ".parquet":
         return read_authors_csv(path)
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from tailscope.store.reader import read_table
 
     try:
-        rows = pq.read_table(path, columns=list(columns([]))).to_pydict()
+        rows = read_table(path, list(columns([]))).to_pydict()
     except pa.ArrowException as error:
         raise UsageError(f"{path}: not counters of interrupts: {error}") from None
     found: dict[int, dict[tuple[str, int], int]] = {}

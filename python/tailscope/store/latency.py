@@ -29,9 +29,10 @@ def read_latencies(path: Path) -> list[NDArray[np.int64]]:
     list of three ndarray of int64, shape (n,)
     """
     import numpy as np
-    import pyarrow.parquet as pq
 
-    table = pq.read_table(path, columns=["seq", "pre_ns", "latency_ns"])
+    from tailscope.store.reader import read_table
+
+    table = read_table(path, ["seq", "pre_ns", "latency_ns"])
     return [table[name].to_numpy().astype(np.int64) for name in table.column_names]
 
 

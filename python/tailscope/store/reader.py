@@ -15,7 +15,7 @@ from tailscope.store import layout
 from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["read_mark", "read_packets", "read_run", "read_table", "verified"]
 
@@ -119,8 +119,8 @@ def read_mark(path: Path) -> dict[str, Any] | None:
     return mark
 
 
-def read_table(content: bytes) -> Any:
-    """Read a Parquet table from memory, in the calling thread.
+def read_table(source: bytes | Path, columns: Sequence[str] | None = None) -> Any:
+    """Read a Parquet table, or some of its columns, in the calling thread.
 
     Arrow's own threads may still hold what is Python's when the interpreter shuts down, and abort
     the process then (apache/arrow issue 34314).
@@ -128,7 +128,8 @@ def read_table(content: bytes) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+    file = pa.BufferReader(source) if isinstance(source, bytes) else source
+    return pq.ParquetFile(file).read(columns, use_threads=False)
 
 
 def verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:

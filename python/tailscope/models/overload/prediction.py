@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tailscope.exceptions import ModelError
+from tailscope.exceptions import EvidenceError, ModelError
 from tailscope.models.estimate import Estimate
 
 __all__ = ["FEWEST_SAMPLES", "Prediction", "cpu_time", "highest_rate", "predict"]
@@ -90,21 +90,22 @@ def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
     Raises
     ------
     ModelError
-        If a median is no positive number, rests on too few samples, or the function cannot be told
-        to be slower than the forwarder.
+        If a median is no positive number.
+    EvidenceError
+        If one rests on too few samples, or the function cannot be told to be slower.
     """
     for role, median in (("forwarder", forwarder), ("function", function)):
         _check(f"{role}: median latency in ns", median)
         if median.estimate == 0:
             raise ModelError(f"{role}: median latency in ns: got 0, expected more")
         if median.n < FEWEST_SAMPLES:
-            raise ModelError(
+            raise EvidenceError(
                 f"{role}: got {median.n} samples, expected at least {FEWEST_SAMPLES}",
                 hint="a median of fewer has no interval: measure for longer",
             )
     low, high = function.ci_low - forwarder.ci_high, function.ci_high - forwarder.ci_low
     if low <= 0:
-        raise ModelError(
+        raise EvidenceError(
             f"the function is not measurably slower than the forwarder: its median is"
             f" {function.estimate:,.0f} ns ({function.ci_low:,.0f} to {function.ci_high:,.0f}), the"
             f" forwarder's {forwarder.estimate:,.0f} ns ({forwarder.ci_low:,.0f} to"

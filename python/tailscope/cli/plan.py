@@ -1,0 +1,177 @@
+"""``tailscope plan``: how long must be measured for a quantile."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, Rate, write_json
+from tailscope.exceptions import RunError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["command"]
+
+_LEAST_BEYOND = 1e-12
+_BEYOND = (0, 1, 10)
+_HEADER = ("statement", "packets", "lasts", "with bursts", "lasts")
+_NOTHING = "-"
+
+
+def command(
+    quantile: Annotated[
+        float, typer.Option("--quantile", metavar="Q", help="Such as 0.99999, for p99.999.")
+    ],
+    rate: Rate,
+    relative_error: Annotated[
+        float | None,
+        typer.Option(
+            "--relative-error",
+            metavar="E",
+            help="Such as 0.1: of the share beyond, and with --from of the latency itself.",
+        ),
+    ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="RUN", help="A run that shows latencies and their bursts."),
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Say how many packets, and how long, statements about a quantile take."""
+    return _run(_plan(quantile, rate, relative_error, from_run, json_file))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """For which quantile at which rate, and where to."""
+
+    quantile: float
+    rate_pps: int
+    relative_error: float | None
+    from_run: Path | None
+    json_file: str | None
+
+
+def _plan(
+    quantile: float,
+    rate: str,
+    relative_error: float | None,
+    from_run: Path | None,
+    json_file: str | None,
+) -> Plan:
+    from tailscope.values import rate_pps
+
+    if not 0 < quantile <= 1 - _LEAST_BEYOND:
+        raise UsageError(
+            f"--quantile: expected more than 0 and less than 1, got {quantile:g}",
+            hint="0.99999 is p99.999",
+        )
+    if relative_error is not None and not 0 < relative_error < 1:
+        raise UsageError(
+            f"--relative-error: expected more than 0 and less than 1, got {relative_error:g}"
+        )
+    packets_per_s = rate_pps(rate, "--rate")
+    if not packets_per_s:
+        raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}")
+    return Plan(quantile, packets_per_s, relative_error, from_run, json_file)
+
+
+def _run(plan: Plan) -> int:
+    latency_ns = None if plan.from_run is None else _latencies(plan.from_run)
+    record = _record(plan, latency_ns)
+    if plan.json_file is not None:
+        write_json(plan.json_file, record)
+    if plan.json_file != STANDARD:
+        _print(plan, record)
+    return UNDECIDED if record["reason"] else 0
+
+
+def _latencies(path: Path) -> NDArray[np.float64]:
+    import numpy as np
+
+    from tailscope.store.reader import read_packets, read_run
+
+    packets = read_packets(path, read_run(path).info)
+    if not len(packets.latency_ns):
+        raise RunError(f"{path}: no packet of this run has a latency")
+    return packets.latency_ns.astype(np.float64)
+
+
+def _record(plan: Plan, latency_ns: NDArray[np.float64] | None) -> dict[str, Any]:
+    from tailscope.models import samples
+    from tailscope.models.counting import design_effect
+    from tailscope.models.estimate import LEVEL
+
+    q, error, design = plan.quantile, plan.relative_error, None
+    latency = samples.Answer(None)
+    if latency_ns is not None:
+        design = design_effect(latency_ns, latency_ns > samples.quantile_of(latency_ns, q))
+        if error is not None:
+            latency = samples.packets_for_latency(latency_ns, q, error)
+    packets = {
+        "supported": samples.packets_for_support(q),
+        "interval": samples.packets_for_interval(q),
+        **{f"bound_{beyond}_beyond": samples.packets_for_bound(q, beyond) for beyond in _BEYOND},
+        "share": None if error is None else samples.packets_for_share(q, error),
+        "latency": latency.packets,
+    }
+    record: dict[str, Any] = {
+        "quantile": q,
+        "rate_pps": plan.rate_pps,
+        "level": LEVEL,
+        "relative_error": error,
+        "design_effect": design,
+    }
+    for name, count in packets.items():
+        bursty = None if count is None or design is None else math.ceil(count * design)
+        for suffix, each in (("", count), ("_with_bursts", bursty)):
+            record[f"{name}_packets{suffix}"] = each
+            record[f"{name}_s{suffix}"] = None if each is None else each / plan.rate_pps
+    return {**record, "reason": latency.reason}
+
+
+def _print(plan: Plan, record: Mapping[str, Any]) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import percentile_name
+
+    name = percentile_name(plan.quantile)
+    error = "" if plan.relative_error is None else f"within {plan.relative_error:.3g} of itself"
+    statements = {
+        "supported": f"{name} is supported: 10 packets beyond",
+        "interval": f"{name} has an interval of 95 %",
+        "bound_0_beyond": f"{name} is below a limit, with 95 %: none beyond",
+        "bound_1_beyond": "  the same, 1 beyond",
+        "bound_10_beyond": "  the same, 10 beyond",
+        "share": f"the share beyond is known {error}",
+        "latency": f"{name} is known {error}",
+    }
+    rows = [
+        (text, *_amount(record, key, ""), *_amount(record, key, "_with_bursts"))
+        for key, text in statements.items()
+        if record[f"{key}_packets"] is not None
+    ]
+    for line in aligned(_HEADER, [rows]):
+        print(line)
+    if record["design_effect"] is None:
+        print("packets that are delayed in bursts take more: --from RUN says how much")
+    else:
+        print(f"a burst counts as one: {record['design_effect']:.1f} packets in that run")
+    if record["reason"] is not None:
+        print(f"{name} itself: {record['reason']}")
+
+
+def _amount(record: Mapping[str, Any], key: str, suffix: str) -> tuple[str, str]:
+    from tailscope.text import count_text, long_text
+
+    packets, lasts_s = record[f"{key}_packets{suffix}"], record[f"{key}_s{suffix}"]
+    if packets is None:
+        return _NOTHING, _NOTHING
+    return count_text(packets), long_text(lasts_s)

@@ -1,0 +1,216 @@
+"""``tailscope verify``: whether runs meet a service level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import RunError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailscope.verdict.slo import Level, Term
+    from tailscope.verdict.verdict import Finding, Outcome, RunVerdict, TermVerdict
+
+__all__ = ["command"]
+
+_FORMATS = ("text", "github")
+_STATUS = {"pass": 0, "fail": 2, "inconclusive": 3}
+_COMMANDS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
+_HEADER = ("term", "found", "beyond", "of", "share beyond", "allowed", "a burst", "verdict")
+_NOTHING = "-"
+
+
+def command(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or campaigns.")
+    ],
+    slo: Annotated[
+        str,
+        typer.Option(
+            "--slo",
+            metavar="LEVEL",
+            help="Such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or the name of one:"
+            " urllc-itu, urllc-22.104, nf-350us.",
+        ),
+    ],
+    json_file: JsonFile = None,
+    junit_file: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit's XML."),
+    ] = None,
+    text_format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="text, or github for its annotations.")
+    ] = "text",
+) -> int:
+    """Say whether runs meet a service level: pass (0), fail (2) or inconclusive (3)."""
+    return _run(_plan(runs, slo, json_file, junit_file, text_format))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which runs, by which level, and where to."""
+
+    runs: tuple[Path, ...]
+    level: Level
+    json_file: str | None
+    junit_file: Path | None
+    text_format: str
+
+
+def _plan(
+    runs: list[Path], slo: str, json_file: str | None, junit_file: Path | None, text_format: str
+) -> Plan:
+    from tailscope.verdict.slo import parse_level
+
+    if text_format not in _FORMATS:
+        raise UsageError(f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}")
+    return Plan(tuple(runs), parse_level(slo), json_file, junit_file, text_format)
+
+
+def _run(plan: Plan) -> int:
+    from tailscope.models.estimate import LEVEL
+    from tailscope.verdict.verdict import worst
+
+    verdicts = _verdicts(plan)
+    outcome = worst(each.outcome for each in verdicts)
+    if plan.json_file is not None:
+        record = {"slo": plan.level.text, "verdict": str(outcome), "level": LEVEL}
+        write_json(plan.json_file, {**record, "runs": [each.record() for each in verdicts]})
+    if plan.junit_file is not None:
+        from tailscope.store.atomic import write_text
+        from tailscope.verdict.junit import junit
+
+        said = [[said for _, said in _sentences(each)] for each in verdicts]
+        write_text(plan.junit_file, junit(verdicts, plan.level.text, said))
+    if plan.json_file != STANDARD:
+        _print(plan, verdicts, outcome)
+    return _STATUS[outcome]
+
+
+def _verdicts(plan: Plan) -> list[RunVerdict]:
+    from tailscope.verdict.evidence import read_evidence
+    from tailscope.verdict.verdict import Outcome, RunVerdict, judge
+
+    found = [named for path in plan.runs for named in _named(path)]
+    if not found:
+        raise RunError("there is no run to judge: the campaign has no cell")
+    verdicts = []
+    for name, path, reason in found:
+        if path is None:
+            verdicts.append(RunVerdict(name, Outcome.INCONCLUSIVE, reason=f"no run: {reason}"))
+            continue
+        evidence = read_evidence(path, plan.level, name=name)
+        verdicts.append(judge(plan.level, evidence, runs=len(found)))
+    return verdicts
+
+
+def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
+    """The runs at a path, under names that tell them apart."""
+    from tailscope.store.campaign import is_campaign, read_campaign
+
+    if is_campaign(path):
+        yield from read_campaign(path)
+    else:
+        yield str(path), path, None
+
+
+def _print(plan: Plan, verdicts: list[RunVerdict], outcome: Outcome) -> None:
+    if plan.text_format == "github":
+        for verdict in verdicts:
+            for about, said in _sentences(verdict):
+                print(_annotation(verdict.name, *about, said))
+        return
+    from tailscope.verdict.slo import PROFILES
+
+    for verdict in verdicts:
+        _print_run(verdict)
+    for name in plan.level.profiles:
+        print(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
+    if len(verdicts) > 1:
+        print(f"{len(verdicts)} runs: {outcome}")
+
+
+def _print_run(verdict: RunVerdict) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import printable
+
+    print(printable(f"{verdict.name}: {verdict.outcome}"))
+    if verdict.reason is not None:
+        print(f"  {printable(verdict.reason)}\n")
+        return
+    for line in aligned(_HEADER, [map(_row, verdict.terms)]):
+        print(line)
+    for each in verdict.terms:
+        for reason in each.reasons:
+            print(f"  {each.term.text}: {printable(reason)}")
+    if any(each.term.is_observed for each in verdict.terms):
+        print("  * of the packets of this run; what others would do is no part of it")
+    print()
+
+
+def _row(verdict: TermVerdict) -> tuple[str, ...]:
+    from tailscope.text import count_text
+
+    term, finding = verdict.term, verdict.as_is
+    share = finding.share
+    interval = _NOTHING if share is None else f"{share.ci_low:.3g} to {share.ci_high:.3g}"
+    return (
+        term.text + (" *" if term.is_observed else ""),
+        _found(term, finding),
+        _NOTHING if finding.beyond is None else count_text(finding.beyond),
+        count_text(finding.packets),
+        interval,
+        _NOTHING if term.allowed is None else f"{term.allowed:.6g}",
+        _NOTHING if finding.design_effect is None else f"{finding.design_effect:.1f}",
+        str(verdict.outcome),
+    )
+
+
+def _found(term: Term, finding: Finding) -> str:
+    from tailscope.text import count_text, duration_text
+
+    if finding.found is None:
+        return "never came" if finding.packets else _NOTHING
+    if term.is_time:
+        return duration_text(finding.found)
+    return f"{finding.found:.3g}" if term.kind == "loss" else count_text(int(finding.found))
+
+
+def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
+    """For each term: its text and outcome, and what is said of it in one line."""
+    if verdict.reason is not None:
+        return [(("", verdict.outcome), verdict.reason)]
+    return [((each.term.text, each.outcome), _sentence(each)) for each in verdict.terms]
+
+
+def _sentence(verdict: TermVerdict) -> str:
+    from tailscope.text import count_text
+
+    finding, term = verdict.as_is, verdict.term
+    parts = [f"found {_found(term, finding)}"]
+    if finding.beyond is not None:
+        parts.append(
+            f"{count_text(finding.beyond)} of {count_text(finding.packets)} packets are beyond"
+        )
+    if finding.share is not None:
+        share = finding.share
+        parts.append(
+            f"a share of {share.ci_low:.3g} to {share.ci_high:.3g}, {term.allowed:.6g} is allowed"
+        )
+    return "; ".join([*parts, *verdict.reasons])
+
+
+def _annotation(run: str, term: str, outcome: Outcome, said: str) -> str:
+    """A workflow command of GitHub: in its title more characters are its own than behind it."""
+    from tailscope.text import printable
+
+    title = printable(f"{run} {term}".strip()).replace("%", "%25")
+    title = title.replace(":", "%3A").replace(",", "%2C")
+    message = printable(f"{outcome}: {said}").replace("%", "%25")
+    return f"::{_COMMANDS[outcome]} title={title}::{message}"

@@ -1,0 +1,164 @@
+"""What a count of rare events says of their probability, also where they come in bursts.
+
+A count is binomial where events are independent. Delays are not: one stall delays many packets.
+Then k of n say what k/D of n/D independent ones would, where D is the design effect (L. Kish,
+*Survey Sampling*, 1965, §8.2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import betaincinv
+
+from tailscope.models.estimate import LEVEL, Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Marks = NDArray[np.bool_]
+    Values = NDArray[np.float64]
+
+__all__ = [
+    "design_effect",
+    "first_enough",
+    "packets_to_settle",
+    "share_beyond",
+    "tolerated_design_effect",
+]
+
+_STRETCHES = 100
+_WORST = (10, 20, 50)
+_DOUBT = 2.0
+_MOST = 10**15
+_CLOSE = 1e-3
+
+
+def design_effect(values: Values, is_beyond: Marks) -> float:
+    """How many packets of a burst say as much as one that stands alone; 1 if they are independent.
+
+    The run is cut into 100 stretches of equally many packets. Counts of independent events have a
+    variance as large as their mean. That of bursts is larger, by the mean squared size of a burst
+    over its mean size: the index of dispersion of a compound Poisson process. It is taken of the
+    packets beyond the limit and of the worst 10, 20 and 50, so that bursts that stayed below
+    the limit count too; the largest one decides. Its excess over 1 is doubled, because a few bursts
+    tell their size badly, and too small where they were small by chance.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Latencies in the order of sending; infinite for packets that never came.
+    is_beyond : ndarray of bool, shape (n,)
+        Which of them exceed the limit.
+    """
+    n, count = len(values), int(np.count_nonzero(is_beyond))
+    found = _dispersion(is_beyond)
+    for worst in _WORST:
+        if count < worst < n:
+            least = np.partition(values, n - worst)[n - worst]
+            found = max(found, _dispersion(values >= least))
+    return 1 + _DOUBT * (found - 1)
+
+
+def _dispersion(marks: Marks) -> float:
+    """Variance over mean of the marks in each stretch; at least 1."""
+    stretches = min(_STRETCHES, len(marks))
+    at = np.flatnonzero(marks)
+    if stretches < 2 or not len(at):
+        return 1.0
+    counts = np.bincount(at * stretches // len(marks), minlength=stretches)
+    return max(1.0, float(counts.var(ddof=1) / counts.mean()))
+
+
+def share_beyond(
+    beyond: float, packets: float, *, design: float = 1.0, error: float = 1 - LEVEL
+) -> Estimate:
+    """The share of packets that lie beyond a limit, with an exact bound on each side.
+
+    Parameters
+    ----------
+    beyond, packets : int
+        How many exceed it, of how many.
+    design : float
+        The design effect.
+    error : float
+        Each of the two bounds is wrong with at most this probability (C. J. Clopper and E. S.
+        Pearson, Biometrika 26, 1934), so that both together hold with ``1 - 2 * error``.
+    """
+    k, n = beyond / design, packets / design
+    return Estimate(
+        estimate=beyond / packets,
+        ci_low=float(betaincinv(k, n - k + 1, error)) if beyond else 0.0,
+        ci_high=float(betaincinv(k + 1, n - k, 1 - error)) if beyond < packets else 1.0,
+        level=1 - 2 * error,
+        n=int(packets),
+        method="Clopper-Pearson, of packets over their design effect",
+    )
+
+
+def packets_to_settle(
+    beyond: int, packets: int, limit: float, *, design: float = 1.0, error: float = 1 - LEVEL
+) -> int | None:
+    """How many packets would tell the share from the limit, if it stays what it was.
+
+    Parameters
+    ----------
+    beyond, packets : int
+        How many exceed it so far, of how many.
+    limit : float
+        The share that is allowed.
+    design : float
+        The design effect.
+    error : float
+        Of each bound.
+
+    Returns
+    -------
+    int or None
+        In all, those there are included; None where the share is as good as the limit.
+    """
+    share = beyond / packets
+
+    def tells(total: float) -> bool:
+        found = share_beyond(share * total, total, design=design, error=error)
+        return found.ci_high < limit if share < limit else found.ci_low > limit
+
+    return first_enough(tells, at_least=packets)
+
+
+def tolerated_design_effect(
+    beyond: int, packets: int, limit: float, *, error: float = 1 - LEVEL
+) -> float:
+    """The largest design effect with which a share is still below its limit.
+
+    Parameters
+    ----------
+    beyond, packets : int
+        How many exceed it, of how many; below the limit without any bursts.
+    limit : float
+        The share that is allowed.
+    error : float
+        Of the bound.
+    """
+    low, high = 1.0, float(packets)
+    while high - low > _CLOSE * low:
+        middle = (low + high) / 2
+        found = share_beyond(beyond, packets, design=middle, error=error)
+        low, high = (middle, high) if found.ci_high < limit else (low, middle)
+    return low
+
+
+def first_enough(is_enough: Callable[[float], bool], *, at_least: int = 1) -> int | None:
+    """The first number of packets that is enough, where all larger ones are; None beyond 10^15."""
+    few, many = at_least - 1, at_least
+    while not is_enough(float(many)):
+        few, many = many, 2 * many
+        if many > _MOST:
+            return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if is_enough(float(middle)) else (middle, many)
+    return many

@@ -1,0 +1,129 @@
+"""How many packets a statement takes: before a measurement, or after a first one."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import bdtr, ndtri
+
+from tailscope.models.counting import first_enough
+from tailscope.models.estimate import LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "SUPPORT",
+    "Answer",
+    "packets_for_bound",
+    "packets_for_interval",
+    "packets_for_latency",
+    "packets_for_share",
+    "packets_for_support",
+    "quantile_of",
+    "rank_of",
+]
+
+SUPPORT = 10
+"""Samples that must lie beyond a quantile before it is more than a bound."""
+
+
+class Answer(NamedTuple):
+    """A number of packets, or why there is none."""
+
+    packets: int | None
+    reason: str | None = None
+
+
+def rank_of(q: float, n: int) -> int:
+    """The rank of a quantile among n samples, from 1, of the decimal that was written."""
+    return max(1, math.ceil(Fraction(str(q)) * n))
+
+
+def quantile_of(values: NDArray[np.float64], q: float) -> float:
+    """The smallest of the values with at least ``q n`` of them at or below it."""
+    rank = rank_of(q, len(values))
+    return float(np.partition(values, rank - 1)[rank - 1])
+
+
+def packets_for_support(q: float) -> int:
+    """The fewest packets of which 10 lie beyond a quantile, counted by rank."""
+    return math.ceil(SUPPORT / _beyond(q))
+
+
+def packets_for_interval(q: float) -> int:
+    """The fewest packets whose least and largest enclose a quantile with 95 %."""
+    return _fewest(lambda n: (1 - q) ** n + q**n <= 1 - LEVEL)
+
+
+def packets_for_bound(q: float, beyond: int = 0) -> int:
+    """The fewest packets for "at least this quantile, with 95 %", with so many beyond.
+
+    The largest but `beyond` of them is an upper bound of the quantile then, whatever the law (S. S.
+    Wilks, Annals of Mathematical Statistics 12, 1941). It is what a limit takes to be kept with
+    95 %.
+    """
+    rare = float(_beyond(q))
+    return _fewest(lambda n: n > beyond and float(bdtr(beyond, int(n), rare)) <= 1 - LEVEL)
+
+
+def packets_for_share(q: float, relative_error: float) -> int:
+    """Packets that tell the share beyond a quantile within a relative error, with 95 %."""
+    return math.ceil((_z() / relative_error) ** 2 * q / float(_beyond(q)))
+
+
+def packets_for_latency(latency_ns: NDArray[np.float64], q: float, relative_error: float) -> Answer:
+    """Packets that tell a quantile of the latency within a relative error, with 95 %.
+
+    Of a sample the share at or below the true quantile has the standard error
+    ``sqrt(q (1 - q) / n)``. The quantile stays within the error as long as that share moves
+    by no more than lies between: counted in a run, on both sides, nothing extrapolated.
+
+    Parameters
+    ----------
+    latency_ns : ndarray, shape (n,)
+        Of a run.
+    q : float
+        Quantile in (0, 1).
+    relative_error : float
+        Of the latency, to each side.
+    """
+    n, rank = len(latency_ns), rank_of(q, len(latency_ns))
+    if n - rank < SUPPORT:
+        return Answer(
+            None,
+            f"{max(0, n - rank)} of the run's {n:,} packets lie beyond the quantile, expected at"
+            f" least {SUPPORT}: how dense they are there is not known",
+        )
+    value = quantile_of(latency_ns, q)
+    below = q * n - np.count_nonzero(latency_ns < value * (1 - relative_error))
+    above = np.count_nonzero(latency_ns <= value * (1 + relative_error)) - q * n
+    between = min(below, above)
+    if between < SUPPORT:
+        side = "above" if above < below else "below"
+        return Answer(
+            None,
+            f"{max(0, between):.0f} of the run's packets lie within that error {side} the quantile,"
+            f" expected at least {SUPPORT}: how dense they are there is not known",
+        )
+    return Answer(math.ceil(q * (1 - q) * (_z() * n / between) ** 2))
+
+
+def _z() -> float:
+    return float(ndtri((1 + LEVEL) / 2))
+
+
+def _beyond(q: float) -> Fraction:
+    """The share beyond a quantile, of the decimal that was written."""
+    return 1 - Fraction(str(q))
+
+
+def _fewest(is_enough: Callable[[float], bool]) -> int:
+    found = first_enough(is_enough)
+    assert found is not None, "a quantile below 1 is reached"
+    return found

@@ -1,0 +1,284 @@
+"""What a run knows of a service level: what became of every packet that was sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.exceptions import RunCorruptError, RunError, UsageError
+from tailscope.store.run import is_emulated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tailscope.analysis import Figure, Series
+    from tailscope.verdict.slo import Level, Term
+
+    Values = NDArray[np.float64]
+
+__all__ = ["Doubt", "Evidence", "Reading", "read_evidence"]
+
+_FAILED = ("late", "corrupt")
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why a verdict cannot be believed.
+
+    Attributes
+    ----------
+    reason : str
+    of_pass, of_fail : bool
+        Which one.
+    """
+
+    reason: str
+    of_pass: bool = True
+    of_fail: bool = True
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The packets of a run, as they are or without those that the instrument spoilt.
+
+    Attributes
+    ----------
+    values_ns : ndarray of float64, shape (n,)
+        What each packet that was sent took, in the order of sending; infinite where it did not come
+        back in time, or changed.
+    lost : int
+        Of these, packets that never came back.
+    counts : Mapping of str to int
+        Of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``, ``corrupt``.
+    """
+
+    values_ns: Values
+    lost: int
+    counts: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        values = self.values_ns
+        if np.isnan(values).any():
+            raise UsageError("latency: got NaN, expected nanoseconds")
+        if len(values) and values.min() < 0:
+            raise UsageError(f"latency: got {values.min():g} ns, expected no negative one")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run, as far as a service level is concerned.
+
+    Attributes
+    ----------
+    name : str
+    rate_pps : float or None
+        At which packets were sent.
+    as_is : Reading
+    spared : Reading or None
+        The same without what the instrument may have spoilt; None where nothing was, or it does not
+        tell.
+    spoilt : str
+        What that was.
+    resolution_ns : int
+        Of the timestamps.
+    floor : sequence of (quantile, ns)
+        What the instrument takes with nothing in between; empty where it is not known.
+    doubts, time_doubts : tuple of Doubt
+        Of all terms, and of those that speak of times.
+    """
+
+    name: str
+    rate_pps: float | None
+    as_is: Reading
+    spared: Reading | None = None
+    spoilt: str = ""
+    resolution_ns: int = 1
+    floor: tuple[tuple[float, float], ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    time_doubts: tuple[Doubt, ...] = ()
+
+    def doubts_of(self, term: Term) -> list[Doubt]:
+        """What stands against a verdict on a term."""
+        found = list(self.doubts)
+        if term.is_time:
+            found += self.time_doubts
+            if term.limit < self.resolution_ns:
+                found.append(Doubt(f"timestamps are as coarse as {self.resolution_ns} ns"))
+            found += self._below_floor(term)
+        return found
+
+    def _below_floor(self, term: Term) -> list[Doubt]:
+        """A limit that the instrument alone exceeds: to meet it says something, to fail nothing."""
+        wanted = 1.0 if term.quantile is None else term.quantile
+        reached = [ns for q, ns in self.floor if q <= wanted]
+        if not reached or term.kind == "pdv" or term.is_met_by(reached[-1]):
+            return []
+        reason = f"the instrument alone takes {reached[-1] / 1000:g} µs there, more than the limit"
+        return [Doubt(reason, of_pass=False)]
+
+
+def read_evidence(path: Path, level: Level, *, name: str | None = None) -> Evidence:
+    """Read what a run directory knows of a service level.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    level : Level
+    name : str, optional
+        What the run is called; the name of the directory by default.
+
+    Raises
+    ------
+    RunError
+        If it is no run, was not finished, is not what was written, or lacks a figure.
+    """
+    from tailscope.store import layout
+    from tailscope.store.reader import read_packets, read_run
+
+    run = read_run(path, label=name)
+    summary, info = run.summary, run.info
+    if not (path / layout.LATENCY).exists():
+        raise RunError(
+            f"{path / layout.LATENCY}: missing",
+            hint="a verdict counts single packets: keep this file with the run",
+        )
+    packets = read_packets(path, info)
+    counts = _Counts(summary, path)
+    if len(packets.latency_ns) != counts.of("count"):
+        raise RunCorruptError(
+            f"{path}: latency.parquet: expected {counts.of('count')} packets, as count says,"
+            f" got {len(packets.latency_ns)}"
+        )
+    for term in level.terms:
+        if term.name == "dropped":
+            counts.needed("dropped_by_dut")
+    spared, spoilt = _spared(packets, counts)
+    rate = summary.get("pre_rate_pps")
+    return Evidence(
+        name=run.label,
+        rate_pps=float(rate) if isinstance(rate, int | float) and rate > 0 else None,
+        as_is=_reading(packets, counts, np.ones(len(packets.latency_ns), bool), with_spoilt=True),
+        spared=spared,
+        spoilt=spoilt,
+        resolution_ns=_resolution_ns(summary),
+        floor=_floor(info),
+        doubts=_doubts(summary, info),
+        time_doubts=_time_doubts(counts, info),
+    )
+
+
+class _Counts:
+    """The counts of a summary; a measurement has more than captures."""
+
+    def __init__(self, summary: Mapping[str, Figure], path: Path) -> None:
+        self._summary, self._path = summary, path
+
+    def of(self, name: str) -> int:
+        """A count; 0 where the run does not have it."""
+        return 0 if self._summary.get(name) is None else self.needed(name)
+
+    def needed(self, name: str) -> int:
+        found = self._summary.get(name)
+        if not isinstance(found, int) or found < 0:
+            raise RunError(
+                f"{self._path}: summary.json: {name}: expected a count, got {found!r}",
+                hint="captures and some devices cannot tell; leave that term out",
+            )
+        return found
+
+
+def _spared(packets: Series, counts: _Counts) -> tuple[Reading | None, str]:
+    """The packets that the instrument has not spoilt, and what it has."""
+    tainted = packets.tainted
+    number = 0 if tainted is None else int(np.count_nonzero(tainted))
+    spoilt = {
+        "tainted samples": number,
+        "packets lost in the instrument": counts.of("lost_in_instrument"),
+        "packets that could not be sent": counts.of("unsent"),
+    }
+    said = " and ".join(f"{count:,} {what}" for what, count in spoilt.items() if count)
+    if not said:
+        return None, ""
+    kept = np.ones(len(packets.latency_ns), bool) if tainted is None else ~tainted
+    return _reading(packets, counts, kept, with_spoilt=False), said
+
+
+def _reading(
+    packets: Series, counts: _Counts, kept: NDArray[np.bool_], *, with_spoilt: bool
+) -> Reading:
+    dropped = counts.of("dropped_by_dut")
+    lost = counts.of("lost") - dropped
+    lost += counts.of("unsent") if with_spoilt else -counts.of("lost_in_instrument")
+    failed = lost + sum(map(counts.of, _FAILED))
+    return Reading(
+        _in_order(packets.seq[kept], packets.latency_ns[kept], packets.seq, failed),
+        lost,
+        {
+            "lost": lost,
+            "dropped": dropped,
+            **{name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")},
+        },
+    )
+
+
+def _in_order(seq: Any, latency_ns: Any, matched: Any, failed: int) -> Values:
+    """Latencies by position, with `failed` infinite ones where packets are missing.
+
+    Which of the missing ones failed is not known where others were left out on purpose. They are
+    put at the first gaps, and behind the last packet: all together, as the worst burst would be.
+    """
+    if not failed:
+        return np.asarray(latency_ns, np.float64)
+    missing = np.empty(0, np.int64)
+    if len(matched):
+        first = int(matched.min())
+        is_there = np.zeros(int(matched.max()) - first + 1, bool)
+        is_there[matched.astype(np.int64) - first] = True
+        missing = np.flatnonzero(~is_there)[:failed] + first
+    behind = np.full(failed - len(missing), np.iinfo(np.int64).max)
+    where = np.concatenate([seq.astype(np.int64), missing, behind])
+    values = np.concatenate([latency_ns.astype(np.float64), np.full(failed, np.inf)])
+    return values[np.argsort(where, kind="stable")]
+
+
+def _resolution_ns(summary: Mapping[str, Figure]) -> int:
+    """Of the coarser capture; 1 where it is finer than that, or not said."""
+    from tailscope.analysis import duration_ns
+
+    found = 1
+    for side in ("pre", "post"):
+        text = summary.get(f"{side}_resolution")
+        try:
+            found = max(found, duration_ns(str(text), "resolution"))
+        except UsageError:
+            continue
+    return found
+
+
+def _floor(info: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    floor = info.get("floor") or {}
+    return tuple((each["q"], each["value_ns"]) for each in floor.get("quantiles", ()))
+
+
+def _doubts(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> tuple[Doubt, ...]:
+    found = [
+        Doubt(f"the run is a partial one: {why}", of_fail=False) for why in info.get("partial", ())
+    ]
+    if summary.get("post_cut_offset_bytes") is not None:
+        found.append(Doubt("the capture behind the device was cut off"))
+    return tuple(found)
+
+
+def _time_doubts(counts: _Counts, info: Mapping[str, Any]) -> tuple[Doubt, ...]:
+    found = []
+    if negative := counts.of("negative"):
+        found.append(Doubt(f"{negative:,} packets arrived before they left: the clocks disagree"))
+    if is_emulated(info):
+        found.append(Doubt("the device was emulated: its times mean nothing"))
+    return tuple(found)

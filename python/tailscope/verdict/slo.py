@@ -1,0 +1,220 @@
+"""Service levels: what they may say, and the ones that have a name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PROFILES", "Level", "Profile", "Term", "parse_level"]
+
+Kind: TypeAlias = Literal["latency", "pdv", "max", "loss", "count"]
+Operator: TypeAlias = Literal["<", "<=", "="]
+
+_COUNTS = ("lost", "reordered", "duplicated", "corrupt", "dropped")
+_EXAMPLE = "such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0'"
+_KNOWN = f"pQ (p99.9), pdv-pQ, max, loss, {', '.join(_COUNTS)}"
+_TERM = re.compile(r"\s*([^<>=\s]*)\s*(<=|<|=)\s*([^<>=]*?)\s*")
+_QUANTILE = re.compile(r"(pdv-)?p(\d{1,2}(?:\.\d+)?)", re.ASCII)
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_SHARE = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(%?)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A service level that others have set.
+
+    Attributes
+    ----------
+    text : str
+        As it would be written.
+    source : str
+    """
+
+    text: str
+    source: str
+
+
+PROFILES = {
+    "urllc-itu": Profile(
+        "p99.999<=1ms",
+        "ITU-R M.2410-0 (2017), as in NOMS 2020 (Gallenmüller et al., 5G QoS), section I",
+    ),
+    "urllc-22.104": Profile(
+        "p99.99999<0.5ms",
+        "3GPP TS 22.104 V17.3.0, as in IEEE Communications Magazine 2020 (Gallenmüller et al.,"
+        " 5G URLLC), section I",
+    ),
+    "nf-350us": Profile(
+        "p99.999<=350us",
+        "the share of a chain of network functions (Xiang et al.), as in NOMS 2020, section V",
+    ),
+}
+"""Service levels by name."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One demand of a service level.
+
+    Attributes
+    ----------
+    text : str
+        As it was written.
+    name : str
+    kind : {"latency", "pdv", "max", "loss", "count"}
+        Of what: quantiles of latency or of its variation, the maximum, a ratio, a number.
+    operator : {"<", "<=", "="}
+    limit : float
+        In ns, as a share, or a number.
+    allowed : float or None
+        The share of packets that may lie beyond: of quantiles, what the quantile leaves; of a loss
+        ratio, the limit. None where the packets of the run are counted, and nothing else.
+    quantile : float or None
+    """
+
+    text: str
+    name: str
+    kind: Kind
+    operator: Operator
+    limit: float
+    allowed: float | None = None
+    quantile: float | None = None
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether it speaks of the packets of the run alone."""
+        return self.allowed is None
+
+    @property
+    def is_time(self) -> bool:
+        """Whether its limit is in ns."""
+        return self.kind in ("latency", "pdv", "max")
+
+    def is_met_by(self, value: float) -> bool:
+        """Whether a value is within the limit."""
+        if self.operator == "=":
+            return value == self.limit
+        return value < self.limit or (self.operator == "<=" and value == self.limit)
+
+
+@dataclass(frozen=True)
+class Level:
+    """A service level: all its terms hold together.
+
+    Attributes
+    ----------
+    text : str
+        As it was written.
+    terms : tuple of Term
+    profiles : tuple of str
+        Names that stand for some of them.
+    """
+
+    text: str
+    terms: tuple[Term, ...]
+    profiles: tuple[str, ...]
+
+
+def parse_level(text: str, name: str = "--slo") -> Level:
+    """Read a service level: terms and names of profiles, separated by commas.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``p99.999<1ms, loss<1e-5, max<2ms, reordered=0``, or ``urllc-itu``.
+    name : str
+        What it is, for the error.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be understood.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    terms = tuple(term for part in parts for term in _terms(part, name))
+    names = [term.name for term in terms]
+    for each in names:
+        if names.count(each) > 1:
+            raise UsageError(f"{name}: got {each} twice in {text!r}")
+    return Level(text.strip(), terms, tuple(part for part in parts if part in PROFILES))
+
+
+def _terms(part: str, name: str) -> Iterator[Term]:
+    if not any(sign in part for sign in "<>="):
+        yield from (_term(term.strip(), name) for term in _profile(part, name).text.split(","))
+    else:
+        yield _term(part, name)
+
+
+def _profile(part: str, name: str) -> Profile:
+    if part in PROFILES:
+        return PROFILES[part]
+    near = get_close_matches(part, PROFILES, n=1)
+    raise UsageError(
+        f"{name}: got {part!r}, expected a term or one of {', '.join(PROFILES)}",
+        hint=f"did you mean {near[0]}?" if near else _EXAMPLE,
+    )
+
+
+def _term(part: str, name: str) -> Term:
+    match = _TERM.fullmatch(part)
+    if match is None:
+        raise UsageError(
+            f"{name}: got {part!r}, expected NAME, one of < <= =, and a limit", hint=_EXAMPLE
+        )
+    what, value = match.group(1), " ".join(match.group(3).split())
+    operator = cast("Operator", match.group(2))
+    part = f"{what}{operator}{value}"
+    quantile = _QUANTILE.fullmatch(what)
+    if quantile is None and what not in ("max", "loss", *_COUNTS):
+        raise UsageError(f"{name}: got {what!r} in {part!r}, expected {_KNOWN}", hint=_EXAMPLE)
+    if what in _COUNTS:
+        return Term(part, what, "count", operator, _whole(value, part, name))
+    if operator == "=":
+        hint = "lost=0 says that no packet of the run was lost" if what == "loss" else None
+        raise UsageError(f"{name}: got = in {part!r}, expected < or <=", hint=hint)
+    if what == "loss":
+        share = _share(value, part, name)
+        return Term(part, what, "loss", operator, share, allowed=share)
+    from tailscope.values import positive_duration_ns
+
+    limit_ns = positive_duration_ns(value, f"{name}: {part}")
+    if quantile is None:
+        return Term(part, what, "max", operator, limit_ns)
+    percent = Decimal(quantile.group(2))
+    if not percent:
+        raise UsageError(f"{name}: got {what} in {part!r}, expected more than p0")
+    return Term(
+        part,
+        what,
+        "pdv" if quantile.group(1) else "latency",
+        operator,
+        limit_ns,
+        allowed=float((100 - percent) / 100),
+        quantile=float(percent / 100),
+    )
+
+
+def _whole(value: str, part: str, name: str) -> int:
+    if not _WHOLE.fullmatch(value):
+        raise UsageError(f"{name}: got {value!r} in {part!r}, expected a number of packets")
+    return int(value)
+
+
+def _share(value: str, part: str, name: str) -> float:
+    match = _SHARE.fullmatch(value)
+    share = float(match.group(1)) / (100 if match.group(2) else 1) if match else 0.0
+    if not 0 < share < 1:
+        raise UsageError(
+            f"{name}: got {value!r} in {part!r}, expected a share between 0 and 1,"
+            " such as 1e-5 or 0.001%"
+        )
+    return share

@@ -1,0 +1,330 @@
+"""Pass, fail or inconclusive: each term of a service level, by the evidence of a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.models.counting import (
+    design_effect,
+    packets_to_settle,
+    share_beyond,
+    tolerated_design_effect,
+)
+from tailscope.models.estimate import LEVEL
+from tailscope.text import count_text, long_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from tailscope.analysis import Figure, Histogram
+    from tailscope.models.estimate import Estimate
+    from tailscope.verdict.evidence import Doubt, Evidence, Reading
+    from tailscope.verdict.slo import Level, Term
+
+    Values = NDArray[np.float64]
+
+__all__ = ["Finding", "Outcome", "RunVerdict", "TermVerdict", "judge", "meets", "worst"]
+
+
+class Outcome(StrEnum):
+    """What is said of a term, of a run, or of several."""
+
+    PASS = "pass"  # noqa: S105 - a verdict, no password
+    INCONCLUSIVE = "inconclusive"
+    FAIL = "fail"
+
+
+_GRAVITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The worst of several; pass where there is none."""
+    return max(outcomes, key=_GRAVITY.index, default=Outcome.PASS)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one reading of a run says of a term.
+
+    Attributes
+    ----------
+    outcome : Outcome
+    found : float or None
+        The quantile, maximum, ratio or number of the run, in the unit of the limit; None without
+        packets, or where the packet that decides never came.
+    beyond : int or None
+        Packets beyond the limit.
+    packets : int
+        Of how many.
+    share : Estimate or None
+        Their share; None where only the packets of the run are counted.
+    design_effect, tolerated_design_effect : float or None
+        As it was found, and the largest one with which it would still pass, if it does.
+    to_settle : int or None
+        Packets in all that would decide, if the share stays what it is; None where it is decided,
+        or never would be.
+    """
+
+    outcome: Outcome
+    found: float | None
+    beyond: int | None
+    packets: int
+    share: Estimate | None = None
+    design_effect: float | None = None
+    tolerated_design_effect: float | None = None
+    to_settle: int | None = None
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        share = self.share
+        return {
+            "verdict": str(self.outcome),
+            "found": self.found,
+            "beyond": self.beyond,
+            "packets": self.packets,
+            "share_beyond": None if share is None else share.estimate,
+            "share_beyond_ci_low": None if share is None else share.ci_low,
+            "share_beyond_ci_high": None if share is None else share.ci_high,
+            "design_effect": self.design_effect,
+            "tolerated_design_effect": self.tolerated_design_effect,
+        }
+
+
+@dataclass(frozen=True)
+class TermVerdict:
+    """What is said of a term, and why.
+
+    Attributes
+    ----------
+    term : Term
+    outcome : Outcome
+    as_is : Finding
+    spared : Finding or None
+        Without what the instrument may have spoilt.
+    reasons : tuple of str
+        Sentences: what stands against a verdict, and what would settle it.
+    more_packets : int or None
+        How many more would settle it; None where no number would, or it is settled.
+    """
+
+    term: Term
+    outcome: Outcome
+    as_is: Finding
+    spared: Finding | None
+    reasons: tuple[str, ...]
+    more_packets: int | None
+
+    @property
+    def depends_on_instrument(self) -> bool:
+        """Whether it is another one without what the instrument may have spoilt."""
+        return self.spared is not None and self.spared.outcome != self.as_is.outcome
+
+    def record(self, rate_pps: float | None) -> dict[str, Any]:
+        """It as JSON has it; `rate_pps` is that of the run."""
+        more = self.more_packets
+        return {
+            "term": self.term.text,
+            "kind": "observed" if self.term.is_observed else "statistical",
+            "limit": self.term.limit,
+            "allowed_share": self.term.allowed,
+            **self.as_is.record(),
+            "verdict": str(self.outcome),
+            "depends_on_instrument": self.depends_on_instrument,
+            "untainted": None if self.spared is None else self.spared.record(),
+            "more_packets": more,
+            "more_s": None if more is None or not rate_pps else more / rate_pps,
+            "reasons": list(self.reasons),
+        }
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """What is said of a run: the worst of its terms.
+
+    Attributes
+    ----------
+    name : str
+        Of the run.
+    outcome : Outcome
+    terms : tuple of TermVerdict
+        Empty where the run could not be judged at all.
+    rate_pps : float or None
+    reason : str or None
+        Why it could not be judged.
+    """
+
+    name: str
+    outcome: Outcome
+    terms: tuple[TermVerdict, ...] = ()
+    rate_pps: float | None = None
+    reason: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {
+            "run": self.name,
+            "verdict": str(self.outcome),
+            "rate_pps": self.rate_pps,
+            "reason": self.reason,
+            "terms": [each.record(self.rate_pps) for each in self.terms],
+        }
+
+
+def judge(level: Level, evidence: Evidence, *, runs: int = 1) -> RunVerdict:
+    """Judge a run by a service level.
+
+    A term with a share (quantiles, loss) passes when the upper bound of the share beyond its limit
+    is within what is allowed, and fails when the lower bound is not. Each bound errs with at most
+    5 %, divided by the number of such terms in all runs, so that all verdicts together hold with
+    95 % (Bonferroni). Other terms speak of the packets of the run alone and cannot err.
+
+    Parameters
+    ----------
+    level : Level
+    evidence : Evidence
+    runs : int
+        How many are judged together.
+    """
+    statistical = sum(not term.is_observed for term in level.terms)
+    error = (1 - LEVEL) / max(1, statistical * runs)
+    terms = tuple(_judge_term(term, evidence, error) for term in level.terms)
+    return RunVerdict(
+        evidence.name, worst(each.outcome for each in terms), terms, evidence.rate_pps
+    )
+
+
+def meets(level: Level, figures: Mapping[str, Figure], latency: Histogram) -> bool:
+    """Whether the packets of a run meet a service level, whatever they say of others.
+
+    What the instrument lost, and what the device dropped on purpose, is left out.
+
+    Parameters
+    ----------
+    level : Level
+    figures : Mapping
+        Every figure by its flat name.
+    latency : Histogram
+        With buckets of 1 ns: exact.
+    """
+    from tailscope.verdict.evidence import Reading
+
+    def count(name: str) -> int:
+        return int(figures.get(name) or 0)
+
+    lost = count("lost") - count("lost_in_instrument") - count("dropped_by_dut")
+    failed = np.full(lost + count("late") + count("corrupt"), np.inf)
+    came = np.repeat(latency.bucket_ns.astype(np.float64), latency.counts.astype(np.int64))
+    counts = {"lost": lost, "dropped": count("dropped_by_dut")}
+    counts |= {name: count(name) for name in ("reordered", "duplicated", "corrupt", "late")}
+    reading = Reading(np.concatenate([came, failed]), lost, counts)
+    return bool(len(reading.values_ns)) and all(
+        term.is_met_by(_sample(term, reading)[0]) for term in level.terms
+    )
+
+
+def _judge_term(term: Term, evidence: Evidence, error: float) -> TermVerdict:
+    as_is = _find(term, evidence.as_is, error)
+    spared = None if evidence.spared is None else _find(term, evidence.spared, error)
+    findings = [as_is] if spared is None else [as_is, spared]
+    outcome, reasons, more = as_is.outcome, [], None
+    if spared is not None and spared.outcome != as_is.outcome:
+        outcome = Outcome.INCONCLUSIVE
+        reasons.append(
+            f"it depends on the instrument, {evidence.spoilt}: {as_is.outcome} with them,"
+            f" {spared.outcome} without"
+        )
+    if not as_is.packets:
+        reasons.append("no packet was sent")
+    elif undecided := [each for each in findings if each.outcome is Outcome.INCONCLUSIVE]:
+        more, why = _to_settle(undecided, evidence)
+        reasons.append(why)
+    doubts = [doubt.reason for doubt in evidence.doubts_of(term) if _is_against(doubt, outcome)]
+    if doubts:
+        outcome, more = Outcome.INCONCLUSIVE, None
+    return TermVerdict(term, outcome, as_is, spared, (*doubts, *reasons), more)
+
+
+def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
+    return (outcome is Outcome.PASS and doubt.of_pass) or (
+        outcome is Outcome.FAIL and doubt.of_fail
+    )
+
+
+def _to_settle(undecided: list[Finding], evidence: Evidence) -> tuple[int | None, str]:
+    """How many more packets would decide, and that in words."""
+    totals = [each.to_settle for each in undecided if each.to_settle is not None]
+    if len(totals) < len(undecided):
+        return None, "the share beyond is as good as what is allowed: no number of packets decides"
+    more = max(totals) - len(evidence.as_is.values_ns)
+    rate_pps = evidence.rate_pps
+    lasts = f", {long_text(more / rate_pps)} at this rate" if rate_pps else ""
+    return more, f"about {count_text(more)} more packets would settle it{lasts}"
+
+
+def _find(term: Term, reading: Reading, error: float) -> Finding:
+    n = len(reading.values_ns)
+    if not n:
+        return Finding(Outcome.INCONCLUSIVE, None, None, 0)
+    found, beyond = _sample(term, reading)
+    shown = found if math.isfinite(found) else None
+    if term.allowed is None:
+        outcome = Outcome.PASS if term.is_met_by(found) else Outcome.FAIL
+        return Finding(outcome, shown, beyond, n)
+    assert beyond is not None
+    is_beyond = _is_beyond(term, reading)
+    # How lost packets would come in bursts, those that came do not tell.
+    severity = is_beyond.astype(np.float64) if term.kind == "loss" else reading.values_ns
+    design = design_effect(severity, is_beyond)
+    share = share_beyond(beyond, n, design=design, error=error)
+    tolerated = total = None
+    if share.ci_high < term.allowed:
+        outcome = Outcome.PASS
+        tolerated = tolerated_design_effect(beyond, n, term.allowed, error=error)
+    elif share.ci_low > term.allowed:
+        outcome = Outcome.FAIL
+    else:
+        outcome = Outcome.INCONCLUSIVE
+        total = packets_to_settle(beyond, n, term.allowed, design=design, error=error)
+    return Finding(outcome, shown, beyond, n, share, design, tolerated, total)
+
+
+def _sample(term: Term, reading: Reading) -> tuple[float, int | None]:
+    """The figure that a term speaks of, and the packets beyond its limit, where it has such."""
+    values = reading.values_ns
+    if term.kind == "count":
+        return reading.counts[term.name], None
+    if term.kind == "loss":
+        return reading.lost / len(values), reading.lost
+    is_beyond = _is_beyond(term, reading)
+    beyond = int(np.count_nonzero(is_beyond))
+    if term.kind == "max":
+        late, has_come = reading.counts["late"], np.isfinite(values)
+        largest = math.inf if late else float(values.max(where=has_come, initial=-math.inf))
+        beyond = int(np.count_nonzero(is_beyond & has_come)) + late
+        return largest if has_come.any() else math.inf, beyond
+    assert term.allowed is not None
+    # The rank of the tool: of the decimal that was written, not of the binary fraction beside it.
+    rank = len(values) - math.floor(round(term.allowed * len(values), 6))
+    return float(np.partition(values, rank - 1)[rank - 1]) - _base_ns(term, reading), beyond
+
+
+def _is_beyond(term: Term, reading: Reading) -> NDArray[np.bool_]:
+    values = reading.values_ns
+    if term.kind == "loss":
+        return np.isinf(values)
+    limit = term.limit + _base_ns(term, reading)
+    found: NDArray[np.bool_] = values > limit if term.operator == "<=" else values >= limit
+    return found
+
+
+def _base_ns(term: Term, reading: Reading) -> float:
+    """What latencies are counted from: variation from the smallest one."""
+    least = float(reading.values_ns.min()) if term.kind == "pdv" else 0.0
+    return least if math.isfinite(least) else 0.0

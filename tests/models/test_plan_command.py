@@ -1,0 +1,109 @@
+"""``tailscope plan``: a quantile in, packets and durations out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import captures
+import numpy as np
+import pytest
+from documentation import undocumented
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+PACKETS = 20_000
+
+
+@pytest.fixture(scope="module")
+def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of the same latencies: in any order, and with those of a kind together."""
+    folder = tmp_path_factory.mktemp("runs")
+    alone = np.random.default_rng(1).exponential(2_000, PACKETS).astype(int) + 1_000
+    for name, values in (("alone", alone), ("bursts", np.sort(alone))):
+        pair = captures.pair(folder / f"{name} pair", values.tolist())
+        done = tailscope("analyze", *pair, "--out", folder / name)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def planned(tailscope: Run, *options: object, expected: int = 0) -> dict[str, Any]:
+    done = tailscope("plan", "--rate", "10k", "--json", "-", *options)
+    assert done.returncode == expected, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert not undocumented(found, "verdict.md")
+    return found
+
+
+def test_what_a_quantile_takes(tailscope: Run) -> None:
+    found = planned(tailscope, "--quantile", 0.99999, "--relative-error", 0.1)
+    assert (found["supported_packets"], found["supported_s"]) == (1_000_000, 100)
+    assert found["interval_packets"] == found["bound_0_beyond_packets"] == 299_572
+    assert found["bound_1_beyond_packets"] == 474_385
+    assert found["share_packets"] == 38_414_205
+    for name in ("latency_packets", "design_effect", "supported_packets_with_bursts", "reason"):
+        assert found[name] is None
+    assert planned(tailscope, "--quantile", 0.9)["share_packets"] is None
+
+
+def test_a_run_says_what_bursts_cost(tailscope: Run, runs: Path) -> None:
+    options = ("--quantile", 0.99, "--relative-error", 0.05, "--from")
+    alone = planned(tailscope, *options, runs / "alone")
+    bursts = planned(tailscope, *options, runs / "bursts")
+    assert alone["design_effect"] < 3 < 50 < bursts["design_effect"]
+    assert alone["latency_packets"] == bursts["latency_packets"] > PACKETS / 20
+    for name in ("supported", "latency"):
+        assert bursts[f"{name}_packets_with_bursts"] == pytest.approx(
+            bursts[f"{name}_packets"] * bursts["design_effect"], abs=1
+        )
+        assert bursts[f"{name}_s"] == bursts[f"{name}_packets"] / 10_000
+
+
+def test_what_the_run_does_not_tell_is_not_guessed(tailscope: Run, runs: Path) -> None:
+    options = ("--quantile", 0.99999, "--relative-error", 0.1, "--from", runs / "alone")
+    found = planned(tailscope, *options, expected=3)
+    assert found["latency_packets"] is None
+    assert "lie beyond the quantile, expected at least 10" in found["reason"]
+    done = tailscope("plan", "--rate", "10k", *options)
+    assert done.returncode == 3
+    assert f"p99.999 itself: {found['reason']}" in done.stdout
+
+
+def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
+    done = tailscope("plan", "--quantile", "0.99999", "--rate", "10k")
+    assert done.returncode == 0, done.stderr
+    assert "p99.999 is supported: 10 packets beyond" in done.stdout
+    assert "1,000,000  1.7 min" in done.stdout
+    assert "299,572   30.0 s" in done.stdout
+    assert "--from RUN says how much" in done.stdout
+    with_run = tailscope(
+        "plan", "--quantile", "0.9", "--rate", "10k", "--from", runs / "bursts"
+    ).stdout
+    assert "packets in that run" in with_run
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--quantile", "0", "--rate", "10k"), "--quantile"),
+        (("--quantile", "1", "--rate", "10k"), "--quantile"),
+        (("--quantile", "nan", "--rate", "10k"), "--quantile"),
+        (("--quantile", "99.9", "--rate", "10k"), "0.99999 is p99.999"),
+        (("--quantile", "0.9", "--rate", "0"), "--rate"),
+        (("--quantile", "0.9"), "--rate"),
+        (("--quantile", "0.9", "--rate", "1k", "--relative-error", "0"), "--relative-error"),
+        (("--quantile", "0.9", "--rate", "1k", "--relative-error", "nan"), "--relative-error"),
+        (("--quantile", "0.9", "--rate", "1k", "--from", "nowhere"), "not a run directory"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    tailscope: Run, options: tuple[str, ...], said: str
+) -> None:
+    done = tailscope("plan", *options)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr

@@ -1,0 +1,280 @@
+"""``tailscope verify``: a run in, a verdict and an exit status out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import captures
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from documentation import undocumented
+
+from tailscope.verdict.slo import PROFILES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+Measure = Callable[..., dict[str, Any]]
+
+PACKETS = 4_000
+HOSTILE = "a:b,c%0A<x>&\"'\x1b[31m\u202e"
+
+
+@pytest.fixture(scope="module")
+def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of captures: fast, slow (a packet in ten takes 5 ms), and one of a single packet."""
+    folder = tmp_path_factory.mktemp("runs")
+    latencies = {
+        "fast": [1_000 + at % 7 for at in range(PACKETS)],
+        "slow": [5_000_000 if at % 10 == 3 else 1_000 for at in range(PACKETS)],
+        "single": [1_000],
+    }
+    for name, each in latencies.items():
+        pair = captures.pair(folder / f"{name} pair", each)
+        done = tailscope("analyze", *pair, "--out", folder / name)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def changed(run: Path, to: Path, latency: pa.Table | None = None, **figures: Any) -> Path:
+    """A copy of a run with other figures, whose checksums are right."""
+    shutil.copytree(run, to)
+    summary = json.loads((to / "summary.json").read_text()) | figures
+    (to / "summary.json").write_text(json.dumps(summary))
+    if latency is not None:
+        pq.write_table(latency, to / "latency.parquet")
+    info = json.loads((to / "run.json").read_text())
+    for name in ("summary.json", "latency.parquet"):
+        content = (to / name).read_bytes()
+        info["files"][name] = {
+            "size_bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+    (to / "run.json").write_text(json.dumps(info))
+    return to
+
+
+def judged(tailscope: Run, run: Path, slo: str, expected: int) -> dict[str, Any]:
+    done = tailscope("verify", run, "--slo", slo, "--json", "-")
+    assert done.returncode == expected, (done.stdout, done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("run", "slo", "status", "said"),
+    [
+        ("fast", "p99<1ms, loss<1%, max<2ms, reordered=0", 0, "pass"),
+        ("slow", "p99<1ms, loss<1%", 2, "fail"),
+        ("slow", "p80<1ms", 0, "pass"),
+        ("slow", "max<2ms", 2, "fail"),
+        ("slow", "p99.99<1s, p99<1ms", 2, "fail"),
+        ("fast", "urllc-itu", 3, "inconclusive"),
+        ("single", "p99<1ms", 3, "inconclusive"),
+    ],
+)
+def test_the_exit_status_is_the_verdict(
+    tailscope: Run, runs: Path, run: str, slo: str, status: int, said: str
+) -> None:
+    done = tailscope("verify", runs / run, "--slo", slo)
+    assert done.returncode == status, done.stderr
+    assert done.stdout.startswith(f"{runs / run}: {said}\n")
+    assert done.stderr == ""
+    assert ("ITU-R M.2410-0" in done.stdout) == (slo == "urllc-itu")
+
+
+def test_json_says_why(tailscope: Run, runs: Path) -> None:
+    found = judged(tailscope, runs / "slow", "p99<1ms, p99.99<10ms, max<6ms", 2)
+    assert (found["slo"], found["verdict"]) == ("p99<1ms, p99.99<10ms, max<6ms", "fail")
+    (run,) = found["runs"]
+    assert run["rate_pps"] == pytest.approx(10_000, rel=0.01)
+    quantile, deep, largest = run["terms"]
+    assert (quantile["beyond"], quantile["packets"], quantile["found"]) == (400, PACKETS, 5e6)
+    assert quantile["share_beyond_ci_low"] > quantile["allowed_share"] == 0.01
+    assert (deep["verdict"], deep["beyond"]) == ("inconclusive", 0)
+    assert deep["more_s"] == pytest.approx(deep["more_packets"] / run["rate_pps"])
+    assert "more packets would settle it" in deep["reasons"][0]
+    assert (largest["kind"], largest["verdict"], largest["found"]) == ("observed", "pass", 5e6)
+    assert largest["share_beyond"] is None
+    for names in (found, run, *run["terms"]):
+        assert not undocumented(names, "verdict.md")
+
+
+def test_several_runs_the_worst_decides(tailscope: Run, runs: Path) -> None:
+    both = tailscope("verify", runs / "fast", runs / "slow", "--slo", "p99<1ms")
+    assert both.returncode == 2
+    assert "2 runs: fail" in both.stdout
+    assert f"{runs / 'fast'}: pass" in both.stdout
+
+
+def campaign(folder: Path, cells: list[dict[str, Any]]) -> Path:
+    (folder / "campaign.json").write_text(json.dumps({"format": 1, "cells": cells}))
+    return folder
+
+
+def test_a_campaign_is_judged_cell_by_cell(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "fast", tmp_path / "dut=l2fwd" / "run-1")
+    done = {"name": "dut=l2fwd", "state": "done", "reason": None, "runs": ["dut=l2fwd/run-1"]}
+    campaign(tmp_path, [done])
+    found = judged(tailscope, tmp_path, "p99<1ms", 0)
+    assert [each["run"] for each in found["runs"]] == ["dut=l2fwd/run-1"]
+    failed = {"name": "dut=snort", "state": "failed", "reason": "no \x1b[31msnort", "runs": []}
+    campaign(tmp_path, [done, failed])
+    found = judged(tailscope, tmp_path, "p99<1ms", 3)
+    assert found["runs"][1]["verdict"] == "inconclusive"
+    assert found["runs"][1]["reason"] == "no run: failed: no \x1b[31msnort"
+    text = tailscope("verify", tmp_path, "--slo", "p99<1ms").stdout
+    assert "no run: failed: no \\x1b[31msnort" in text
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"cells": [1]}', '{"cells": [{"name": "x", "runs": ["../x"]}]}']
+)
+def test_a_campaign_that_is_none_is_refused(tailscope: Run, tmp_path: Path, content: str) -> None:
+    (tmp_path / "campaign.json").write_text(content)
+    done = tailscope("verify", tmp_path, "--slo", "p99<1ms")
+    assert done.returncode == 1
+    assert "campaign.json: not as it was written" in done.stderr
+
+
+def test_junit_is_well_formed_whatever_runs_are_called(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "slow", tmp_path / HOSTILE)
+    file = tmp_path / "found.xml"
+    slo = "p99<1ms, p50<1ms, p99.99<10ms"
+    done = tailscope("verify", tmp_path / HOSTILE, "--slo", slo, "--junit", file)
+    assert done.returncode == 2
+    (suite,) = ET.parse(file).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
+    assert "\\x1b[31m\\u202e" in (suite.get("name") or "")
+    assert [case.get("name") for case in suite] == ["p99<1ms", "p50<1ms", "p99.99<10ms"]
+    assert [case[0].tag for case in suite] == ["failure", "system-out", "error"]
+    assert "400 of 4,000 packets are beyond" in (suite[0][0].get("message") or "")
+
+
+def test_annotations_for_github_are_escaped(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    hostile = "a:b,c%0A\n::error::x\r"
+    shutil.copytree(runs / "slow", tmp_path / hostile)
+    slo = "p99<1ms, p50<1ms, p99.99<10ms"
+    done = tailscope("verify", tmp_path / hostile, "--slo", slo, "--format", "github")
+    lines = done.stdout.split("\n")
+    assert [line.partition(" ")[0] for line in lines] == ["::error", "::notice", "::warning", ""]
+    for line in lines[:-1]:
+        title = line.partition(" ")[2].partition("::")[0]
+        assert title.startswith("title=")
+        assert "a%3Ab%2Cc%250A\\n%3A%3Aerror%3A%3Ax\\r p" in title
+        assert "\r" not in line
+
+
+def test_tainted_samples_are_considered_both_ways(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    table = pq.read_table(io.BytesIO((runs / "slow" / "latency.parquet").read_bytes()))
+    tainted = pa.array([value.as_py() > 1_000_000 for value in table["latency_ns"]])
+    table = table.set_column(table.schema.get_field_index("tainted"), "tainted", tainted)
+    run = changed(runs / "slow", tmp_path / "tainted", table, tainted=400)
+    found = judged(tailscope, run, "p99<1ms", 3)
+    (term,) = found["runs"][0]["terms"]
+    assert term["depends_on_instrument"] is True
+    assert term["untainted"]["verdict"] == "pass"
+    assert term["untainted"]["packets"] == PACKETS - 400
+    assert not undocumented(term["untainted"], "verdict.md")
+    assert "400 tainted samples: fail with them, pass without" in term["reasons"][0]
+    assert judged(tailscope, run, "p80<1ms", 0)["verdict"] == "pass"
+    assert judged(tailscope, run, "max<2ms", 3)["verdict"] == "inconclusive"
+
+
+def test_packets_that_the_instrument_lost_or_kept_fail_nothing(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    sent = {"sent": PACKETS + 1_000, "lost": 1_000, "pre_packets": PACKETS + 1_000}
+    lost = changed(runs / "fast", tmp_path / "lost", **sent, lost_in_instrument=1_000)
+    (term,) = judged(tailscope, lost, "loss<1%", 3)["runs"][0]["terms"]
+    assert (
+        "1,000 packets lost in the instrument: fail with them, pass without" in term["reasons"][0]
+    )
+    unsent = changed(runs / "fast", tmp_path / "unsent", unsent=200)
+    (term,) = judged(tailscope, unsent, "p99<1ms", 3)["runs"][0]["terms"]
+    assert "200 packets that could not be sent" in term["reasons"][0]
+    device = changed(runs / "fast", tmp_path / "device", **sent)
+    assert judged(tailscope, device, "loss<1%", 2)["verdict"] == "fail"
+    dropped = changed(runs / "fast", tmp_path / "dropped", **sent, dropped_by_dut=1_000)
+    assert judged(tailscope, dropped, "loss<1%, lost=0", 0)["verdict"] == "pass"
+    assert judged(tailscope, dropped, "dropped=0", 2)["verdict"] == "fail"
+
+
+def test_negative_latencies_leave_times_undecided(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    run = changed(
+        runs / "fast", tmp_path / "run", negative=3, post_packets=PACKETS + 3, reordered=0
+    )
+    found = judged(tailscope, run, "p99<1ms, max<1ms, reordered=0", 3)
+    quantile, largest, order = found["runs"][0]["terms"]
+    for term in (quantile, largest):
+        assert "3 packets arrived before they left" in term["reasons"][0]
+    assert order["verdict"] == "pass"
+
+
+def test_no_packet_at_all_is_inconclusive(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    table = pq.read_table(io.BytesIO((runs / "single" / "latency.parquet").read_bytes()))
+    none = dict.fromkeys(("count", "sent", "pre_packets", "post_packets"), 0)
+    run = changed(runs / "single", tmp_path / "run", table.slice(0, 0), **none)
+    found = judged(tailscope, run, "p99<1ms, max<1ms", 3)
+    assert all(term["reasons"] == ["no packet was sent"] for term in found["runs"][0]["terms"])
+    done = tailscope("verify", run, "--slo", "p99<1ms")
+    assert "-" in done.stdout
+
+
+def test_what_cannot_be_judged_is_refused(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    def refused(run: Path, slo: str = "p99<1ms", *options: object) -> str:
+        done = tailscope("verify", run, "--slo", slo, *options)
+        assert done.returncode == 1, done.stdout
+        assert done.stderr.startswith("error: ")
+        assert "Traceback" not in done.stderr
+        error: str = done.stderr
+        return error
+
+    assert "not a run directory" in refused(tmp_path)
+    assert "did you mean urllc-itu?" in refused(runs / "fast", "urllc-ito")
+    assert "expected a count, got None" in refused(runs / "fast", "dropped=0")
+    assert "--format: expected text or github" in refused(
+        runs / "fast", "p99<1ms", "--format", "xml"
+    )
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "run.json").write_text('{"format": 1, "complete": false}')
+    assert "never finished" in refused(unfinished)
+    bare = changed(runs / "fast", tmp_path / "bare")
+    (bare / "latency.parquet").unlink()
+    assert "hint: a verdict counts single packets" in refused(bare)
+    for name, value in (("reordered", float("nan")), ("duplicated", "x"), ("late", None)):
+        broken = changed(runs / "fast", tmp_path / f"{name} broken", **{name: value})
+        assert name in refused(broken)
+    table = pq.read_table(io.BytesIO((runs / "fast" / "latency.parquet").read_bytes()))
+    fewer = changed(runs / "fast", tmp_path / "fewer", table.slice(1))
+    assert "expected 4000 packets" in refused(fewer)
+    assert tailscope("verify", runs / "fast").returncode == 1
+    usage = tailscope("verify", "-h").stdout
+    assert usage.startswith("Usage")
+    assert all(name in usage for name in PROFILES)
+
+
+def test_the_gate_works_on_measurements(tailscope: Run, measure: Measure) -> None:
+    forwarded = measure("--dut", "l2fwd")["out"]
+    passed = tailscope("verify", forwarded, "--slo", "p50<100ms, loss<50%")
+    assert passed.returncode == 0, passed.stdout
+    too_short = tailscope("verify", forwarded, "--slo", "p99.99999<1s")
+    assert too_short.returncode == 3, too_short.stdout
+    delayed = measure("--dut", "delay", "--dut-option", "law=fixed:2ms")["out"]
+    failed = tailscope("verify", delayed, "--slo", "p50<1ms")
+    assert failed.returncode == 2, failed.stdout
