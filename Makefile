@@ -87,8 +87,10 @@ test: test-rust test-python
 test-rust: $(TOOLS)
 	cargo test --locked --quiet --workspace --exclude tailscope-python $(WITHOUT_DPDK)
 
+# What measures needs the machine for itself; all else runs side by side.
 test-python: $(ENGINE) dataplane
-	pytest
+	pytest -m 'not alone' --numprocesses 2 --dist loadfile
+	pytest -m alone
 
 ## make lint     formatting, clippy, ruff, mypy and words
 # Clippy 1.85, Debian 13's, objects to more under these two names than later ones do.

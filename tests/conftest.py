@@ -25,6 +25,18 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 Tailscope = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+ALONE = ("dataplane", "duts", "experiment", "host", "noise", "platforms", "testbed")
+"""Folders of tests that measure, or change the host: none of them stands another beside it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what must run alone: those folders, and whatever uses the data plane."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in ALONE or "dataplane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.alone)
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of the papers' captures."""

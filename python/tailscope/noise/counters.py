@@ -190,7 +190,7 @@ def read_samples(path: Path) -> list[Sample]:
 
     try:
         rows = read_table(path, list(columns([]))).to_pydict()
-    except pa.ArrowException as error:
+    except (pa.ArrowException, KeyError) as error:
         raise UsageError(f"{path}: not counters of interrupts: {error}") from None
     found: dict[int, dict[tuple[str, int], int]] = {}
     for unix_ns, name, cpu, count in zip(*rows.values(), strict=True):

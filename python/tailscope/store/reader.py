@@ -129,7 +129,8 @@ def read_table(source: bytes | Path, columns: Sequence[str] | None = None) -> An
     import pyarrow.parquet as pq
 
     file = pa.BufferReader(source) if isinstance(source, bytes) else source
-    return pq.ParquetFile(file).read(columns, use_threads=False)
+    table = pq.ParquetFile(file).read(columns, use_threads=False)
+    return table if columns is None else table.select(list(columns))
 
 
 def verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
