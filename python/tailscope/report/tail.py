@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter
 
-from tailscope.models.tail.diagnostics import quantile_pairs
+from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs
 from tailscope.report.drawing import COLOURS, POINT, SETTINGS, WIDTH_IN, save
 from tailscope.text import printable
 
@@ -24,8 +24,6 @@ __all__ = ["write_tail"]
 
 _HEIGHT_IN = 6.4
 _NS_PER_US = 1e3
-_AHEAD = 100
-_LEVELS = 25
 
 
 def write_tail(
@@ -71,13 +69,10 @@ def _draw_quantiles(axes: Any, found: TailModel) -> None:
 
 
 def _draw_levels(axes: Any, found: TailModel) -> None:
-    fit, laws = found.fit, found.fit.laws
-    packets = np.geomspace(fit.packets, _AHEAD * fit.packets, _LEVELS)
-    level = [fit.level_ns(each) / _NS_PER_US for each in packets]
-    ends = [laws.central(fit.levels_ns(each), found.settings.level) for each in packets.tolist()]
-    low, high = np.array(ends).T / _NS_PER_US
-    axes.fill_between(packets, low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
-    axes.plot(packets, level, color=COLOURS[0])
+    ahead = levels_ahead(found.fit, found.settings.level)
+    low, high = ahead.low_ns / _NS_PER_US, ahead.high_ns / _NS_PER_US
+    axes.fill_between(ahead.packets, low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(ahead.packets, ahead.level_ns / _NS_PER_US, color=COLOURS[0])
     worst = found.excesses.latency_ns.max() / _NS_PER_US
     axes.plot(found.excesses.count, worst, "o", color=COLOURS[1])
     axes.set_xscale("log")

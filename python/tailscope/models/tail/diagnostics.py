@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["At", "quantile_pairs", "stability"]
+__all__ = ["Ahead", "At", "levels_ahead", "quantile_pairs", "stability"]
 
+_AHEAD, _POINTS = 100, 25
 _THRESHOLDS = 12
 _PLOTTED = 2000
 
@@ -73,6 +74,28 @@ def stability(part: Excesses, run_length_ns: int, level: float) -> list[At]:
             )
         )
     return found
+
+
+class Ahead(NamedTuple):
+    """What one burst among so many packets is expected to exceed.
+
+    Attributes
+    ----------
+    packets, level_ns, low_ns, high_ns : ndarray of float64, shape (n_points,)
+    """
+
+    packets: Floats
+    level_ns: Floats
+    low_ns: Floats
+    high_ns: Floats
+
+
+def levels_ahead(found: Fit, level: float) -> Ahead:
+    """Return levels from the packets that were fitted to a hundred times as many."""
+    packets = np.geomspace(found.packets, _AHEAD * found.packets, _POINTS)
+    levels = [found.level_ns(each) for each in packets.tolist()]
+    ends = [found.laws.central(found.levels_ns(each), level) for each in packets.tolist()]
+    return Ahead(packets, np.array(levels), *np.array(ends).T)
 
 
 def quantile_pairs(found: Fit) -> tuple[Floats, Floats]:
