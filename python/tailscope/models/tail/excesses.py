@@ -9,6 +9,7 @@ import numpy as np
 
 from tailscope import _engine
 from tailscope.exceptions import ModelError
+from tailscope.models.samples import rank_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,12 +59,12 @@ class Excesses:
         return self.duration_ns / max(1, self.count)
 
     def threshold_ns(self, quantile: float) -> int | None:
-        """A quantile of all packets; None where it lies below what is known.
+        """A quantile of all packets; None where it lies below what is known, or there is none.
 
         As everywhere: the smallest value with at least that share of the packets at or below it.
         """
-        beyond = self.count - _rank(quantile, self.count)
-        if beyond > len(self.latency_ns):
+        beyond = self.count - rank_of(quantile, self.count)
+        if not 0 <= beyond <= len(self.latency_ns):
             return None
         if beyond == len(self.latency_ns):
             return self.floor_ns
@@ -205,13 +206,3 @@ def _whole_ns(values: NDArray[np.number], what: str) -> NDArray[np.uint64]:
             f"packet {at}: expected {what} of at least 0 in whole ns, got {values[at]}"
         )
     return np.ascontiguousarray(values, np.uint64)
-
-
-def _rank(quantile: float, count: int) -> int:
-    """The rank of a quantile, 1 the smallest, by the rule of `analysis::rank`."""
-    found = min(max(1, int(quantile * count)), count)
-    while found > 1 and (found - 1) / count >= quantile:
-        found -= 1
-    while found < count and found / count < quantile:
-        found += 1
-    return found
