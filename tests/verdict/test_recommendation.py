@@ -117,6 +117,20 @@ def test_overload(make: Make) -> None:
     assert times["estimate"] == pytest.approx(10, rel=0.1) and times["level"] == 0.9
 
 
+def test_overload_beside_what_was_predicted(make: Make) -> None:
+    forwarder = make("forwarder", LOW, rate_pps=5_000, dut="l2fwd")
+    calm = make("10k", 25 * LOW, rate_pps=10_000, dut="l3fwd")
+    full = make("20k", 250 * LOW, lost=400, dut="l3fwd")
+    text, runs, figures = spoken("II", forwarder, calm, full)
+    most = figures[-1]
+    assert (most["figure"], most["runs"]) == ("rate_max_pps", [1, 2])
+    medians = [int(np.sort(each)[PACKETS // 2 - 1]) for each in (LOW, 25 * LOW)]
+    assert most["estimate"] == pytest.approx(1e9 / (medians[1] - medians[0]))
+    assert f"20,000 are {20_000 / most['estimate']:.0%} of that" in text
+    assert set(runs) == {1, 2, 3}
+    assert "low load" not in spoken("II", calm, full)[0]
+
+
 def test_no_overload(make: Make) -> None:
     calm = make("10k", rate_pps=10_000)
     assert "no loss in the DuT up to 10,000 packets/s" in silent("II", calm)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tailscope.exceptions import ModelError
 from tailscope.host.cpus import parse_cpus
+from tailscope.models.overload.prediction import predict
 from tailscope.text import count_text, duration_text, percentile_name
 from tailscope.verdict.recommendation.compare import (
     MEDIAN,
@@ -53,6 +55,7 @@ BURSTY = 0.01
 """So much larger a share must leave back to back: a smaller one may be those behind stalls."""
 
 _SOFTWARE_CLOCKS = ("tsc", "kernel-software")
+_FORWARDER = "l2fwd"
 _TLB = "TLB shootdown"
 _CACHE_KINDS = ("cache", "memory")
 _COARSE_BUCKETS = 2
@@ -108,6 +111,8 @@ def _overload(evidence: Evidence) -> Said:
         for rate in lossy:
             free = [each for each in rates if each < rate and _carries(by_rate[each])]
             said = _overloaded(facts, by_rate, rate, free[-1] if free else None)
+            if isinstance(said, Finding):
+                said = _beside_prediction(said, by_rate[free[0]], rate, evidence)
             yield said
             if isinstance(said, Finding):
                 break
@@ -145,6 +150,40 @@ def _overloaded(
         record_of("latency_ns_p50_ratio", (*after.runs, *before.runs), times),
     ]
     return Finding(text, (*after.runs, *before.runs), figures)
+
+
+def _beside_prediction(said: Finding, low: list[Case], rate: int, evidence: Evidence) -> Finding:
+    """The same beside R_max, where the simplest forwarder was run at low load (noms2020 VI)."""
+    facts = low[0].facts
+    alike = [
+        case
+        for case in evidence.cases
+        if case.facts.device == _FORWARDER
+        and case.facts._replace(device="", device_options=(), rate_pps=0)
+        == facts._replace(device="", device_options=(), rate_pps=0)
+        and _carries([case])
+    ]
+    if facts.device == _FORWARDER or not alike:
+        return said
+    slowest = min(case.facts.rate_pps for case in alike)
+    forwarder = [case for case in alike if case.facts.rate_pps == slowest]
+    if common_quantile(forwarder, low) is None:
+        return said
+    medians = tail_of(forwarder, MEDIAN), tail_of(low, MEDIAN)
+    try:
+        most = predict(*(median.latency_ns for median in medians)).rate_max_pps
+    except ModelError:
+        return said
+    runs = (*medians[0].runs, *medians[1].runs)
+    rates = (most.estimate, most.ci_low, most.ci_high)
+    predicted, low_pps, high_pps = (count_text(round(each)) for each in rates)
+    text = (
+        f"{said.text} By the medians at low load {cited(runs)} it overloads at"
+        f" {predicted} packets/s at most ({low_pps} to {high_pps}, interrupts not counted):"
+        f" {count_text(rate)} are {rate / most.estimate:.0%} of that."
+    )
+    figures = [*said.figures, record_of("rate_max_pps", runs, most)]
+    return Finding(text, tuple(dict.fromkeys((*said.runs, *runs))), figures)
 
 
 def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]]) -> str:
