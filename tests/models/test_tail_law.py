@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, genpareto
+from scipy.stats import genpareto
 
 from tailscope.exceptions import EvidenceError
 from tailscope.models.tail.excesses import Excesses
@@ -18,9 +18,9 @@ SHAPES = (-0.3, 0.0, 0.3)
 SIGMA_NS = 10_000.0
 THRESHOLD_NS = 1_000
 SECONDS = 1_000
-RUNS = 60
+RUNS = 500
 LEVEL = 0.95
-ALMOST_CERTAIN = 1e-4
+HELD = (0.92, 0.97)
 
 
 def series(rng: np.random.Generator, law: Pareto, expected: int) -> Excesses:
@@ -83,7 +83,7 @@ def test_the_grid_is_the_likelihood(seed: int, xi: float, count: int) -> None:
 def test_intervals_hold_the_truth_as_often_as_they_say(xi: float) -> None:
     """Shape, scale and return level over a four-fold horizon, and what exceeds it on average.
 
-    `python -m bench --only tail` repeats it 500 times, for other sizes and methods.
+    `python -m bench --only tail` does it for other sizes and methods.
     """
     law, expected = Pareto(xi, SIGMA_NS), 350
     level_ns = THRESHOLD_NS + float(law.quantile(1 / (4 * expected)))
@@ -105,8 +105,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(xi: float) -> None:
             held[at] += low <= truth <= high
         excess = found.level_ns(packets) - THRESHOLD_NS
         exceeding.append(4 * expected * float(law.survival(excess)))
-    # Were the true coverage 95 %, as few would be seen once in ten thousand times.
-    assert (held >= binom.ppf(ALMOST_CERTAIN, RUNS, LEVEL)).all(), held / RUNS
+    assert (held >= HELD[0] * RUNS).all() and (held <= HELD[1] * RUNS).all(), held / RUNS
     error = float(np.std(exceeding)) / np.sqrt(RUNS)
     assert abs(np.mean(exceeding) - 1) < 0.15 + 3 * error
 
