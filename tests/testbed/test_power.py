@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -183,7 +184,7 @@ def test_readings_have_times_and_failures_reasons(tmp_path: Path) -> None:
     said = tmp_path / "said"
     said.write_text("45\n")
     meter = script(tmp_path, "meter", f"#!/bin/sh\ncat {said}\n")
-    recorder = PowerRecorder(tmp_path, f"command:{meter}", phase_s=0.3)
+    recorder = PowerRecorder(tmp_path, f"command:{shlex.quote(str(meter))}", phase_s=0.3)
     with recorder:
         recorder.rest("idle")
         said.write_text("broken\n")
@@ -237,7 +238,7 @@ def test_counters_are_read_where_they_are(tmp_path: Path, monkeypatch: pytest.Mo
 def meter_of(place: Place) -> str:
     """A meter that sees who of its measurement is there."""
     (place.path / "meter.py").write_text(METER)
-    return f"command:{sys.executable} -IS {place.path / 'meter.py'}"
+    return f"command:{shlex.join([sys.executable, '-IS', str(place.path / 'meter.py')])}"
 
 
 @pytest.mark.usefixtures("dataplane")
@@ -280,7 +281,9 @@ def test_a_run_says_what_a_packet_takes(measure: Measure, place: Place, tailscop
 def test_a_meter_that_fails_costs_no_run(measure: Measure, place: Place) -> None:
     once = place.path / "once"
     meter = script(place.path, "meter", f"#!/bin/sh\nmkdir {once} && echo 45\n")
-    found = measure("--dut", "l2fwd", "--power", f"command:{meter}", "--power-phase", "200ms")
+    found = measure(
+        "--dut", "l2fwd", "--power", f"command:{shlex.quote(str(meter))}", "--power-phase", "200ms"
+    )
     assert found["power_w_processing"] is found["energy_j_per_packet_above_idle"] is None
     said = " ".join(found["warnings"])
     assert "readings of power failed: " in said
