@@ -40,6 +40,7 @@ __all__ = [
     "Tune",
     "WireName",
     "WireOptions",
+    "figure_kind",
     "labelled",
     "named_values",
     "workers",
@@ -184,6 +185,26 @@ def labelled(runs: list[Path]) -> dict[str, Path]:
         shared = os.path.commonpath(paths)
         labels = [os.path.relpath(path, shared) for path in paths]
     return dict(zip(labels, runs, strict=True))
+
+
+def figure_kind(path: Path | None) -> str:
+    """The format of ``--figure`` by the end of its name; empty where none is wanted.
+
+    Raises
+    ------
+    UsageError
+        If it is none that can be drawn.
+    """
+    from tailscope.report.drawing import FORMATS
+
+    if path is None:
+        return ""
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise UsageError(
+            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {path}"
+        )
+    return kind
 
 
 def named_values(given: list[str] | None, option: str) -> dict[str, str]:

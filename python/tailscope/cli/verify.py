@@ -115,7 +115,8 @@ def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
     from tailscope.store.campaign import is_campaign, read_campaign
 
     if is_campaign(path):
-        yield from read_campaign(path)
+        for run in read_campaign(path):
+            yield run.name, run.path, run.unfinished
     else:
         yield str(path), path, None
 

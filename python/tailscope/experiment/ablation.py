@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.exceptions import UsageError
 from tailscope.experiment.run import execute_whole
 from tailscope.host.apply import tuned
+from tailscope.models.samples import packets_for_support
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,6 @@ __all__ = [
 
 ALL, NONE = "all", "none"
 LEVEL = 0.95
-_SUPPORT = 10
 FEWEST_ROUNDS = 3
 
 
@@ -139,7 +139,7 @@ def check_support(plan: RunPlan, quantile: float) -> None:
     if not 0 < quantile < 1:
         raise UsageError(f"--quantile: got {quantile:g}, expected more than 0 and less than 1")
     packets = plan.rate_pps * plan.duration_ns // 1_000_000_000
-    needed = math.ceil(round(_SUPPORT / (1 - quantile), 6))
+    needed = packets_for_support(quantile)
     if packets < needed:
         raise UsageError(
             f"--quantile: {percentile_name(quantile)} needs {count_text(needed)} packets,"

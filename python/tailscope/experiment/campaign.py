@@ -21,6 +21,7 @@ from tailscope.exceptions import (
 )
 from tailscope.host.fingerprint import fingerprint
 from tailscope.store.atomic import write_text
+from tailscope.store.campaign import FORMAT
 from tailscope.store.layout import CAMPAIGN
 from tailscope.store.reader import read_mark
 from tailscope.store.run import is_emulated
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FINISHED", "Campaign", "Record"]
 
-FORMAT = 1
 FINISHED = ("done",)
 """States of cells that are not run again."""
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailscope.exceptions import RunCorruptError
+from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store.layout import CAMPAIGN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["CampaignRun", "is_campaign", "read_campaign"]
+__all__ = ["FORMAT", "CampaignRun", "is_campaign", "read_campaign"]
+
+FORMAT = 1
+"""Of ``campaign.json``."""
+
+_DONE = "done"
 
 
 class CampaignRun(NamedTuple):
@@ -20,16 +27,18 @@ class CampaignRun(NamedTuple):
     Attributes
     ----------
     name : str
-        Of the cell, or the run within the campaign.
+        Of the run within the campaign, or of the cell.
     path : Path or None
         Its directory; None where there is none.
-    reason : str or None
-        Why there is none.
+    cell : str
+    unfinished : str or None
+        What became of a cell that is not done, or has no run.
     """
 
     name: str
     path: Path | None
-    reason: str | None
+    cell: str
+    unfinished: str | None
 
 
 def is_campaign(path: Path) -> bool:
@@ -42,24 +51,34 @@ def read_campaign(path: Path) -> list[CampaignRun]:
 
     Raises
     ------
+    RunError
+        If another version has written it.
     RunCorruptError
         If ``campaign.json`` is not as it was written.
     """
     file = path / CAMPAIGN
     try:
-        found = []
-        for cell in json.loads(file.read_bytes())["cells"]:
-            found += [CampaignRun(str(run), _inside(path, run), None) for run in cell["runs"]]
-            if not cell["runs"]:
-                reason = ": ".join(filter(None, (cell["state"], cell["reason"])))
-                found.append(CampaignRun(str(cell["name"]), None, reason))
+        content = json.loads(file.read_bytes())
+        if content["format"] != FORMAT:
+            raise RunError(f"{file}: format: expected {FORMAT}, got {content['format']!r}")
+        return [run for cell in content["cells"] for run in _runs_of(path, cell)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
-    return found
 
 
-def _inside(path: Path, name: str) -> Path:
-    found = path / name
-    if not found.resolve().is_relative_to(path.resolve()):
-        raise ValueError(f"expected a run within the campaign, got {name!r}")
-    return found
+def _runs_of(path: Path, cell: dict[str, Any]) -> Iterator[CampaignRun]:
+    name, runs = str(cell["name"]), cell["runs"]
+    unfinished = ": ".join(filter(None, (cell["state"], cell["reason"])))
+    for run in runs:
+        inside = None if cell["state"] == _DONE else unfinished
+        yield CampaignRun(run, path / _inside(path / CAMPAIGN, run), name, inside)
+    if not runs:
+        yield CampaignRun(name, None, name, unfinished)
+
+
+def _inside(file: Path, run: str) -> str:
+    """The name of a run, which must lie in its campaign."""
+    parts = PurePath(run)
+    if parts.is_absolute() or ".." in parts.parts or not parts.parts:
+        raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")
+    return run

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, figure_kind, write_json
 from tailscope.exceptions import RunError, UsageError
-from tailscope.report.drawing import FORMATS
 from tailscope.text import printable
 
 if TYPE_CHECKING:
@@ -137,12 +136,9 @@ def _plan(
     json_file: str | None,
     figure: Path | None,
 ) -> Plan:
-    kind = figure.suffix.lower().removeprefix(".") if figure is not None else ""
-    if figure is not None and kind not in FORMATS:
-        raise UsageError(
-            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {figure}"
-        )
-    return Plan(run, tuple(map(_asked, simulate)), interrupts, json_file, figure, kind)
+    return Plan(
+        run, tuple(map(_asked, simulate)), interrupts, json_file, figure, figure_kind(figure)
+    )
 
 
 def _asked(text: str) -> Asked:

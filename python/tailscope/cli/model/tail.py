@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, write_json
+from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, figure_kind, write_json
 from tailscope.exceptions import RunError, UsageError
-from tailscope.report.drawing import FORMATS
 
 if TYPE_CHECKING:
     from tailscope.models.estimate import Estimate
@@ -90,7 +89,7 @@ def command(
         seed,
         json_file,
         figure,
-        _kind(figure),
+        figure_kind(figure),
     )
     return _run(plan)
 
@@ -167,15 +166,6 @@ def _quantile(text: str) -> float:
     if not LOWEST <= found < 1:
         raise UsageError(f"--threshold: expected a quantile from {LOWEST} to below 1, got {text!r}")
     return found
-
-
-def _kind(figure: Path | None) -> str:
-    kind = figure.suffix.lower().removeprefix(".") if figure is not None else ""
-    if figure is not None and kind not in FORMATS:
-        raise UsageError(
-            f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {figure}"
-        )
-    return kind
 
 
 def _run(plan: Plan) -> int:

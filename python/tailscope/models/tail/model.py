@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import EvidenceError
@@ -152,10 +152,12 @@ class TailModel:
     intervals : dict of str to Intervals
         By each method.
     settings : Settings
-    extremal_index, extremal_index_intervals : float
-        Bursts per excess by the run length; the same without one.
+    extremal_index_intervals : float or None
+        Bursts per excess, without a run length.
     stationarity : Stationarity
         Of the worst latencies of the bursts, in order of time.
+    level_packets, level_ns : float
+        Of how many packets one burst is expected to exceed which latency.
     check : Check or None
         None where all of the run was fitted.
     horizon : Horizon or None
@@ -174,7 +176,6 @@ class TailModel:
     level_ns: float
     check: Check | None
     horizon: Horizon | None
-    warnings: list[str] = field(default_factory=list)
 
     @property
     def fit(self) -> Fit:
@@ -233,7 +234,7 @@ def model(excesses: Excesses, settings: Settings, rng: np.random.Generator) -> T
         If there are too few bursts, or all latencies are alike.
     """
     whole = settings.split >= 1
-    part, rest = excesses.split(min(settings.split, 1))
+    part, rest = excesses.split(settings.split)
     if part.count < FEWEST_BURSTS:
         raise EvidenceError(
             f"expected at least {FEWEST_BURSTS} packets to fit a law to, got {part.count}",
@@ -330,6 +331,10 @@ def _horizon(
     """Look ahead, by a law for the whole run above the threshold that was chosen."""
     if settings.horizon_ns is None:
         return None
+    if not excesses.duration_ns:
+        raise EvidenceError(
+            f"expected packets that were sent at different times, got {excesses.count} at once"
+        )
     found = fit(excesses, threshold_ns, run_length_ns)
     packets = excesses.count * settings.horizon_ns / excesses.duration_ns
     intervals = found.intervals(packets, settings.level, found.resample(settings.resamples, rng))

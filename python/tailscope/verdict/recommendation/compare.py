@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tailscope.models.counting import share_beyond
 from tailscope.models.estimate import LEVEL, Estimate
 from tailscope.text import duration_text, percentile_name
 
@@ -185,14 +186,5 @@ def ratio(upper: Tail, lower: Tail) -> Estimate:
 
 def proportion(count: int, n: int) -> Estimate:
     """A share with its exact interval (Clopper and Pearson)."""
-    from scipy import stats
-
     assert 0 <= count <= n and n > 0, "a part of something"
-    interval = stats.binomtest(count, n).proportion_ci(LEVEL, method="exact")
-    return Estimate(
-        estimate=count / n,
-        ci_low=float(interval.low),
-        ci_high=float(interval.high),
-        n=n,
-        method="Clopper and Pearson",
-    )
+    return share_beyond(count, n, error=(1 - LEVEL) / 2)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
 from tailscope.host.cpus import cpu_list, parse_cpus
+from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
 from tailscope.store.run import EMULATED, is_emulated
@@ -17,6 +16,7 @@ from tailscope.verdict.recommendation.compare import best_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tailscope.store.run import Run
 
@@ -37,8 +37,6 @@ CARDS = "cards"
 SHARED_MEMORY = "shared memory"
 """The wire where they do not: memif, and the vhost that guests have in its place."""
 
-_CAMPAIGN_FORMAT = 1
-_DONE = "done"
 _NO_DEVICE = "loop"
 _IN_MEMORY = ("memif", "vhost")
 _CAPTURES = (
@@ -235,42 +233,17 @@ def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
     RunCorruptError
         If ``campaign.json`` is not as it was written.
     """
-    file = path / CAMPAIGN
-    if not file.exists():
+    if not is_campaign(path):
         if not (path / RUN).exists():
             raise RunError(
                 f"{path}: neither a campaign nor a run: no {CAMPAIGN} and no {RUN} in it",
                 hint="`tailscope run FILE --out DIR` makes a campaign, without FILE a run",
             )
         return [path], []
-    try:
-        content = json.loads(file.read_bytes())
-        if content["format"] != _CAMPAIGN_FORMAT:
-            raise RunError(
-                f"{file}: format: expected {_CAMPAIGN_FORMAT}, got {content['format']!r}"
-            )
-        cells = [
-            (each["name"], each["state"], each["reason"], each["runs"]) for each in content["cells"]
-        ]
-        runs = [
-            path / _inside(file, run) for _, state, _, own in cells if state == _DONE for run in own
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
-    left = [
-        LeftOut(str(name), f"{state}: {reason}" if reason else str(state))
-        for name, state, reason, _ in cells
-        if state != _DONE
-    ]
-    return runs, left
-
-
-def _inside(file: Path, run: str) -> str:
-    """The name of a run, which must lie in its campaign."""
-    path = PurePath(run)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")
-    return run
+    found = read_campaign(path)
+    runs = [run.path for run in found if run.path is not None and run.unfinished is None]
+    left = {run.cell: LeftOut(run.cell, run.unfinished) for run in found if run.unfinished}
+    return runs, list(left.values())
 
 
 def read_evidence(runs: Mapping[str, Path], left_out: Sequence[LeftOut] = ()) -> Evidence:
