@@ -44,7 +44,7 @@ setup-testbed: setup
 setup-suricata setup-vm: setup-%: $(TOOLS)
 	@scripts/setup $*
 
-## make setup-ci        all of the testbed, and an sshd for tests
+## make setup-ci        all of the testbed, and what tests start: an sshd, a browser, PostgreSQL
 setup-ci: setup
 	@scripts/setup ci
 
