@@ -1,74 +1,334 @@
-"""How all figures look, and how they become files."""
+"""Figures as files: PNG, SVG and PDF, for a screen or for a paper."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tailscope.store.atomic import replacing
+import matplotlib as mpl
+import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from tailscope.report.formats import COLOURS, FORMATS
+from tailscope.report.picture import table_of
+from tailscope.store.atomic import replacing, write_text
+from tailscope.text import percentile_name, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis as DrawnAxis
 
-__all__ = [
-    "COLOURS",
-    "FORMATS",
-    "GRID",
-    "INK",
-    "POINT",
-    "SETTINGS",
-    "VECTORS_UP_TO",
-    "WIDTH_IN",
-    "save",
-]
+    from tailscope.report.picture import Axis, Layer, Picture
 
-FORMATS = ("png", "svg", "pdf")
+__all__ = ["PAPER", "SCREEN", "STYLES", "Style", "write_grid", "write_pictures"]
 
-INK = "#1b1f24"
-GRID = "#d0d7de"
-"""Colours of text and grid; a page replaces them by its own, so that they follow its theme."""
+_VECTORS_UP_TO = 4_000
+"""More marks than these are drawn as pixels."""
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito, without the black and the yellow that one of the two themes would hide."""
-
-VECTORS_UP_TO = 4000
-"""More points than these are drawn as pixels."""
-
-WIDTH_IN = 7.2
-
-POINT: dict[str, Any] = {"markersize": 3, "markeredgewidth": 0.7}
-
-SETTINGS = {
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
+_DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "dashdot": "-."}
+_MARKERS = ".x+s^v"
+_LANE = 0.7
+_LANE_IN, _LINE_IN = 0.2, 0.17
+_NUMBER = FuncFormatter(lambda value, _: f"{value:,.10g}")
+_SETTINGS: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": "medium",
-    "font.size": 9,
-    "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "lines.linewidth": 1.3,
     "pdf.fonttype": 42,
-    "svg.fonttype": "none",
     "svg.hashsalt": "tailscope",
-    "text.color": INK,
     "text.parse_math": False,
-    "xtick.color": INK,
-    "ytick.color": INK,
 }
-"""Of matplotlib, while something is drawn or saved."""
 
 
-def save(figure: Figure, path: Path, kind: str) -> None:
-    """Write a figure to a file, without the time at which that happens.
+@dataclass(frozen=True)
+class Style:
+    """How figures look.
+
+    Attributes
+    ----------
+    width_in, height_in : float
+        Of one figure, without its legend.
+    colours : tuple of str
+    settings : dict
+        Of matplotlib.
+    titled : bool
+        Whether a figure says what it is; in a paper its caption does.
+    distinct : bool
+        Whether dashes and markers differ where colours do, for print in grey.
+    """
+
+    width_in: float
+    height_in: float
+    colours: tuple[str, ...]
+    settings: dict[str, Any] = field(hash=False)
+    titled: bool
+    distinct: bool
+
+
+SCREEN = Style(
+    width_in=7.2,
+    height_in=3.7,
+    colours=COLOURS,
+    settings={
+        **_SETTINGS,
+        "axes.edgecolor": "#1b1f24",
+        "font.size": 9,
+        "grid.color": "#d0d7de",
+        "lines.linewidth": 1.3,
+        "lines.markersize": 3,
+        "svg.fonttype": "none",
+    },
+    titled=True,
+    distinct=False,
+)
+
+PAPER = Style(
+    # A column of a page of two.
+    width_in=3.45,
+    height_in=2.3,
+    # Ordered by lightness, so that neighbours differ in grey as well.
+    colours=("#000000", "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00"),
+    settings={
+        **_SETTINGS,
+        "axes.linewidth": 0.6,
+        "font.size": 7.5,
+        "grid.color": "#cccccc",
+        "grid.linewidth": 0.4,
+        "lines.linewidth": 1.0,
+        "lines.markersize": 2.2,
+        # As outlines: a paper must not depend on the fonts of its readers.
+        "svg.fonttype": "path",
+    },
+    titled=False,
+    distinct=True,
+)
+
+STYLES = {"screen": SCREEN, "paper": PAPER}
+
+
+def write_pictures(
+    pictures: Sequence[Picture], folder: Path, formats: Sequence[str], style: Style = SCREEN
+) -> list[Path]:
+    """Write figures, and beside each a CSV of what it shows.
 
     Parameters
     ----------
-    figure : matplotlib.figure.Figure
-    path : Path
-    kind : {"png", "svg", "pdf"}
+    pictures : sequence of Picture
+    folder : Path
+        Made when it is not there; files of the same name are replaced.
+    formats : sequence of {"png", "svg", "pdf"}
+    style : Style, optional
+
+    Returns
+    -------
+    list of Path
+        What was written.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for picture in pictures:
+        paths = [folder / f"{picture.name}.{kind}" for kind in formats]
+        write_grid(paths, [picture], style=style)
+        written += paths
+        path = folder / f"{picture.name}.csv"
+        write_text(path, table_of(picture))
+        written.append(path)
+    return written
+
+
+def write_grid(
+    paths: Sequence[Path],
+    pictures: Sequence[Picture],
+    *,
+    columns: int = 1,
+    title: str = "",
+    style: Style = SCREEN,
+) -> None:
+    """Write figures as one drawing, side by side and one above the other.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Where it shall be; their ends, ``.png``, ``.svg`` or ``.pdf``, say how.
+    pictures : sequence of Picture
+    columns : int
+        How many stand side by side.
+    title : str
+        Of all of them.
+    style : Style, optional
+    """
+    rows = -(-len(pictures) // columns)
+    with mpl.rc_context(style.settings):
+        lanes = max(len(picture.y.names) for picture in pictures)
+        labels = dict.fromkeys(label for picture in pictures for label in picture.legend)
+        height_in = rows * max(style.height_in, _LANE_IN * lanes + 0.9)
+        size = style.width_in, height_in + _LINE_IN * len(labels)
+        canvas = Canvas(figsize=size, layout="constrained")
+        grid = canvas.subplots(rows, columns, squeeze=False)
+        for axes, picture in zip(grid.flat, pictures, strict=False):
+            _draw(axes, picture, style)
+            if style.titled:
+                axes.set_title(picture.title, loc="left")
+        for axes in grid.flat[len(pictures) :]:
+            axes.set_axis_off()
+        if labels:
+            _add_legend(canvas, pictures, list(labels), style)
+        if title:
+            canvas.suptitle(printable(title), x=0.01, ha="left", fontsize="medium")
+        for path in paths:
+            _save(canvas, path)
+
+
+def _save(canvas: Canvas, path: Path) -> None:
+    kind = path.suffix.lower().removeprefix(".")
+    assert kind in FORMATS, path
+    # Not the time at which it is written: the same data is the same file.
     dated = {"pdf": "CreationDate", "svg": "Date"}.get(kind)
     with replacing(path) as file:
-        figure.savefig(file, format=kind, dpi=200, metadata={dated: None} if dated else None)
+        canvas.savefig(file, format=kind, dpi=200, metadata={dated: None} if dated else None)
+
+
+def _draw(axes: Axes, picture: Picture, style: Style) -> None:
+    rasterized = sum(len(layer.columns["x"]) for layer in picture.layers) > _VECTORS_UP_TO
+    axes.grid(visible=True)
+    axes.set_axisbelow(True)
+    for direction, axis, set_scale in (
+        (picture.x, axes.xaxis, axes.set_xscale),
+        (picture.y, axes.yaxis, axes.set_yscale),
+    ):
+        set_scale(direction.scale)
+        _label(axis, direction)
+    for layer in picture.layers:
+        _draw_layer(axes, layer, style, rasterized=rasterized)
+    axes.autoscale_view()
+    if picture.x.starts_at_zero:
+        axes.set_xlim(left=0)
+    if picture.y.starts_at_zero:
+        axes.set_ylim(bottom=0)
+    if picture.x.is_odds:
+        _name_percentiles(axes, picture)
+
+
+def _label(axis: DrawnAxis, direction: Axis) -> None:
+    axis.set_label_text(direction.label)
+    if direction.names:
+        axis.set_major_locator(FixedLocator(range(len(direction.names))))
+        axis.set_major_formatter(FuncFormatter(lambda at, _: printable(direction.names[int(at)])))
+        return
+    if direction.scale == "log":
+        axis.set_major_locator(LogLocator(numticks=12))
+        axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(_NUMBER)
+
+
+def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> None:
+    columns = layer.columns
+    colour = style.colours[layer.colour % len(style.colours)]
+    look: dict[str, Any] = {"color": colour, "rasterized": rasterized}
+    x = columns["x"]
+    if layer.mark in ("points", "crosses"):
+        axes.plot(x, columns["y"], _marker(layer, style), markeredgewidth=0.7, **look)
+    elif layer.mark == "cells":
+        found = PolyCollection(
+            _corners(x, columns["x_end"], columns["y"], columns["y_end"]),
+            array=columns["value"],
+            cmap="viridis_r",
+            norm=LogNorm(1, max(columns["value"].max(), 2)),
+            rasterized=True,
+        )
+        axes.add_collection(found)
+        scale = axes.figure.colorbar(found, ax=axes, label="packets", pad=0.01)
+        scale.formatter = _NUMBER
+        scale.update_ticks()
+    elif layer.mark in ("spans", "bars"):
+        left, right = (x, columns["x_end"]) if layer.mark == "spans" else (np.zeros(len(x)), x)
+        corners = _corners(left, right, columns["y"] - _LANE / 2, columns["y"] + _LANE / 2)
+        # The edge makes an interval visible that is shorter than a pixel.
+        axes.add_collection(
+            PolyCollection(
+                corners, facecolor=colour, edgecolor=colour, linewidth=0.4, rasterized=rasterized
+            )
+        )
+    else:
+        step = {"quantiles": "pre", "steps": "post"}.get(layer.mark)
+        drawn = f"steps-{step}" if step else "default"
+        dash = _DASHES[_dash(layer, style)]
+        axes.plot(x, columns["y"], linestyle=dash, drawstyle=drawn, **look)
+        if "low" in columns:
+            shade: dict[str, Any] = {"step": step, "alpha": 0.2, "linewidth": 0}
+            axes.fill_between(x, columns["low"], columns["high"], **shade, **look)
+
+
+def _corners(left: Any, right: Any, bottom: Any, top: Any) -> Any:
+    return np.stack(
+        [
+            np.stack([left, bottom], 1),
+            np.stack([right, bottom], 1),
+            np.stack([right, top], 1),
+            np.stack([left, top], 1),
+        ],
+        1,
+    )
+
+
+def _marker(layer: Layer, style: Style) -> str:
+    if layer.mark == "crosses":
+        return "x"
+    return _MARKERS[layer.colour % len(_MARKERS)] if style.distinct else "."
+
+
+def _dash(layer: Layer, style: Style) -> str:
+    if layer.dash == "solid" and style.distinct:
+        return ("solid", "dashed", "dashdot")[layer.colour % 3]
+    return layer.dash
+
+
+def _name_percentiles(axes: Axes, picture: Picture) -> None:
+    """Say 10,000 and p99.99: the axis is for those who calculate, its names for all others."""
+    last = max(layer.columns["x"].max() for layer in picture.layers if len(layer.columns["x"]))
+    ticks = [1.0, 2.0, *(10.0**power for power in range(1, 10) if 10**power <= last)]
+    axes.set_xlim(1, max(last, 10.0))
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    names = FuncFormatter(lambda odds, _: f"{odds:,.0f}\n{percentile_name(1 - 1 / odds)}")
+    axes.xaxis.set_major_formatter(names)
+
+
+def _add_legend(
+    canvas: Canvas, pictures: Sequence[Picture], labels: Sequence[str], style: Style
+) -> None:
+    first = {
+        label: next(
+            layer for picture in pictures for layer in picture.layers if layer.label == label
+        )
+        for label in labels
+    }
+    handles = []
+    for layer in first.values():
+        colour = style.colours[layer.colour % len(style.colours)]
+        if layer.mark in ("points", "crosses"):
+            look = {"marker": _marker(layer, style), "linestyle": ""}
+        elif layer.mark in ("spans", "bars", "cells"):
+            look = {"marker": "s", "linestyle": ""}
+        else:
+            dash = "solid" if layer.dash == "dotted" else _dash(layer, style)
+            look = {"linestyle": _DASHES[dash]}
+        handles.append(Line2D([], [], color=colour, **look))
+    # A label that begins with an underscore would be left out.
+    texts = [f"\u200b{printable(label)}" for label in labels]
+    canvas.legend(
+        handles,
+        texts,
+        loc="outside lower left",
+        fontsize="small",
+        frameon=False,
+        labelspacing=0.3,
+    )

@@ -190,7 +190,13 @@ class RunWriter:
         """
         self._stack.close()
         self._written.append(layout.LATENCY)
-        run = Run.of(analysis, label=self.path.resolve().name, info=info, bucket_ns=bucket_ns)
+        run = Run.of(
+            analysis,
+            label=self.path.resolve().name,
+            info=info,
+            bucket_ns=bucket_ns,
+            path=self.path,
+        )
         if self._explain is not None:
             explanation, columns = self._explain(self.path / layout.LATENCY, run.worst)
             run = replace(run, explanation=explanation, worst_explained=columns)

@@ -15,9 +15,17 @@ from tailscope.store import layout
 from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["read_mark", "read_packets", "read_run", "read_table", "verified"]
+__all__ = [
+    "packet_groups",
+    "read_mark",
+    "read_packets",
+    "read_run",
+    "read_table",
+    "run_table",
+    "verified",
+]
 
 
 def read_run(path: Path, *, label: str | None = None) -> Run:
@@ -76,6 +84,7 @@ def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
         rate={side: Rate(*_columns(_of_side(rate, side))) for side in SIDES},
         **_read_worst(verified(path, info, layout.WORST)),
         explanation=_read_explanation(path, info),
+        path=path,
     )
 
 
@@ -98,6 +107,69 @@ def read_packets(path: Path, info: Mapping[str, Any]) -> Series:
     columns = {name: table[name] for name in Series._fields}
     known = {name: each.to_numpy() for name, each in columns.items() if not each.null_count}
     return Series(**known)
+
+
+def packet_groups(run: Run) -> Iterator[tuple[Any, Any, Any]]:
+    """Read the single packets of a run, a million at a time.
+
+    Yields
+    ------
+    pre_ns, latency_ns : ndarray of uint64, shape (n,)
+    intended_ns : ndarray of uint64, shape (n,), or None
+        When packets were meant to leave, where that is known.
+
+    Raises
+    ------
+    RunCorruptError
+        If the file is not the one that was written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = _source(run, layout.LATENCY)
+    if source is None:
+        return
+    file = pq.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source)
+    for group in range(file.num_row_groups):
+        table = file.read_row_group(
+            group, ["pre_ns", "latency_ns", "intended_ns"], use_threads=False
+        )
+        columns = [table[name] for name in ("pre_ns", "latency_ns", "intended_ns")]
+        pre_ns, latency_ns, intended_ns = (
+            None if each.null_count else each.to_numpy() for each in columns
+        )
+        yield pre_ns, latency_ns, intended_ns
+
+
+def run_table(run: Run, name: str, columns: Sequence[str]) -> dict[str, Any] | None:
+    """Read columns of a table of a run; None where it has no such table.
+
+    Parameters
+    ----------
+    run : Run
+    name : str
+        Of the file.
+    columns : sequence of str
+
+    Raises
+    ------
+    RunCorruptError
+        If the file is not the one that was written.
+    """
+    source = _source(run, name)
+    if source is None:
+        return None
+    table = read_table(source, columns)
+    return {each: table[each].to_numpy() for each in table.column_names}
+
+
+def _source(run: Run, name: str) -> bytes | Path | None:
+    """A file of a run, if it has it; one that is still being written has no checksums yet."""
+    if run.path is None:
+        return None
+    if "files" in run.info:
+        return verified(run.path, run.info, name) if name in run.info["files"] else None
+    return run.path / name if (run.path / name).exists() else None
 
 
 def read_mark(path: Path) -> dict[str, Any] | None:

@@ -11,6 +11,8 @@ from tailscope.store.grid import grid_for
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pathlib import Path
+
     from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
 
 __all__ = ["EMULATED", "SIDES", "Run", "check_conservation", "is_emulated", "shown_as"]
@@ -60,6 +62,8 @@ class Run:
         The parts of the worst packets' latencies and their causes; empty where nothing is known.
     explanation : Mapping or None
         What the tail is made of; None where nothing is known.
+    path : Path or None
+        Its directory, with tables that are read when they are asked for.
     """
 
     label: str
@@ -73,9 +77,18 @@ class Run:
     worst: Worst
     worst_explained: Mapping[str, Any] = field(default_factory=dict)
     explanation: Mapping[str, Any] | None = None
+    path: Path | None = None
 
     @classmethod
-    def of(cls, analysis: Analysis, *, label: str, info: Mapping[str, Any], bucket_ns: int) -> Run:
+    def of(
+        cls,
+        analysis: Analysis,
+        *,
+        label: str,
+        info: Mapping[str, Any],
+        bucket_ns: int,
+        path: Path | None = None,
+    ) -> Run:
         """Collect the content of a run from an analysis.
 
         Parameters
@@ -87,6 +100,8 @@ class Run:
             The content of ``run.json``.
         bucket_ns : int
             Bucket of the histograms in ns.
+        path : Path, optional
+            Where its tables are.
         """
         return cls(
             label=shown_as(label, info),
@@ -98,6 +113,7 @@ class Run:
             gaps={side: analysis.gaps(side, bucket_ns) for side in SIDES},
             rate={side: analysis.rate(side) for side in SIDES},
             worst=analysis.worst,
+            path=path,
         )
 
 

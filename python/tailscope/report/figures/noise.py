@@ -1,0 +1,215 @@
+"""What kept the device and the instrument from their work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.host.cpus import parse_cpus
+from tailscope.report.figures.common import NS_PER_US, TIME, dash_of, unless_empty
+from tailscope.report.picture import Axis, Layer, Picture
+from tailscope.report.reduce import extremes, longest
+from tailscope.store import layout
+from tailscope.text import percentile_name
+from tailscope.wording import part_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.report.material import Material
+    from tailscope.report.picture import Mark
+
+    Columns = Mapping[str, NDArray[Any]]
+
+__all__ = ["events", "interrupt_counts", "interrupt_rates", "made_of", "stalls"]
+
+_SOURCES = {"dut": "DuT", "instrument": "instrument"}
+_MOST_LANES = 12
+_MOST_COUNTERS = 12
+_MOST_BARS = 15
+_PARTS = {
+    "dut": "DuT",
+    "queue": "queue",
+    "instrument": "instrument (tainted)",
+    "service": "service",
+    "unexplained": "unexplained",
+}
+_TIME_COLUMNS = 600
+
+
+def made_of(runs: Sequence[Material]) -> Picture | None:
+    """What the tail is made of: shares of the excess over the median packet, by cause."""
+    explanation = runs[0].run.explanation
+    if len(runs) > 1 or explanation is None or not explanation["causes"]:
+        return None
+    causes = sorted(explanation["causes"], key=lambda cause: -cause["share"])[:_MOST_BARS]
+    lanes = [part_text(cause["part"], cause["cause"]) for cause in causes]
+    layers = []
+    for colour, (part, label) in enumerate(_PARTS.items()):
+        which = [at for at, cause in enumerate(causes) if cause["part"] == part]
+        if which:
+            # The largest on top.
+            y = np.array([len(causes) - 1.0 - at for at in which])
+            x = np.array([100 * causes[at]["share"] for at in which])
+            layers.append(Layer("bars", runs[0].label, part, {"x": x, "y": y}, label, colour))
+    return unless_empty(
+        Picture(
+            "tail-made-of",
+            "What the tail is made of",
+            "Shares of the time that the packets beyond"
+            f" {percentile_name(explanation['quantile'])} took longer than the median packet;"
+            f" the largest {len(causes)}.",
+            Axis("share of the excess [%]", "share_percent", starts_at_zero=True),
+            Axis("", "waited_for", names=tuple(reversed(lanes))),
+            tuple(layers),
+        )
+    )
+
+
+def stalls(runs: Sequence[Material]) -> Picture | None:
+    """How long polling loops did not run, and when."""
+    found = _noise(runs)
+    if found is None:
+        return None
+    layers = []
+    for colour, (name, which) in enumerate(_cores(found, found["kind"] == "stall")):
+        x = runs[0].since_s(found["start_ns"][which])
+        y = found["duration_ns"][which] / NS_PER_US
+        kept = extremes(x, y)
+        columns = {"x": x[kept], "y": y[kept]}
+        layers.append(Layer("points", runs[0].label, name, columns, name, colour))
+    return unless_empty(
+        Picture(
+            "stalls",
+            "Stalls of the polling loops, by core",
+            "Where many lie in one column of pixels, the shortest and the longest of it are drawn.",
+            TIME,
+            Axis("duration [µs]", "duration_us", "log"),
+            tuple(layers),
+        )
+    )
+
+
+def events(runs: Sequence[Material]) -> Picture | None:
+    """What cores did instead of polling, a lane for each cause of each core."""
+    found = _noise(runs)
+    if found is None:
+        return None
+    spent: dict[tuple[str, str], tuple[int, NDArray[np.bool_]]] = {}
+    named = (found["kind"] == "cause") & (found["cause"] != "stall")
+    for name, which in _cores(found, named):
+        for cause in np.unique(found["cause"][which]):
+            here = which & (found["cause"] == cause)
+            spent[name, str(cause)] = (int(found["duration_ns"][here].sum()), here)
+    most = sorted(spent, key=lambda lane: -spent[lane][0])[:_MOST_LANES]
+    lanes = sorted(most, key=lambda lane: (lane[0], -spent[lane][0]), reverse=True)
+    cores = sorted({core for core, _ in lanes})
+    layers = []
+    for height, (core, cause) in enumerate(lanes):
+        here = spent[core, cause][1]
+        start = runs[0].since_s(found["start_ns"][here])
+        lasted = found["duration_ns"][here] / 1e9
+        kept = longest(start, lasted, np.zeros(len(start), np.int64), columns=_TIME_COLUMNS)
+        columns = {
+            "x": start[kept],
+            "x_end": start[kept] + lasted[kept],
+            "y": np.full(len(kept), float(height)),
+        }
+        layers.append(Layer("spans", runs[0].label, cause, columns, core, cores.index(core)))
+    return unless_empty(
+        Picture(
+            "events",
+            "What cores did instead of polling",
+            f"The {len(lanes)} causes that took the most time. Where many lie in one column of"
+            " pixels, the longest of it is drawn.",
+            TIME,
+            Axis("", "cause", names=tuple(f"{core}: {cause}" for core, cause in lanes)),
+            tuple(layers),
+        )
+    )
+
+
+def interrupt_counts(runs: Sequence[Material]) -> Picture | None:
+    """Interrupts that were counted since the first reading."""
+    layers = _counters(runs, per_second=False)
+    return unless_empty(
+        Picture(
+            "interrupts",
+            "Interrupts since the begin",
+            f"Of the cores that were measured with; at most {_MOST_COUNTERS} counters.",
+            TIME,
+            Axis("interrupts", "interrupts", starts_at_zero=True),
+            layers,
+        )
+    )
+
+
+def interrupt_rates(runs: Sequence[Material]) -> Picture | None:
+    """Interrupts per second, between one reading and the next."""
+    layers = _counters(runs, per_second=True)
+    return unless_empty(
+        Picture(
+            "interrupt-rates",
+            "Interrupts per second, over time",
+            "Between one reading of the counters and the next.",
+            TIME,
+            Axis("interrupts per second", "interrupts_per_s", starts_at_zero=True),
+            layers,
+        )
+    )
+
+
+def _noise(runs: Sequence[Material]) -> Columns | None:
+    """The intervals within the run; of one run, for those of several would hide each other."""
+    if len(runs) > 1:
+        return None
+    names = ("source", "cpu", "kind", "cause", "start_ns", "duration_ns")
+    found = runs[0].table(layout.NOISE, names)
+    if found is None:
+        return None
+    since_ns = found["start_ns"].astype(np.int64) - runs[0].begin_ns
+    within = (since_ns >= 0) & (since_ns < runs[0].lasts_ns)
+    return {name: values[within] for name, values in found.items()}
+
+
+def _cores(found: Columns, wanted: NDArray[np.bool_]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Each core of each side that has any of what is wanted, by its name."""
+    for source, side in _SOURCES.items():
+        of_side = wanted & (found["source"] == source)
+        for cpu in np.unique(found["cpu"][of_side]):
+            yield f"{side}, CPU {cpu}", of_side & (found["cpu"] == cpu)
+
+
+def _counters(runs: Sequence[Material], *, per_second: bool) -> tuple[Layer, ...]:
+    names = ("unix_ns", "interrupt", "cpu", "count")
+    found = runs[0].table(layout.INTERRUPTS, names) if len(runs) == 1 else None
+    if found is None:
+        return ()
+    polling = runs[0].run.info.get("instrument", {}).get("cpus", {})
+    measured = {cpu for cpus in polling.values() for cpu in parse_cpus(cpus)}
+    series: dict[tuple[int, str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+    for cpu in np.unique(found["cpu"]):
+        if measured and cpu not in measured:
+            continue
+        for name in np.unique(found["interrupt"][found["cpu"] == cpu]):
+            which = (found["cpu"] == cpu) & (found["interrupt"] == name)
+            since_s = runs[0].since_s(found["unix_ns"][which])
+            count = (found["count"][which] - found["count"][which][0]).astype(np.float64)
+            if count[-1] > 0:
+                series[int(cpu), str(name)] = since_s, count
+    most = sorted(series, key=lambda each: -series[each][1][-1])[:_MOST_COUNTERS]
+    layers = []
+    for at, (cpu, name) in enumerate(most):
+        x, y = series[cpu, name]
+        if per_second:
+            # Each rate holds from its reading to the next.
+            y = np.diff(y) / np.diff(x)
+            y = np.append(y, y[-1:])
+        label = f"CPU {cpu}: {name}"
+        mark: Mark = "steps" if per_second else "line"
+        columns = {"x": x, "y": y}
+        layers.append(Layer(mark, runs[0].label, label, columns, label, at, dash_of(at)))
+    return tuple(layers)

@@ -1,0 +1,147 @@
+"""What figures are made of: a run, and what its tables hold, read when a figure asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.store.reader import packet_groups, run_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.store.run import Run
+
+__all__ = ["Density", "Departures", "Material"]
+
+TIME_COLUMNS = 240
+LATENCY_ROWS = 60
+_ERRORS_PER_DECADE = 20
+_LONGEST_ERROR = 10
+_NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Density:
+    """How many packets took how long, over time.
+
+    Attributes
+    ----------
+    start_ns : ndarray of int64, shape (n_columns + 1,)
+        Edges in time, since the begin of the run.
+    edge_ns : ndarray of float64, shape (n_rows + 1,)
+        Edges in latency, each a fixed factor above the one below.
+    counts : ndarray of int64, shape (n_columns, n_rows)
+    matched : ndarray of int64, shape (n_seconds,)
+        Packets that were sent in each second of the run, and matched.
+    """
+
+    start_ns: NDArray[np.int64]
+    edge_ns: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    matched: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Departures:
+    """How much later than intended packets left.
+
+    Attributes
+    ----------
+    edge_ns : ndarray of float64, shape (n + 1,)
+    counts : ndarray of int64, shape (n,)
+        Packets in [edge, next edge).
+    """
+
+    edge_ns: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+class Material:
+    """A run and its tables.
+
+    Parameters
+    ----------
+    run : Run
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @property
+    def label(self) -> str:
+        """What the run is called."""
+        return self.run.label
+
+    @cached_property
+    def begin_ns(self) -> int:
+        """Begin of the run on its own clock: that of its first second."""
+        seconds = self.run.rate["pre"].start_ns
+        return int(seconds[0]) if len(seconds) else 0
+
+    @cached_property
+    def lasts_ns(self) -> int:
+        """From there to the end of its last second."""
+        ends = [int(rate.start_ns[-1]) for rate in self.run.rate.values() if len(rate.start_ns)]
+        return max(ends, default=self.begin_ns) + _NS_PER_S - self.begin_ns
+
+    def since_s(self, ns: Any) -> NDArray[np.float64]:
+        """Seconds since the begin of the run."""
+        return (np.asarray(ns).astype(np.int64) - self.begin_ns) / _NS_PER_S
+
+    def table(self, name: str, columns: Sequence[str]) -> Mapping[str, NDArray[Any]] | None:
+        """Columns of a table; None where the run has none."""
+        return run_table(self.run, name, columns)
+
+    @cached_property
+    def density(self) -> Density | None:
+        """Latencies over time; None where single packets were not kept."""
+        return self._packets[0]
+
+    @cached_property
+    def departures(self) -> Departures | None:
+        """Errors of departure; None where the run has none."""
+        return self._packets[1]
+
+    @cached_property
+    def _packets(self) -> tuple[Density | None, Departures | None]:
+        """One pass over all packets."""
+        low, high = self.run.summary["latency_ns_min"], self.run.summary["latency_ns_max"]
+        if low is None or high is None:
+            return None, None
+        # The last edge lies above the highest latency: it takes one more than that.
+        edge_ns = np.geomspace(max(int(low), 1), int(high) + 1, LATENCY_ROWS + 1)
+        edge_ns[0], edge_ns[-1] = int(low), int(high) + 1
+        inner_ns = np.ceil(edge_ns[1:-1]).astype(np.int64)
+        start_ns = np.linspace(0, self.lasts_ns, TIME_COLUMNS + 1).astype(np.int64)
+        width_ns = self.lasts_ns / TIME_COLUMNS
+        error_ns = np.geomspace(
+            1, 10.0**_LONGEST_ERROR, _LONGEST_ERROR * _ERRORS_PER_DECADE + 1
+        ).astype(np.int64)
+        error_ns = np.concatenate([[0], np.unique(error_ns)])
+        cells = np.zeros(TIME_COLUMNS * LATENCY_ROWS, np.int64)
+        matched = np.zeros(self.lasts_ns // _NS_PER_S, np.int64)
+        errors = np.zeros(len(error_ns), np.int64)
+        is_read = False
+        for pre_ns, latency_ns, intended_ns in packet_groups(self.run):
+            is_read = True
+            since_ns = pre_ns.astype(np.int64) - self.begin_ns
+            column = np.clip((since_ns / width_ns).astype(np.int64), 0, TIME_COLUMNS - 1)
+            row = np.searchsorted(inner_ns, latency_ns.astype(np.int64), side="right")
+            cells += np.bincount(column * LATENCY_ROWS + row, minlength=len(cells))
+            second = np.clip(since_ns // _NS_PER_S, 0, len(matched) - 1)
+            matched += np.bincount(second[since_ns >= 0], minlength=len(matched))
+            if intended_ns is not None:
+                late_ns = np.maximum(pre_ns.astype(np.int64) - intended_ns.astype(np.int64), 0)
+                at = np.searchsorted(error_ns, late_ns, side="right") - 1
+                errors += np.bincount(at, minlength=len(errors))
+        if not is_read:
+            return None, None
+        density = Density(start_ns, edge_ns, cells.reshape(TIME_COLUMNS, LATENCY_ROWS), matched)
+        edges = np.append(error_ns, np.inf).astype(np.float64)
+        return density, Departures(edges, errors) if errors.any() else None

@@ -1,0 +1,239 @@
+"use strict";
+// Draws the figures of this page from the data that it holds.
+(() => {
+  const HEIGHT_PX = 320, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35;
+  const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3], dashdot: [8, 4, 2, 4] };
+  const LINES = { line: null, steps: "after", quantiles: "before" };
+  const NUMBER = "0,0.[000000]";
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const coarse = matchMedia("(pointer: coarse)").matches;
+  const { Plotting } = Bokeh;
+  const model = (name, properties) => new (Bokeh.Models.get(name))(properties);
+
+  // Axes that show the time of the run move together.
+  let time = null;
+
+  function decoded(column) {
+    if (column.texts) return Array.from(decoded(column.at), (at) => column.texts[at]);
+    const bytes = Uint8Array.from(atob(column.base64), (char) => char.charCodeAt(0));
+    const types = { f8: Float64Array, f4: Float32Array, u2: Uint16Array };
+    return new types[column.type](bytes.buffer);
+  }
+
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  function ends(layers, log, ...roles) {
+    let low = Infinity, high = -Infinity;
+    for (const { columns } of layers) {
+      for (const role of roles) {
+        for (const value of columns[role] ?? []) {
+          if (Number.isNaN(value) || (log && value <= 0)) continue;
+          low = Math.min(low, value);
+          high = Math.max(high, value);
+        }
+      }
+    }
+    return [low, high];
+  }
+
+  function range(axis, scale, [low, high]) {
+    if (axis.names.length) return { start: -0.6, end: axis.names.length - 0.4 };
+    if (!(low <= high)) return { start: scale === "log" ? 1 : 0, end: scale === "log" ? 10 : 1 };
+    if (scale === "log") {
+      const factor = axis.is_odds ? 1 : Math.max((high / low) ** 0.03, 1.05);
+      return { start: low / factor, end: high * factor };
+    }
+    const room = (high - low || Math.abs(high) || 1) * 0.03;
+    return { start: axis.starts_at_zero ? Math.min(0, low) : low - room, end: high + room };
+  }
+
+  function dress(drawn, axis, names) {
+    const ink = css("--ink"), grid = css("--grid");
+    Object.assign(drawn, {
+      axis_label: axis.label, axis_label_text_color: ink, axis_label_text_font_style: "normal",
+      major_label_text_color: ink, axis_line_color: ink, major_tick_line_color: ink,
+      minor_tick_line_color: null,
+    });
+    if (names) {
+      drawn.ticker = model("FixedTicker", { ticks: [...names.keys()] });
+      drawn.major_label_overrides = names;
+    } else {
+      drawn.formatter = model("NumeralTickFormatter", { format: NUMBER });
+    }
+    return grid;
+  }
+
+  function draw(figure, box, scales) {
+    const { x, y, layers } = figure;
+    const lanes = y.names.length;
+    const limits = (axis, scale, ...roles) => range(axis, scale, ends(layers, scale === "log", ...roles));
+    let x_range = model("Range1d", limits(x, scales.x, "x", "x_end"));
+    if (x.is_time && scales.x === "linear") x_range = time ??= x_range;
+    const plot = Plotting.figure({
+      height: lanes ? lanes * LANE_PX + MARGIN_PX : HEIGHT_PX, sizing_mode: "stretch_width",
+      x_axis_type: scales.x, y_axis_type: scales.y, x_range,
+      y_range: model("Range1d", limits(y, scales.y, "y", "y_end", "low", "high")),
+      tools: ["pan", "box_zoom", "wheel_zoom", "reset", "save"], toolbar_location: "above",
+      background_fill_color: null, border_fill_color: null, outline_line_color: null,
+      min_border_right: 16,
+    });
+    plot.toolbar.logo = null;
+    plot.toolbar.autohide = true;
+    plot.toolbar.active_drag = coarse ? null : "auto";
+    const named = x.is_odds ? new Map(figure.percentiles) : null;
+    const grid = dress(plot.xaxis.at(0) ?? plot.xaxis, x, named);
+    dress(plot.yaxis.at(0) ?? plot.yaxis, y, lanes ? new Map(y.names.entries()) : null);
+    for (const each of [plot.xgrid, plot.ygrid]) (each.at?.(0) ?? each).grid_line_color = grid;
+    const drawn = layers.map((layer) => mark(plot, figure, layer));
+    Plotting.show(plot, box);
+    return drawn;
+  }
+
+  function mark(plot, figure, { mark, columns, colour: at, dash, label, part }) {
+    const source = model("ColumnDataSource", { data: columns });
+    const colour = data.colours[at % data.colours.length];
+    const field = (name) => ({ field: name });
+    const found = [];
+    let hovered;
+    if (mark === "points" || mark === "crosses") {
+      const look = mark === "crosses"
+        ? { marker: "x", size: 5, line_color: colour, fill_color: null }
+        : { marker: "circle", size: 4, line_color: null, fill_color: colour };
+      hovered = plot.scatter(field("x"), field("y"), { source, ...look });
+    } else if (mark === "cells") {
+      const values = columns.value;
+      const high = values.reduce((a, b) => Math.max(a, b), 2);
+      const palette = dark.matches ? data.cells : [...data.cells].reverse();
+      const color_mapper = model("LogColorMapper", { palette, low: 1, high });
+      hovered = plot.quad({
+        left: field("x"), right: field("x_end"), bottom: field("y"), top: field("y_end"), source,
+        fill_color: { field: "value", transform: color_mapper }, line_color: null,
+      });
+    } else if (mark === "spans" || mark === "bars") {
+      source.data = new Map([
+        ...Object.entries(columns),
+        ["left", mark === "spans" ? columns.x : columns.x.map(() => 0)],
+        ["right", mark === "spans" ? columns.x_end : columns.x],
+        ["bottom", columns.y.map((y) => y - LANE)],
+        ["top", columns.y.map((y) => y + LANE)],
+      ]);
+      hovered = plot.quad({
+        left: field("left"), right: field("right"), bottom: field("bottom"), top: field("top"),
+        source, fill_color: colour, line_color: colour, line_width: 0.7,
+      });
+    } else {
+      const look = { source, line_color: colour, line_width: 1.6, line_dash: DASHES[dash] };
+      const mode = LINES[mark];
+      found.push(mode === null
+        ? plot.line(field("x"), field("y"), look)
+        : plot.step(field("x"), field("y"), { ...look, mode }));
+      if (columns.low) found.push(shade(plot, columns, colour, mode));
+      // Lines are hit where they were measured.
+      hovered = plot.scatter(field("x"), field("y"), { source, size: 9, fill_alpha: 0, line_alpha: 0 });
+    }
+    found.push(hovered);
+    plot.add_tools(model("HoverTool", { renderers: [hovered], tooltips: tips(figure, columns, label, part) }));
+    return { label, found };
+  }
+
+  function shade(plot, columns, colour, mode) {
+    // An end that the samples do not bound has no shade.
+    const there = [...columns.x.keys()].filter((at) => !Number.isNaN(columns.low[at] + columns.high[at]));
+    const pick = (column) => there.map((at) => column[at]);
+    const source = model("ColumnDataSource", {
+      data: { x: pick(columns.x), low: pick(columns.low), high: pick(columns.high) },
+    });
+    return plot.varea_step({
+      x: { field: "x" }, y1: { field: "low" }, y2: { field: "high" }, source,
+      step_mode: mode, fill_color: colour, fill_alpha: 0.2,
+    });
+  }
+
+  function tips({ x, y, value }, columns, label, part) {
+    const number = (role) => `@${role}{${NUMBER}}`;
+    const found = [];
+    if (!x.names.length) found.push([x.label, number("x")]);
+    if (columns.x_end) found.push(["until", number("x_end")]);
+    if (!y.names.length) found.push([y.label, number("y")]);
+    if (columns.y_end) found.push(["up to", number("y_end")]);
+    if (columns.low) found.push(["95 % interval", `${number("low")} to ${number("high")}`]);
+    if (columns.value) found.push([value, number("value")]);
+    if (columns.detail) found.push(["", "@detail"]);
+    // Texts of others go in as values: in a template they would be looked at for placeholders.
+    for (const text of new Set([label, part].filter(Boolean))) {
+      columns[`text${found.length}`] = Array(columns.x.length).fill(text);
+      found.push(["", `@text${found.length}`]);
+    }
+    return found;
+  }
+
+  function button(text, pressed, act) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.append(...[text].flat());
+    made.setAttribute("aria-pressed", String(pressed));
+    made.addEventListener("click", () => {
+      const now = made.getAttribute("aria-pressed") !== "true";
+      made.setAttribute("aria-pressed", String(now));
+      act(now);
+    });
+    return made;
+  }
+
+  function legend(figure, drawn) {
+    const found = new Map();
+    for (const { label, found: renderers } of drawn) {
+      if (figure.legend.includes(label)) found.set(label, [...(found.get(label) ?? []), ...renderers]);
+    }
+    return [...found].map(([label, renderers]) => {
+      const layer = figure.layers.find((each) => each.label === label);
+      const patch = document.createElement("span");
+      patch.className = "patch";
+      patch.style.background = data.colours[layer.colour % data.colours.length];
+      return button([patch, label], true, (shown) => renderers.forEach((each) => { each.visible = shown; }));
+    });
+  }
+
+  function show(figure, place) {
+    const box = place.querySelector(".plot"), keys = place.querySelector(".keys");
+    const scales = { x: figure.x.scale, y: figure.y.scale };
+    const again = () => {
+      box.replaceChildren();
+      const drawn = draw(figure, box, scales);
+      const axes = ["x", "y"].filter((name) => figure[name].can_be_log).map((name) =>
+        button(`log ${name}`, scales[name] === "log", (log) => {
+          scales[name] = log ? "log" : "linear";
+          again();
+        }));
+      keys.replaceChildren(...legend(figure, drawn), ...axes);
+      place.dataset.drawn = "true";
+    };
+    again();
+    return again;
+  }
+
+  const redraws = [];
+  const left = data.figures.map((figure) => {
+    for (const layer of figure.layers) {
+      for (const [role, column] of Object.entries(layer.columns)) layer.columns[role] = decoded(column);
+    }
+    return figure;
+  });
+
+  // One after the other, so that the page can be read meanwhile.
+  function next() {
+    document.documentElement.dataset.drawn = dark.matches ? "dark" : "light";
+    const figure = left.shift();
+    if (!figure) return;
+    redraws.push(show(figure, document.getElementById(`figure-${figure.name}`)));
+    setTimeout(next, 0);
+  }
+
+  dark.addEventListener("change", () => {
+    document.documentElement.dataset.drawn = dark.matches ? "dark" : "light";
+    time = null;
+    redraws.forEach((again) => again());
+  });
+  next();
+})();

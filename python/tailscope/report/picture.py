@@ -1,0 +1,183 @@
+"""What a figure shows, as data: files, pages and CSV are made of the same arrays."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tailscope.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Axis", "Dash", "Layer", "Mark", "Picture", "table_of"]
+
+Mark = Literal["line", "steps", "quantiles", "points", "crosses", "spans", "cells", "bars"]
+Dash = Literal["solid", "dashed", "dotted", "dashdot"]
+Scale = Literal["linear", "log", "auto"]
+
+_WIDE = 30.0
+_ROLES = ("x", "x_end", "y", "y_end", "low", "high", "value", "detail")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction of a figure.
+
+    Attributes
+    ----------
+    label : str
+        What it shows, with its unit.
+    column : str
+        The same as the name of a column.
+    scale : {"linear", "log", "auto"}
+        "auto" is log where the values span a factor of 30 or more.
+    names : tuple of str
+        What stands at 0, 1, 2, … where the axis counts things rather than measures them.
+    starts_at_zero : bool
+        Whether zero is always shown.
+    is_time : bool
+        Whether it is the time of the run: such axes of a page move together.
+    is_odds : bool
+        Whether it shows 1 / (1 - q), and is to be named by percentiles.
+    """
+
+    label: str
+    column: str
+    scale: Scale = "linear"
+    names: tuple[str, ...] = ()
+    starts_at_zero: bool = False
+    is_time: bool = False
+    is_odds: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Marks of one kind, of one run or of a part of it.
+
+    Attributes
+    ----------
+    mark : str
+        ``line`` joins points; ``steps`` hold from their x on, ``quantiles`` up to their x;
+        ``points`` and ``crosses`` stand alone; ``spans`` last from x to x_end at the height y;
+        ``cells`` reach from x to x_end and from y to y_end, coloured by value; ``bars`` lie at the
+        height y and are x long.
+    run : str
+        What the run is called.
+    part : str
+        Which part of it.
+    columns : Mapping of str to ndarray, each of shape (n,)
+        ``x``, ``y``, and what the mark needs beside them; ``low`` and ``high`` are the ends of a
+        95 % interval of ``y``, nan where there is none; ``detail`` is a text for each mark.
+    label : str
+        What the legend calls it; layers of one label are one.
+    colour : int
+        Which of the colours, from 0.
+    dash : {"solid", "dashed", "dotted", "dashdot"}
+    """
+
+    mark: Mark
+    run: str
+    part: str
+    columns: Mapping[str, NDArray[Any]]
+    label: str = ""
+    colour: int = 0
+    dash: Dash = "solid"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: a name, what it means, two axes, and what is drawn.
+
+    Attributes
+    ----------
+    name : str
+        Of its files.
+    title : str
+    note : str
+        What a reader must know.
+    x, y : Axis
+    layers : tuple of Layer
+    value_column : str
+        What the values of cells are, as the name of a column.
+    """
+
+    name: str
+    title: str
+    note: str
+    x: Axis
+    y: Axis
+    layers: tuple[Layer, ...]
+    value_column: str = "value"
+    legend: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        labels = dict.fromkeys(layer.label for layer in self.layers if layer.label)
+        object.__setattr__(self, "legend", tuple(labels) if len(labels) > 1 else ())
+        object.__setattr__(self, "x", _resolved(self.x, self._values("x", "x_end")))
+        object.__setattr__(self, "y", _resolved(self.y, self._values("y", "y_end")))
+
+    def _values(self, *roles: str) -> list[Floats]:
+        return [
+            layer.columns[role] for layer in self.layers for role in roles if role in layer.columns
+        ]
+
+
+def _resolved(axis: Axis, values: Sequence[Floats]) -> Axis:
+    """Decide on a scale; a logarithmic one takes a value above zero."""
+    shown = np.concatenate([np.zeros(0), *values])
+    shown = shown[shown > 0]
+    if not len(shown):
+        return replace(axis, scale="linear")
+    if axis.scale == "auto":
+        return replace(axis, scale="log" if shown.max() >= _WIDE * shown.min() else "linear")
+    return axis
+
+
+def table_of(picture: Picture) -> str:
+    """What a figure shows, as CSV: a row for each mark.
+
+    Parameters
+    ----------
+    picture : Picture
+    """
+    names = {
+        "x": picture.x.column,
+        "x_end": f"{picture.x.column}_end",
+        "y": picture.y.column,
+        "y_end": f"{picture.y.column}_end",
+        "low": f"{picture.y.column}_ci_low",
+        "high": f"{picture.y.column}_ci_high",
+        "value": picture.value_column,
+        "detail": "detail",
+    }
+    there = [role for role in _ROLES if any(role in layer.columns for layer in picture.layers)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "part", *(names[role] for role in there)])
+    for layer in picture.layers:
+        count = len(layer.columns["x"])
+        columns = [_cells(picture, layer, role, count) for role in there]
+        rows = zip(*columns, strict=True)
+        writer.writerows([printable(layer.run), printable(layer.part), *row] for row in rows)
+    return text.getvalue()
+
+
+def _cells(picture: Picture, layer: Layer, role: str, count: int) -> list[Any]:
+    values = layer.columns.get(role)
+    if values is None:
+        return [""] * count
+    names = {"x": picture.x.names, "y": picture.y.names}.get(role)
+    if names:
+        return [printable(names[int(value)]) for value in values]
+    if role == "detail":
+        return [printable(str(value)) for value in values]
+    return ["" if np.isnan(value) else value for value in np.asarray(values, float).tolist()]

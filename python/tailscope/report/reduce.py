@@ -1,0 +1,81 @@
+"""Fewer marks than were measured, without losing an extreme."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["PIXELS", "extremes", "longest"]
+
+PIXELS = 1_000
+"""Columns of a figure: as many as a wide screen shows of one."""
+
+
+def extremes(
+    x: NDArray[np.float64], y: NDArray[np.float64], *, columns: int = PIXELS, log: bool = False
+) -> NDArray[np.int64]:
+    """Which points to keep so that each column of pixels reaches as far up and down as it did.
+
+    Parameters
+    ----------
+    x, y : ndarray, shape (n,)
+        Finite, in any order.
+    columns : int
+    log : bool
+        Whether columns are equally wide on a logarithmic axis.
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
+        Places in `x`, ascending; of each column the first lowest and the first highest point, and
+        the first and the last one of all.
+    """
+    if len(x) <= 2 * columns:
+        return np.arange(len(x))
+    pixel = _columns(x, columns, log=log)
+    up = np.lexsort((y, pixel))
+    begins = np.append(True, np.diff(pixel[up]) > 0)
+    down = np.lexsort((-y, pixel))
+    ends = np.array([0, len(x) - 1])
+    return np.unique(np.concatenate([up[begins], down[begins], ends]))
+
+
+def longest(
+    start: NDArray[np.float64],
+    length: NDArray[np.float64],
+    lane: NDArray[np.int64],
+    *,
+    columns: int = PIXELS,
+) -> NDArray[np.int64]:
+    """Which intervals to keep so that each column of pixels has the longest that begins in it.
+
+    Parameters
+    ----------
+    start, length : ndarray, shape (n,)
+    lane : ndarray of int64, shape (n,)
+        Where each is drawn; those of different lanes do not hide each other.
+    columns : int
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
+        Places, ascending.
+    """
+    if not len(start):
+        return np.zeros(0, np.int64)
+    place = _columns(start, columns, log=False) + columns * lane
+    order = np.lexsort((-length, place))
+    first = np.append(True, np.diff(place[order]) > 0)
+    return np.sort(order[first])
+
+
+def _columns(x: NDArray[np.float64], columns: int, *, log: bool) -> NDArray[Any]:
+    shown = np.log(np.maximum(x, np.min(x[x > 0], initial=np.inf))) if log else x
+    low, high = shown.min(), shown.max()
+    if high <= low:
+        return np.zeros(len(x), np.int64)
+    return np.minimum((shown - low) * (columns / (high - low)), columns - 1).astype(np.int64)
