@@ -60,6 +60,8 @@ class Run:
         The parts of the worst packets' latencies and their causes; empty where nothing is known.
     explanation : Mapping or None
         What the tail is made of; None where nothing is known.
+    kept : Mapping of str to Mapping
+        Conclusions that were kept beside the run, by the names of their files (`layout.KEPT`).
     """
 
     label: str
@@ -73,6 +75,7 @@ class Run:
     worst: Worst
     worst_explained: Mapping[str, Any] = field(default_factory=dict)
     explanation: Mapping[str, Any] | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, analysis: Analysis, *, label: str, info: Mapping[str, Any], bucket_ns: int) -> Run:
