@@ -137,7 +137,8 @@ def _end_as_by_ctrl_c() -> None:
 def _run(arguments: list[str] | None) -> int:
     """Turn every way in which a command can end into an exit status: the only place that does."""
     try:
-        status = app(arguments, prog_name="tailscope", standalone_mode=False)
+        command = ("tailscope", *(sys.argv[1:] if arguments is None else arguments))
+        status = app(arguments, prog_name="tailscope", standalone_mode=False, obj=command)
         sys.stdout.flush()
     except typer.TyperException as error:
         return _failed(error.format_message(), "`tailscope --help` lists what can be said")

@@ -28,6 +28,7 @@ __all__ = [
     "Flows",
     "FrameSize",
     "JsonFile",
+    "Keep",
     "Kernel",
     "NeighbourCpus",
     "Neighbours",
@@ -166,6 +167,9 @@ CounterInterval: TypeAlias = Annotated[
 JsonFile: TypeAlias = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - is standard output."),
+]
+Keep: TypeAlias = Annotated[
+    bool, typer.Option("--keep", help="Keep all figures in the run, for its report.")
 ]
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Keep, write_json
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tailscope.verdict.slo import Level, Term
     from tailscope.verdict.verdict import Finding, Outcome, RunVerdict, TermVerdict
@@ -27,6 +27,7 @@ _NOTHING = "-"
 
 
 def command(
+    context: typer.Context,
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Run directories, or campaigns.")
     ],
@@ -47,9 +48,11 @@ def command(
     text_format: Annotated[
         str, typer.Option("--format", metavar="NAME", help="text, or github for its annotations.")
     ] = "text",
+    keep: Keep = False,
 ) -> int:
     """Say whether runs meet a service level: pass (0), fail (2) or inconclusive (3)."""
-    return _run(_plan(runs, slo, json_file, junit_file, text_format))
+    plan = _plan(runs, slo, json_file, junit_file, text_format)
+    return _run(plan, context.obj if keep else None)
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,16 @@ def _plan(
     return Plan(tuple(runs), parse_level(slo), json_file, junit_file, text_format)
 
 
-def _run(plan: Plan) -> int:
-    from tailscope.models.estimate import LEVEL
+def _run(plan: Plan, command: Sequence[str] | None) -> int:
     from tailscope.verdict.verdict import worst
 
-    verdicts = _verdicts(plan)
+    found = _verdicts(plan)
+    verdicts = [verdict for _, verdict in found]
     outcome = worst(each.outcome for each in verdicts)
     if plan.json_file is not None:
-        record = {"slo": plan.level.text, "verdict": str(outcome), "level": LEVEL}
-        write_json(plan.json_file, {**record, "runs": [each.record() for each in verdicts]})
+        write_json(plan.json_file, _record(plan, verdicts))
+    if command is not None:
+        _keep(plan, found, command)
     if plan.junit_file is not None:
         from tailscope.store.atomic import write_text
         from tailscope.verdict.junit import junit
@@ -93,20 +97,45 @@ def _run(plan: Plan) -> int:
     return _STATUS[outcome]
 
 
-def _verdicts(plan: Plan) -> list[RunVerdict]:
+def _record(plan: Plan, verdicts: list[RunVerdict]) -> dict[str, Any]:
+    from tailscope.models.estimate import LEVEL
+    from tailscope.verdict.verdict import worst
+
+    return {
+        "slo": plan.level.text,
+        "verdict": str(worst(each.outcome for each in verdicts)),
+        "level": LEVEL,
+        "runs": [each.record() for each in verdicts],
+    }
+
+
+def _keep(plan: Plan, found: list[tuple[Path | None, RunVerdict]], command: Sequence[str]) -> None:
+    """Keep in each run what was said of it."""
+    from tailscope.store import layout
+    from tailscope.store.kept import keep
+    from tailscope.store.reader import read_mark
+
+    for path, verdict in found:
+        info = None if path is None else read_mark(path)
+        if path is not None and info is not None:
+            keep(path, info, layout.VERDICT, _record(plan, [verdict]), command=command)
+
+
+def _verdicts(plan: Plan) -> list[tuple[Path | None, RunVerdict]]:
     from tailscope.verdict.evidence import read_evidence
     from tailscope.verdict.verdict import Outcome, RunVerdict, judge
 
     found = [named for path in plan.runs for named in _named(path)]
     if not found:
         raise RunError("there is no run to judge: the campaign has no cell")
-    verdicts = []
+    verdicts: list[tuple[Path | None, RunVerdict]] = []
     for name, path, reason in found:
         if path is None:
-            verdicts.append(RunVerdict(name, Outcome.INCONCLUSIVE, reason=f"no run: {reason}"))
+            missing = RunVerdict(name, Outcome.INCONCLUSIVE, reason=f"no run: {reason}")
+            verdicts.append((None, missing))
             continue
         evidence = read_evidence(path, plan.level, name=name)
-        verdicts.append(judge(plan.level, evidence, runs=len(found)))
+        verdicts.append((path, judge(plan.level, evidence, runs=len(found))))
     return verdicts
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout
+from tailscope.store.kept import kept
 from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 
 if TYPE_CHECKING:
@@ -72,19 +73,24 @@ def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
     summary = json.loads(verified(path, info, layout.SUMMARY))
     warnings = tuple(summary.pop("warnings"))
     check_conservation(summary, str(path / layout.SUMMARY))
+    conclusions, doubts = _kept(path, info)
     gaps, rate = _csv_rows(path, info, layout.GAPS), _csv_rows(path, info, layout.RATE)
     return Run(
         label=shown_as(label, info),
         info=info,
         summary=summary,
-        warnings=warnings,
+        warnings=(*warnings, *doubts),
         percentiles=[_quantile(row) for row in _csv_rows(path, info, layout.PERCENTILES)],
         latency=Histogram(*_columns(_csv_rows(path, info, layout.HISTOGRAM))),
         gaps={side: Histogram(*_columns(_of_side(gaps, side))) for side in SIDES},
         rate={side: Rate(*_columns(_of_side(rate, side))) for side in SIDES},
         **_read_worst(verified(path, info, layout.WORST)),
         explanation=_read_explanation(path, info),
+<<<<<<< HEAD
         path=path,
+=======
+        kept=conclusions,
+>>>>>>> e36321502e284dbc0584848d81879fe46fd1dc87
     )
 
 
@@ -230,6 +236,20 @@ def verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
     if got != expected:
         raise RunCorruptError(f"{path / name}: sha256: expected {expected}, got {got}")
     return content
+
+
+def _kept(path: Path, info: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Conclusions, and warnings of those that are not of this run: they do not spoil it."""
+    found, doubts = {}, []
+    for name in layout.KEPT:
+        try:
+            conclusion = kept(path, info, name)
+        except RunCorruptError as error:
+            doubts.append(f"{name} is left out: {error}")
+            continue
+        if conclusion is not None:
+            found[name] = conclusion
+    return found, doubts
 
 
 def _csv_rows(path: Path, info: Mapping[str, Any], name: str) -> list[list[str]]:

@@ -64,6 +64,8 @@ class Run:
         What the tail is made of; None where nothing is known.
     path : Path or None
         Its directory, with tables that are read when they are asked for.
+    kept : Mapping of str to Mapping
+        Conclusions that were kept beside the run, by the names of their files (`layout.KEPT`).
     """
 
     label: str
@@ -78,6 +80,7 @@ class Run:
     worst_explained: Mapping[str, Any] = field(default_factory=dict)
     explanation: Mapping[str, Any] | None = None
     path: Path | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Keep, write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailscope.experiment.overload import Forecast
     from tailscope.models.estimate import Estimate
 
@@ -24,6 +26,7 @@ _EXPERIENCE = (
 
 
 def command(
+    context: typer.Context,
     forwarder: Annotated[
         Path,
         typer.Argument(metavar="FORWARDER_RUN", help="A run of the simplest forwarder, low load."),
@@ -41,6 +44,7 @@ def command(
         ),
     ] = None,
     json_file: JsonFile = None,
+    keep: Keep = False,
 ) -> int:
     """Predict the rate at which a function overloads from medians and noise at low load."""
     from tailscope.experiment.overload import forecast
@@ -48,9 +52,20 @@ def command(
     found = forecast(forwarder, function, noise)
     if json_file is not None:
         write_json(json_file, found.record())
+    if keep:
+        _keep(function, found, context.obj)
     if json_file != STANDARD:
         print_forecast(found)
     return 0
+
+
+def _keep(function: Path, found: Forecast, command: Sequence[str]) -> None:
+    """Keep it in the function's run."""
+    from tailscope.store import kept, layout
+    from tailscope.store.reader import read_run
+
+    info = read_run(function).info
+    kept.keep(function, info, layout.OVERLOAD, found.record(), command=command)
 
 
 def print_forecast(found: Forecast) -> None:

@@ -8,23 +8,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, figure_kind, write_json
+from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, Keep, figure_kind, write_json
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tailscope.models.estimate import Estimate
+    from tailscope.models.tail.diagnostics import At
     from tailscope.models.tail.excesses import Excesses
     from tailscope.models.tail.model import Settings, TailModel
 
 __all__ = ["command"]
 
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
+_LEVEL = ("return_level_ns", "return_level_ns_ci_low", "return_level_ns_ci_high")
 _SPANS_S = {"h": 3600, "min": 60}
 _SEED = 1
 _FEWEST_RESAMPLES = 100
 
 
 def command(
+    context: typer.Context,
     run: Annotated[
         Path | None, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
     ] = None,
@@ -81,6 +89,7 @@ def command(
         Path | None,
         typer.Option("--figure", metavar="FILE", help="Draw the diagnostics: svg, png or pdf."),
     ] = None,
+    keep: Keep = False,
 ) -> int:
     """Say what the tail holds beyond the measurement."""
     plan = Plan(
@@ -90,6 +99,7 @@ def command(
         json_file,
         figure,
         figure_kind(figure),
+        context.obj if keep else None,
     )
     return _run(plan)
 
@@ -112,6 +122,12 @@ class Plan:
     json_file: str | None
     figure: Path | None
     kind: str
+    kept_by: Sequence[str] | None
+    """The command, where the figures are kept in the run."""
+
+    def __post_init__(self) -> None:
+        if self.kept_by is not None and self.source.count is not None:
+            raise UsageError("--keep: --worst is no run to keep figures in")
 
 
 def _source(run: Path | None, worst: Path | None, count: int | None) -> Source:
@@ -175,7 +191,7 @@ def _run(plan: Plan) -> int:
 
     excesses, tainted = _excesses(plan.source, plan.settings.split)
     found = model(excesses, plan.settings, np.random.default_rng(plan.seed))
-    if plan.json_file is not None or plan.figure is not None:
+    if any(each is not None for each in (plan.json_file, plan.figure, plan.kept_by)):
         _write(plan, found, tainted)
     if plan.json_file != STANDARD:
         _print(found, tainted)
@@ -187,10 +203,11 @@ def _write(plan: Plan, found: TailModel, tainted: int) -> None:
 
     part, _ = found.excesses.split(plan.settings.split)
     thresholds = stability(part, found.run_length_ns, plan.settings.level)
+    record = {**_record(found, tainted), **_diagnostics(found, thresholds)}
     if plan.json_file is not None:
-        record = _record(found, tainted)
-        record["stability"] = [each._asdict() for each in thresholds]
         write_json(plan.json_file, record)
+    if plan.kept_by is not None:
+        _keep(plan.source.path, record, plan.kept_by)
     if plan.figure is not None:
         from tailscope.report.tail import write_tail
 
@@ -279,6 +296,33 @@ def _record(found: TailModel, tainted: int) -> dict[str, Any]:
         },
         "refused": found.refused,
     }
+
+
+def _diagnostics(found: TailModel, thresholds: Sequence[At]) -> dict[str, Any]:
+    """All that figures of the model show."""
+    from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs
+
+    ahead = levels_ahead(found.fit, found.settings.level)
+    columns = dict(zip(("packets", *_LEVEL), ahead, strict=True))
+    law_ns, measured_ns = quantile_pairs(found.fit)
+    return {
+        "latency_ns_max": int(found.excesses.latency_ns.max()),
+        "stability": [each._asdict() for each in thresholds],
+        "levels_ahead": _rows(columns),
+        "quantile_pairs": _rows({"law_ns": law_ns, "measured_ns": measured_ns}),
+    }
+
+
+def _rows(columns: Mapping[str, NDArray[np.float64]]) -> list[dict[str, float]]:
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]
+
+
+def _keep(path: Path, record: dict[str, Any], command: Sequence[str]) -> None:
+    from tailscope.store import kept, layout
+    from tailscope.store.reader import read_run
+
+    kept.keep(path, read_run(path).info, layout.TAIL, record, command=command)
 
 
 def _flat(estimate: Estimate, name: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ __all__ = ["Ahead", "At", "levels_ahead", "quantile_pairs", "stability"]
 
 _AHEAD, _POINTS = 100, 25
 _THRESHOLDS = 12
-_PLOTTED = 2000
+_PLOTTED = 500
 
 
 class At(NamedTuple):

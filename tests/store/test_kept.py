@@ -1,0 +1,142 @@
+"""Conclusions kept in a run: beside its figures, and never beside others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import captures
+import numpy as np
+import pytest
+from documentation import undocumented
+
+import tailscope as package
+from tailscope.exceptions import RunCorruptError
+from tailscope.store import layout
+from tailscope.store.kept import keep, kept
+from tailscope.store.reader import read_mark, read_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+PACKETS, GAP_NS = 20_000, 100_000
+LATENCIES = 3_000 + np.random.default_rng(4).exponential(20_000, PACKETS)
+MOST_POINTS = 500
+
+
+@pytest.fixture(scope="module")
+def original(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kept")
+    for name, base in (("run", 0), ("slower", 30_000)):
+        values = np.rint(LATENCIES + base).astype(int).tolist()
+        pair = captures.pair(folder / f"{name} pair", values, gap=GAP_NS)
+        done = tailscope("analyze", *pair, "--out", folder / name)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def runs(original: Path, tmp_path: Path) -> Path:
+    for name in ("run", "slower"):
+        shutil.copytree(original / name, tmp_path / name)
+    return tmp_path
+
+
+def mark(run: Path) -> dict[str, Any]:
+    found = read_mark(run)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "run", "name"),
+    [
+        ("model tail run --split 0.5 --horizon 1h", "run", "tail.json"),
+        ("model overload run slower", "slower", "overload.json"),
+        ("verify run --slo p99<1us", "run", "verdict.json"),
+    ],
+)
+def test_a_conclusion_is_kept_as_json_has_it(
+    tailscope: Run, runs: Path, arguments: str, run: str, name: str
+) -> None:
+    before = {path: path.read_bytes() for path in (runs / run).iterdir()}
+    command = (*shlex.split(arguments), "--keep", "--json", "-")
+    done = tailscope(*command, cwd=runs)
+    assert done.returncode in (0, 2), done.stderr
+    content = json.loads((runs / run / name).read_text())
+    origin = content.pop("kept")
+    assert content == json.loads(done.stdout)
+    summary = (runs / run / "summary.json").read_bytes()
+    assert origin["summary_sha256"] == hashlib.sha256(summary).hexdigest()
+    assert origin["tailscope_version"] == package.__version__
+    assert origin["command"] == ["tailscope", *command]
+    assert not undocumented(["kept", *origin], "analyze.md")
+    assert before.items() <= {path: path.read_bytes() for path in (runs / run).iterdir()}.items()
+    found = read_run(runs / run)
+    assert found.kept == {name: {**content, "kept": origin}}
+    assert found.warnings == read_run(runs / run).warnings
+
+
+def test_the_tail_can_be_drawn_without_computing(tailscope: Run, runs: Path) -> None:
+    done = tailscope("model", "tail", runs / "run", "--split", "1", "--keep")
+    assert done.returncode == 0, done.stderr
+    found = read_run(runs / "run").kept[layout.TAIL]
+    pairs, ahead = found["quantile_pairs"], found["levels_ahead"]
+    for rows in (pairs, ahead, found["stability"]):
+        assert 1 < len(rows) <= MOST_POINTS
+        assert not undocumented(rows[0], "tail.md")
+    assert found["latency_ns_max"] == pairs[-1]["measured_ns"] == int(np.rint(LATENCIES.max()))
+    assert pairs == sorted(pairs, key=lambda pair: pair["law_ns"])
+    assert ahead[-1]["packets"] == pytest.approx(100 * found["fit_packets"])
+    for row in ahead:
+        level = row["return_level_ns"]
+        assert row["return_level_ns_ci_low"] <= level <= row["return_level_ns_ci_high"]
+
+
+def test_a_campaigns_runs_each_keep_their_own_verdict(tailscope: Run, runs: Path) -> None:
+    done = tailscope("verify", "run", "slower", "--slo", "p50<30us", "--keep", cwd=runs)
+    assert done.returncode == 2, done.stderr
+    for name, verdict in (("run", "pass"), ("slower", "fail")):
+        content = read_run(runs / name).kept[layout.VERDICT]
+        assert [each["run"] for each in content["runs"]] == [name]
+        assert content["verdict"] == content["runs"][0]["verdict"] == verdict
+
+
+def test_one_of_other_figures_is_left_out_with_a_warning(runs: Path) -> None:
+    other, run = mark(runs / "slower"), runs / "run"
+    keep(run, other, layout.TAIL, {"xi": 0.1}, command=["tailscope"])
+    with pytest.raises(RunCorruptError, match=r"tail\.json: drawn from other figures"):
+        kept(run, mark(run), layout.TAIL)
+    found = read_run(run)
+    assert found.kept == {}
+    assert [text for text in found.warnings if "tail.json is left out" in text]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"kept": 1}', b"\xff"])
+def test_one_that_is_none_is_left_out_with_a_warning(runs: Path, content: bytes) -> None:
+    run = runs / "run"
+    (run / layout.VERDICT).write_bytes(content)
+    with pytest.raises(RunCorruptError, match=r"verdict\.json: not as it was written"):
+        kept(run, mark(run), layout.VERDICT)
+    found = read_run(run)
+    assert found.kept == {}
+    assert [text for text in found.warnings if "verdict.json is left out" in text]
+
+
+def test_without_one_there_is_nothing_to_say(runs: Path) -> None:
+    run = runs / "run"
+    assert kept(run, mark(run), layout.TAIL) is None
+    assert read_run(run).kept == {}
+    assert not [text for text in read_run(run).warnings if "left out" in text]
+
+
+def test_worst_packets_are_no_run_to_keep_figures_in(tailscope: Run, tmp_path: Path) -> None:
+    done = tailscope("model", "tail", "--worst", tmp_path / "x", "--count", "9", "--keep")
+    assert done.returncode == 1
+    assert "--keep: --worst is no run" in done.stderr
