@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tailscope.store import layout
 from tailscope.store.run import EMULATED, is_emulated
 from tailscope.text import (
     count_text,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Row",
     "cause_rows",
+    "conclusion_rows",
     "count_rows",
     "device_text",
     "energy_rows",
@@ -34,6 +36,7 @@ __all__ = [
     "reading",
     "sentence",
     "traffic_text",
+    "verdict_text",
 ]
 
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
@@ -265,6 +268,62 @@ def energy_rows(info: Mapping[str, Any]) -> list[Row]:
         Row(label, _quantity(figures[name], unit), _quantities(figures, name, unit))
         for name, (label, unit) in _ENERGY.items()
     ]
+
+
+def conclusion_rows(kept: Mapping[str, Any]) -> list[Row]:
+    """Say what was concluded from a run and kept in it.
+
+    Parameters
+    ----------
+    kept : Mapping
+        Conclusions by the names of their files.
+    """
+    return [*_overload_rows(kept.get(layout.OVERLOAD)), *_tail_rows(kept.get(layout.TAIL))]
+
+
+def _overload_rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
+    if found is not None:
+        interval = _quantities(found, "rate_max_pps", "packets/s")
+        yield Row("highest rate, R_max", _quantity(found["rate_max_pps"], "packets/s"), interval)
+
+
+def _tail_rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
+    if found is None:
+        return
+    ends = [found[f"return_level_ns_ci_{end}"] for end in ("low", "high")]
+    packets = count_text(round(found["return_packets"]))
+    yield Row(
+        f"exceeded by one burst in {packets} packets",
+        _duration(found["return_level_ns"]),
+        _interval(*ends),
+    )
+    if found["limit_ns"] is not None:
+        yield Row("end of the tail", _duration(found["limit_ns"]))
+    if found["refused"]:
+        yield Row("of the future nothing follows", found["refused"])
+
+
+def verdict_text(found: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Say whether a run meets the service level that it was judged by; None where it was not.
+
+    Parameters
+    ----------
+    found : Mapping or None
+        The content of ``verdict.json``.
+
+    Returns
+    -------
+    dict or None
+        ``outcome``: one word; ``text``: a sentence.
+    """
+    if found is None:
+        return None
+    said = {
+        "pass": "Pass: it meets {slo}.",
+        "fail": "Fail: it does not meet {slo}.",
+        "inconclusive": "Not enough evidence to say whether it meets {slo}.",
+    }
+    return {"outcome": found["verdict"], "text": said[found["verdict"]].format(slo=found["slo"])}
 
 
 def _quantities(figures: Mapping[str, Any], name: str, unit: str) -> str:

@@ -238,7 +238,7 @@ def _analyze(plan: Plan) -> Analysis:
         if csv_writer is not None:
             csv_writer.finish(analysis)
         if run_writer is not None:
-            from tailscope.report.html import page
+            from tailscope.report.page import page
             from tailscope.store.provenance import run_info
 
             run_writer.finish(

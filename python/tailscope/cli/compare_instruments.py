@@ -30,7 +30,8 @@ def command(
 ) -> int:
     """Measure one known delay with every instrument that works here."""
     from tailscope.experiment.instruments import TRUTH, compare
-    from tailscope.report.instruments import write_instruments
+    from tailscope.report.drawing import write_pictures
+    from tailscope.report.instruments import instruments
     from tailscope.testbed.cores import pick_cores, read_topology
 
     cores = pick_cores(read_topology(), 2, cpus)
@@ -42,7 +43,7 @@ def command(
     )
     _print(found)
     seen = {one.name: one.analysis for one in found if one.analysis is not None}
-    for path in write_instruments(seen, TRUTH, out):
+    for path in write_pictures([instruments(seen, TRUTH)], out, ["svg"]) if seen else ():
         print(path)
     return 0 if seen else 1
 

@@ -41,7 +41,7 @@ __all__ = [
     "Tune",
     "WireName",
     "WireOptions",
-    "figure_kind",
+    "checked_figure",
     "labelled",
     "named_values",
     "workers",
@@ -191,24 +191,21 @@ def labelled(runs: list[Path]) -> dict[str, Path]:
     return dict(zip(labels, runs, strict=True))
 
 
-def figure_kind(path: Path | None) -> str:
-    """The format of ``--figure`` by the end of its name; empty where none is wanted.
+def checked_figure(path: Path | None) -> Path | None:
+    """Where ``--figure`` shall be; the end of its name says in which format.
 
     Raises
     ------
     UsageError
         If it is none that can be drawn.
     """
-    from tailscope.report.drawing import FORMATS
+    from tailscope.report.formats import FORMATS
 
-    if path is None:
-        return ""
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in FORMATS:
+    if path is not None and path.suffix.lower().removeprefix(".") not in FORMATS:
         raise UsageError(
             f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {path}"
         )
-    return kind
+    return path
 
 
 def named_values(given: list[str] | None, option: str) -> dict[str, str]:

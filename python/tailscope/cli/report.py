@@ -10,7 +10,7 @@ import typer
 
 from tailscope.cli.options import labelled
 from tailscope.exceptions import UsageError
-from tailscope.report.drawing import FORMATS
+from tailscope.report.formats import FORMATS, STYLES
 
 __all__ = ["command"]
 
@@ -37,9 +37,15 @@ def command(
     formats: Annotated[
         str, typer.Option("--format", metavar="LIST", help="Formats of the figures.")
     ] = ",".join(FORMATS),
+    style: Annotated[
+        str,
+        typer.Option(
+            "--style", metavar="NAME", help="Of the figures: screen, or paper for a column of two."
+        ),
+    ] = STYLES[0],
 ) -> int:
     """Draw one run, or several runs in the same figures."""
-    _run(_plan(runs, out, figures, formats))
+    _run(_plan(runs, out, figures, formats, style))
     return 0
 
 
@@ -51,16 +57,21 @@ class Plan:
     out: Path | None
     figures: Path | None
     formats: tuple[str, ...]
+    style: str
 
 
-def _plan(runs: list[Path], out: Path | None, figures: Path | None, formats: str) -> Plan:
+def _plan(
+    runs: list[Path], out: Path | None, figures: Path | None, formats: str, style: str
+) -> Plan:
     wanted = tuple(dict.fromkeys(name.strip().lower() for name in formats.split(",")))
     for name in wanted:
         if name not in FORMATS:
             raise UsageError(f"--format: expected some of {', '.join(FORMATS)}, got {name!r}")
+    if style not in STYLES:
+        raise UsageError(f"--style: expected {' or '.join(STYLES)}, got {style!r}")
     if out is None and figures is None:
         out = Path("report.html")
-    return Plan(labelled(runs), out, figures, wanted)
+    return Plan(labelled(runs), out, figures, wanted, style)
 
 
 def _run(plan: Plan) -> None:
@@ -70,11 +81,14 @@ def _run(plan: Plan) -> None:
     found = [read_run(path, label=label) for label, path in plan.runs.items()]
     written: list[Path] = []
     if plan.figures is not None:
-        from tailscope.report.figures import write_figures
+        from tailscope.report.drawing import LOOKS, write_pictures
+        from tailscope.report.figures import pictures
+        from tailscope.report.material import Material
 
-        written += write_figures(found, plan.figures, plan.formats)
+        drawn = pictures([Material(run) for run in found])
+        written += write_pictures(drawn, plan.figures, plan.formats, LOOKS[plan.style])
     if plan.out is not None:
-        from tailscope.report.html import page
+        from tailscope.report.page import page
         from tailscope.store.atomic import write_text
 
         write_text(plan.out, page(found))

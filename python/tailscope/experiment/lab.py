@@ -58,7 +58,7 @@ def execute_in_lab(
         raise UsageError(
             "noise, counter_interval, power, tune: they are for this machine, not for hosts"
         )
-    from tailscope.report.html import page
+    from tailscope.report.page import page
     from tailscope.store.directory import RunWriter
 
     with ExitStack() as stack:

@@ -461,7 +461,7 @@ class _Instance:
         energy = RunEnergy(self._power, recording, packets)
         info = measurement_info(plan.record(), self._info(analysis, sides, energy))
         if writer is not None:
-            from tailscope.report.html import page
+            from tailscope.report.page import page
 
             self._write_noise(writer, sides)
             if (columns := energy.columns()) is not None:

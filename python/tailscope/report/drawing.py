@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from tailscope.report.formats import COLOURS, FORMATS
+from tailscope.report.formats import COLOURS, FORMATS, STYLES
 from tailscope.report.picture import table_of
 from tailscope.store.atomic import replacing, write_text
 from tailscope.text import percentile_name, printable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tailscope.report.picture import Axis, Layer, Picture
 
-__all__ = ["PAPER", "SCREEN", "STYLES", "Style", "write_grid", "write_pictures"]
+__all__ = ["LOOKS", "PAPER", "SCREEN", "Style", "write_grid", "write_pictures"]
 
 _VECTORS_UP_TO = 4_000
 """More marks than these are drawn as pixels."""
@@ -111,7 +111,7 @@ PAPER = Style(
     distinct=True,
 )
 
-STYLES = {"screen": SCREEN, "paper": PAPER}
+LOOKS = dict(zip(STYLES, (SCREEN, PAPER), strict=True))
 
 
 def write_pictures(
@@ -236,6 +236,8 @@ def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> 
     x = columns["x"]
     if layer.mark in ("points", "crosses"):
         axes.plot(x, columns["y"], _marker(layer, style), markeredgewidth=0.7, **look)
+        if "low" in columns:
+            axes.vlines(x, columns["low"], columns["high"], linewidth=1, **look)
     elif layer.mark == "cells":
         found = PolyCollection(
             _corners(x, columns["x_end"], columns["y"], columns["y_end"]),
@@ -315,7 +317,7 @@ def _add_legend(
     for layer in first.values():
         colour = style.colours[layer.colour % len(style.colours)]
         if layer.mark in ("points", "crosses"):
-            look = {"marker": _marker(layer, style), "linestyle": ""}
+            look: dict[str, Any] = {"marker": _marker(layer, style), "linestyle": ""}
         elif layer.mark in ("spans", "bars", "cells"):
             look = {"marker": "s", "linestyle": ""}
         else:

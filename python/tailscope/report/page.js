@@ -1,22 +1,42 @@
 "use strict";
 // Draws the figures of this page from the data that it holds.
-(() => {
+(async () => {
   const HEIGHT_PX = 320, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35;
   const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3], dashdot: [8, 4, 2, 4] };
   const LINES = { line: null, steps: "after", quantiles: "before" };
   const NUMBER = "0,0.[000000]";
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = await unpacked(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const coarse = matchMedia("(pointer: coarse)").matches;
   const { Plotting } = Bokeh;
   const model = (name, properties) => new (Bokeh.Models.get(name))(properties);
 
-  // Axes that show the time of the run move together.
-  let time = null;
+  // Axes that show the time of the run move together; each figure is a document of its own.
+  const times = new Map();
+  let moving = false;
+
+  function follow(name, range) {
+    times.set(name, range);
+    range.change.connect(() => {
+      if (moving) return;
+      moving = true;
+      for (const each of times.values()) each.setv({ start: range.start, end: range.end });
+      moving = false;
+    });
+  }
+
+  function bytesOf(base64) {
+    return Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+  }
+
+  function unpacked(text) {
+    const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(stream).json();
+  }
 
   function decoded(column) {
     if (column.texts) return Array.from(decoded(column.at), (at) => column.texts[at]);
-    const bytes = Uint8Array.from(atob(column.base64), (char) => char.charCodeAt(0));
+    const bytes = bytesOf(column.base64);
     const types = { f8: Float64Array, f4: Float32Array, u2: Uint16Array };
     return new types[column.type](bytes.buffer);
   }
@@ -49,7 +69,7 @@
   }
 
   function dress(drawn, axis, names) {
-    const ink = css("--ink"), grid = css("--grid");
+    const ink = css("--ink");
     Object.assign(drawn, {
       axis_label: axis.label, axis_label_text_color: ink, axis_label_text_font_style: "normal",
       major_label_text_color: ink, axis_line_color: ink, major_tick_line_color: ink,
@@ -61,15 +81,14 @@
     } else {
       drawn.formatter = model("NumeralTickFormatter", { format: NUMBER });
     }
-    return grid;
   }
 
   function draw(figure, box, scales) {
     const { x, y, layers } = figure;
     const lanes = y.names.length;
     const limits = (axis, scale, ...roles) => range(axis, scale, ends(layers, scale === "log", ...roles));
-    let x_range = model("Range1d", limits(x, scales.x, "x", "x_end"));
-    if (x.is_time && scales.x === "linear") x_range = time ??= x_range;
+    const x_range = model("Range1d", x.is_time ? time : limits(x, scales.x, "x", "x_end"));
+    if (x.is_time) follow(figure.name, x_range);
     const plot = Plotting.figure({
       height: lanes ? lanes * LANE_PX + MARGIN_PX : HEIGHT_PX, sizing_mode: "stretch_width",
       x_axis_type: scales.x, y_axis_type: scales.y, x_range,
@@ -82,25 +101,31 @@
     plot.toolbar.autohide = true;
     plot.toolbar.active_drag = coarse ? null : "auto";
     const named = x.is_odds ? new Map(figure.percentiles) : null;
-    const grid = dress(plot.xaxis.at(0) ?? plot.xaxis, x, named);
-    dress(plot.yaxis.at(0) ?? plot.yaxis, y, lanes ? new Map(y.names.entries()) : null);
-    for (const each of [plot.xgrid, plot.ygrid]) (each.at?.(0) ?? each).grid_line_color = grid;
+    dress(plot.xaxis, x, named);
+    dress(plot.yaxis, y, lanes ? new Map(y.names.entries()) : null);
+    for (const each of [plot.xgrid, plot.ygrid]) each.grid_line_color = css("--grid");
     const drawn = layers.map((layer) => mark(plot, figure, layer));
     Plotting.show(plot, box);
     return drawn;
   }
 
-  function mark(plot, figure, { mark, columns, colour: at, dash, label, part }) {
+  function mark(plot, figure, { mark, columns, colour: number, dash, label, part }) {
     const source = model("ColumnDataSource", { data: columns });
-    const colour = data.colours[at % data.colours.length];
+    const colour = data.colours[number % data.colours.length];
     const field = (name) => ({ field: name });
+    const at = () => ({ source, x: field("x"), y: field("y") });
     const found = [];
     let hovered;
     if (mark === "points" || mark === "crosses") {
       const look = mark === "crosses"
         ? { marker: "x", size: 5, line_color: colour, fill_color: null }
         : { marker: "circle", size: 4, line_color: null, fill_color: colour };
-      hovered = plot.scatter(field("x"), field("y"), { source, ...look });
+      hovered = plot.scatter({ ...at(), ...look });
+      if (columns.low) {
+        found.push(plot.segment({
+          source, x0: field("x"), x1: field("x"), y0: field("low"), y1: field("high"), line_color: colour,
+        }));
+      }
     } else if (mark === "cells") {
       const values = columns.value;
       const high = values.reduce((a, b) => Math.max(a, b), 2);
@@ -123,14 +148,13 @@
         source, fill_color: colour, line_color: colour, line_width: 0.7,
       });
     } else {
-      const look = { source, line_color: colour, line_width: 1.6, line_dash: DASHES[dash] };
+      const look = { line_color: colour, line_width: 1.6, line_dash: DASHES[dash] };
       const mode = LINES[mark];
       found.push(mode === null
-        ? plot.line(field("x"), field("y"), look)
-        : plot.step(field("x"), field("y"), { ...look, mode }));
+        ? plot.line({ ...at(), ...look }) : plot.step({ ...at(), ...look, mode }));
       if (columns.low) found.push(shade(plot, columns, colour, mode));
       // Lines are hit where they were measured.
-      hovered = plot.scatter(field("x"), field("y"), { source, size: 9, fill_alpha: 0, line_alpha: 0 });
+      hovered = plot.scatter({ ...at(), size: 9, fill_alpha: 0, line_alpha: 0 });
     }
     found.push(hovered);
     plot.add_tools(model("HoverTool", { renderers: [hovered], tooltips: tips(figure, columns, label, part) }));
@@ -144,10 +168,11 @@
     const source = model("ColumnDataSource", {
       data: { x: pick(columns.x), low: pick(columns.low), high: pick(columns.high) },
     });
-    return plot.varea_step({
+    const look = {
       x: { field: "x" }, y1: { field: "low" }, y2: { field: "high" }, source,
-      step_mode: mode, fill_color: colour, fill_alpha: 0.2,
-    });
+      fill_color: colour, fill_alpha: 0.2,
+    };
+    return mode === null ? plot.varea(look) : plot.varea_step({ ...look, step_mode: mode });
   }
 
   function tips({ x, y, value }, columns, label, part) {
@@ -213,6 +238,7 @@
     return again;
   }
 
+  const timed = data.figures.filter((figure) => figure.x.is_time).flatMap((figure) => figure.layers);
   const redraws = [];
   const left = data.figures.map((figure) => {
     for (const layer of figure.layers) {
@@ -220,6 +246,8 @@
     }
     return figure;
   });
+
+  const time = timed.length ? range({ names: [] }, "linear", ends(timed, false, "x", "x_end")) : null;
 
   // One after the other, so that the page can be read meanwhile.
   function next() {
@@ -232,7 +260,6 @@
 
   dark.addEventListener("change", () => {
     document.documentElement.dataset.drawn = dark.matches ? "dark" : "light";
-    time = null;
     redraws.forEach((again) => again());
   });
   next();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,11 +69,12 @@ def longest(
         return np.zeros(0, np.int64)
     place = _columns(start, columns, log=False) + columns * lane
     order = np.lexsort((-length, place))
-    first = np.append(True, np.diff(place[order]) > 0)
-    return np.sort(order[first])
+    first = order[np.append(True, np.diff(place[order]) > 0)]
+    first.sort()
+    return first
 
 
-def _columns(x: NDArray[np.float64], columns: int, *, log: bool) -> NDArray[Any]:
+def _columns(x: NDArray[np.float64], columns: int, *, log: bool) -> NDArray[np.int64]:
     shown = np.log(np.maximum(x, np.min(x[x > 0], initial=np.inf))) if log else x
     low, high = shown.min(), shown.max()
     if high <= low:

@@ -86,11 +86,8 @@ def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
         rate={side: Rate(*_columns(_of_side(rate, side))) for side in SIDES},
         **_read_worst(verified(path, info, layout.WORST)),
         explanation=_read_explanation(path, info),
-<<<<<<< HEAD
         path=path,
-=======
         kept=conclusions,
->>>>>>> e36321502e284dbc0584848d81879fe46fd1dc87
     )
 
 

@@ -10,7 +10,6 @@ from tailscope.store.grid import grid_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
     from pathlib import Path
 
     from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst

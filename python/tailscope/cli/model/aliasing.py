@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, figure_kind, write_json
+from tailscope.cli.options import STANDARD, JsonFile, checked_figure, write_json
 from tailscope.exceptions import RunError, UsageError
 from tailscope.text import printable
 
@@ -126,7 +126,6 @@ class Plan:
     interrupts: Path | None
     json_file: str | None
     figure: Path | None
-    kind: str
 
 
 def _plan(
@@ -136,9 +135,7 @@ def _plan(
     json_file: str | None,
     figure: Path | None,
 ) -> Plan:
-    return Plan(
-        run, tuple(map(_asked, simulate)), interrupts, json_file, figure, figure_kind(figure)
-    )
+    return Plan(run, tuple(map(_asked, simulate)), interrupts, json_file, checked_figure(figure))
 
 
 def _asked(text: str) -> Asked:
@@ -274,12 +271,13 @@ def _draw(
 ) -> None:
     if plan.figure is None:
         return
-    from tailscope.report.aliasing import write_worst
+    from tailscope.report.aliasing import worst_of
+    from tailscope.report.drawing import write_grid
 
     series = {"measured": latency_ns}
     if prediction is not None:
         series["predicted"] = prediction.latency_ns
-    write_worst(plan.figure, plan.kind, label, arrival_ns, series)
+    write_grid([plan.figure], worst_of(arrival_ns, series), title=label)
 
 
 def _packets(path: Path, info: Mapping[str, Any]) -> tuple[Times, Times, int]:

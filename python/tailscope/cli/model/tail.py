@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, Keep, figure_kind, write_json
+from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, Keep, checked_figure, write_json
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def command(
         _settings(threshold, split, run_length, horizon, interval, resamples),
         seed,
         json_file,
-        figure,
-        figure_kind(figure),
+        checked_figure(figure),
         context.obj if keep else None,
     )
     return _run(plan)
@@ -121,7 +120,6 @@ class Plan:
     seed: int
     json_file: str | None
     figure: Path | None
-    kind: str
     kept_by: Sequence[str] | None
     """The command, where the figures are kept in the run."""
 
@@ -209,9 +207,11 @@ def _write(plan: Plan, found: TailModel, tainted: int) -> None:
     if plan.kept_by is not None:
         _keep(plan.source.path, record, plan.kept_by)
     if plan.figure is not None:
-        from tailscope.report.tail import write_tail
+        from tailscope.report.drawing import write_grid
+        from tailscope.report.figures.conclusions import tail_pictures
 
-        write_tail(plan.figure, plan.kind, plan.source.path.name, found, thresholds)
+        label = plan.source.path.name
+        write_grid([plan.figure], tail_pictures(label, record), columns=2, title=label)
 
 
 def _excesses(source: Source, split: float) -> tuple[Excesses, int]:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailscope.report.figures.conclusions import (
+    overload,
+    tail_levels,
+    tail_mean_excess,
+    tail_quantiles,
+    tail_shape,
+)
 from tailscope.report.figures.latency import ccdf, cdf, histogram, percentiles
 from tailscope.report.figures.noise import (
     events,
@@ -33,6 +40,11 @@ FIGURES: tuple[Callable[[Sequence[Material]], Picture | None], ...] = (
     events,
     interrupt_counts,
     interrupt_rates,
+    tail_levels,
+    tail_quantiles,
+    tail_shape,
+    tail_mean_excess,
+    overload,
     rate,
     loss,
     power,

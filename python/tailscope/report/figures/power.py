@@ -21,7 +21,7 @@ __all__ = ["power"]
 
 def power(runs: Sequence[Material]) -> Picture | None:
     """Power of each domain, idle before the run included."""
-    layers = []
+    layers: list[Layer] = []
     for each in runs:
         found = each.table(layout.POWER, ("domain", "start_ns", "end_ns", "watts"))
         if found is None:

@@ -1,0 +1,200 @@
+"""What was concluded of a run and kept in it: the tail beyond the measurement, the highest rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.report.figures.common import NS_PER_US, unless_empty
+from tailscope.report.picture import Axis, Layer, Picture
+from tailscope.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.report.material import Material
+
+    Record = Mapping[str, Any]
+
+__all__ = [
+    "overload",
+    "tail_levels",
+    "tail_mean_excess",
+    "tail_pictures",
+    "tail_quantiles",
+    "tail_shape",
+]
+
+_THRESHOLD = Axis("threshold [µs]", "threshold_us")
+
+
+def tail_pictures(label: str, record: Record) -> list[Picture]:
+    """The diagnostics of a model of the tail.
+
+    Parameters
+    ----------
+    label : str
+        What the run is called.
+    record : Mapping
+        As ``tailscope model tail --json`` has it.
+    """
+    return [draw(label, record) for draw in (_quantiles, _levels, _shape, _mean_excess)]
+
+
+def tail_quantiles(runs: Sequence[Material]) -> Picture | None:
+    """Bursts against the law."""
+    record = _kept(runs, layout.TAIL)
+    return None if record is None else unless_empty(_quantiles(runs[0].label, record))
+
+
+def tail_levels(runs: Sequence[Material]) -> Picture | None:
+    """Return levels."""
+    record = _kept(runs, layout.TAIL)
+    return None if record is None else unless_empty(_levels(runs[0].label, record))
+
+
+def tail_shape(runs: Sequence[Material]) -> Picture | None:
+    """The shape by threshold."""
+    record = _kept(runs, layout.TAIL)
+    return None if record is None else unless_empty(_shape(runs[0].label, record))
+
+
+def tail_mean_excess(runs: Sequence[Material]) -> Picture | None:
+    """The mean excess by threshold."""
+    record = _kept(runs, layout.TAIL)
+    return None if record is None else unless_empty(_mean_excess(runs[0].label, record))
+
+
+def overload(runs: Sequence[Material]) -> Picture | None:
+    """The predicted highest rate, beside that of the run."""
+    record = _kept(runs, layout.OVERLOAD)
+    if record is None:
+        return None
+    label, sent = runs[0].label, runs[0].run.summary["pre_second_mean_pps"]
+    highest, here = np.array([1.0]), np.array([0.0])
+    ends = [record[f"rate_max_pps_ci_{end}"] for end in ("low", "high")]
+    predicted = {"x": np.array([record["rate_max_pps"]]), "y": highest}
+    measured = {"x": np.array([float(sent or 0)]), "y": here}
+    layers = [
+        Layer("bars", label, "prediction", predicted),
+        Layer("bars", label, "measurement", measured, colour=1),
+    ]
+    if None not in ends:
+        low, high = (np.array([float(end)]) for end in ends)
+        interval = {"x": low, "x_end": high, "y": highest}
+        layers.append(Layer("spans", label, "95 % interval", interval, colour=4))
+    return Picture(
+        "overload",
+        "The highest rate, predicted",
+        "R_max of the overload model, from medians at low load, with its 95 % interval; below it"
+        " the rate of this run.",
+        Axis("packets per second", "packets_per_s", starts_at_zero=True),
+        Axis("", "rate", names=("this run", "predicted R_max")),
+        tuple(layers),
+    )
+
+
+def _kept(runs: Sequence[Material], name: str) -> Record | None:
+    """A conclusion of one run; those of several have figures of their own each."""
+    return runs[0].run.kept.get(name) if len(runs) == 1 else None
+
+
+def _quantiles(label: str, record: Record) -> Picture:
+    pairs = record["quantile_pairs"]
+    law, measured = (_column(pairs, name) / NS_PER_US for name in ("law_ns", "measured_ns"))
+    ends = np.array([law.min(), max(law.max(), measured.max())]) if len(law) else law
+    return Picture(
+        "tail-quantiles",
+        "Bursts against the law of the tail",
+        "Where the law holds, points lie on the line (QQ plot).",
+        Axis("law [µs]", "law_us"),
+        Axis("measured [µs]", "measured_us"),
+        (
+            Layer("points", label, "bursts", {"x": law, "y": measured}, "bursts"),
+            Layer(
+                "line",
+                label,
+                "the law",
+                {"x": ends, "y": ends},
+                "the law",
+                1,
+            ),
+        ),
+    )
+
+
+def _levels(label: str, record: Record) -> Picture:
+    ahead = record["levels_ahead"]
+    level, low, high = (
+        _column(ahead, f"return_level_ns{end}") / NS_PER_US for end in ("", "_ci_low", "_ci_high")
+    )
+    levels = {"x": _column(ahead, "packets"), "y": level, "low": low, "high": high}
+    worst = {
+        "x": np.array([float(record["count"])]),
+        "y": np.array([record["latency_ns_max"] / NS_PER_US]),
+    }
+    return Picture(
+        "tail-levels",
+        "Return levels: what one burst among so many packets exceeds",
+        "Shaded: interval of the level. It holds as long as nothing changes.",
+        Axis("packets", "packets", "log"),
+        Axis("latency [µs]", "latency_us", "auto"),
+        (
+            Layer("line", label, "return level", levels, "return level"),
+            Layer("points", label, "worst of the run", worst, "worst of the run", 1),
+        ),
+    )
+
+
+def _shape(label: str, record: Record) -> Picture:
+    return Picture(
+        "tail-shape",
+        "Shape of the tail by threshold",
+        "Above a threshold that is high enough it stays. Below zero the tail has an end.",
+        _THRESHOLD,
+        Axis("shape ξ", "xi"),
+        _by_threshold(label, record, "xi", 1.0),
+    )
+
+
+def _mean_excess(label: str, record: Record) -> Picture:
+    return Picture(
+        "tail-mean-excess",
+        "Mean excess by threshold",
+        "Above a threshold that is high enough it is a line.",
+        _THRESHOLD,
+        Axis("mean excess [µs]", "mean_excess_us"),
+        _by_threshold(label, record, "mean_excess_ns", NS_PER_US),
+    )
+
+
+def _by_threshold(label: str, record: Record, name: str, unit: float) -> tuple[Layer, ...]:
+    at = _column(record["stability"], "threshold_ns") / NS_PER_US
+    found = np.array([each[name] for each in record["stability"]], float).reshape(-1, 3) / unit
+    estimate, low, high = found.T
+    chosen_us = record["threshold_ns"] / NS_PER_US
+    height = np.array([low.min(), high.max()]) if len(low) else np.zeros(0)
+    return (
+        Layer(
+            "points",
+            label,
+            "by threshold",
+            {"x": at, "y": estimate, "low": low, "high": high},
+            "by threshold",
+        ),
+        Layer(
+            "line",
+            label,
+            "the one taken",
+            {"x": np.full(len(height), chosen_us), "y": height},
+            "the one taken",
+            1,
+        ),
+    )
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
+    return np.array([row[name] for row in rows], np.float64)

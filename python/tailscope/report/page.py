@@ -1,0 +1,236 @@
+"""A page that stands on its own: one file, no request, figures that can be asked."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tailscope.report.figures import pictures
+from tailscope.report.formats import CELLS, COLOURS
+from tailscope.report.material import Material
+from tailscope.store import layout
+from tailscope.text import percentile_name, printable
+from tailscope.wording import (
+    BOUND_NOTE,
+    cause_rows,
+    conclusion_rows,
+    count_rows,
+    energy_rows,
+    explained_text,
+    has_bounds,
+    instrument_rows,
+    latency_rows,
+    provenance,
+    sentence,
+    verdict_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailscope.report.picture import Axis, Layer, Picture
+    from tailscope.store.run import Run
+    from tailscope.wording import Row
+
+__all__ = ["environment", "page", "scripts"]
+
+_MATHS = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
+_MOST_TEXTS = 1 << 16
+
+
+def page(runs: Sequence[Run]) -> str:
+    """Draw runs as one HTML page.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        At least one; several share their figures.
+    """
+    drawn = pictures([Material(run) for run in runs])
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            runs=[_about(run) for run in runs],
+            tables={
+                "Packets": _side_by_side([count_rows(run.summary) for run in runs]),
+                "Latency": _side_by_side([latency_rows(run.summary) for run in runs]),
+                "Instrument": _side_by_side(
+                    [instrument_rows(run.summary, run.info) for run in runs]
+                ),
+                "Energy": _side_by_side([energy_rows(run.info) for run in runs]),
+                "Predicted": _side_by_side([conclusion_rows(run.kept) for run in runs]),
+            },
+            bound_note=BOUND_NOTE if any(has_bounds(run.summary) for run in runs) else "",
+            figures=drawn,
+            scripts=scripts(drawn),
+        )
+    )
+
+
+def environment() -> Environment:
+    """The templates of pages: everything that they are given is text, and escaped."""
+    made = Environment(
+        loader=PackageLoader("tailscope", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["printable"] = printable
+    made.globals["style"] = Markup(_own("page.css"))  # noqa: S704
+    return made
+
+
+def scripts(drawn: Sequence[Picture]) -> dict[str, Any]:
+    """What a page needs to draw figures, and the only scripts that its browser may run.
+
+    Parameters
+    ----------
+    drawn : sequence of Picture
+
+    Returns
+    -------
+    dict
+        ``data`` is JSON, packed; ``code`` the scripts; ``policy`` allows these and nothing else.
+    """
+    if not drawn:
+        return {"data": "", "code": [], "policy": "script-src 'none'"}
+    content = {"colours": COLOURS, "cells": CELLS, "figures": [_figure(each) for each in drawn]}
+    # As it is, a run with many causes would fill the page.
+    packed = zlib.compress(json.dumps(content, allow_nan=False).encode())
+    hashes = " ".join(f"'sha256-{digest}'" for _, digest in _code())
+    return {
+        "data": base64.b64encode(packed).decode(),
+        "code": [Markup(text) for text, _ in _code()],  # noqa: S704
+        "policy": f"script-src {hashes}",
+    }
+
+
+@cache
+def _code() -> tuple[tuple[str, str], ...]:
+    """The library that draws, and what tells it to, each with its digest."""
+    found = find_spec("bokeh")
+    assert found is not None and found.origin is not None, "a dependency of the package"
+    library = Path(found.origin).parent / "server" / "static" / "js"
+    texts = [(library / name).read_text() for name in ("bokeh.min.js", "bokeh-api.min.js")]
+    texts.append(_own("page.js"))
+    for text in texts:
+        assert "</script" not in text, "it would end before its time"
+    # A browser takes what stands between the tags, the ends of lines among it.
+    texts = [f"\n{text.strip()}\n" for text in texts]
+    return tuple((text, _digest(text)) for text in texts)
+
+
+def _own(name: str) -> str:
+    return files("tailscope.report").joinpath(name).read_text()
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _figure(picture: Picture) -> dict[str, Any]:
+    return {
+        "name": picture.name,
+        "x": _axis(picture, picture.x, "x", "x_end"),
+        "y": _axis(picture, picture.y, "y", "y_end"),
+        "value": picture.value_column,
+        "percentiles": _percentiles(picture) if picture.x.is_odds else [],
+        "legend": [_shown(label) for label in picture.legend],
+        "layers": [_layer(layer) for layer in picture.layers],
+    }
+
+
+def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
+    values = [
+        layer.columns[role] for layer in picture.layers for role in roles if role in layer.columns
+    ]
+    return {
+        "label": axis.label,
+        "scale": axis.scale,
+        "names": [_shown(name) for name in axis.names],
+        "starts_at_zero": axis.starts_at_zero,
+        "is_time": axis.is_time,
+        "is_odds": axis.is_odds,
+        "can_be_log": not axis.names
+        and not axis.is_time
+        and not axis.is_odds
+        and any((each > 0).any() for each in values),
+    }
+
+
+def _percentiles(picture: Picture) -> list[tuple[float, str]]:
+    """Names of percentiles at their odds."""
+    last = max(layer.columns["x"].max() for layer in picture.layers)
+    odds = [2.0, *(10.0**power for power in range(1, 10) if 10**power <= last)]
+    return [(each, percentile_name(1 - 1 / each)) for each in odds]
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    return {
+        "mark": layer.mark,
+        "label": _shown(layer.label),
+        "part": _shown(layer.part),
+        "colour": layer.colour,
+        "dash": layer.dash,
+        "columns": {
+            role: _column(values, precise=layer.mark != "cells")
+            for role, values in layer.columns.items()
+        },
+    }
+
+
+def _column(values: Any, *, precise: bool) -> dict[str, Any]:
+    """An array as JSON: base64 of its bytes, and of texts each once."""
+    if values.dtype == object or values.dtype.kind == "U":
+        texts, at = np.unique(values.astype(str), return_inverse=True)
+        assert len(texts) < _MOST_TEXTS, "more than a figure can tell apart"
+        return {"texts": [_shown(text) for text in texts], "at": _packed(at, "u2")}
+    return _packed(values, "f8" if precise else "f4")
+
+
+def _packed(values: Any, kind: str) -> dict[str, str]:
+    return {"type": kind, "base64": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}
+
+
+def _shown(text: str) -> str:
+    """A text that the library shows as it stands, and does not take for a formula."""
+    return _MATHS.sub("\u200b", printable(text))
+
+
+def _about(run: Run) -> dict[str, Any]:
+    host = {name.replace("_", " "): value for name, value in run.info["host"].items()}
+    return {
+        "label": run.label,
+        "verdict": verdict_text(run.kept.get(layout.VERDICT)),
+        "causes": None if run.explanation is None else cause_rows(run.explanation),
+        "explained": "" if run.explanation is None else explained_text(run.explanation),
+        "sentence": sentence(run.summary),
+        "warnings": [*run.info.get("warnings", ()), *run.warnings],
+        "partial": run.info.get("partial", ()),
+        "provenance": {
+            **provenance(run.summary, run.info),
+            "tailscope": run.info["tailscope_version"],
+        },
+        "host": {name: str(value) for name, value in host.items() if value is not None},
+    }
+
+
+def _side_by_side(rows: Sequence[list[Row]]) -> dict[str, list[Row | None]]:
+    """Arrange rows by label: one cell for each run, None where a run has no such row."""
+    columns = [{row.label.rstrip(" *"): row for row in run} for run in rows]
+    labels = dict.fromkeys(label for column in columns for label in column)
+    return {label: [column.get(label) for column in columns] for label in labels}
