@@ -69,9 +69,7 @@ def longest(
         return np.zeros(0, np.int64)
     place = _columns(start, columns, log=False) + columns * lane
     order = np.lexsort((-length, place))
-    first = order[np.append(True, np.diff(place[order]) > 0)]
-    first.sort()
-    return first
+    return np.unique(order[np.append(True, np.diff(place[order]) > 0)])
 
 
 def _columns(x: NDArray[np.float64], columns: int, *, log: bool) -> NDArray[np.int64]:
@@ -79,4 +77,5 @@ def _columns(x: NDArray[np.float64], columns: int, *, log: bool) -> NDArray[np.i
     low, high = shown.min(), shown.max()
     if high <= low:
         return np.zeros(len(x), np.int64)
-    return np.minimum((shown - low) * (columns / (high - low)), columns - 1).astype(np.int64)
+    place: NDArray[np.int64] = ((shown - low) * (columns / (high - low))).astype(np.int64)
+    return np.minimum(place, columns - 1)
