@@ -7,11 +7,14 @@ import csv
 import hashlib
 import html
 import re
+import shlex
+import subprocess
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import captures
 import pytest
+from command import COMMAND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,4 +141,41 @@ def test_what_is_no_run_is_refused(tailscope: Run, tmp_path: Path, what: str) ->
     done = tailscope("report", tmp_path / what, "--out", tmp_path / "page.html")
     assert done.returncode == 1
     assert what in done.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tailscope: Run, tmp_path: Path) -> None:
+    run = analysed(tailscope, tmp_path, "run")
+    done = tailscope("report", run, "--out", "/dev/full")
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    full = tmp_path / "full"
+    full.mkdir()
+    limited = f'ulimit -f 100 && exec "$0" "$@" --out {shlex.quote(str(full / "page.html"))}'
+    bash = ("bash", "-c", limited, COMMAND, "report", run)
+    refused = subprocess.run(bash, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "page.html: File too large" in refused.stderr
+    assert list(full.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["latency.parquet", "percentiles.csv", "worst.parquet"])
+def test_a_run_that_is_not_what_it_was_is_refused(
+    tailscope: Run, tmp_path: Path, name: str
+) -> None:
+    run = analysed(tailscope, tmp_path, "run")
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    done = tailscope("report", run, "--out", tmp_path / "page.html")
+    assert done.returncode == 1
+    assert f"{name}: sha256: expected" in done.stderr
+    (run / name).unlink()
+    done = tailscope("report", run, "--out", tmp_path / "page.html")
+    assert done.returncode == 1
+    assert f"{name}: missing" in done.stderr
+    mark = (run / "run.json").read_text()
+    (run / "run.json").write_text(mark.replace('"format": 1', '"format": 2', 1))
+    done = tailscope("report", run, "--out", tmp_path / "page.html")
+    assert done.returncode == 1
+    assert "format of the run: expected 1, got 2" in done.stderr
     assert not (tmp_path / "page.html").exists()
