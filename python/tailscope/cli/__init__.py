@@ -26,16 +26,21 @@ from tailscope.cli import (
     host,
     model,
     noise,
+    note,
     plan,
     recommend,
     report,
     run,
     schema,
     search,
+    show,
     simulate,
+    sql,
+    tag,
     tune,
     verify,
 )
+from tailscope.cli import list as list_runs
 from tailscope.cli.options import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError
 from tailscope.text import printable
@@ -87,15 +92,20 @@ app.command("clean")(clean.command)
 app.command("compare-instruments")(compare_instruments.command)
 app.command("explain")(explain.command)
 app.add_typer(host.app, name="host")
+app.command("list")(list_runs.command)
 app.add_typer(model.app, name="model")
 app.command("noise")(noise.command)
+app.command("note")(note.command)
 app.command("plan")(plan.command)
 app.command("recommend")(recommend.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)
 app.command("search")(search.command)
+app.command("show")(show.command)
 app.command("simulate")(simulate.command)
+app.command("sql")(sql.command)
+app.command("tag")(tag.command)
 app.command("tune")(tune.command)
 app.command("verify")(verify.command)
 
