@@ -98,9 +98,9 @@ def _write_csv(file: str, answer: Answer) -> None:
         return
     from tailscope.store.atomic import replacing
 
-    with replacing(Path(file)) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as text:
+    with replacing(Path(file)) as binary:
+        text = io.TextIOWrapper(binary, "utf-8", newline="")
         _write_rows(text, answer)
-        text.flush()
         text.detach()
 
 

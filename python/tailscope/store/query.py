@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -88,8 +89,18 @@ class Database:
             If it is interrupted.
         """
         with _in_our_words():
-            done = self._connection.execute("FROM query($query)", {"query": plain(query)})
+            done = self._execute("FROM query($query)", {"query": plain(query)})
         return Answer([column[0] for column in done.description], _rows(done))
+
+    def _execute(self, statement: str, values: dict[str, str]) -> DuckDBPyConnection:
+        """Execute in a thread: DuckDB may work for long without a look at signals."""
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(self._connection.execute, statement, values)
+            try:
+                return done.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
 
 
 @contextmanager
@@ -204,8 +215,6 @@ def _in_our_words() -> Iterator[None]:
         yield
     except duckdb.Error as error:
         raise UsageError(f"SQL: {_one_line(error)}", hint=_HINT) from None
-    except RuntimeError:  # DuckDB's own for Ctrl-C
-        raise KeyboardInterrupt from None
 
 
 def _rows(done: DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
