@@ -99,7 +99,7 @@ def command(
         json_file,
         figure,
         figure_kind(figure),
-        context.obj if keep else None,
+        (context.obj or ()) if keep else None,
     )
     return _run(plan)
 
