@@ -21,6 +21,7 @@ from tailscope.cli import (
     analyze,
     calibrate,
     clean,
+    compare,
     compare_instruments,
     explain,
     host,
@@ -89,6 +90,7 @@ app.command("agent")(agent.command)
 app.command("analyze")(analyze.command)
 app.command("calibrate")(calibrate.command)
 app.command("clean")(clean.command)
+app.command("compare")(compare.command)
 app.command("compare-instruments")(compare_instruments.command)
 app.command("explain")(explain.command)
 app.add_typer(host.app, name="host")

@@ -10,7 +10,7 @@ from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store.layout import CAMPAIGN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 __all__ = ["FORMAT", "CampaignRun", "is_campaign", "read_campaign"]
@@ -33,12 +33,15 @@ class CampaignRun(NamedTuple):
     cell : str
     unfinished : str or None
         What became of a cell that is not done, or has no run.
+    values : Mapping of str to str, or None
+        What distinguishes the cell, and repeats of it share; None where that was not written.
     """
 
     name: str
     path: Path | None
     cell: str
     unfinished: str | None
+    values: Mapping[str, str] | None = None
 
 
 def is_campaign(path: Path) -> bool:
@@ -67,13 +70,15 @@ def read_campaign(path: Path) -> list[CampaignRun]:
 
 
 def _runs_of(path: Path, cell: dict[str, Any]) -> Iterator[CampaignRun]:
-    name, runs = str(cell["name"]), cell["runs"]
+    name, runs, values = str(cell["name"]), cell["runs"], cell.get("values")
+    if values is not None and not isinstance(values, dict):
+        raise TypeError(f"values: expected an object, got {type(values).__name__}")
     unfinished = ": ".join(filter(None, (cell["state"], cell["reason"])))
     for run in runs:
         inside = None if cell["state"] == _DONE else unfinished
-        yield CampaignRun(run, path / _inside(path / CAMPAIGN, run), name, inside)
+        yield CampaignRun(run, path / _inside(path / CAMPAIGN, run), name, inside, values)
     if not runs:
-        yield CampaignRun(name, None, name, unfinished)
+        yield CampaignRun(name, None, name, unfinished, values)
 
 
 def _inside(file: Path, run: str) -> str:
