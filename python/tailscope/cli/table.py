@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.analysis import Analysis
+    from tailscope.scale.pair import Figures
 
     Row = Sequence[str]
 
@@ -29,13 +30,13 @@ __all__ = ["aligned", "one_line", "print_table"]
 
 
 def print_table(
-    analysis: Analysis, info: Mapping[str, Any], written: Iterable[Path | None] = ()
+    analysis: Analysis | Figures, info: Mapping[str, Any], written: Iterable[Path | None] = ()
 ) -> None:
     """Print all figures of one pair on standard output.
 
     Parameters
     ----------
-    analysis : Analysis
+    analysis : Analysis or Figures
     info : Mapping
         The content of ``run.json``, of which ``plan`` and what a measurement has are looked at.
     written : iterable of Path or None
@@ -90,7 +91,7 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
         yield ""
 
 
-def one_line(name: str, analysis: Analysis) -> str:
+def one_line(name: str, analysis: Analysis | Figures) -> str:
     """Say the most important figures of one pair on one line."""
     warnings = "".join(f" Warning: {warning}." for warning in analysis.warnings)
     return printable(f"{name}: {sentence(analysis.summary)}{warnings}")
