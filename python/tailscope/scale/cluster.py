@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import signal
 from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import ClusterError, UsageError
@@ -27,9 +29,9 @@ _LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
 _REMOTE = re.compile(r"(tcp|tls)://\S+:\d+")
 _CONNECT_S = 5.0
 _CLOSE_S = 10.0
-# One repetition. A task that ends two processes is tried again alone, see `run_tasks`.
 _LOCAL_CONFIG = {
-    "distributed.scheduler.allowed-failures": 1,
+    # A task that was lost is tried again alone, see `run_tasks`.
+    "distributed.scheduler.allowed-failures": 0,
     # A task is with a process when it begins, not before: the end of a process blames no other one.
     "distributed.scheduler.worker-saturation": 1.0,
     "distributed.scheduler.http.routes": [],
@@ -83,18 +85,29 @@ def _connected(address: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout=_CONNECT_S, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+        asyncio.run(_try(address))
+    # What answers, and is no scheduler, may claim a message of any length.
+    except (OSError, EOFError, ValueError, TypeError, MemoryError) as error:
         raise ClusterError(
             f"{address}: no Dask scheduler answers: {error}",
             hint="`dask scheduler` starts one and prints its address; one that listens at tls:// "
             "asks for certificates (docs/scale.md)",
         ) from None
+    client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     try:
         yield client
     finally:
         with uninterrupted():
             client.close(timeout=_CLOSE_S)
+
+
+async def _try(address: str) -> None:
+    """Connect once: a client that cannot would hold on for long."""
+    from distributed.comm.core import connect
+    from distributed.security import Security
+
+    known = Security().get_connection_args("client")
+    await (await connect(address, timeout=_CONNECT_S, **known)).close()
 
 
 @contextmanager
@@ -107,7 +120,8 @@ def _processes(workers: int) -> Iterator[Client]:
 
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder())
-        stack.enter_context(dask.config.set(_LOCAL_CONFIG))
+        places = {"temporary-directory": str(folder.path)}
+        stack.enter_context(dask.config.set({**_LOCAL_CONFIG, **places}))
         cluster = stack.enter_context(_cluster(folder.path, workers))
         client = stack.enter_context(Client(cluster, set_as_default=False))
         cluster.scale(workers)
@@ -122,7 +136,9 @@ def _cluster(folder: Path, workers: int) -> Iterator[LocalCluster]:
     from distributed.system import MEMORY_LIMIT
 
     # The terminal's Ctrl-C reaches all processes of ours, and is for this one alone: threads, and
-    # the processes that they start, have the mask of the thread that started them.
+    # the processes that they start, have the mask of the thread that started them. The tracker
+    # goes first: starting it takes the mask away.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         cluster = LocalCluster(

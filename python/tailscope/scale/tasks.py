@@ -238,7 +238,7 @@ class _Submitted:
         error = self.future.exception()
         if isinstance(error, KilledWorker):
             error = WorkerLostError(
-                f"no worker survives it: {error.allowed_failures + 1} ended, the last one"
+                "the worker that takes it ends, also where it is alone: the last one was"
                 f" {error.last_worker.address}",
                 hint="often it is too little memory; the log of the worker says more",
             )

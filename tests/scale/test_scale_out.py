@@ -1,0 +1,232 @@
+"""Pairs on workers: the same files as of one process, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import captures
+import numpy as np
+import psutil
+import pyarrow
+import pytest
+from command import COMMAND, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PAIRS = 8
+PACKETS = 2_000
+MIB = 1 << 20
+LIMIT_S = 60
+
+Files = dict[str, bytes | dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight simulated pairs."""
+    path = tmp_path_factory.mktemp("pairs")
+    for seed in range(PAIRS):
+        options = ("--seed", seed, "--packets", PACKETS, "--loss", "0.001")
+        assert run("simulate", path / f"p{seed}", *options).returncode == 0
+        (path / f"p{seed}" / "truth.json").unlink()
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Files, Any]:
+    """What one process prints, writes and returns."""
+    path = tmp_path_factory.mktemp("expected")
+    done = run("analyze", folder, *outputs(path))
+    assert done.returncode == 0, done.stderr
+    return done.stdout, files(path), json.loads((path / "all.json").read_text())
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Temporary folders of the test's own, in which nothing is left behind."""
+    places = {name: tmp_path / name for name in ("XDG_RUNTIME_DIR", "TMPDIR")}
+    for place in places.values():
+        place.mkdir(mode=0o700)
+    yield {**os.environ, **{name: str(place) for name, place in places.items()}}
+    assert [path for place in places.values() for path in place.iterdir()] == []
+
+
+def outputs(path: Path) -> tuple[object, ...]:
+    return "--out", path / "runs", "--csv", path / "csv", "--json", path / "all.json"
+
+
+def files(path: Path) -> Files:
+    """All files of results; `run.json` without the time when it was written."""
+    found: Files = {}
+    for file in sorted((*path.glob("runs/**/*"), *path.glob("csv/**/*"))):
+        if file.name == "run.json":
+            mark = json.loads(file.read_text())
+            assert mark.pop("written_unix_ns") > 0
+            found[str(file.relative_to(path))] = mark
+        elif file.is_file():
+            found[str(file.relative_to(path))] = file.read_bytes()
+    return found
+
+
+def start(
+    folder: Path, out: Path, environment: dict[str, str], *options: object
+) -> subprocess.Popen[bytes]:
+    """Start an analysis by two processes in a process group of its own."""
+    command = ["analyze", folder, "--scheduler", "local:2", *outputs(out), *options]
+    return subprocess.Popen(
+        [COMMAND, *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        process_group=0,
+    )
+
+
+def until(found: Callable[[], Any], process: subprocess.Popen[bytes]) -> Any:
+    """What is found at last, while a process lives."""
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        if result := found():
+            return result
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    return pytest.fail("it never came")
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def at_work(out: Path) -> Callable[[], bool]:
+    """Whether a worker has begun to write a run."""
+    return lambda: any((out / "runs").rglob(".*.part/*/run.json"))
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    output, error = process.communicate(timeout=LIMIT_S)
+    return process.returncode, output.decode(), error.decode()
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    return not alive
+
+
+def test_two_processes_write_what_one_writes(
+    folder: Path, tmp_path: Path, environment: dict[str, str], expected: tuple[str, Files, Any]
+) -> None:
+    """Byte for byte, in every file; the lines and the list in the same order."""
+    status, output, error = finish(start(folder, tmp_path / "out", environment))
+    assert (status, error) == (0, "")
+    assert output == expected[0]
+    assert files(tmp_path / "out") == expected[1]
+    assert json.loads((tmp_path / "out" / "all.json").read_text()) == expected[2]
+
+
+def test_a_killed_worker_costs_nothing_but_time(
+    folder: Path, tmp_path: Path, environment: dict[str, str], expected: tuple[str, Files, Any]
+) -> None:
+    process = start(folder, tmp_path / "out", environment)
+    until(at_work(tmp_path / "out"), process)
+    workers_of(process)[0].kill()
+    status, output, error = finish(process)
+    assert (status, error) == (0, "")
+    assert output == expected[0]
+    assert files(tmp_path / "out") == expected[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing(
+    folder: Path, tmp_path: Path, environment: dict[str, str], number: signal.Signals
+) -> None:
+    """As the terminal sends it: to all processes of the group."""
+    process = start(folder, tmp_path / "out", environment)
+    until(at_work(tmp_path / "out"), process)
+    processes = workers_of(process)
+    assert len(processes) == 2
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    status, _, error = finish(process)
+    assert (status, error.strip()) == (130, "error: interrupted")
+    assert gone(processes)
+    for mark in (tmp_path / "out").rglob("run.json"):
+        assert json.loads(mark.read_text())["complete"]
+    assert not list((tmp_path / "out").rglob(".*"))
+
+
+def test_workers_die_with_the_command(folder: Path, tmp_path: Path) -> None:
+    """Even where it cannot end them; its folder is then for `tailscope clean`."""
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    process = start(folder, tmp_path / "out", environment)
+    until(at_work(tmp_path / "out"), process)
+    processes = workers_of(process)
+    process.kill()
+    process.communicate()
+    assert gone(processes)
+    (left,) = tmp_path.glob("tailscope-*")
+    assert left.stat().st_mode & 0o777 == 0o700
+    assert run("clean", env=environment).returncode == 0
+    assert not left.exists()
+
+
+def test_a_damaged_pair_is_reported_and_skipped(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """In the words of one process."""
+    for name in ("p0", "p2"):
+        captures.pair(tmp_path / "in" / name, [1_000, 2_000])
+    captures.pair(tmp_path / "in" / "p1", [1_000])[1].write_bytes(b"no capture")
+    captures.pair(tmp_path / "in" / "p3", [1_000])[1].unlink()
+    alone = run("analyze", tmp_path / "in", *outputs(tmp_path / "alone"))
+    status, output, error = finish(start(tmp_path / "in", tmp_path / "out", environment))
+    assert (status, output, error) == (alone.returncode, alone.stdout, alone.stderr)
+    assert status == 1
+    assert len(error.splitlines()) == 2
+    assert files(tmp_path / "out") == files(tmp_path / "alone")
+    kept = [(tmp_path / name / "all.json").read_text() for name in ("alone", "out")]
+    assert kept[0] == kept[1]
+
+
+def test_a_pair_that_ends_its_workers_is_reported_and_skipped(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Four million packets in flight, where each process may have 300 MiB."""
+    (tmp_path / "in").mkdir()
+    write_many_in_flight(tmp_path / "in", 4_000_000)
+    for name in ("p0", "p1", "p2"):
+        captures.pair(tmp_path / "in" / name, [1_000, 2_000])
+    process = start(tmp_path / "in", tmp_path / "out", environment)
+    limit = (600 * MIB, 600 * MIB)
+    resource.prlimit(process.pid, resource.RLIMIT_RSS, limit)
+    status, output, error = finish(process)
+    assert status == 1, error
+    assert [line.split("/")[0] for line in output.splitlines()] == ["p0", "p1", "p2"]
+    assert error.startswith("error: x-pre-1.pcap.zst: the worker that takes it ends"), error
+    assert "hint: often it is too little memory" in error
+    assert len(list((tmp_path / "out").rglob("run.json"))) == 3
+    assert not list((tmp_path / "out").rglob(".*"))
+
+
+def write_many_in_flight(folder: Path, packets: int) -> None:
+    """A pair whose packets are sent within a second, and all are lost but one."""
+    fields = [("s", "<u4"), ("ns", "<u4"), ("length", "<u4", 2), ("frame", "u1", 60)]
+    records = np.zeros(packets, np.dtype(fields))
+    records["s"], records["ns"] = 1_600_000_000, np.arange(packets) * 100
+    records["length"] = 60
+    records["frame"] = np.frombuffer(captures.udp(0), np.uint8)
+    numbers = np.arange(packets, dtype="<u4").view("u1").reshape(packets, 4)
+    records["frame"][:, 42:46] = numbers
+    post = captures.stream([1_600_000_001 * captures.SECOND])
+    contents = {"pre": captures.pcap([]) + records.tobytes(), "post": captures.pcap(post)}
+    for side, content in contents.items():
+        path = str(folder / f"x-{side}-1.pcap.zst")
+        with pyarrow.CompressedOutputStream(path, "zstd") as file:
+            file.write(content)
