@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tailscope.analysis import Analysis, Figure, Progress, Sink
     from tailscope.store.directory import RunWriter
     from tailscope.store.run import Run
 
-__all__ = ["Figures", "PairPlan", "analyze_pair"]
+__all__ = ["Figures", "PairPlan", "analyze_pair", "write_pair"]
 
 
 class Figures(NamedTuple):
@@ -95,6 +95,31 @@ def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
     """
     from tailscope.analysis import analyze
 
+    def find(sink: Sink | None) -> Analysis:
+        return analyze(
+            plan.pre,
+            plan.post,
+            match_on=plan.match_on,
+            trim=plan.trim_ns,
+            window=plan.window_ns,
+            worst=plan.worst,
+            series=False,
+            sink=sink,
+            progress=progress,
+        )
+
+    return write_pair(plan, find)
+
+
+def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figures:
+    """Write what was asked for of one pair; a failure leaves nothing behind.
+
+    Parameters
+    ----------
+    plan : PairPlan
+    find : callable
+        Analyses the pair. Its argument, if there is any, receives every match.
+    """
     with ExitStack() as stack:
         csv_writer = run_writer = None
         sinks: list[Sink] = []
@@ -116,17 +141,7 @@ def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
 
             run_writer = stack.enter_context(RunWriter(plan.out))
             sinks.append(run_writer.sink)
-        analysis = analyze(
-            plan.pre,
-            plan.post,
-            match_on=plan.match_on,
-            trim=plan.trim_ns,
-            window=plan.window_ns,
-            worst=plan.worst,
-            series=False,
-            sink=_to_all(sinks),
-            progress=progress,
-        )
+        analysis = find(_to_all(sinks))
         if csv_writer is not None:
             csv_writer.finish(analysis)
         if run_writer is not None:

@@ -1,23 +1,34 @@
-"""Many pairs on the workers of a scheduler: one task a pair."""
+"""Many pairs on the workers of a scheduler: one task a pair, or several of a large one."""
 
 from __future__ import annotations
 
+import math
+import shutil
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailscope.analysis import Series
 from tailscope.exceptions import CaptureError, RunError
 from tailscope.scale.cluster import open_cluster
-from tailscope.scale.pair import Figures, PairPlan, analyze_pair
+from tailscope.scale.pair import Figures, PairPlan, analyze_pair, write_pair
 from tailscope.scale.shared import Shared, aside, shared_folders
 from tailscope.scale.tasks import Task, run_tasks, stop_if_unwanted
+from tailscope.slices import Part, Split, analyze_slice, merge, split
+from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing
 from tailscope.store.directory import refuse_foreign
+from tailscope.store.latency import LatencyFile, read_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
+    from tailscope.analysis import Analysis, Sink
     from tailscope.scale.tasks import Done
 
-__all__ = ["analyze_pairs"]
+__all__ = ["SLICE_BYTES", "analyze_pairs"]
+
+SLICE_BYTES = 64 << 20
+"""Of captures, at least, in a slice: less is analysed sooner than it is divided."""
 
 
 class _Work(NamedTuple):
@@ -26,6 +37,23 @@ class _Work(NamedTuple):
     plan: PairPlan
     sizes: tuple[int, int]
     shared: Shared
+
+    @property
+    def size(self) -> int:
+        """Of both captures in bytes."""
+        return sum(self.sizes)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether every match is written, and not only counted."""
+        return self.plan.out is not None or self.plan.csv_folder is not None
+
+    @property
+    def rows(self) -> Path:
+        """Where the matches of its slices wait to be merged."""
+        folder = self.plan.out or self.plan.csv_folder or Path()
+        name = f".{Path(self.plan.pre).name[:200]}.{self.shared.token}.rows{TEMPORARY_SUFFIX}"
+        return folder.parent / name
 
 
 def analyze_pairs(
@@ -56,24 +84,46 @@ def analyze_pairs(
     """
     with shared_folders(*folders) as shared, open_cluster(scheduler) as client:
         prepared = [_prepared(plan, shared) for plan in plans]
-        tasks = [task for task in prepared if isinstance(task, Task)]
-        outcomes = run_tasks(client, tasks, progress=progress)
-        for task in prepared:
-            if not isinstance(task, Task):
-                yield task
+        works = [work for work in prepared if isinstance(work, _Work)]
+        share = sum(work.size for work in works) // max(1, sum(client.nthreads().values()))
+        outcomes = run_tasks(client, [_task(work, share) for work in works], progress=progress)
+        for work in prepared:
+            if not isinstance(work, _Work):
+                yield work
                 continue
             outcome = next(outcomes)
+            shutil.rmtree(work.rows, ignore_errors=True)
             yield outcome.error or outcome.result
 
 
-def _prepared(plan: PairPlan, shared: Shared) -> Task | Exception:
+def _prepared(plan: PairPlan, shared: Shared) -> _Work | Exception:
     try:
         if plan.out is not None:
             refuse_foreign(plan.out)
         sizes = Path(plan.pre).stat().st_size, Path(plan.post).stat().st_size
     except (RunError, OSError) as error:
         return error
-    return Task(_analyze, _Work(plan, sizes, shared), size=sum(sizes))
+    return _Work(plan, sizes, shared)
+
+
+def _task(work: _Work, share: int) -> Task:
+    """One task, or several for a pair that would hold up the others.
+
+    Parameters
+    ----------
+    work : _Work
+    share : int
+        What each thread of the workers would get of all captures, in bytes.
+    """
+    at_most = min(math.ceil(work.size / max(1, share)), work.size // SLICE_BYTES)
+    if at_most < 2:
+        return Task(_analyze, work, size=work.size)
+    split = Task(_split, (work, at_most), size=0)
+    slices = tuple(
+        Task(_analyze_slice, (work, index), needs=(split,), size=work.size // at_most)
+        for index in range(at_most)
+    )
+    return Task(_merge, work, needs=slices, size=0)
 
 
 def _analyze(work: _Work) -> Figures:
@@ -81,6 +131,69 @@ def _analyze(work: _Work) -> Figures:
     _check(work)
     with aside(work.plan, work.shared.token) as plan:
         return analyze_pair(plan, stop_if_unwanted())
+
+
+def _split(item: tuple[_Work, int]) -> Split:
+    """Divide a pair; called on a worker."""
+    work, at_most = item
+    _check(work)
+    plan = work.plan
+    return split(
+        plan.pre,
+        plan.post,
+        at_most=at_most,
+        match_on=plan.match_on,
+        trim=plan.trim_ns,
+        window=plan.window_ns,
+        worst=plan.worst,
+        progress=stop_if_unwanted(),
+    )
+
+
+def _analyze_slice(item: tuple[_Work, int], found: Split) -> Part | None:
+    """Analyse one slice of a pair that has several; called on a worker."""
+    work, index = item
+    _check(work)
+    if len(found.slices) == 1 or index >= len(found.slices):
+        return None
+    plan = work.plan
+    with ExitStack() as stack:
+        sink = stack.enter_context(_written(work.rows / _name(index))) if work.keeps_rows else None
+        return analyze_slice(
+            plan.pre, plan.post, found.slices[index], sink=sink, progress=stop_if_unwanted()
+        )
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[Sink]:
+    """Keep the matches of a slice in a file."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with replacing(path) as file, LatencyFile(file) as rows:
+        yield lambda *columns: rows.write(Series(*columns))
+
+
+def _merge(work: _Work, *slices: Part | None) -> Figures:
+    """Put the slices of a pair together; called on a worker."""
+    parts = [part for part in slices if part is not None]
+    if not parts:
+        return _analyze(work)
+    _check(work)
+    look = stop_if_unwanted()
+
+    def find(sink: Sink | None) -> Analysis:
+        if sink is not None:
+            for index in range(len(parts)):
+                for columns in read_chunks(work.rows / _name(index)):
+                    look()
+                    sink(*columns)
+        return merge(parts)
+
+    with aside(work.plan, work.shared.token) as plan:
+        return write_pair(plan, find)
+
+
+def _name(index: int) -> str:
+    return f"{index}.parquet"
 
 
 def _check(work: _Work) -> None:

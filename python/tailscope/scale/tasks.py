@@ -31,7 +31,7 @@ class Task(NamedTuple):
     item : object
         Its first argument.
     needs : tuple of Task
-        Their results are its further arguments.
+        Their results are its further arguments. One that several need is done once.
     size : int
         What it counts for in progress.
     """
@@ -202,7 +202,7 @@ class _Watch:
             self._progress(self._far())
 
     def _far(self) -> Done:
-        sizes = [size_of(task) for task in self._tasks]
+        sizes = [sum(each.size for each in _with_needs(task)) for task in self._tasks]
         done = sum(sizes[index] for index in self._done)
         done += sum(submitted.done_size() for submitted in self._running.values())
         return Done(len(self._done), len(sizes), done, sum(sizes), self._workers)
@@ -213,19 +213,18 @@ class _Submitted:
 
     def __init__(self, client: Client, task: Task, *, alone: bool = False) -> None:
         self.alone = alone
-        self._sizes: dict[Future[Any], int] = {}
-        self.future = self._submit(client, task)
-
-    def _submit(self, client: Client, task: Task) -> Future[Any]:
-        needed = [self._submit(client, need) for need in task.needs]
-        version = tailscope.__version__
-        future = client.submit(_call, version, task.function, task.item, needed, pure=False)
-        self._sizes[future] = task.size
-        return future
+        self._all = _with_needs(task)
+        self._futures: dict[int, Future[Any]] = {}
+        for each in self._all:
+            needed = [self._futures[id(need)] for need in each.needs]
+            self._futures[id(each)] = client.submit(
+                _call, tailscope.__version__, each.function, each.item, needed, pure=False
+            )
+        self.future = self._futures[id(task)]
 
     def done_size(self) -> int:
         """What it counts for already."""
-        return sum(size for future, size in self._sizes.items() if future.done())
+        return sum(task.size for task in self._all if self._futures[id(task)].done())
 
     def outcome(self) -> Outcome:
         """What became of it."""
@@ -246,13 +245,14 @@ class _Submitted:
 
     def release(self) -> None:
         """Have the workers forget it."""
-        for future in self._sizes:
+        for future in self._futures.values():
             future.release()
 
 
-def size_of(task: Task) -> int:
-    """What a task counts for, with all that it needs."""
-    return task.size + sum(map(size_of, task.needs))
+def _with_needs(task: Task) -> list[Task]:
+    """A task behind all that it needs, each of them once."""
+    found = [each for need in task.needs for each in _with_needs(need)]
+    return list({id(each): each for each in (*found, task)}.values())
 
 
 def _call(version: str, function: Callable[..., Any], item: Any, needed: list[Any]) -> Any:
