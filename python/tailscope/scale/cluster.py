@@ -68,8 +68,7 @@ def open_cluster(scheduler: str) -> Iterator[Client]:
         raise UsageError(
             f"--scheduler: expected tcp://HOST:PORT, tls://HOST:PORT or local[:N], got {scheduler}"
         )
-    # What goes wrong is said by us, once, and not by every part that notices.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    _say_it_once()
     with ExitStack() as stack:
         if local is not None:
             workers = int(local[1]) if local[1] else len(os.sched_getaffinity(0))
@@ -78,6 +77,14 @@ def open_cluster(scheduler: str) -> Iterator[Client]:
             client = stack.enter_context(_connected(scheduler))
             _refuse_others(scheduler, client)
         yield client
+
+
+def _say_it_once() -> None:
+    """Leave it to us to say what goes wrong: each part of Dask that notices would log it."""
+    import distributed
+
+    for name in (distributed.__name__, f"{distributed.__name__}.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

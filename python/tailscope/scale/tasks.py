@@ -17,7 +17,6 @@ __all__ = ["Done", "Outcome", "Task", "map_tasks", "run_tasks", "stop_if_unwante
 
 _LOOK_S = 0.05
 _EVERY_S = 0.5
-_PATIENCE_S = 10.0
 
 
 class Task(NamedTuple):
@@ -153,7 +152,7 @@ class _Watch:
         self._running: dict[int, _Submitted] = {}
         self._suspects: list[int] = []
         self._done: dict[int, Outcome] = {}
-        self._looked_s = self._answered_s = time.monotonic()
+        self._looked_s = time.monotonic()
         self._workers = 0
 
     def outcomes(self) -> Generator[Outcome]:
@@ -193,12 +192,8 @@ class _Watch:
         if now_s - self._looked_s < _EVERY_S:
             return
         self._looked_s = now_s
-        if self._client.status == "running":
-            self._answered_s = now_s
+        if self._progress is not None and self._client.status == "running":
             self._workers = len(self._client.nthreads())
-        elif now_s - self._answered_s > _PATIENCE_S:
-            raise ClusterError("the scheduler is gone", hint="what is complete was kept")
-        if self._progress is not None:
             self._progress(self._far())
 
     def _far(self) -> Done:
@@ -233,7 +228,10 @@ class _Submitted:
         if self.future.status == "finished":
             return Outcome(self.future.result(), None)
         if self.future.status != "error":
-            raise ClusterError(f"the scheduler has dropped a task: it is {self.future.status}")
+            raise ClusterError(
+                f"the scheduler is gone: a task is {self.future.status}",
+                hint="what was complete by then is kept",
+            )
         error = self.future.exception()
         if isinstance(error, KilledWorker):
             error = WorkerLostError(
