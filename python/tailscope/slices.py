@@ -219,10 +219,8 @@ def merge(parts: Iterable[Part]) -> Analysis:
     UsageError
         If there are none.
     """
-    joined: Part | None = None
-    for part in parts:
-        joined = part if joined is None else joined + part
-    if joined is None:
+    first, *others = [part._engine for part in parts] or [None]
+    if first is None:
         raise UsageError("parts: a pair has at least 1, got 0")
     with engine_errors():
-        return Analysis(joined._engine.finish())
+        return Analysis(_engine.merge(first, others))
