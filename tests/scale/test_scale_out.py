@@ -8,6 +8,8 @@ import resource
 import signal
 import subprocess
 import time
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import captures
@@ -17,9 +19,14 @@ import pyarrow
 import pytest
 from command import COMMAND, run
 
+from tailscope.scale import pairs
+from tailscope.scale.pair import PairPlan, analyze_pair
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tailscope.scale.tasks import Done
 
 PAIRS = 8
 PACKETS = 2_000
@@ -218,3 +225,30 @@ def write_many_in_flight(folder: Path, packets: int) -> None:
         path = str(folder / f"x-{side}-1.pcap.zst")
         with pyarrow.CompressedOutputStream(path, "zstd") as file:
             file.write(content)
+
+
+def test_a_large_pair_is_divided_and_its_files_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large is what is more than the share of a process; here it need not be large as well."""
+    options = ("--seed", 1, "--packets", 20_000, "--rate", "10k", "--loss", "0.001")
+    assert run("simulate", tmp_path / "in", *options).returncode == 0
+    (pre,), (post,) = ((tmp_path / "in").glob(f"*-{side}-*") for side in ("pre", "post"))
+    plan = PairPlan(
+        pre=str(pre), post=str(post), match_on="auto", trim_ns=100_000_000, window_ns=10_000_000,
+        bucket_ns=100, worst=50, csv_folder=tmp_path / "alone/csv", out=tmp_path / "alone/runs/x",
+    )  # fmt: skip
+    alone = analyze_pair(plan)
+    monkeypatch.setattr(pairs, "SLICE_BYTES", pre.stat().st_size // 2)
+    seen: list[Done] = []
+    divided = replace(plan, csv_folder=tmp_path / "out/csv", out=tmp_path / "out/runs/x")
+    folders = [tmp_path / "out/csv", tmp_path / "out/runs"]
+    with closing(pairs.analyze_pairs("local:2", [divided], folders, progress=seen.append)) as all_:
+        (found,) = all_
+    assert found == alone
+    assert files(tmp_path / "out") == files(tmp_path / "alone")
+    assert not list((tmp_path / "out").rglob(".*"))
+    assert seen[-1].of_size == pytest.approx(pre.stat().st_size + post.stat().st_size, abs=4)
+    assert any(0 < done.size < done.of_size for done in seen), "it was one task"
+    (only,) = pairs.analyze_pairs("local:2", [replace(plan, csv_folder=None, out=None)], [])
+    assert only == alone
