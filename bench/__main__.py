@@ -20,6 +20,7 @@ from bench.noise import noise_rows
 from bench.overload import overload_rows
 from bench.pair import plain_pair, simulate
 from bench.pair import tailscope as command
+from bench.scale import scale_rows
 from bench.table import Row, print_table
 from bench.tail import tail_rows
 
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
     parser.add_argument(
         "--only",
-        choices=["analysis", "dataplane", "noise", "overload", "tail"],
+        choices=["analysis", "dataplane", "noise", "overload", "scale", "tail"],
         help="leave out the others",
     )
     options = parser.parse_args()
@@ -139,6 +140,8 @@ def main() -> None:
             rows += noise_rows()
         if options.only in (None, "overload"):
             rows += overload_rows(folder)
+        if options.only in (None, "scale"):
+            rows += scale_rows(folder)
         if options.only in (None, "tail"):
             rows += tail_rows()
     print_table(rows)

@@ -18,6 +18,7 @@ import captures
 import psutil
 import pytest
 from command import run
+from distributed.security import Security
 
 import tailscope
 from tailscope.exceptions import ClusterError, RunExistsError, UsageError, WorkerLostError
@@ -36,13 +37,13 @@ LIMIT_S = 60
 class Scheduler:
     """`dask scheduler` and `dask worker` as a user starts them, in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, protocol: str, environment: dict[str, str]) -> None:
+        self._folder, self._environment = folder, environment
         self._processes: list[subprocess.Popen[bytes]] = []
         file = folder / "scheduler.json"
         self.process = self._start(
             "scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file,
-            "--dashboard-address", "127.0.0.1:0",
+            "--dashboard-address", "127.0.0.1:0", "--protocol", protocol,
         )  # fmt: skip
         self.address = ""
         while not self.address:
@@ -63,7 +64,7 @@ class Scheduler:
                 stdout=file,
                 stderr=file,
                 cwd=self._folder,
-                env={**os.environ, **environment},
+                env={**os.environ, **self._environment, **environment},
             )
         self._processes.append(process)
         return process
@@ -78,9 +79,9 @@ class Scheduler:
 
 
 @contextmanager
-def scheduler(folder: Path) -> Iterator[Scheduler]:
-    folder.mkdir(mode=0o700, parents=True)
-    started = Scheduler(folder)
+def scheduler(folder: Path, protocol: str = "tcp", **environment: str) -> Iterator[Scheduler]:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    started = Scheduler(folder, protocol, environment)
     try:
         yield started
     finally:
@@ -126,6 +127,32 @@ def test_the_users_own_scheduler_is_used(tmp_path: Path) -> None:
                 next(outcomes)
 
 
+def test_certificates_are_those_of_dasks_configuration(tmp_path: Path) -> None:
+    """A command without them is told; docs/scale.md has the names."""
+    captures.pair(tmp_path / "in", list(range(1_000, 2_000)))
+    (tmp_path / "dask").mkdir(mode=0o700)
+    made = Security.temporary()
+    tls = {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}
+    names = {"CA_FILE": made.tls_ca_file}
+    for role in ("SCHEDULER", "WORKER", "CLIENT"):
+        names |= {f"{role}__CERT": made.tls_client_cert, f"{role}__KEY": made.tls_client_key}
+    for name, content in names.items():
+        path = tmp_path / "dask" / name
+        path.touch(mode=0o600)
+        path.write_text(content)
+        tls[f"DASK_DISTRIBUTED__COMM__TLS__{name}"] = str(path)
+    with scheduler(tmp_path / "dask", "tls", **tls) as dask:
+        assert dask.address.startswith("tls://")
+        dask.add_worker()
+        command = ("analyze", tmp_path / "in", "--scheduler", dask.address)
+        done = run(*command, env={**os.environ, **tls})
+        assert (done.returncode, done.stdout[:30]) == (0, "x-pre-1.pcap: Latency of 1,000"), done
+        without = run(*command)
+    assert without.returncode == 1
+    assert "ssl_context" in without.stderr.splitlines()[0]
+    assert "asks for certificates" in without.stderr.splitlines()[1]
+
+
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other" / "tailscope-9.9.9.dist-info"
     other.mkdir(parents=True)
@@ -166,9 +193,6 @@ def test_a_scheduler_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     error, hint = done.stderr.splitlines()
     assert error.startswith(f"error: tcp://127.0.0.1:{free}: no Dask scheduler answers: ")
     assert "dask scheduler" in hint
-    done = run("analyze", tmp_path, "--scheduler", f"tls://127.0.0.1:{free}", timeout=LIMIT_S)
-    assert done.returncode == 1
-    assert "ssl_context" in done.stderr.splitlines()[0]
 
 
 def test_two_captures_are_no_folder(tmp_path: Path) -> None:
