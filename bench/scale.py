@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAIRS = 8
-PACKETS = 500_000
-LARGE_PACKETS = 5_000_000
+PACKETS = 200_000
+LARGE_PACKETS = 3_000_000
 RATE = "100k"
 ONE, ALONE = "local:1", "one process"
 

@@ -25,7 +25,7 @@ from tailscope.exceptions import ClusterError, RunExistsError, UsageError, Worke
 from tailscope.scale.cluster import differing_versions, open_cluster
 from tailscope.scale.pair import PairPlan, analyze_pair
 from tailscope.scale.shared import Shared, aside, shared_folders
-from tailscope.scale.tasks import Done, Task, map_tasks, run_tasks
+from tailscope.scale.tasks import Done, Task, map_tasks, run_tasks, stop_if_unwanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +97,25 @@ def plan(tmp_path: Path) -> PairPlan:
     )  # fmt: skip
 
 
+def work_on(folder: Path) -> None:
+    """A task that does not end by itself."""
+    look = stop_if_unwanted()
+    (folder / "begun").touch()
+    try:
+        while True:
+            look()
+            time.sleep(0.01)
+    finally:
+        (folder / "stopped").touch()
+
+
+def until_exists(path: Path) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.05)
+
+
 def left_aside(folder: Path) -> list[Path]:
     return list(folder.rglob(".*"))
 
@@ -106,10 +125,10 @@ def test_the_users_own_scheduler_is_used(tmp_path: Path) -> None:
     for name in ("a", "b"):
         captures.pair(tmp_path / "in" / name, list(range(1_000, 2_000)))
     expected = run("analyze", "in", "--out", "alone", cwd=tmp_path)
-    with scheduler(tmp_path / "dask") as dask:
+    importable = os.pathsep.join(map(os.path.abspath, sys.path))
+    with scheduler(tmp_path / "dask", PYTHONPATH=importable) as dask:
         command = ("analyze", "in", "--out", "out", "--scheduler", dask.address)
-        environment = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-        dask.add_worker(**environment)
+        dask.add_worker()
         done = run(*command, cwd=tmp_path)
         again = run(*command, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, expected.stdout), done.stderr
@@ -120,6 +139,14 @@ def test_the_users_own_scheduler_is_used(tmp_path: Path) -> None:
         assert again.stderr.count("holds a complete run already") == 2
         assert not left_aside(tmp_path / "out")
         with open_cluster(dask.address) as client:
+
+            def interrupt(_done: Done) -> None:
+                if (tmp_path / "begun").exists():
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                list(map_tasks(client, work_on, [tmp_path], progress=interrupt))
+            until_exists(tmp_path / "stopped")
             outcomes = map_tasks(client, time.sleep, [0, LIMIT_S])
             assert next(outcomes).error is None
             dask.process.kill()

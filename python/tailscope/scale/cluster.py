@@ -171,13 +171,11 @@ def _cluster(folder: Path, workers: int) -> Iterator[LocalCluster]:
 def _refuse_others(address: str, client: Client) -> None:
     found: Any = client.get_versions(packages=list(VERSIONED))
     ours = found["client"]["packages"]
-    # A scheduler computes nothing: it need not have tailscope.
-    dask_only = {name: ours[name] for name in VERSIONED if name != "tailscope"}
-    sides = {f"the scheduler {address}": (dask_only, found["scheduler"]["packages"])}
-    for worker, its in found["workers"].items():
-        sides[f"the worker {worker}"] = (ours, its["packages"])
-    for side, (expected, got) in sides.items():
-        if differing := differing_versions(expected, got):
+    # The scheduler too: it looks into the tasks that it hands on.
+    sides = {f"the scheduler {address}": found["scheduler"]}
+    sides |= {f"the worker {worker}": its for worker, its in found["workers"].items()}
+    for side, its in sides.items():
+        if differing := differing_versions(ours, its["packages"]):
             raise ClusterError(
                 f"{side}: {differing}", hint="install the same versions on all machines"
             )
@@ -193,11 +191,12 @@ def differing_versions(expected: Mapping[str, str], got: Mapping[str, str | None
 
     Examples
     --------
-    >>> differing_versions({"dask": "2026.8.0"}, {"dask": None})
+    >>> ours = {"tailscope": "0.1.0", "dask": "2026.8.0", "distributed": "2026.8.0"}
+    >>> differing_versions(ours, {**ours, "dask": None})
     'dask: expected 2026.8.0, got none'
     """
     return ", ".join(
         f"{name}: expected {expected[name]}, got {got.get(name) or 'none'}"
         for name in VERSIONED
-        if name in expected and got.get(name) != expected[name]
+        if got.get(name) != expected[name]
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.analysis import Series
-from tailscope.exceptions import CaptureError, RunError
+from tailscope.exceptions import CaptureError, ClusterError, RunError, TailscopeError
 from tailscope.scale.cluster import open_cluster
 from tailscope.scale.pair import Figures, PairPlan, analyze_pair, write_pair
 from tailscope.scale.shared import Shared, aside, shared_folders
@@ -85,15 +84,22 @@ def analyze_pairs(
     with shared_folders(*folders) as shared, open_cluster(scheduler) as client:
         prepared = [_prepared(plan, shared) for plan in plans]
         works = [work for work in prepared if isinstance(work, _Work)]
-        share = sum(work.size for work in works) // max(1, sum(client.nthreads().values()))
-        outcomes = run_tasks(client, [_task(work, share) for work in works], progress=progress)
+        share = max(1, sum(work.size for work in works)), sum(client.nthreads().values())
+        outcomes = run_tasks(client, [_task(work, *share) for work in works], progress=progress)
         for work in prepared:
             if not isinstance(work, _Work):
                 yield work
                 continue
             outcome = next(outcomes)
             shutil.rmtree(work.rows, ignore_errors=True)
-            yield outcome.error or outcome.result
+            yield outcome.result if outcome.error is None else _known(outcome.error)
+
+
+def _known(error: Exception) -> Exception:
+    """What a worker may well meet; all else is a bug, which costs one pair here."""
+    if isinstance(error, TailscopeError | OSError):
+        return error
+    return ClusterError(f"internal, on a worker: {type(error).__name__}: {error}")
 
 
 def _prepared(plan: PairPlan, shared: Shared) -> _Work | Exception:
@@ -106,16 +112,18 @@ def _prepared(plan: PairPlan, shared: Shared) -> _Work | Exception:
     return _Work(plan, sizes, shared)
 
 
-def _task(work: _Work, share: int) -> Task:
-    """One task, or several for a pair that would hold up the others.
+def _task(work: _Work, total: int, threads: int) -> Task:
+    """One task, or several for a pair of more than a thread's share.
 
     Parameters
     ----------
     work : _Work
-    share : int
-        What each thread of the workers would get of all captures, in bytes.
+    total : int
+        Size of all pairs in bytes.
+    threads : int
+        How many the workers have.
     """
-    at_most = min(math.ceil(work.size / max(1, share)), work.size // SLICE_BYTES)
+    at_most = min(-(-work.size * threads // total), work.size // SLICE_BYTES)
     if at_most < 2:
         return Task(_analyze, work, size=work.size)
     split = Task(_split, (work, at_most), size=0)
