@@ -21,6 +21,7 @@ from bench.overload import overload_rows
 from bench.pair import plain_pair, simulate
 from bench.pair import tailscope as command
 from bench.report import report_rows
+from bench.scale import scale_rows
 from bench.table import Row, print_table
 from bench.tail import tail_rows
 
@@ -109,7 +110,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
     parser.add_argument(
         "--only",
-        choices=["analysis", "dataplane", "noise", "overload", "report", "tail"],
+        choices=["analysis", "dataplane", "noise", "overload", "report", "scale", "tail"],
         help="leave out the others",
     )
     options = parser.parse_args()
@@ -131,6 +132,8 @@ def main() -> None:
             rows += report_rows(folder)
         if options.only in (None, "overload"):
             rows += overload_rows(folder)
+        if options.only in (None, "scale"):
+            rows += scale_rows(folder)
         if options.only in (None, "tail"):
             rows += tail_rows()
     print_table(rows)

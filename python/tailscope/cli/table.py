@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.analysis import Analysis
+    from tailscope.scale.pair import Figures
     from tailscope.store.notes import Note
     from tailscope.store.run import Run
 
@@ -32,13 +33,15 @@ __all__ = ["aligned", "local_time", "note_lines", "one_line", "print_table"]
 
 
 def print_table(
-    analysis: Analysis | Run, info: Mapping[str, Any], written: Iterable[Path | None] = ()
+    analysis: Analysis | Figures | Run,
+    info: Mapping[str, Any],
+    written: Iterable[Path | None] = (),
 ) -> None:
     """Print all figures of one pair on standard output.
 
     Parameters
     ----------
-    analysis : Analysis or Run
+    analysis : Analysis, Figures or Run
     info : Mapping
         The content of ``run.json``, of which ``plan`` and what a measurement has are looked at.
     written : iterable of Path or None
@@ -108,7 +111,7 @@ def note_lines(notes: Iterable[Note]) -> Iterator[str]:
             yield f"{'':<{len(when)}}  {printable(other)}"
 
 
-def one_line(name: str, analysis: Analysis) -> str:
+def one_line(name: str, analysis: Analysis | Figures) -> str:
     """Say the most important figures of one pair on one line."""
     warnings = "".join(f" Warning: {warning}." for warning in analysis.warnings)
     return printable(f"{name}: {sentence(analysis.summary)}{warnings}")
