@@ -61,8 +61,15 @@ def assert_same(got: tailscope.Analysis, expected: tailscope.Analysis, pre: Path
     assert got.series is None
 
 
-@pytest.mark.parametrize("kind", ["pcap.zst", "pcap", "pcapng"])
-@pytest.mark.parametrize("name", ["motivation", "dpdk-l2fwd/hw"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("motivation", "pcap.zst"),
+        ("motivation", "pcap"),
+        ("dpdk-l2fwd/hw", "pcap.gz"),
+        ("dpdk-l2fwd/hw", "pcapng"),
+    ],
+)
 def test_slices_of_real_pairs_are_the_pair(data: Path, scratch: Path, name: str, kind: str) -> None:
     folder = data / "noms2020" / name
     (pre,), (post,) = folder.glob("*-pre-*"), folder.glob("*-post-*")
