@@ -106,7 +106,9 @@ def test_files_that_are_not_as_written_are_left_out(tailscope: Run, runs: Path) 
 
 
 def test_answers_come_in_three_forms(tailscope: Run, runs: Path) -> None:
-    query = "SELECT run, dut, NULL AS nothing, 1.5 AS half, [1, 2] AS two FROM run ORDER BY run"
+    query = (
+        "SELECT run, dut, NULL AS nothing, 1.5::DOUBLE AS half, [1, 2] AS two FROM run ORDER BY run"
+    )
     lines = tailscope("sql", query).stdout.splitlines()
     assert lines[0].split() == ["run", "dut", "nothing", "half", "two"]
     assert lines[2].split() == ["fast", "suricata", "-", "1.5", "[1,", "2]"]
