@@ -37,8 +37,9 @@ class Slice:
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
-        self.from_ns: int = engine.from_ns
-        self.to_ns: int = engine.to_ns
+        self.from_ns: int
+        self.to_ns: int
+        self.from_ns, self.to_ns = engine.times
 
     def __repr__(self) -> str:
         return f"<tailscope.slices.Slice from_ns={self.from_ns} to_ns={self.to_ns}>"

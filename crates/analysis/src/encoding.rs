@@ -77,16 +77,8 @@ impl Part {
     /// # Errors
     /// When `bytes` are something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        Self::from_content(&open(bytes, PART, VERSION)?)
-    }
-
-    /// What is left of [`to_bytes`](Self::to_bytes) without compression and checksum.
-    ///
-    /// # Errors
-    /// When it is something else.
-    #[doc(hidden)]
-    pub fn from_content(content: &[u8]) -> Result<Self, Error> {
-        let mut from = Reading::new(PART, content);
+        let content = open(bytes, PART, VERSION)?;
+        let mut from = Reading::new(PART, &content);
         let config = read_config(&mut from)?;
         let heads = [read_head(&mut from)?, read_head(&mut from)?];
         let covered = from.list(read_covered)?;
@@ -136,7 +128,7 @@ fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
         worst: from.number()? as usize,
         max_in_flight: from.number()? as usize,
     };
-    config.check()?;
+    from.expect(config.check().is_ok(), config.window, "a window that there is")?;
     Ok(config)
 }
 

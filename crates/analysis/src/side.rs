@@ -65,7 +65,7 @@ impl Side {
     fn begin(&mut self, ts: u64) {
         let origin = *self.origin_ns.get_or_insert(ts);
         self.kept_ends = Some((ts, ts));
-        self.rate.push((ts - (ts - origin) % SECOND_NS, 0));
+        self.rate.push((ts - ts.saturating_sub(origin) % SECOND_NS, 0));
     }
 
     /// Adds another stretch of the same capture, but for the gap between the two.

@@ -223,7 +223,10 @@ impl Portion {
     fn start(&self, reader: Reader, slice: &Slice) -> Result<Ingested, Error> {
         file_bytes(&reader)?;
         let Slice { config, own, .. } = slice;
-        let (read, own) = (with_halo(own, config.window), own.clone());
+        let read = with_halo(own, config.window);
+        // What is earlier was not there before; in the end the packets are counted.
+        let first = self.head.first_ns.unwrap_or(0);
+        let own = first.max(*own.start())..=*own.end();
         let extent = Extent { mark: Some(self.mark.clone()), read, own };
         Ok(Ingested::start(reader, Vec::new(), config, extent, self.head.side(config.trim)))
     }

@@ -220,12 +220,15 @@ impl Reader {
     fn read_header(&mut self) -> Result<(), Error> {
         loop {
             let site = self.origin.site(&self.window);
-            let len = match self.walk.step(self.window.ahead(), site)? {
-                Step::Header(len) => return Ok(self.pass_header(len)),
-                Step::Packet(_) | Step::Skip(_) => 0,
+            let need = match self.walk.step(self.window.ahead(), site)? {
+                Step::Header(len) => {
+                    self.pass_header(len);
+                    return Ok(());
+                }
                 Step::Need(len) => len,
+                Step::Packet(_) | Step::Skip(_) => 0,
             };
-            if len == 0 || !self.fill(len)? {
+            if need <= self.window.ahead().len() || !self.fill(need)? {
                 let read = self.headers.len() as u64;
                 return self.as_before("headers", read, read + 1);
             }

@@ -84,13 +84,9 @@ pub fn merge(py: Python<'_>, first: &Part, others: Vec<Py<Part>>) -> PyResult<An
 #[pymethods]
 impl Slice {
     #[getter]
-    fn from_ns(&self) -> u64 {
-        self.0.times().start
-    }
-
-    #[getter]
-    fn to_ns(&self) -> u64 {
-        self.0.times().end
+    fn times(&self) -> (u64, u64) {
+        let times = self.0.times();
+        (times.start, times.end)
     }
 
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
