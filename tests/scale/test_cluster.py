@@ -215,8 +215,10 @@ def test_a_scheduler_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     captures.pair(tmp_path, [1_000])
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
-    done = run("analyze", tmp_path, "--scheduler", f"tcp://127.0.0.1:{free}", timeout=LIMIT_S)
+    where = ("--scheduler", f"tcp://127.0.0.1:{free}", "--out", tmp_path / "out")
+    done = run("analyze", tmp_path, *where, timeout=LIMIT_S)
     assert (done.returncode, done.stdout) == (1, "")
+    assert not (tmp_path / "out").exists()
     error, hint = done.stderr.splitlines()
     assert error.startswith(f"error: tcp://127.0.0.1:{free}: no Dask scheduler answers: ")
     assert "dask scheduler" in hint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +36,7 @@ class _Work(NamedTuple):
     plan: PairPlan
     sizes: tuple[int, int]
     shared: Shared
+    number: int
 
     @property
     def size(self) -> int:
@@ -51,8 +52,7 @@ class _Work(NamedTuple):
     def rows(self) -> Path:
         """Where the matches of its slices wait to be merged."""
         folder = self.plan.out or self.plan.csv_folder or Path()
-        name = f".{Path(self.plan.pre).name[:200]}.{self.shared.token}.rows{TEMPORARY_SUFFIX}"
-        return folder.parent / name
+        return folder.parent / f".{self.shared.token}.rows{self.number}{TEMPORARY_SUFFIX}"
 
 
 def analyze_pairs(
@@ -81,11 +81,14 @@ def analyze_pairs(
         Of each pair in the order of the plans, or why there are none: what `analyze_pair` raises,
         or a `ClusterError`.
     """
-    with shared_folders(*folders) as shared, open_cluster(scheduler) as client:
-        prepared = [_prepared(plan, shared) for plan in plans]
+    with ExitStack() as stack:
+        shared = stack.enter_context(shared_folders(*folders))
+        client = stack.enter_context(open_cluster(scheduler))
+        prepared = [_prepared(plan, shared, number) for number, plan in enumerate(plans)]
         works = [work for work in prepared if isinstance(work, _Work)]
         share = max(1, sum(work.size for work in works)), sum(client.nthreads().values())
-        outcomes = run_tasks(client, [_task(work, *share) for work in works], progress=progress)
+        tasks = [_task(work, *share) for work in works]
+        outcomes = stack.enter_context(closing(run_tasks(client, tasks, progress=progress)))
         for work in prepared:
             if not isinstance(work, _Work):
                 yield work
@@ -102,14 +105,14 @@ def _known(error: Exception) -> Exception:
     return ClusterError(f"internal, on a worker: {type(error).__name__}: {error}")
 
 
-def _prepared(plan: PairPlan, shared: Shared) -> _Work | Exception:
+def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
     try:
         if plan.out is not None:
             refuse_foreign(plan.out)
         sizes = Path(plan.pre).stat().st_size, Path(plan.post).stat().st_size
     except (RunError, OSError) as error:
         return error
-    return _Work(plan, sizes, shared)
+    return _Work(plan, sizes, shared, number)
 
 
 def _task(work: _Work, total: int, threads: int) -> Task:

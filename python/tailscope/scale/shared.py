@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,6 +72,7 @@ def shared_folders(*folders: Path) -> Iterator[Shared]:
         Absolute.
     """
     shared = Shared(tuple(dict.fromkeys(folders)), secrets.token_hex(_TOKEN_BYTES))
+    made = [folder for folder in shared.folders if not folder.exists()]
     try:
         for folder in shared.folders:
             folder.mkdir(parents=True, exist_ok=True)
@@ -84,6 +85,9 @@ def shared_folders(*folders: Path) -> Iterator[Shared]:
                     shutil.rmtree(left, ignore_errors=True)
                 else:
                     left.unlink(missing_ok=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _mark(folder: Path, token: str) -> Path:
@@ -124,8 +128,7 @@ def aside(plan: PairPlan, token: str) -> Iterator[PairPlan]:
 @contextmanager
 def _private(target: Path, token: str) -> Iterator[Path]:
     """A folder beside a target, on the same file system."""
-    name = f".{target.name[:200]}.{token}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
-    folder = target.with_name(name)
+    folder = target.with_name(f".{token}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700)
     try:
