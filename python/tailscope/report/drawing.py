@@ -175,8 +175,9 @@ def write_grid(
         grid = canvas.subplots(rows, columns, squeeze=False)
         for axes, picture in zip(grid.flat, pictures, strict=False):
             _draw(axes, picture, style)
-            if style.titled:
-                axes.set_title(picture.title, loc="left")
+            # Where several share a drawing, no caption can say which is which.
+            if style.titled or len(pictures) > 1:
+                axes.set_title(printable(picture.title), loc="left")
         for axes in grid.flat[len(pictures) :]:
             axes.set_axis_off()
         if labels:
@@ -208,6 +209,8 @@ def _draw(axes: Axes, picture: Picture, style: Style) -> None:
         _label(axis, direction)
     for layer in picture.layers:
         _draw_layer(axes, layer, style, rasterized=rasterized)
+    if picture.x.limits is not None and picture.y.limits is not None:
+        axes.update_datalim(list(zip(picture.x.limits, picture.y.limits, strict=True)))
     axes.autoscale_view()
     if picture.x.starts_at_zero:
         axes.set_xlim(left=0)
@@ -295,7 +298,7 @@ def _dash(layer: Layer, style: Style) -> str:
 
 def _name_percentiles(axes: Axes, picture: Picture) -> None:
     """Say 10,000 and p99.99: the axis is for those who calculate, its names for all others."""
-    last = max(layer.columns["x"].max() for layer in picture.layers if len(layer.columns["x"]))
+    last = picture.last_x
     ticks = [1.0, 2.0, *(10.0**power for power in range(1, 10) if 10**power <= last)]
     axes.set_xlim(1, max(last, 10.0))
     axes.xaxis.set_major_locator(FixedLocator(ticks))
