@@ -133,7 +133,7 @@ class Picture:
         """The highest x that is shown."""
         if self.x.limits is not None:
             return self.x.limits[1]
-        return max(float(layer.columns["x"].max()) for layer in self.layers)
+        return max(float(each.max()) for each in self._values("x") if len(each))
 
     def _values(self, *roles: str) -> list[Floats]:
         return [
