@@ -27,6 +27,7 @@ from tailscope.cli import (
     model,
     noise,
     plan,
+    publish,
     recommend,
     report,
     run,
@@ -90,6 +91,7 @@ app.add_typer(host.app, name="host")
 app.add_typer(model.app, name="model")
 app.command("noise")(noise.command)
 app.command("plan")(plan.command)
+app.command("publish")(publish.command)
 app.command("recommend")(recommend.command)
 app.command("report")(report.command)
 app.command("run")(run.command)

@@ -48,6 +48,7 @@ def campaign_page(
     *,
     links: Mapping[str, str] | None = None,
     repeat: Sequence[str] = (),
+    left_out: str = "",
 ) -> str:
     """Draw a campaign as one HTML page.
 
@@ -62,6 +63,8 @@ def campaign_page(
         Files beside the page by what they are called, each as a relative address.
     repeat : sequence of str, optional
         The commands that repeat it.
+    left_out : str, optional
+        What is not published with it.
     """
     content = material.content
     evidence = _evidence(material)
@@ -83,6 +86,7 @@ def campaign_page(
         "evidence": [(case.number, case.name, address(case.name)) for case in evidence.cases],
         "links": links or {},
         "repeat": repeat,
+        "left_out": left_out,
     }
     template = environment().get_template("campaign.html.j2")
     panels, cells = MOST_PANELS, _MOST_CELLS
