@@ -348,7 +348,8 @@ def _folders(content: CampaignContent, names: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
         known = _neutral_name(content, name)
-        parts = [re.sub(_ODD_IN_NAMES, "_", part) for part in PurePath(known).parts]
+        # Some servers hide what begins with a dot.
+        parts = [re.sub(rf"^\.|{_ODD_IN_NAMES}", "_", part) for part in PurePath(known).parts]
         folder = "/".join([RUNS, *parts])
         while folder in found.values():
             folder += "_"

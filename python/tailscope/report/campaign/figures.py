@@ -78,7 +78,7 @@ class Family:
 
 
 def families(material: CampaignMaterial, *, panels: int = MOST_PANELS) -> list[Family]:
-    """Every figure that compares anything, or that there is at all where nothing varies.
+    """Every figure that compares anything, and each combination by itself.
 
     Parameters
     ----------
@@ -92,7 +92,9 @@ def families(material: CampaignMaterial, *, panels: int = MOST_PANELS) -> list[F
         _overlaid(material, there, name, f"by-{slug}", panels) for name, slug in slugs.items()
     ]
     counted = [_over_numbers(there, name, slug, panels) for name, slug in slugs.items()]
-    each_alone = [] if len(material.varied) == 1 else [_each_alone(there, panels)]
+    # Where one variable is all, its values are in one figure already.
+    is_told = len(overlaid) == 1 and overlaid[0] is not None
+    each_alone = [] if is_told else [_each_alone(there, panels)]
     return [family for family in (*overlaid, *counted, *each_alone) if family is not None]
 
 
