@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tailscope.exceptions import UsageError
 
-__all__ = ["positive_duration_ns", "rate_pps"]
+__all__ = ["positive_duration_ns", "rate_pps", "value_label"]
 
 
 def positive_duration_ns(text: str, option: str) -> int:
@@ -37,3 +39,10 @@ def rate_pps(text: str, option: str) -> int:
         return int(_engine.parse_rate_pps(str(text)))
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
+
+
+def value_label(value: Any) -> str:
+    """What a value of a variable is called."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)

@@ -29,6 +29,7 @@ from tailscope.cli import (
     noise,
     note,
     plan,
+    publish,
     recommend,
     report,
     run,
@@ -99,6 +100,7 @@ app.add_typer(model.app, name="model")
 app.command("noise")(noise.command)
 app.command("note")(note.command)
 app.command("plan")(plan.command)
+app.command("publish")(publish.command)
 app.command("recommend")(recommend.command)
 app.command("report")(report.command)
 app.command("run")(run.command)

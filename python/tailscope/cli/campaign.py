@@ -12,13 +12,14 @@ from tailscope.cli.live import LiveLine
 from tailscope.cli.options import STANDARD, write_json
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.experiment.campaign import Campaign, Record
-from tailscope.experiment.matrix import Cell, cells_of, only_cells, value_label
+from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.run import Measured, execute
 from tailscope.experiment.spec import load_experiment
 from tailscope.store.run import EMULATED
 from tailscope.testbed.clean import clean
 from tailscope.testbed.cores import pick_cores, read_topology
 from tailscope.text import count_text, duration_text, percentile_name, printable
+from tailscope.values import value_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ class ProgressBar:
     ----------
     what : str
         What is being done.
-    unit : {"bytes", "packets"}
+    unit : {"bytes", "packets", "runs"}
         What is counted.
     """
 

@@ -1,7 +1,9 @@
-"""``tailscope report``: one page, or figures, of one run or of several together."""
+"""``tailscope report``: one page, or figures, of runs together or of a campaign."""
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +13,7 @@ import typer
 from tailscope.cli.options import labelled
 from tailscope.exceptions import UsageError
 from tailscope.report.formats import FORMATS, STYLES
+from tailscope.text import printable
 
 __all__ = ["command"]
 
@@ -18,14 +21,15 @@ __all__ = ["command"]
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories."),
+        typer.Argument(metavar="RUN...|CAMPAIGN", help="Run directories, or a campaign's."),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Where to write the page; report.html unless --figures is given.",
+            help="Where to write the page; report.html (of a campaign, in it) unless --figures"
+            " is given.",
         ),
     ] = None,
     figures: Annotated[
@@ -44,16 +48,20 @@ def command(
         ),
     ] = STYLES[0],
 ) -> int:
-    """Draw one run, or several runs in the same figures."""
-    _run(_plan(runs, out, figures, formats, style))
+    """Draw one run, several runs in the same figures, or a campaign."""
+    plan = _plan(runs, out, figures, formats, style)
+    written = _run_campaign(plan) if plan.campaign is not None else _run(plan)
+    for path in written:
+        print(printable(str(path)))
     return 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be drawn where; run directories by label."""
+    """What will be drawn where; run directories by label, or a campaign."""
 
     runs: dict[str, Path]
+    campaign: Path | None
     out: Path | None
     figures: Path | None
     formats: tuple[str, ...]
@@ -69,14 +77,44 @@ def _plan(
             raise UsageError(f"--format: expected some of {', '.join(FORMATS)}, got {name!r}")
     if style not in STYLES:
         raise UsageError(f"--style: expected {' or '.join(STYLES)}, got {style!r}")
+    from tailscope.store.campaign import is_campaign
+    from tailscope.store.layout import REPORT
+
+    campaigns = [path for path in runs if is_campaign(path)]
+    if campaigns and len(runs) > 1:
+        raise UsageError(f"expected runs, or one campaign alone, got {campaigns[0]} with others")
+    campaign = campaigns[0] if campaigns else None
     if out is None and figures is None:
-        out = Path("report.html")
-    return Plan(labelled(runs), out, figures, wanted, style)
+        out = Path(REPORT) if campaign is None else campaign / REPORT
+    return Plan({} if campaign else labelled(runs), campaign, out, figures, wanted, style)
 
 
-def _run(plan: Plan) -> None:
+def _run_campaign(plan: Plan) -> list[Path]:
+    from tailscope.report.campaign.material import read_material
+
+    assert plan.campaign is not None
+    material = read_material(plan.campaign)
+    for problem in material.problems():
+        print("warning:", printable(problem), file=sys.stderr)
+    written: list[Path] = []
+    if plan.figures is not None:
+        from tailscope.report.campaign.files import write_families
+
+        written += write_families(material, plan.figures, plan.formats, plan.style)
+    if plan.out is not None:
+        from tailscope.report.campaign.page import address_of, campaign_page
+        from tailscope.store.atomic import write_text
+        from tailscope.store.layout import REPORT
+
+        way = os.path.relpath(plan.campaign.resolve(), plan.out.resolve().parent)
+        text = campaign_page(material, lambda name: address_of(f"{way}/{name}/{REPORT}"))
+        write_text(plan.out, text)
+        written.append(plan.out)
+    return written
+
+
+def _run(plan: Plan) -> list[Path]:
     from tailscope.store.reader import read_run
-    from tailscope.text import printable
 
     found = [read_run(path, label=label) for label, path in plan.runs.items()]
     written: list[Path] = []
@@ -98,5 +136,4 @@ def _run(plan: Plan) -> None:
         from tailscope.wording import reading
 
         print(reading([(run.summary, run.info) for run in measured]))
-    for path in written:
-        print(printable(str(path)))
+    return written

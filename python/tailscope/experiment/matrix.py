@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, plan_of
 from tailscope.experiment.spec import Fields
+from tailscope.values import value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.spec import Document, Experiment, Hosts
 
-__all__ = ["Cell", "cells_of", "only_cells", "value_label"]
+__all__ = ["Cell", "cells_of", "only_cells"]
 
 _MOST_CELLS = 100_000
 _AROUND_S = 2.5
@@ -254,13 +255,6 @@ def _refuse_twins(cells: list[Cell], document: Document) -> None:
                 f"{_name(seen[same].values, 1, 1)} and {_name(cell.values, 1, 1)} are the same run",
             )
         seen[same] = cell
-
-
-def value_label(value: Any) -> str:
-    """What a value of a variable is called."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
 
 
 def _name(values: Mapping[str, str], repeat: int, repeats: int) -> str:

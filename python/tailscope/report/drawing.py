@@ -174,9 +174,10 @@ def write_grid(
         canvas = Canvas(figsize=size, layout="constrained")
         grid = canvas.subplots(rows, columns, squeeze=False)
         for axes, picture in zip(grid.flat, pictures, strict=False):
-            _draw(axes, picture, style)
-            if style.titled:
-                axes.set_title(picture.title, loc="left")
+            _draw(axes, picture, style, narrow=columns > 1)
+            # Where several share a drawing, no caption can say which is which.
+            if style.titled or len(pictures) > 1:
+                axes.set_title(printable(picture.title), loc="left")
         for axes in grid.flat[len(pictures) :]:
             axes.set_axis_off()
         if labels:
@@ -196,7 +197,7 @@ def _save(canvas: Canvas, path: Path) -> None:
         canvas.savefig(file, format=kind, dpi=200, metadata={dated: None} if dated else None)
 
 
-def _draw(axes: Axes, picture: Picture, style: Style) -> None:
+def _draw(axes: Axes, picture: Picture, style: Style, *, narrow: bool) -> None:
     rasterized = sum(len(layer.columns["x"]) for layer in picture.layers) > _VECTORS_UP_TO
     axes.grid(visible=True)
     axes.set_axisbelow(True)
@@ -208,13 +209,15 @@ def _draw(axes: Axes, picture: Picture, style: Style) -> None:
         _label(axis, direction)
     for layer in picture.layers:
         _draw_layer(axes, layer, style, rasterized=rasterized)
+    if picture.x.limits is not None and picture.y.limits is not None:
+        axes.update_datalim(list(zip(picture.x.limits, picture.y.limits, strict=True)))
     axes.autoscale_view()
     if picture.x.starts_at_zero:
         axes.set_xlim(left=0)
     if picture.y.starts_at_zero:
         axes.set_ylim(bottom=0)
     if picture.x.is_odds:
-        _name_percentiles(axes, picture)
+        _name_percentiles(axes, picture, narrow=narrow)
 
 
 def _label(axis: DrawnAxis, direction: Axis) -> None:
@@ -293,13 +296,18 @@ def _dash(layer: Layer, style: Style) -> str:
     return layer.dash
 
 
-def _name_percentiles(axes: Axes, picture: Picture) -> None:
+def _name_percentiles(axes: Axes, picture: Picture, *, narrow: bool) -> None:
     """Say 10,000 and p99.99: the axis is for those who calculate, its names for all others."""
-    last = max(layer.columns["x"].max() for layer in picture.layers if len(layer.columns["x"]))
+    last = picture.last_x
     ticks = [1.0, 2.0, *(10.0**power for power in range(1, 10) if 10**power <= last)]
     axes.set_xlim(1, max(last, 10.0))
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
+    if narrow:
+        axes.xaxis.set_major_locator(FixedLocator(ticks[1:]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda odds, _: percentile_name(1 - 1 / odds)))
+        axes.tick_params(axis="x", labelrotation=45)
+        return
     names = FuncFormatter(lambda odds, _: f"{odds:,.0f}\n{percentile_name(1 - 1 / odds)}")
     axes.xaxis.set_major_formatter(names)
 

@@ -1,7 +1,7 @@
 "use strict";
 // Draws the figures of this page from the data that it holds.
 (async () => {
-  const HEIGHT_PX = 320, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35;
+  const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35;
   const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3], dashdot: [8, 4, 2, 4] };
   const LINES = { line: null, steps: "after", quantiles: "before" };
   const NUMBER = "0,0.[000000]";
@@ -85,12 +85,13 @@
 
   function draw(figure, box, scales) {
     const { x, y, layers } = figure;
-    const lanes = y.names.length;
-    const limits = (axis, scale, ...roles) => range(axis, scale, ends(layers, scale === "log", ...roles));
+    const lanes = y.names.length, height = box.closest(".panels") ? PANEL_PX : HEIGHT_PX;
+    const limits = (axis, scale, ...roles) =>
+      range(axis, scale, axis.limits ?? ends(layers, scale === "log", ...roles));
     const x_range = model("Range1d", x.is_time ? time : limits(x, scales.x, "x", "x_end"));
     if (x.is_time) follow(figure.name, x_range);
     const plot = Plotting.figure({
-      height: lanes ? lanes * LANE_PX + MARGIN_PX : HEIGHT_PX, sizing_mode: "stretch_width",
+      height: lanes ? lanes * LANE_PX + MARGIN_PX : height, sizing_mode: "stretch_width",
       x_axis_type: scales.x, y_axis_type: scales.y, x_range,
       y_range: model("Range1d", limits(y, scales.y, "y", "y_end", "low", "high")),
       tools: ["pan", "box_zoom", "wheel_zoom", "reset", "save"], toolbar_location: "above",

@@ -38,7 +38,7 @@ from tailscope.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tailscope.report.picture import Axis, Layer, Picture
     from tailscope.store.run import Run
@@ -50,13 +50,15 @@ _MATHS = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
 _MOST_TEXTS = 1 << 16
 
 
-def page(runs: Sequence[Run]) -> str:
+def page(runs: Sequence[Run], *, links: Mapping[str, str] | None = None) -> str:
     """Draw runs as one HTML page.
 
     Parameters
     ----------
     runs : sequence of Run
         At least one; several share their figures.
+    links : Mapping of str to str, optional
+        Files beside the page by what they are called, each as a relative address.
     """
     drawn = pictures([Material(run) for run in runs])
     return (
@@ -75,6 +77,7 @@ def page(runs: Sequence[Run]) -> str:
             },
             bound_note=BOUND_NOTE if any(has_bounds(run.summary) for run in runs) else "",
             figures=drawn,
+            links=links or {},
             scripts=scripts(drawn),
         )
     )
@@ -161,6 +164,7 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
     return {
         "label": axis.label,
         "scale": axis.scale,
+        "limits": axis.limits,
         "names": [_shown(name) for name in axis.names],
         "starts_at_zero": axis.starts_at_zero,
         "is_time": axis.is_time,
@@ -174,7 +178,7 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
 
 def _percentiles(picture: Picture) -> list[tuple[float, str]]:
     """Names of percentiles at their odds."""
-    last = max(layer.columns["x"].max() for layer in picture.layers)
+    last = picture.last_x
     odds = [2.0, *(10.0**power for power in range(1, 10) if 10**power <= last)]
     return [(each, percentile_name(1 - 1 / each)) for each in odds]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Axis", "Dash", "Layer", "Mark", "Picture", "table_of"]
+__all__ = ["Axis", "Dash", "Layer", "Mark", "Picture", "sharing_axes", "table_of"]
 
 Mark = Literal["line", "steps", "quantiles", "points", "crosses", "spans", "cells", "bars"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
@@ -48,6 +48,8 @@ class Axis:
         Whether it is the time of the run: such axes of a page move together.
     is_odds : bool
         Whether it shows 1 / (1 - q), and is to be named by percentiles.
+    limits : tuple of float or None
+        The lowest and the highest value to show; None for those that are there.
     """
 
     label: str
@@ -57,6 +59,7 @@ class Axis:
     starts_at_zero: bool = False
     is_time: bool = False
     is_odds: bool = False
+    limits: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,10 +128,41 @@ class Picture:
         object.__setattr__(self, "x", _resolved(self.x, self._values("x", "x_end")))
         object.__setattr__(self, "y", _resolved(self.y, self._values("y", "y_end")))
 
+    @property
+    def last_x(self) -> float:
+        """The highest x that is shown."""
+        if self.x.limits is not None:
+            return self.x.limits[1]
+        return max(float(each.max()) for each in self._values("x") if len(each))
+
     def _values(self, *roles: str) -> list[Floats]:
         return [
             layer.columns[role] for layer in self.layers for role in roles if role in layer.columns
         ]
+
+
+def sharing_axes(pictures: Sequence[Picture], x: Axis, y: Axis) -> tuple[Picture, ...]:
+    """Let figures stand beside each other: same scales, same limits.
+
+    Parameters
+    ----------
+    pictures : sequence of Picture
+    x, y : Axis
+        Of all of them; none of them names things.
+    """
+    if not pictures:
+        return ()
+    layers = tuple(layer for picture in pictures for layer in picture.layers)
+    whole = replace(pictures[0], x=x, y=y, layers=layers)
+    x = replace(whole.x, limits=_limits(whole.x, whole._values("x", "x_end")))
+    y = replace(whole.y, limits=_limits(whole.y, whole._values("y", "y_end", "low", "high")))
+    return tuple(replace(picture, x=x, y=y) for picture in pictures)
+
+
+def _limits(axis: Axis, values: Sequence[Floats]) -> tuple[float, float] | None:
+    shown = np.concatenate([np.zeros(0), *values])
+    shown = shown[shown > 0] if axis.scale == "log" else shown[~np.isnan(shown)]
+    return (float(shown.min()), float(shown.max())) if len(shown) else None
 
 
 def _resolved(axis: Axis, values: Sequence[Floats]) -> Axis:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import json
-from pathlib import PurePath
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store.layout import CAMPAIGN
+from tailscope.values import value_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["FORMAT", "CampaignRun", "is_campaign", "read_campaign"]
+__all__ = [
+    "DONE",
+    "FORMAT",
+    "CampaignCell",
+    "CampaignContent",
+    "CampaignRun",
+    "campaign_content",
+    "is_campaign",
+    "read_campaign",
+]
 
 FORMAT = 1
 """Of ``campaign.json``."""
 
-_DONE = "done"
+DONE = "done"
+"""The state of a cell that is whole."""
 
 
 class CampaignRun(NamedTuple):
@@ -44,6 +56,65 @@ class CampaignRun(NamedTuple):
     values: Mapping[str, str] | None = None
 
 
+class CampaignCell(NamedTuple):
+    """A cell of a campaign, as it was left.
+
+    Attributes
+    ----------
+    name : str
+    values : Mapping of str to str
+        For each variable its value, or the label of it.
+    repeat : int
+        Which of the repeats, from 1.
+    state : str
+        ``done``, ``partial``, ``failed``, ``waiting``, ``pending`` or ``running``.
+    reason, hint : str or None
+        Why it is not done, and what can be done about it.
+    runs : tuple of str
+        Run directories, within the campaign's.
+    """
+
+    name: str
+    values: Mapping[str, str]
+    repeat: int
+    state: str
+    reason: str | None
+    hint: str | None
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CampaignContent:
+    """What ``campaign.json`` says.
+
+    Attributes
+    ----------
+    path : Path
+        The directory.
+    record : Mapping
+        All of it.
+    cells : tuple of CampaignCell
+    variables : Mapping of str to list of str
+        What varies, and the values that cells have, as the experiment orders them.
+    """
+
+    path: Path
+    record: Mapping[str, Any]
+    cells: tuple[CampaignCell, ...]
+    variables: Mapping[str, list[str]]
+
+    @property
+    def name(self) -> str:
+        """What it is called; its directory's name where it has none."""
+        return str(self.record.get("name") or self.path.resolve().name)
+
+    @property
+    def experiment(self) -> Mapping[str, Any]:
+        """What was to be run; empty where that is not said."""
+        found: Mapping[str, Any] = self.record.get("experiment") or {}
+        return found
+
+
 def is_campaign(path: Path) -> bool:
     """Whether a directory is a campaign's."""
     return (path / CAMPAIGN).is_file()
@@ -59,14 +130,59 @@ def read_campaign(path: Path) -> list[CampaignRun]:
     RunCorruptError
         If ``campaign.json`` is not as it was written.
     """
-    file = path / CAMPAIGN
+    with _as_written(path / CAMPAIGN) as record:
+        return [run for cell in record["cells"] for run in _runs_of(path, cell)]
+
+
+def campaign_content(path: Path) -> CampaignContent:
+    """All that ``campaign.json`` says.
+
+    Raises
+    ------
+    RunError
+        If another version has written it.
+    RunCorruptError
+        If it is not as it was written.
+    """
+    with _as_written(path / CAMPAIGN) as record:
+        cells = tuple(_cell_of(path, cell) for cell in record["cells"])
+        written = (record.get("experiment") or {}).get("vary") or {}
+        return CampaignContent(path, record, cells, _variables(written, cells))
+
+
+@contextmanager
+def _as_written(file: Path) -> Iterator[dict[str, Any]]:
+    """The content of a file, whose shape the block may take for granted."""
     try:
-        content = json.loads(file.read_bytes())
-        if content["format"] != FORMAT:
-            raise RunError(f"{file}: format: expected {FORMAT}, got {content['format']!r}")
-        return [run for cell in content["cells"] for run in _runs_of(path, cell)]
+        record = json.loads(file.read_bytes())
+        if record["format"] != FORMAT:
+            raise RunError(f"{file}: format: expected {FORMAT}, got {record['format']!r}")
+        yield record
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
+
+
+def _variables(written: Mapping[str, Any], cells: Sequence[CampaignCell]) -> dict[str, list[str]]:
+    found = {}
+    for name in dict.fromkeys([*written, *(name for cell in cells for name in cell.values)]):
+        used = dict.fromkeys(cell.values[name] for cell in cells if name in cell.values)
+        listed = [value_label(value) for value in written.get(name) or ()]
+        in_order = dict.fromkeys([*(value for value in listed if value in used), *used])
+        if in_order:
+            found[name] = list(in_order)
+    return found
+
+
+def _cell_of(path: Path, cell: dict[str, Any]) -> CampaignCell:
+    return CampaignCell(
+        str(cell["name"]),
+        {str(name): str(value) for name, value in cell.get("values", {}).items()},
+        int(cell.get("repeat", 1)),
+        str(cell["state"]),
+        cell["reason"] and str(cell["reason"]),
+        cell.get("hint") and str(cell["hint"]),
+        tuple(_inside(path / CAMPAIGN, run) for run in cell["runs"]),
+    )
 
 
 def _runs_of(path: Path, cell: dict[str, Any]) -> Iterator[CampaignRun]:
@@ -75,7 +191,7 @@ def _runs_of(path: Path, cell: dict[str, Any]) -> Iterator[CampaignRun]:
         raise TypeError(f"values: expected an object, got {type(values).__name__}")
     unfinished = ": ".join(filter(None, (cell["state"], cell["reason"])))
     for run in runs:
-        inside = None if cell["state"] == _DONE else unfinished
+        inside = None if cell["state"] == DONE else unfinished
         yield CampaignRun(run, path / _inside(path / CAMPAIGN, run), name, inside, values)
     if not runs:
         yield CampaignRun(name, None, name, unfinished, values)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "file_states",
     "packet_groups",
+    "read_figures",
     "read_mark",
     "read_packets",
     "read_run",
@@ -50,6 +51,51 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
         If a file differs from its checksum, or the counts do not add up.
     """
     path = Path(path)
+    info = _complete(path)
+    try:
+        return _read_complete(path, info, label or path.resolve().name)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise RunCorruptError(f"{path}: not as it was written: {error!r}") from error
+
+
+def read_figures(path: Path, *, label: str | None = None) -> Run:
+    """Read the figures of a run: no packets, no histograms, no tables, which cost the most.
+
+    What is read is checked by its checksum; all other files by their size alone.
+
+    Parameters
+    ----------
+    path : Path
+        The directory.
+    label : str, optional
+        What the run is called in figures; the name of the directory by default.
+
+    Returns
+    -------
+    Run
+        Without what was not read.
+
+    Raises
+    ------
+    RunError
+        As `read_run`.
+    """
+    info = _complete(path)
+    try:
+        _check_sizes(path, info)
+        return Run(
+            **_read_figures(path, info, label or path.resolve().name),
+            latency=Histogram(*_columns([])),
+            gaps={side: Histogram(*_columns([])) for side in SIDES},
+            rate={side: Rate(*_columns([])) for side in SIDES},
+            worst=Worst(*(_columns([])[0] for _ in Worst._fields)),
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise RunCorruptError(f"{path}: not as it was written: {error!r}") from error
+
+
+def _complete(path: Path) -> dict[str, Any]:
+    """``run.json`` of a run that was finished, by this version."""
     info = read_mark(path)
     if info is None:
         raise RunError(
@@ -64,32 +110,48 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
         raise RunError(
             f"{path}: format of the run: expected {layout.FORMAT}, got {info.get('format')!r}"
         )
-    try:
-        return _read_complete(path, info, label or path.resolve().name)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise RunCorruptError(f"{path}: not as it was written: {error!r}") from error
+    return info
 
 
 def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
-    summary = json.loads(verified(path, info, layout.SUMMARY))
-    warnings = tuple(summary.pop("warnings"))
-    check_conservation(summary, str(path / layout.SUMMARY))
-    conclusions, doubts = _kept(path, info)
     gaps, rate = _csv_rows(path, info, layout.GAPS), _csv_rows(path, info, layout.RATE)
     return Run(
-        label=shown_as(label, info),
-        info=info,
-        summary=summary,
-        warnings=(*warnings, *doubts),
-        percentiles=[_quantile(row) for row in _csv_rows(path, info, layout.PERCENTILES)],
+        **_read_figures(path, info, label),
         latency=Histogram(*_columns(_csv_rows(path, info, layout.HISTOGRAM))),
         gaps={side: Histogram(*_columns(_of_side(gaps, side))) for side in SIDES},
         rate={side: Rate(*_columns(_of_side(rate, side))) for side in SIDES},
         **_read_worst(verified(path, info, layout.WORST)),
         explanation=_read_explanation(path, info),
-        path=path,
-        kept=conclusions,
     )
+
+
+def _read_figures(path: Path, info: dict[str, Any], label: str) -> dict[str, Any]:
+    """What a run says in figures, by the names of `Run`."""
+    summary = json.loads(verified(path, info, layout.SUMMARY))
+    warnings = tuple(summary.pop("warnings"))
+    check_conservation(summary, str(path / layout.SUMMARY))
+    conclusions, doubts = _kept(path, info)
+    return {
+        "label": shown_as(label, info),
+        "info": info,
+        "summary": summary,
+        "warnings": (*warnings, *doubts),
+        "percentiles": [_quantile(row) for row in _csv_rows(path, info, layout.PERCENTILES)],
+        "path": path,
+        "kept": conclusions,
+    }
+
+
+def _check_sizes(path: Path, info: dict[str, Any]) -> None:
+    for name, written in info["files"].items():
+        expected = written["size_bytes"]
+        try:
+            got = (path / name).stat().st_size
+        except FileNotFoundError:
+            raise RunCorruptError(f"{path / name}: missing") from None
+        # A page is drawn again when there is more to say.
+        if got != expected and name != layout.REPORT:
+            raise RunCorruptError(f"{path / name}: size_bytes: expected {expected}, got {got}")
 
 
 def read_packets(path: Path, info: Mapping[str, Any]) -> Series:

@@ -17,9 +17,16 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Quantile
     from tailscope.report.material import Material
+    from tailscope.report.picture import Dash
     from tailscope.store.run import Run
 
-__all__ = ["ccdf", "cdf", "histogram", "percentiles"]
+__all__ = ["DOTTED", "ODDS", "ccdf", "cdf", "histogram", "percentiles", "quantile_layers"]
+
+ODDS = Axis("1 / (1 − q), with the percentile", "one_over_one_minus_q", "log", is_odds=True)
+DOTTED = (
+    "Dotted: fewer than 10 samples lie beyond, so the samples say what happened and not what to"
+    " expect."
+)
 
 SUPPORTED = "supported"
 UNSUPPORTED = "fewer than 10 samples beyond"
@@ -28,9 +35,38 @@ UNSUPPORTED = "fewer than 10 samples beyond"
 def percentiles(runs: Sequence[Material]) -> Picture | None:
     """Latency by percentile: the HDR plot of the papers."""
     layers = [
+        layer
+        for at, each in enumerate(runs)
+        for layer in quantile_layers(each.run, each.label, at, dash_of(at))
+    ]
+    return unless_empty(
+        Picture(
+            "percentiles",
+            "Latency by percentile",
+            f"Shaded: 95 % interval. {DOTTED}",
+            ODDS,
+            LATENCY,
+            tuple(layers),
+        )
+    )
+
+
+def quantile_layers(run: Run, label: str, colour: int, dash: Dash) -> list[Layer]:
+    """The line of a run in a plot of percentiles.
+
+    Parameters
+    ----------
+    run : Run
+    label : str
+        What the legend calls it.
+    colour : int
+    dash : {"solid", "dashed", "dashdot"}
+        Where the samples support it; dotted beyond.
+    """
+    return [
         Layer(
             "quantiles",
-            each.label,
+            run.label,
             part,
             {
                 "x": _odds(found),
@@ -38,24 +74,12 @@ def percentiles(runs: Sequence[Material]) -> Picture | None:
                 "low": _us([one.ci_low_ns for one in found]),
                 "high": _us([one.ci_high_ns for one in found]),
             },
-            each.label,
-            at,
-            "dotted" if part == UNSUPPORTED else dash_of(at),
+            label,
+            colour,
+            "dotted" if part == UNSUPPORTED else dash,
         )
-        for at, each in enumerate(runs)
-        for part, found in _parts(each.run)
+        for part, found in _parts(run)
     ]
-    return unless_empty(
-        Picture(
-            "percentiles",
-            "Latency by percentile",
-            "Shaded: 95 % interval. Dotted: fewer than 10 samples lie beyond, so the samples say"
-            " what happened and not what to expect.",
-            Axis("1 / (1 − q), with the percentile", "one_over_one_minus_q", "log", is_odds=True),
-            LATENCY,
-            tuple(layers),
-        )
-    )
 
 
 def cdf(runs: Sequence[Material]) -> Picture | None:

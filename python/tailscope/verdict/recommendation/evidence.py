@@ -28,6 +28,7 @@ __all__ = [
     "Facts",
     "Floor",
     "LeftOut",
+    "evidence_of",
     "read_evidence",
     "runs_in",
 ]
@@ -265,16 +266,34 @@ def read_evidence(runs: Mapping[str, Path], left_out: Sequence[LeftOut] = ()) ->
     """
     if not runs and not left_out:
         raise UsageError("no runs: expected at least one")
+    return evidence_of({name: read_run(path, label=name) for name, path in runs.items()}, left_out)
+
+
+def evidence_of(runs: Mapping[str, Run], left_out: Sequence[LeftOut] = ()) -> Evidence:
+    """Take runs that were read for evidence.
+
+    Parameters
+    ----------
+    runs : Mapping of str to Run
+        By name.
+    left_out : sequence of LeftOut
+        What was left out before.
+
+    Raises
+    ------
+    RunCorruptError
+        If one of them is not what was written.
+    """
     cases: list[Case] = []
     others = list(left_out)
-    for name, path in runs.items():
-        run = read_run(path, label=name)
+    for name, run in runs.items():
         try:
             reason = _useless(run.info)
             if reason is None:
                 cases.append(_case(len(cases) + 1, name, run))
         except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
-            raise RunCorruptError(f"{path / RUN}: not as it was written: {error!r}") from None
+            where = name if run.path is None else run.path / RUN
+            raise RunCorruptError(f"{where}: not as it was written: {error!r}") from None
         if reason is not None:
             others.append(LeftOut(name, reason))
     return Evidence(tuple(cases), tuple(others))

@@ -1,0 +1,169 @@
+"""What the page of a campaign is made of: each run's figures, by what was varied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailscope.exceptions import TailscopeError
+from tailscope.store import layout
+from tailscope.store.campaign import DONE, CampaignCell, CampaignContent, campaign_content
+from tailscope.store.reader import read_figures
+from tailscope.text import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tailscope.store.run import Run
+
+__all__ = ["CampaignMaterial", "Combination", "Reading", "read_material", "read_one"]
+
+
+class Reading(NamedTuple):
+    """What was read of a run of a campaign.
+
+    Attributes
+    ----------
+    name : str
+        Its folder's, within the campaign's.
+    run : Run or None
+        Its figures; None where they cannot be read.
+    problem : str or None
+        Why not.
+    has_page : bool
+        Whether its ``report.html`` is there.
+    """
+
+    name: str
+    run: Run | None
+    problem: str | None
+    has_page: bool
+
+
+def read_one(path: Path, name: str) -> Reading:
+    """Read what the page of a campaign shows of a run; what is wrong with it is part of that.
+
+    Parameters
+    ----------
+    path : Path
+        The campaign's directory.
+    name : str
+        The run's folder within it.
+    """
+    folder = path / name
+    has_page = (folder / layout.REPORT).is_file()
+    try:
+        return Reading(name, read_figures(folder, label=name), None, has_page)
+    except (TailscopeError, OSError) as error:
+        return Reading(name, None, str(error).removeprefix(f"{path}/"), has_page)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """All repeats of a combination of values.
+
+    Attributes
+    ----------
+    values : Mapping of str to str
+        Of each variable that has several.
+    cells : tuple of CampaignCell
+    readings : tuple of Reading
+        Their runs.
+    """
+
+    values: Mapping[str, str]
+    cells: tuple[CampaignCell, ...]
+    readings: tuple[Reading, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that could be read."""
+        return [reading.run for reading in self.readings if reading.run is not None]
+
+
+@dataclass(frozen=True)
+class CampaignMaterial:
+    """A campaign.
+
+    Attributes
+    ----------
+    content : CampaignContent
+    varied : Mapping of str to list of str
+        Variables with several values, and these.
+    combinations : tuple of Combination
+        In the order of their values.
+    """
+
+    content: CampaignContent
+    varied: Mapping[str, list[str]]
+    combinations: tuple[Combination, ...]
+
+    def counts(self) -> dict[str, int]:
+        """How many cells are in each state; one whose runs cannot be read is ``unreadable``."""
+        found: dict[str, int] = {}
+        for combination in self.combinations:
+            bad = {reading.name for reading in combination.readings if reading.problem}
+            for cell in combination.cells:
+                state = "unreadable" if bad & {*cell.runs} else cell.state
+                found[state] = found.get(state, 0) + 1
+        return found
+
+    def problems(self) -> Iterator[str]:
+        """Say of each run that cannot be read why, and why cells have none."""
+        without: dict[str, list[str]] = {}
+        for combination in self.combinations:
+            for reading in combination.readings:
+                if reading.problem is not None:
+                    yield f"{reading.name}: left out: {reading.problem}"
+            for cell in combination.cells:
+                if cell.state != DONE and not cell.runs:
+                    without.setdefault(unfinished(cell), []).append(cell.name)
+        for reason, names in without.items():
+            more = f" and {count_text(len(names) - 1)} more" if len(names) > 1 else ""
+            yield f"{names[0]}{more}: no run: {reason}"
+
+
+def unfinished(cell: CampaignCell) -> str:
+    """What became of a cell that is not done."""
+    return ": ".join(filter(None, (cell.state, cell.reason)))
+
+
+def read_material(path: Path) -> CampaignMaterial:
+    """Read a campaign; a run that cannot be read is part of it, with the reason.
+
+    Parameters
+    ----------
+    path : Path
+        The directory.
+
+    Raises
+    ------
+    RunError
+        If ``campaign.json`` cannot be read.
+    """
+    content = campaign_content(path)
+    names = [name for cell in content.cells for name in cell.runs]
+    readings = {name: read_one(path, name) for name in dict.fromkeys(names)}
+    varied = {name: values for name, values in content.variables.items() if len(values) > 1}
+    groups: dict[tuple[str, ...], list[CampaignCell]] = {}
+    for cell in content.cells:
+        groups.setdefault(tuple(cell.values.get(name, "-") for name in varied), []).append(cell)
+
+    def place(values: tuple[str, ...]) -> list[int]:
+        pairs = zip(varied.values(), values, strict=True)
+        return [known.index(value) if value in known else len(known) for known, value in pairs]
+
+    return CampaignMaterial(
+        content,
+        varied,
+        tuple(
+            Combination(
+                dict(zip(varied, values, strict=True)),
+                tuple(cells),
+                tuple(readings[name] for cell in cells for name in cell.runs),
+            )
+            for values in sorted(groups, key=place)
+            for cells in [sorted(groups[values], key=lambda cell: cell.repeat)]
+        ),
+    )

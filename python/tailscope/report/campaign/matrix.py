@@ -1,0 +1,205 @@
+"""The matrix of a campaign: a cell for each combination, and all runs as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tailscope.report.campaign.material import unfinished
+from tailscope.store import layout
+from tailscope.store.campaign import DONE
+from tailscope.store.grid import HEADLINE
+from tailscope.store.run import EMULATED, is_emulated
+from tailscope.text import count_text, duration_text, percentile_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tailscope.report.campaign.material import CampaignMaterial, Combination
+    from tailscope.store.run import Run
+
+__all__ = ["FIGURE_OF", "Matrix", "arranged", "highest_supported", "shown", "table_of_runs"]
+
+FIGURE_OF = {q: f"latency_ns_{percentile_name(q).replace('.', '')}" for q in HEADLINE}
+"""For each quantile its figure in the summary."""
+
+_MOST_COLUMNS = 8
+_COUNTS = ("sent", "count", "lost", "late", "duplicated", "reordered")
+_MEDIAN = HEADLINE[0]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Combinations in rows and columns.
+
+    Attributes
+    ----------
+    row_names : list of str
+        Variables whose values begin a row.
+    column_name : str
+        The variable of the columns; empty where there is one column.
+    columns : list of str
+        Its values.
+    rows : list of (tuple of str, list of Combination or None)
+        The values of each row, and its cells; None where nothing was to be run.
+    """
+
+    row_names: list[str]
+    column_name: str
+    columns: list[str]
+    rows: list[tuple[tuple[str, ...], list[Combination | None]]]
+
+
+def arranged(material: CampaignMaterial) -> Matrix:
+    """Put what has the most values into columns, as long as a page is wide enough."""
+    varied = material.varied
+    name = _column(varied)
+    columns = varied[name] if name else [""]
+    row_names = [other for other in varied if other != name]
+    rows: dict[tuple[str, ...], dict[str, Combination]] = {}
+    for each in material.combinations:
+        values = tuple(each.values[other] for other in row_names)
+        rows.setdefault(values, {})[each.values.get(name, "")] = each
+    return Matrix(
+        row_names,
+        name,
+        columns,
+        [(values, [row.get(column) for column in columns]) for values, row in rows.items()],
+    )
+
+
+def _column(varied: Mapping[str, Sequence[str]]) -> str:
+    """Of several variables the one with the most values, the last of those."""
+    fitting = [name for name in varied if len(varied[name]) <= _MOST_COLUMNS]
+    if len(varied) < 2 or not fitting:
+        return ""
+    return max(reversed(fitting), key=lambda name: len(varied[name]))
+
+
+def highest_supported(runs: Sequence[Run]) -> float | None:
+    """The highest quantile that all runs support."""
+    for q in reversed(HEADLINE):
+        if all(run.summary[f"{FIGURE_OF[q]}_supported"] for run in runs):
+            return q
+    return None
+
+
+def shown(combination: Combination, address: Callable[[str], str]) -> dict[str, Any]:
+    """What a cell says.
+
+    Parameters
+    ----------
+    combination : Combination
+    address : callable
+        Gives the address of a run's page by its name.
+
+    Returns
+    -------
+    dict
+        ``median``, ``tail``: text, and the spread of several runs; ``lost``; ``verdicts``;
+        ``marks``; ``problems``; ``links``.
+    """
+    runs = combination.runs
+    return {
+        "figures": _figures(runs) if runs else [],
+        "lost": _lost(runs) if runs else "",
+        "verdicts": _verdicts(runs),
+        "marks": _marks(combination),
+        "problems": _problems(combination),
+        "links": [
+            (str(number), address(reading.name))
+            for number, reading in enumerate(combination.readings, 1)
+            if reading.has_page
+        ],
+    }
+
+
+def _figures(runs: Sequence[Run]) -> list[dict[str, str]]:
+    q = highest_supported(runs)
+    wanted = [_MEDIAN] if q is None else dict.fromkeys((_MEDIAN, q))
+    found = []
+    for each in wanted:
+        values = [run.summary[FIGURE_OF[each]] for run in runs]
+        known = [int(value) for value in values if value is not None]
+        bound = " *" if known and q is None else ""
+        name = "median" if each == _MEDIAN else percentile_name(each)
+        found.append({"name": f"{name}{bound}", "value": _middle(known), "spread": _spread(known)})
+    return found
+
+
+def _middle(values: Sequence[int]) -> str:
+    return duration_text(statistics.median(values)) if values else "-"
+
+
+def _spread(values: Sequence[int]) -> str:
+    """From the lowest to the highest of the repeats."""
+    if len(values) < 2:
+        return ""
+    return f"{duration_text(min(values))} to {duration_text(max(values))}"
+
+
+def _lost(runs: Sequence[Run]) -> str:
+    lost, sent = (sum(int(run.summary[name] or 0) for run in runs) for name in ("lost", "sent"))
+    return f"lost {count_text(lost)} of {count_text(sent)}"
+
+
+def _verdicts(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """Each outcome, of how many runs it is, and of which level."""
+    kept = [run.kept[layout.VERDICT] for run in runs if layout.VERDICT in run.kept]
+    pairs = [(str(each["verdict"]), str(each["slo"])) for each in kept]
+    return [
+        {
+            "outcome": outcome,
+            "text": f"{outcome}: {slo}" + (f" ({pairs.count(pair)} runs)" if len(runs) > 1 else ""),
+        }
+        for pair in dict.fromkeys(pairs)
+        for outcome, slo in [pair]
+    ]
+
+
+def _marks(combination: Combination) -> list[str]:
+    marks = [EMULATED] if any(is_emulated(run.info) for run in combination.runs) else []
+    if any(cell.state == "partial" for cell in combination.cells):
+        marks.append("partial")
+    return marks
+
+
+def _problems(combination: Combination) -> list[str]:
+    several = len(combination.cells) > 1
+    found = [
+        f"{f'repeat {cell.repeat}: ' if several else ''}{unfinished(cell)}"
+        f"{f' ({cell.hint})' if cell.hint else ''}"
+        for cell in combination.cells
+        if cell.state != DONE
+    ]
+    found += [reading.problem for reading in combination.readings if reading.problem is not None]
+    return list(dict.fromkeys(found))
+
+
+def table_of_runs(material: CampaignMaterial) -> str:
+    """All cells and their runs as CSV: a row for each run, or for a cell without any."""
+    names = list(material.content.variables)
+    quantiles = [f"{name}{end}" for name in FIGURE_OF.values() for end in ("", "_supported")]
+    figures = [*quantiles, "latency_ns_max", *_COUNTS]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["cell", *map(printable, names), "repeat", "state", "reason", "run", "verdict", *figures]
+    )
+    for combination in material.combinations:
+        readings = {reading.name: reading for reading in combination.readings}
+        for cell in combination.cells:
+            about = [cell.name, *(cell.values.get(name, "") for name in names), str(cell.repeat)]
+            for name in cell.runs or ("",):
+                reading = readings.get(name)
+                run = None if reading is None else reading.run
+                problem = None if reading is None else reading.problem
+                reason = "; ".join(filter(None, (cell.reason, problem)))
+                verdict = "" if run is None else run.kept.get(layout.VERDICT, {}).get("verdict", "")
+                summary = {} if run is None else run.summary
+                row = [*about, cell.state, reason, name, verdict]
+                writer.writerow([*map(printable, row), *(summary.get(each) for each in figures)])
+    return text.getvalue()

@@ -1,0 +1,192 @@
+"""The page of a campaign: what was varied, what came of it, and the way to each run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tailscope.exceptions import RunCorruptError
+from tailscope.report.campaign.figures import MOST_PANELS, families
+from tailscope.report.campaign.matrix import Matrix, arranged, highest_supported, shown
+from tailscope.report.page import environment, scripts
+from tailscope.text import count_text, long_text
+from tailscope.verdict.recommendation.evidence import evidence_of
+from tailscope.verdict.recommendation.tables import tables
+from tailscope.verdict.recommendation.wording import (
+    RANK_HEADER,
+    TAIL_HEADER,
+    rank_row,
+    rank_title,
+    tail_row,
+    tail_title,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tailscope.report.campaign.material import CampaignMaterial
+    from tailscope.store.run import Run
+    from tailscope.verdict.recommendation.evidence import Evidence
+
+__all__ = ["LARGEST_BYTES", "address_of", "campaign_page"]
+
+LARGEST_BYTES = 2 * 1024 * 1024
+"""Of a page."""
+
+_MOST_CELLS = 600
+_FEWEST_PANELS = 4
+
+
+def address_of(path: str) -> str:
+    """The address of a file by its path from the page, which never is taken for another kind."""
+    return quote(f"./{path}", safe="/=,+-._~")
+
+
+def campaign_page(
+    material: CampaignMaterial,
+    address: Callable[[str], str],
+    *,
+    links: Mapping[str, str] | None = None,
+    repeat: Sequence[str] = (),
+    left_out: str = "",
+) -> str:
+    """Draw a campaign as one HTML page.
+
+    What does not fit into `LARGEST_BYTES` is left out, and the page says how much that is.
+
+    Parameters
+    ----------
+    material : CampaignMaterial
+    address : callable
+        Gives the address of a run's page by its name.
+    links : Mapping of str to str, optional
+        Files beside the page by what they are called, each as a relative address.
+    repeat : sequence of str, optional
+        The commands that repeat it.
+    left_out : str, optional
+        What is not published with it.
+    """
+    content = material.content
+    evidence = _evidence(material)
+    given = {
+        "name": content.name,
+        "about": " ".join(str(content.record.get("about") or "").split()),
+        "progress": _progress(material),
+        "varied": {name: ", ".join(values) for name, values in material.varied.items()},
+        "same": _same(material),
+        "host": {
+            str(name).replace("_", " "): str(value)
+            for name, value in (content.record.get("host") or {}).items()
+            if value is not None
+        },
+        "has_bounds": any(
+            each.runs and highest_supported(each.runs) is None for each in material.combinations
+        ),
+        "tables": _tables(evidence),
+        "evidence": [(case.number, case.name, address(case.name)) for case in evidence.cases],
+        "links": links or {},
+        "repeat": repeat,
+        "left_out": left_out,
+    }
+    template = environment().get_template("campaign.html.j2")
+    panels, cells = MOST_PANELS, _MOST_CELLS
+    while True:
+        drawn = families(material, panels=panels)
+        text = template.render(
+            **given,
+            matrix=_matrix(arranged(material), address, cells),
+            families=drawn,
+            scripts=scripts([picture for family in drawn for picture in family.pictures]),
+        )
+        if len(text.encode()) <= LARGEST_BYTES or cells == 1:
+            return text
+        if panels > _FEWEST_PANELS:
+            panels //= 2
+        else:
+            cells = max(1, cells // 2)
+
+
+def _progress(material: CampaignMaterial) -> str:
+    counts = material.counts()
+    said = ", ".join(f"{count_text(count)} {state}" for state, count in counts.items())
+    runs = sum(len(each.runs) for each in material.combinations)
+    return f"{count_text(sum(counts.values()))} cells: {said}. {count_text(runs)} runs are shown."
+
+
+def _same(material: CampaignMaterial) -> dict[str, str]:
+    """What all runs have in common, as the experiment says it."""
+    content = material.content
+    fixed = content.experiment.get("fixed") or {}
+    single = {name: values[0] for name, values in content.variables.items() if len(values) == 1}
+    about = {
+        name.replace("_", " "): content.experiment[name]
+        for name in ("repeats", "order", "service_levels")
+        if content.experiment.get(name)
+    }
+    lasted_s = sum(float(cell.get("lasted_s") or 0) for cell in content.record["cells"])
+    took = {"took": long_text(lasted_s)} if lasted_s else {}
+    version = content.record.get("tailscope_version")
+    return {
+        str(name): _text(value)
+        for name, value in {**fixed, **single, **about, **took, "tailscope": version}.items()
+        if value is not None
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_text(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return str(value)
+
+
+def _matrix(matrix: Matrix, address: Callable[[str], str], cells: int) -> dict[str, Any]:
+    """The matrix for the template: each value of a row once, as far as it goes on."""
+    most = max(1, cells // len(matrix.columns))
+    rows = []
+    before: tuple[str, ...] = ()
+    for values, combinations in matrix.rows[:most]:
+        changed = next(
+            (at for at, value in enumerate(values) if before[at : at + 1] != (value,)), len(values)
+        )
+        heads = ["" if at < changed else value for at, value in enumerate(values)]
+        before = values
+        found = [None if each is None else shown(each, address) for each in combinations]
+        rows.append({"heads": heads, "cells": found})
+    return {
+        "row_names": matrix.row_names,
+        "column_name": matrix.column_name,
+        "columns": matrix.columns,
+        "rows": rows,
+        "left_out": max(0, len(matrix.rows) - most),
+    }
+
+
+def _evidence(material: CampaignMaterial) -> Evidence:
+    """Those runs that recommendations may rest on."""
+    good: dict[str, Run] = {}
+    for combination in material.combinations:
+        for reading in combination.readings:
+            if reading.run is None:
+                continue
+            try:
+                evidence_of({reading.name: reading.run})
+            except RunCorruptError:
+                continue
+            good[reading.name] = reading.run
+    return evidence_of(good)
+
+
+def _tables(evidence: Evidence) -> list[dict[str, Any]]:
+    """Tables 6 and 7 of containers2024, for each traffic."""
+    found = []
+    for table in tables(evidence):
+        cells = [cell for cell in table.cells if cell.runs]
+        ranks = [row for row in table.ranks if row.runs]
+        for title, header, rows in (
+            (tail_title(table), TAIL_HEADER, [tail_row(cell) for cell in cells]),
+            (rank_title(table), RANK_HEADER, [rank_row(row) for row in ranks]),
+        ):
+            found.append({"title": title, "header": header, "rows": rows})
+    return found

@@ -1,0 +1,90 @@
+"""Tables 6 and 7 in words: the same for the terminal and for a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.text import count_text, duration_text, percentile_name
+from tailscope.verdict.recommendation.compare import cited
+from tailscope.verdict.recommendation.tables import STATIC_SOURCE
+
+if TYPE_CHECKING:
+    from tailscope.verdict.recommendation.tables import Cell, Ranked, Table
+
+__all__ = ["RANK_HEADER", "TAIL_HEADER", "rank_row", "rank_title", "tail_row", "tail_title"]
+
+_NOTHING = "-"
+TAIL_HEADER = (
+    *("technology", "device", "kernel", "optimised", "tail", "95 % interval"),
+    *("without tainted", "max", "packets", "lost", "runs"),
+)
+RANK_HEADER = (
+    *("technology", "device", "kernel", "optimised", "cache", "latency", "by"),
+    *("security", "resources", "runs"),
+)
+
+
+def tail_title(table: Table) -> str:
+    """What Table 6 is of."""
+    return f"Table 6: the tail {_traffic(table)} (after containers2024 Table 6)"
+
+
+def rank_title(table: Table) -> str:
+    """What Table 7 is of."""
+    return f"Table 7: ranks {_traffic(table)} (security, resources: {STATIC_SOURCE})"
+
+
+def _traffic(table: Table) -> str:
+    facts = table.facts
+    burst = f" in bursts of {facts.burst}" if facts.burst > 1 else ""
+    beside = ""
+    if facts.neighbours:
+        named = ", ".join(f"{workers} {kind}" for kind, workers in facts.neighbours[0])
+        beside = f", beside co-runners ({named})"
+    rate = f"{count_text(facts.rate_pps)} packets/s {facts.pattern}"
+    recorded = ", with kernel events recorded" if facts.recorded[0] else ""
+    return f"at {rate}{burst}, {facts.size_bytes} B{beside}{recorded}"
+
+
+def tail_row(cell: Cell) -> tuple[str, ...]:
+    """A row of Table 6."""
+    place = cell.setting
+    tail = (_NOTHING,) * 3
+    if cell.tail is not None:
+        value = cell.tail.latency_ns
+        tail = (
+            f"{percentile_name(cell.tail.quantile)} {duration_text(value.estimate)}",
+            f"{duration_text(value.ci_low)} to {duration_text(value.ci_high)}",
+            duration_text(cell.tail.untainted_ns[1]),
+        )
+    return (
+        f"{place.technology or 'unknown'}, {place.networking}",
+        place.device or _NOTHING,
+        place.kernel or "unknown",
+        _yes_no(place.optimised),
+        *tail,
+        _NOTHING if cell.max_ns is None else duration_text(cell.max_ns),
+        count_text(cell.tail.latency_ns.n) if cell.tail else _NOTHING,
+        count_text(cell.lost) if cell.runs else _NOTHING,
+        cited(cell.runs) or _NOTHING,
+    )
+
+
+def rank_row(row: Ranked) -> tuple[str, ...]:
+    """A row of Table 7."""
+    return (
+        row.technology or "unknown",
+        row.device or _NOTHING,
+        row.kernel or _NOTHING,
+        _yes_no(row.optimised),
+        row.cache or _NOTHING,
+        _NOTHING if row.rank is None else str(row.rank),
+        _NOTHING if row.tail is None else percentile_name(row.tail.quantile),
+        " or ".join(row.security) or _NOTHING,
+        row.resources or _NOTHING,
+        cited(row.runs) or _NOTHING,
+    )
+
+
+def _yes_no(value: bool | None) -> str:
+    return {None: "unknown", True: "yes", False: "no"}[value]

@@ -1,0 +1,327 @@
+"""The page of a campaign: all cells in it, whatever became of them, and figures by data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import campaigns
+import numpy as np
+import pytest
+
+from tailscope.report.campaign.figures import families
+from tailscope.report.campaign.material import read_material, read_one
+from tailscope.report.campaign.page import LARGEST_BYTES, campaign_page
+from tailscope.store.reader import read_figures, read_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+TWO = {"rate": ["10k", "20k"], "platform": ["bare", "lxc"]}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rates on two platforms, twice each."""
+    path = tmp_path_factory.mktemp("two") / "campaign"
+    path.mkdir()
+    campaigns.write(path, TWO, repeats=2, service_levels=[])
+    return path
+
+
+def report(tailscope: Run, path: Path, *options: object) -> Any:
+    done = tailscope("report", path, *options)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def drawn(path: Path) -> campaigns.Seen:
+    """The page of a campaign, beside it."""
+    page = path / "report.html"
+    page.write_text(campaign_page(read_material(path), lambda name: f"./{name}/report.html"))
+    return campaigns.Seen(page)
+
+
+def test_a_campaign_has_a_page(tailscope: Run, two: Path) -> None:
+    done = report(tailscope, two)
+    page = two / "report.html"
+    assert done.stderr == ""
+    assert done.stdout == f"{page}\n"
+    seen = campaigns.Seen(page)
+    assert "8 cells: 8 done. 8 runs are shown." in seen.text
+    assert "rate10k, 20k" in "".join(seen.text.split("\n"))
+    assert page.stat().st_size <= LARGEST_BYTES
+    # Each run, and once more where tables cite it.
+    assert campaigns.check_links(page) == 16
+    assert len(set(seen.identifiers)) == len(seen.identifiers)
+    assert "Table 6: the tail at 10,000 packets/s cbr, 64 B" in seen.text
+    assert "Table 7: ranks at 20,000 packets/s cbr, 64 B" in seen.text
+
+
+def test_the_page_may_lie_elsewhere(tailscope: Run, two: Path, tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    page = tmp_path / "a b" / "page.html"
+    report(tailscope, two, "--out", page)
+    assert campaigns.check_links(page) == 16
+
+
+@pytest.mark.parametrize(
+    ("vary", "rows", "columns"),
+    [
+        ({}, 1, [""]),
+        ({"rate": ["10k", "20k"]}, 2, [""]),
+        ({"rate": ["10k", "20k"], "burst": ["1", "4", "16"]}, 2, ["1", "4", "16"]),
+        ({**TWO, "burst": ["1", "4"], "dut": ["l2fwd", "l3fwd"]}, 8, ["l2fwd", "l3fwd"]),
+    ],
+)
+def test_what_varies_makes_rows_and_columns(
+    tmp_path: Path, vary: dict[str, list[str]], rows: int, columns: list[str]
+) -> None:
+    from tailscope.report.campaign.matrix import arranged
+
+    cells = campaigns.write(tmp_path, vary)
+    material = read_material(tmp_path)
+    matrix = arranged(material)
+    assert len(matrix.rows) == rows
+    assert matrix.columns == columns
+    found = [each for _, row in matrix.rows for each in row if each is not None]
+    assert sorted(one.name for each in found for one in each.cells) == sorted(
+        cell["name"] for cell in cells
+    )
+    seen = drawn(tmp_path)
+    assert seen.text.count("lost ") == len(cells)
+    names = {figure.rsplit("-", 1)[0] for figure in seen.figures()}
+    expected = {f"by-{name}" for name in vary}
+    expected |= {f"over-{name}" for name in vary if name in ("rate", "burst")}
+    assert names == expected | (set() if len(vary) == 1 else {"multiples"})
+
+
+def test_a_cell_says_the_median_of_repeats_and_how_far_they_reach(two: Path) -> None:
+    from tailscope.text import duration_text
+
+    runs = [read_run(two / f"rate=10k,platform=lxc,r={repeat}") for repeat in (1, 2)]
+    low, high = sorted(int(run.summary["latency_ns_p50"]) for run in runs)
+    text = drawn(two).text
+    assert f"median {duration_text((low + high) / 2)}" in text
+    assert f"{duration_text(low)} to {duration_text(high)}" in text
+    assert runs[0].summary["latency_ns_p99_supported"]
+    assert not runs[0].summary["latency_ns_p999_supported"]
+    assert "p99 " in text
+    assert "p99.9 " not in text
+
+
+def test_figures_hold_what_runs_hold(two: Path) -> None:
+    figures = drawn(two).figures()
+    one = figures["by-rate-1"]
+    assert one["legend"] == ["10k", "20k"]
+    for layer in (each for figure in figures.values() for each in figure["layers"]):
+        assert layer["mark"] in ("quantiles", "line", "points")
+    for label, repeats in (("10k", (1, 2)), ("20k", (1, 2))):
+        runs = [read_run(two / f"rate={label},platform=bare,r={repeat}") for repeat in repeats]
+        layers = [each for each in one["layers"] if each["label"] == label]
+        solid = [each["columns"] for each in layers if each["dash"] != "dotted"]
+        assert len(solid) == len(runs)
+        for run, columns in zip(runs, solid, strict=True):
+            known = {1 / (1 - each.q): each.value_ns / 1e3 for each in run.percentiles}
+            assert all(known[x] == y for x, y in zip(columns["x"], columns["y"], strict=True))
+            last = max(each.q for each in run.percentiles if each.supported)
+            assert columns["x"][-1] == 1 / (1 - last)
+            assert {2.0, 1 / (1 - 0.99)} <= {*columns["x"]}
+    over = figures["over-rate-1"]
+    (points,) = [
+        each
+        for each in over["layers"]
+        if each["mark"] == "points" and each["label"] == "platform lxc"
+    ]
+    runs = [
+        read_run(two / f"rate={rate},platform=lxc,r={repeat}")
+        for rate in ("10k", "20k")
+        for repeat in (1, 2)
+    ]
+    assert points["columns"]["x"].tolist() == [10_000, 10_000, 20_000, 20_000]
+    for role, end in (("y", ""), ("low", "_ci_low"), ("high", "_ci_high")):
+        expected = [run.summary[f"latency_ns_p50{end}"] / 1e3 for run in runs]
+        assert points["columns"][role].tolist() == expected
+
+
+def test_figures_of_a_family_share_their_axes(two: Path) -> None:
+    for family in families(read_material(two)):
+        limits = {(picture.x.limits, picture.y.limits) for picture in family.pictures}
+        scales = {(picture.x.scale, picture.y.scale) for picture in family.pictures}
+        assert len(limits) == len(scales) == 1
+        ((_, y),) = limits
+        values = [layer.columns["y"] for each in family.pictures for layer in each.layers]
+        assert y is not None
+        assert y[0] <= np.nanmin(np.concatenate(values))
+        assert np.nanmax(np.concatenate(values)) <= y[1]
+
+
+def test_figures_come_as_files(tailscope: Run, two: Path, tmp_path: Path) -> None:
+    report(tailscope, two, "--figures", tmp_path, "--format", "svg", "--style", "paper")
+    names = {path.name for path in tmp_path.iterdir()}
+    stems = ("by-rate", "by-platform", "over-rate", "multiples")
+    assert names == {"runs.csv", *(f"{stem}.{end}" for stem in stems for end in ("svg", "csv"))}
+    with (tmp_path / "runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    for row in rows:
+        summary = json.loads((two / row["run"] / "summary.json").read_text())
+        assert row["latency_ns_p99"] == str(summary["latency_ns_p99"])
+        assert row["lost"] == str(summary["lost"])
+    with (tmp_path / "by-platform.csv").open(newline="") as file:
+        assert {row["figure"] for row in csv.DictReader(file)} == {"rate 10k", "rate 20k"}
+
+
+def test_what_is_wrong_with_a_run_stands_in_its_cell(tailscope: Run, tmp_path: Path) -> None:
+    names = ["damaged", "missing", "newer", "unfinished", "smaller", "whole"]
+    cells = []
+    for number, name in enumerate(names):
+        campaigns.write_run(tmp_path / name, number)
+        cells.append(campaigns.cell(name, {"rate": f"{number}k"}, runs=[name]))
+    for name, state, reason in (
+        ("failed", "failed", "no such device"),
+        ("waits", "waiting", "it wants the kernel rt"),
+        ("waits too", "waiting", "it wants the kernel rt"),
+    ):
+        cells.append(campaigns.cell(name, {"rate": name}, state=state, reason=reason))
+    cells[-4] |= {"state": "partial", "reason": "the device died"}
+    summary = tmp_path / "damaged" / "summary.json"
+    summary.write_text(summary.read_text().replace('"sent": 3', '"sent": 4'))
+    shutil.rmtree(tmp_path / "missing")
+    for name, change in (("newer", {"format": 99}), ("unfinished", {"complete": False})):
+        mark = json.loads((tmp_path / name / "run.json").read_text())
+        (tmp_path / name / "run.json").write_text(json.dumps({**mark, **change}))
+    (tmp_path / "smaller" / "worst.parquet").write_bytes(b"")
+    campaigns.finish(tmp_path, cells, {"rate": [cell["values"]["rate"] for cell in cells]})
+    done = report(tailscope, tmp_path)
+    warned = done.stderr.splitlines()
+    assert [line.split(":")[1].strip() for line in warned] == [
+        *names[:5],
+        "failed",
+        "waits and 1 more",
+    ]
+    text = campaigns.Seen(tmp_path / "report.html").text
+    assert "9 cells: 5 unreadable, 1 partial, 1 failed, 2 waiting. 1 runs are shown." in text
+    for reason in (
+        "summary.json: sha256: expected",
+        "not a run directory",
+        "format of the run: expected 1, got 99",
+        "the run was never finished",
+        "worst.parquet: size_bytes: expected",
+        "no such device",
+        "it wants the kernel rt",
+        "the device died",
+    ):
+        assert reason in text, reason
+
+
+def test_a_cell_without_any_match_is_drawn(tmp_path: Path) -> None:
+    import synthetic
+
+    synthetic.write_run(tmp_path / "a", np.full(20, 1_000), lost=20)
+    campaigns.write_run(tmp_path / "b", 1)
+    cells = [campaigns.cell(name, {"dut": name}, runs=[name]) for name in "ab"]
+    campaigns.finish(tmp_path, cells, {"dut": ["a", "b"]})
+    assert "lost 20 of 20" in drawn(tmp_path).text
+
+
+def test_a_kept_verdict_is_shown(tailscope: Run, tmp_path: Path) -> None:
+    campaigns.write(tmp_path, {"rate": ["10k"]})
+    done = tailscope("verify", tmp_path / "rate=10k,r=1", "--slo", "max<1s", "--keep")
+    assert done.returncode == 0, done.stderr
+    seen = drawn(tmp_path)
+    assert "pass: " in seen.text
+    assert "max<1s" in seen.text.replace(" ", "")
+
+
+def test_emulated_times_are_marked(tmp_path: Path) -> None:
+    from tailscope.store.run import EMULATED
+
+    campaigns.write_run(tmp_path / "a", 1, platform_name="vm", platform={"representative": False})
+    campaigns.finish(tmp_path, [campaigns.cell("a", {}, runs=["a"])], {})
+    assert EMULATED in drawn(tmp_path).text
+
+
+def test_names_of_others_are_inert(tailscope: Run, tmp_path: Path) -> None:
+    hostile = campaigns.HOSTILE
+    run = "r\n <b>'x'#?%2F\u202e"
+    campaigns.write_run(tmp_path / run, 1)
+    campaigns.write_run(tmp_path / "javascript:alert(1)", 2)
+    cells = [
+        campaigns.cell(hostile, {hostile: hostile}, runs=[run], reason=hostile, state="partial"),
+        campaigns.cell("b", {hostile: "../../b"}, runs=["javascript:alert(1)"]),
+        campaigns.cell("c", {hostile: "c"}, reason=hostile, hint=hostile, state="failed"),
+    ]
+    campaigns.finish(tmp_path, cells, {hostile: [hostile]}, about=hostile, name=hostile)
+    done = report(tailscope, tmp_path)
+    assert "\u202e" not in done.stderr
+    page = tmp_path / "report.html"
+    seen = campaigns.Seen(page)
+    assert campaigns.check_links(page) == 4
+    assert not [name for name in seen.attributes if name.startswith("on")]
+    # The packed data, the library's two, ours.
+    assert seen.tags.count("script") == 4
+    assert seen.text.count("<script>alert(1)</script>") > 3
+    report(tailscope, tmp_path, "--figures", tmp_path / "figures", "--format", "svg")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"format": 9}, "format: expected 1, got 9"),
+        ({"cells": [{"name": "a"}]}, "not as it was written"),
+        ({"cells": [campaigns.cell("a", {}, runs=["../b"])]}, "a folder within the campaign"),
+        ({"cells": [campaigns.cell("a", [1])]}, "not as it was written"),  # type: ignore[arg-type]
+        ({"experiment": {"vary": 3}}, "not as it was written"),
+    ],
+)
+def test_a_damaged_campaign_is_refused(
+    tailscope: Run, tmp_path: Path, damage: dict[str, Any], said: str
+) -> None:
+    record = {"format": 1, "cells": [], **damage}
+    (tmp_path / "campaign.json").write_text(json.dumps(record))
+    done = tailscope("report", tmp_path)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_campaign_is_reported_alone(tailscope: Run, two: Path) -> None:
+    done = tailscope("report", two, two / "rate=10k,platform=lxc,r=1")
+    assert done.returncode == 1
+    assert "one campaign alone" in done.stderr
+
+
+def test_a_page_stays_small_whatever_the_number_of_cells(tmp_path: Path) -> None:
+    campaigns.write_run(tmp_path / "a", 1)
+    rates, bursts = ([str(each) for each in range(1, count)] for count in (301, 5))
+    cells = [
+        campaigns.cell(f"{rate} {burst}", {"rate": rate, "burst": burst}, runs=["a"])
+        for rate in rates
+        for burst in bursts
+    ]
+    campaigns.finish(tmp_path, cells, {"rate": rates, "burst": bursts})
+    seen = drawn(tmp_path)
+    assert len(seen.source.encode()) <= LARGEST_BYTES
+    assert "150 more rows are left out" in seen.text
+    assert "1164 more figures are left out" in seen.text
+    assert "1,200 cells" in seen.text
+
+
+def test_figures_alone_are_read_for_a_campaign(two: Path) -> None:
+    path = two / "rate=10k,platform=lxc,r=1"
+    few, whole = read_figures(path), read_run(path)
+    assert (few.summary, few.percentiles, few.info) == (
+        whole.summary,
+        whole.percentiles,
+        whole.info,
+    )
+    assert len(few.worst.latency_ns) == 0 < len(whole.worst.latency_ns)
+    again = pickle.loads(pickle.dumps(read_one(two, path.name)))
+    assert again.run.summary == whole.summary
