@@ -94,6 +94,8 @@ def test_names_of_others_stay_text(
     assert tailscope("report", analysed, analysed.parent / "y", "--out", page).returncode == 1
     done = tailscope("verify", analysed, "--slo", "p99<1ms", "--keep")
     assert done.returncode == 0, done.stderr
+    noted = tailscope("note", analysed, f"looked at by {HOSTILE}")
+    assert noted.returncode == 0, noted.stderr
     verdict = json.loads((analysed / "verdict.json").read_text())
     verdict["slo"] = HOSTILE
     (analysed / "verdict.json").write_text(json.dumps(verdict))
@@ -101,6 +103,7 @@ def test_names_of_others_stay_text(
     (analysed / "verdict.json").unlink()
     with browser.opened(chromium, page, shot="hostile") as seen:
         assert HOSTILE in seen.page.locator("h1").inner_text()
+        assert f"looked at by {HOSTILE}" in seen.page.locator("body").inner_text()
         assert seen.page.locator("img").count() == 0
         seen.hover("heat")
         check(seen, page)

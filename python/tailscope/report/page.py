@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import zlib
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -215,6 +216,10 @@ def _shown(text: str) -> str:
     return _MATHS.sub("\u200b", printable(text))
 
 
+def _day(unix_ns: int) -> str:
+    return f"{datetime.fromtimestamp(unix_ns // 10**9, UTC):%Y-%m-%d}"
+
+
 def _about(run: Run) -> dict[str, Any]:
     host = {name.replace("_", " "): value for name, value in run.info["host"].items()}
     return {
@@ -225,6 +230,8 @@ def _about(run: Run) -> dict[str, Any]:
         "sentence": sentence(run.summary),
         "warnings": [*run.info.get("warnings", ()), *run.warnings],
         "partial": run.info.get("partial", ()),
+        "tags": run.remarks.tags,
+        "notes": [(_day(note.written_unix_ns), note.text) for note in run.remarks.notes],
         "provenance": {
             **provenance(run.summary, run.info),
             "tailscope": run.info["tailscope_version"],

@@ -13,6 +13,7 @@ from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout
 from tailscope.store.kept import kept
+from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 
 if TYPE_CHECKING:
@@ -131,14 +132,16 @@ def _read_figures(path: Path, info: dict[str, Any], label: str) -> dict[str, Any
     warnings = tuple(summary.pop("warnings"))
     check_conservation(summary, str(path / layout.SUMMARY))
     conclusions, doubts = _kept(path, info)
+    remarks, unread = _remarks(path)
     return {
         "label": shown_as(label, info),
         "info": info,
         "summary": summary,
-        "warnings": (*warnings, *doubts),
+        "warnings": (*warnings, *doubts, *unread),
         "percentiles": [_quantile(row) for row in _csv_rows(path, info, layout.PERCENTILES)],
         "path": path,
         "kept": conclusions,
+        "remarks": remarks,
     }
 
 
@@ -310,6 +313,14 @@ def _kept(path: Path, info: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
         if conclusion is not None:
             found[name] = conclusion
     return found, doubts
+
+
+def _remarks(path: Path) -> tuple[Remarks, list[str]]:
+    """Tags and notes, and a warning where they cannot be read: they do not spoil a run."""
+    try:
+        return read_notes(path), []
+    except RunCorruptError as error:
+        return Remarks(), [f"{layout.NOTES} is left out: {error}"]
 
 
 def file_states(path: Path, info: Mapping[str, Any], *, checksums: bool) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store.grid import grid_for
+from tailscope.store.notes import Remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,6 +76,8 @@ class Run:
         Its directory, with tables that are read when they are asked for.
     kept : Mapping of str to Mapping
         Conclusions that were kept beside the run, by the names of their files (`layout.KEPT`).
+    remarks : Remarks
+        What its user says of it: tags and notes.
     """
 
     label: str
@@ -90,6 +93,7 @@ class Run:
     explanation: Mapping[str, Any] | None = None
     path: Path | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
+    remarks: Remarks = field(default_factory=Remarks)
 
     @classmethod
     def of(
