@@ -152,8 +152,8 @@ impl Slice {
     #[must_use]
     pub fn times(&self) -> Range<u64> {
         let all = times(self.sides.each_ref().map(|side| &side.head));
-        let end = self.own.end().saturating_add(1).min(all.end);
-        (*self.own.start()).clamp(all.start, end)..end
+        let within = |ts: u64| ts.max(all.start).min(all.end);
+        within(*self.own.start())..within(self.own.end().saturating_add(1))
     }
 }
 

@@ -62,6 +62,7 @@ impl Pair {
         for slice in slices {
             let sent = Slice::from_bytes(&slice.to_bytes())?;
             assert_eq!(sent, *slice);
+            assert!(slice.times().start <= slice.times().end);
             let (part, some) = self.part(&sent)?;
             parts.push(sent_back(&part)?);
             matches.extend(some);
