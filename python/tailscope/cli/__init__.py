@@ -23,6 +23,7 @@ from tailscope.cli import (
     clean,
     compare_instruments,
     explain,
+    export,
     host,
     model,
     noise,
@@ -86,6 +87,7 @@ app.command("calibrate")(calibrate.command)
 app.command("clean")(clean.command)
 app.command("compare-instruments")(compare_instruments.command)
 app.command("explain")(explain.command)
+app.command("export")(export.command)
 app.add_typer(host.app, name="host")
 app.add_typer(model.app, name="model")
 app.command("noise")(noise.command)
