@@ -2,18 +2,13 @@
 -- A condition on run_id reaches the tables through all of them: run_id is in every PARTITION BY and GROUP BY.
 
 CREATE VIEW packet AS
-SELECT run_id, type, ts, hdr, trim_ns, window_ns, bucket_ns
+SELECT run_id, type, ts, hdr, min(ts) OVER (PARTITION BY run_id, type) AS first_ns,
+    trim_ns, window_ns, bucket_ns
 FROM run JOIN capture USING (run_id) JOIN pkt USING (capture_id);
-COMMENT ON VIEW packet IS 'Packets with their run and side. ts: Unix time in ns.';
-
-CREATE VIEW beginning AS
-SELECT run_id, type, min(ts) AS first_ns FROM packet GROUP BY run_id, type;
-COMMENT ON VIEW beginning IS 'When each capture begins: Unix time in ns.';
+COMMENT ON VIEW packet IS 'Packets with their run and side. ts and first_ns, when their capture begins: Unix times in ns.';
 
 CREATE VIEW kept AS
-SELECT run_id, type, ts, bucket_ns
-FROM packet JOIN beginning USING (run_id, type)
-WHERE trim_ns = 0 OR ts > first_ns + trim_ns;
+SELECT run_id, type, ts, bucket_ns FROM packet WHERE trim_ns = 0 OR ts > first_ns + trim_ns;
 COMMENT ON VIEW kept IS 'Packets within the trimmed interval of their own capture. ts: Unix time in ns.';
 
 CREATE VIEW once AS
@@ -27,16 +22,26 @@ FROM (
 WHERE coalesce(since_ns >= window_ns, true) AND coalesce(until_ns >= window_ns, true);
 COMMENT ON VIEW once IS 'Packets before the device whose key no other one has within the window: the others are ambiguous. ts: Unix time in ns.';
 
+-- Where the papers join, a window over both sides looks ahead: of a join the planner knows too little, once
+-- many runs lie in one table, and may compare each packet with every other one.
 CREATE VIEW match AS
-SELECT run_id, pre_ns, post_ns - pre_ns AS latency_ns, post_ns, hdr
+SELECT run_id, ts AS pre_ns, post_ns - ts AS latency_ns, post_ns, hdr
 FROM (
-    SELECT run_id, once.ts AS pre_ns, min(post.ts) AS post_ns, hdr, once.trim_ns
-    FROM once JOIN packet AS post USING (run_id, hdr)
-    WHERE post.type = 'post' AND post.ts > once.ts AND post.ts < once.ts + once.window_ns
-    GROUP BY run_id, once.ts, hdr, once.trim_ns
-) AS found JOIN beginning USING (run_id)
-WHERE type = 'post' AND (trim_ns = 0 OR post_ns > first_ns + trim_ns);
-COMMENT ON VIEW match IS 'The first packet behind the device with the same key, within the window: the join of the papers. pre_ns, post_ns: Unix times in ns.';
+    SELECT run_id, type, ts, hdr, trim_ns, window_ns,
+        min(ts) FILTER (WHERE type = 'post') OVER later AS post_ns, min(first_ns) OVER later AS first_ns
+    FROM (
+        SELECT run_id, 'pre' AS type, ts, hdr, NULL AS first_ns, trim_ns, window_ns FROM once
+        UNION ALL
+        SELECT run_id, type, ts, hdr, first_ns, trim_ns, window_ns
+        FROM packet WHERE type = 'post' AND hdr IS NOT NULL
+    ) AS both_sides
+    WINDOW later AS (
+        PARTITION BY run_id, hdr
+        ORDER BY ts DESC RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+) AS seen
+WHERE type = 'pre' AND post_ns < ts + window_ns AND (trim_ns = 0 OR post_ns > first_ns + trim_ns);
+COMMENT ON VIEW match IS 'The first packet behind the device with the same key, within the window: what the papers'' join finds. pre_ns, post_ns: Unix times in ns.';
 
 CREATE VIEW sample AS
 SELECT run_id, pre_ns, latency_ns, post_ns, hdr FROM match
@@ -59,7 +64,7 @@ FROM (
 COMMENT ON VIEW step IS 'The distribution of the latency: how many packets have, and have at most, each latency in ns.';
 
 CREATE VIEW percentiles AS
-SELECT run_id, quantile, step.latency_ns, total - ceil(quantile * total) AS beyond
+SELECT run_id, quantile, step.latency_ns, total - greatest(ceil(quantile * total), 1) AS beyond
 FROM percentile JOIN step USING (run_id)
 WHERE NOT filtered
     AND greatest(quantile * total, 1) > up_to - packets AND greatest(quantile * total, 1) <= up_to;
@@ -69,7 +74,7 @@ COMMENT ON COLUMN percentiles.latency_ns IS 'The smallest latency with at least 
 COMMENT ON COLUMN percentiles.beyond IS 'Packets of higher rank.';
 
 CREATE VIEW filtered_percentiles AS
-SELECT run_id, quantile, step.latency_ns, total - ceil(quantile * total) AS beyond
+SELECT run_id, quantile, step.latency_ns, total - greatest(ceil(quantile * total), 1) AS beyond
 FROM percentile JOIN step USING (run_id)
 WHERE filtered
     AND greatest(quantile * total, 1) > up_to - packets AND greatest(quantile * total, 1) <= up_to;
