@@ -101,8 +101,7 @@ mod tests {
         let scenario = Scenario { packets: 100, ..Scenario::default() };
         let (format, compression) = (capture::Format::Pcap, capture::Compression::None);
         let report = &mut |_| std::ops::ControlFlow::Continue(());
-        let written =
-            write_pair(&scenario, folder.path(), format, compression, report).unwrap();
+        let written = write_pair(&scenario, folder.path(), format, compression, report).unwrap();
         let mut keys = Keys::new(Reader::open(&written.pre).unwrap(), &MatchOn::Frame);
         let parts: Vec<_> = (0..4).map(|_| keys.next(40).unwrap()).collect();
         assert_eq!(parts.iter().map(|part| part.ts_ns.len()).collect::<Vec<_>>(), [40, 40, 20, 0]);

@@ -26,7 +26,8 @@ impl Keys {
     #[new]
     fn new(py: Python<'_>, capture: PathBuf, match_on: &str) -> PyResult<Self> {
         let match_on = match_on.parse::<MatchOn>().map_err(errors::value)?;
-        let reader = py.detach(|| Reader::open(&capture)).map_err(|error| errors::capture(&error))?;
+        let reader =
+            py.detach(|| Reader::open(&capture)).map_err(|error| errors::capture(&error))?;
         Ok(Self(Mutex::new(::analysis::Keys::new(reader, &match_on))))
     }
 
