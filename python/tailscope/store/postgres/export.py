@@ -163,6 +163,7 @@ def _take_turn(server: Server, schema: str, waiting: Callable[[], None]) -> None
 def _has_turn(server: Server, schema: str) -> bool:
     # What the export before has committed must be seen, whatever the server's default is.
     server.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    server.execute("SET LOCAL statement_timeout = 0")
     return bool(server.value(_LOCK, schema))
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "connected"]
 
+_CANCELLED = "57014"
+"""What becomes of Ctrl-C while the driver waits: it asks the server to cancel."""
+
 _HINTS = {
     "08": "the connection broke; nothing of this run was kept: export it again",
     "25006": "this server only answers questions (a standby, or set read-only): name another one",
@@ -105,6 +108,8 @@ class Server:
         try:
             yield
         except adbc.Error as error:
+            if error.sqlstate == _CANCELLED:
+                raise KeyboardInterrupt from None
             hint = _hint_of(error.sqlstate or "08")
             raise _described(error, self._target, hint) from None
 
