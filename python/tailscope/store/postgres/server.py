@@ -37,8 +37,8 @@ _NO_CONNECTION = {
     "password": _HINTS["28"],
     "authentication": _HINTS["28"],
     "no pg_hba.conf entry": "the server lets nobody in from here: see its pg_hba.conf",
-    'socket "/tmp/': "without a host the driver looks in /tmp; elsewhere it is, for instance,"
-    " postgresql:///NAME?host=/var/run/postgresql",
+    'socket "/tmp/.s.PGSQL': "without a host the driver looks in /tmp; elsewhere it is, for"
+    " instance, postgresql:///NAME?host=/var/run/postgresql",
     "definition of service": "services are looked up in PGSERVICEFILE and ~/.pg_service.conf",
     "does not exist": "createdb makes a database, createuser a user",
 }
