@@ -20,6 +20,7 @@ from bench.noise import noise_rows
 from bench.overload import overload_rows
 from bench.pair import plain_pair, simulate
 from bench.pair import tailscope as command
+from bench.postgres_server import server as postgres_server
 from bench.report import report_rows
 from bench.scale import scale_rows
 from bench.table import Row, print_table
@@ -34,7 +35,7 @@ def small_rows(folder: Path) -> list[Row]:
     """300 000 packets a side against PostgreSQL and DuckDB."""
     name, pre, post = plain_pair(folder)
     say(f"the pair: {name}")
-    with postgres.server() as server:
+    with postgres_server() as server:
         say("comparing the answers")
         ours = engine.answer(engine.analyse(pre, post))
         ours.assert_equals(duckdb_join.answer(duckdb_join.analyse(pre, post)), "DuckDB")

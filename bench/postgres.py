@@ -1,25 +1,22 @@
 """The papers' way: a converter, an import into PostgreSQL, nine queries.
 
 Converter and queries are our own and do what ``docs/analyze.md`` defines; the tables are those of
-the papers. The server is private: a folder of its own, a Unix socket, no TCP.
+the papers.
 """
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
 import struct
 import subprocess
-import tempfile
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.pair import BUCKET_NS, QUANTILES, SECOND_NS, TRIM_NS, WINDOW_NS, WORST, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from bench.postgres_server import Server
 
 SCHEMA = """
 CREATE TABLE capture (capture_id int PRIMARY KEY, name text, type text);
@@ -121,83 +118,21 @@ def convert(capture: Path, capture_id: int) -> Iterator[bytes]:
         at += 16 + length
 
 
-class Server:
-    """A PostgreSQL server that exists for this benchmark only."""
-
-    def __init__(self, folder: Path, programs: Path, user: str) -> None:
-        self.folder, self._programs, self._user = folder, programs, user
-
-    def run(self, program: str, *arguments: str, **options: object) -> bytes:
-        """Run one of the server's programs as its user and return what it prints."""
-        command = [str(self._programs / program), *arguments]
-        if os.geteuid() == 0:
-            command = [*_as_user(self._user), *command]
-        done = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, cwd=self.folder, **options
-        )
-        return done.stdout
-
-    def sql(self, text: str) -> bytes:
-        """Run SQL and return unaligned rows."""
-        return self.run("psql", *self._psql, "-c", text)
-
-    @property
-    def _psql(self) -> list[str]:
-        return ["-qXAt", "-v", "ON_ERROR_STOP=1", "-h", str(self.folder), "-d", "postgres"]
-
-    def copy(self, capture: Path, capture_id: int) -> None:
-        """Convert a capture and import it, both at once."""
-        command = [str(self._programs / "psql"), *self._psql, "-c", "COPY pkt FROM STDIN"]
-        if os.geteuid() == 0:
-            command = [*_as_user(self._user), *command]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=self.folder) as process:
-            assert process.stdin is not None
-            process.stdin.writelines(convert(capture, capture_id))
-        assert process.returncode == 0
-
-
-def _as_user(user: str) -> list[str]:
-    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
-
-
-def _programs() -> Path | None:
-    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    found = sorted(versions, key=lambda path: int(path.parts[-3]))
-    return found[-1].parent if found else None
-
-
-@contextmanager
-def server() -> Iterator[Server]:
-    """Start a server and stop it, whatever happens."""
-    programs = _programs()
-    if programs is None:
-        raise SystemExit("error: no PostgreSQL server\nhint: apt-get install postgresql")
-    user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    folder = Path(tempfile.mkdtemp(prefix="tailscope-bench-pg-"))
-    if os.geteuid() == 0:
-        entry = pwd.getpwnam(user)
-        os.chown(folder, entry.pw_uid, entry.pw_gid)
-    running = Server(folder, programs, user)
-    data = str(folder / "data")
-    try:
-        running.run("initdb", "-D", data, "-A", "trust", "-U", user, "--no-sync")
-        try:
-            options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-            log = str(folder / "log")
-            running.run("pg_ctl", "-D", data, "-w", "-l", log, "-o", options, "start")
-            yield running
-        finally:
-            running.run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder)
+def copy(server: Server, capture: Path, capture_id: int) -> None:
+    """Convert a capture and import it, both at once."""
+    command = server.psql("-c", "COPY pkt FROM STDIN")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=server.folder) as process:
+        assert process.stdin is not None
+        process.stdin.writelines(convert(capture, capture_id))
+    assert process.returncode == 0
 
 
 def analyse(server: Server, pre: Path, post: Path) -> dict[str, list[str]]:
     """Import both captures and run the nine queries."""
     server.sql("SET client_min_messages = error; DROP TABLE IF EXISTS pkt, capture")
     server.sql(SCHEMA)
-    server.copy(pre, 1)
-    server.copy(post, 2)
+    copy(server, pre, 1)
+    copy(server, post, 2)
     server.sql("ANALYZE")
     return {name: server.sql(query).decode().splitlines() for name, query in QUERIES.items()}
 

@@ -30,6 +30,7 @@ __all__ = [
     "Analysis",
     "Clock",
     "Histogram",
+    "PacketKeys",
     "Quantile",
     "Rate",
     "Recording",
@@ -40,6 +41,7 @@ __all__ = [
     "duration_ns",
     "engine_errors",
     "load_ticks",
+    "read_keys",
 ]
 
 Side: TypeAlias = Literal["pre", "post"]
@@ -135,6 +137,27 @@ class Series(NamedTuple):
     latency_ns: Nanoseconds
     intended_ns: Nanoseconds | None = None
     tainted: Marks | None = None
+
+
+class PacketKeys(NamedTuple):
+    """Packets of one capture: when each was seen, and what it is recognised by.
+
+    Attributes
+    ----------
+    ts_ns : ndarray of uint64, shape (n,)
+        In the order of the capture.
+    key_bytes : ndarray of uint8, shape (n_bytes,)
+        The keys of all packets, one after the other.
+    key_ends : ndarray of uint64, shape (n,)
+        Where each packet's key ends in `key_bytes`; it begins where the one before ends.
+    keyed : ndarray of bool, shape (n,)
+        Whether the packet has a key.
+    """
+
+    ts_ns: Nanoseconds
+    key_bytes: NDArray[np.uint8]
+    key_ends: Counts
+    keyed: Marks
 
 
 class Clock(NamedTuple):
@@ -520,6 +543,36 @@ def analyze_recording(
                 progress=progress,
             )
         )
+
+
+def read_keys(
+    capture: str | os.PathLike[str], match_on: str, *, at_once: int = 1 << 16
+) -> Iterator[PacketKeys]:
+    """Read what the packets of a capture are recognised by, in constant memory.
+
+    Parameters
+    ----------
+    capture : path
+    match_on : str
+        ``frame``, ``l3``, ``probe`` or ``bytes:OFF+LEN,...``: what a summary calls ``match_on``.
+    at_once : int
+        How many packets come together.
+
+    Raises
+    ------
+    CaptureError
+        If it cannot be read.
+    AnalysisError
+        If it holds too little of a packet.
+    """
+    with engine_errors():
+        keys = _engine.Keys(os.fspath(capture), match_on)
+    while True:
+        with engine_errors():
+            found = PacketKeys(*keys.next(at_once))
+        if not len(found.ts_ns):
+            return
+        yield found
 
 
 def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:

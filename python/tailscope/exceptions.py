@@ -15,6 +15,7 @@
     │   ├── HostError              a machine of a laboratory refuses, fails or is gone
     │   ├── OtherKernelError       another kernel has to be booted first
     │   └── TuningError            the host cannot be tuned, or taken back to what it was
+    ├── DatabaseError              a database refuses, fails or is not there
     └── RunError                   something is wrong with a run directory
         ├── RunExistsError         it would have to be overwritten
         ├── RunIncompleteError     it was never finished
@@ -31,6 +32,7 @@ __all__ = [
     "AnalysisError",
     "CaptureError",
     "ClusterError",
+    "DatabaseError",
     "DataplaneError",
     "EvidenceError",
     "HostError",
@@ -112,6 +114,10 @@ class OtherKernelError(TestbedError):
 
 class TuningError(TestbedError):
     """The host cannot be tuned, or taken back to what it was."""
+
+
+class DatabaseError(TailscopeError):
+    """A database refuses, fails or is not there."""
 
 
 class RunError(TailscopeError):

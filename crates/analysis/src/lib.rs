@@ -40,7 +40,7 @@ pub use error::Error;
 pub use excess::{Excesses, excesses};
 pub use histogram::Histogram;
 pub use instrument::{Instrument, Recorded};
-pub use keys::worst_keys;
+pub use keys::{KeyColumns, Keys, worst_keys};
 pub use matcher::{Counts, MAX_WINDOW, Match};
 pub use pair::{Analysis, Captured, Config, Observer, Progress, analyze_pair};
 pub use part::Part;

@@ -7,6 +7,7 @@ mod analysis;
 mod errors;
 mod excess;
 mod follow;
+mod keys;
 mod simulation;
 mod slices;
 mod trace;
@@ -23,6 +24,8 @@ mod _engine {
     use super::errors::{CaptureError, EngineError};
     #[pymodule_export]
     use super::excess::excesses;
+    #[pymodule_export]
+    use super::keys::Keys;
     #[pymodule_export]
     use super::simulation::simulate;
     #[pymodule_export]

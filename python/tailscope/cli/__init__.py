@@ -24,6 +24,7 @@ from tailscope.cli import (
     compare,
     compare_instruments,
     explain,
+    export,
     host,
     model,
     noise,
@@ -94,6 +95,7 @@ app.command("clean")(clean.command)
 app.command("compare")(compare.command)
 app.command("compare-instruments")(compare_instruments.command)
 app.command("explain")(explain.command)
+app.command("export")(export.command)
 app.add_typer(host.app, name="host")
 app.command("list")(list_runs.command)
 app.add_typer(model.app, name="model")

@@ -1,0 +1,181 @@
+"""``tailscope export``: runs into a PostgreSQL database."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import RunError, TailscopeError
+
+if TYPE_CHECKING:
+    from tailscope.store.postgres.content import Content
+    from tailscope.store.postgres.export import Outcome
+    from tailscope.store.postgres.server import Server
+    from tailscope.store.postgres.target import Target
+
+__all__ = ["command"]
+
+
+def command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories, or campaigns with all their runs."),
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="DATABASE",
+            help="postgresql://USER@HOST/DATABASE, or service=NAME; passwords by ~/.pgpass or"
+            " PGPASSWORD.",
+        ),
+    ],
+    schema: Annotated[
+        str,
+        typer.Option("--schema", metavar="NAME", help="Where its tables are; made if need be."),
+    ] = "tailscope",
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be sent, without asking the database."),
+    ] = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Send runs to PostgreSQL: every packet, the figures, and views that compute them again.
+
+    A run that is there already is passed over; a run is there wholly or not at all.
+    """
+    from tailscope.store.postgres.export import check_schema_name
+    from tailscope.store.postgres.target import read_target
+
+    check_schema_name(schema)
+    plan = Plan(_found(runs), read_target(to), schema, dry_run, json_file)
+    records = _dry(plan) if dry_run else _run(plan)
+    if json_file is not None:
+        write_json(json_file, {"to": plan.target.shown, "schema": schema, "runs": records})
+    return 1 if any("error" in record for record in records) else 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be sent where."""
+
+    runs: list[Path]
+    target: Target
+    schema: str
+    dry_run: bool
+    json_file: str | None
+
+    def say(self, text: str) -> None:
+        """Print a line for people, where standard output is theirs."""
+        from tailscope.text import printable
+
+        if self.json_file != STANDARD:
+            print(printable(text), flush=True)
+
+
+def _found(paths: list[Path]) -> list[Path]:
+    """The runs at these paths, each once; cells of a campaign that have none are named."""
+    from tailscope.store.campaign import is_campaign, read_campaign
+
+    found: list[Path] = []
+    for path in paths:
+        if not is_campaign(path):
+            found.append(path)
+            continue
+        for run in read_campaign(path):
+            if run.path is None or run.unfinished is not None:
+                _tell(f"{path / run.name}: left out: {run.unfinished}")
+            else:
+                found.append(run.path)
+    if not found:
+        raise RunError("there is no run to export: the campaign has none that is done")
+    return list({path.resolve(): path for path in found}.values())
+
+
+def _dry(plan: Plan) -> list[dict[str, Any]]:
+    from tailscope.store.postgres.content import read_content
+    from tailscope.text import count_text
+
+    records = []
+    for path in plan.runs:
+        content = read_content(path)
+        records.append(_record(path, content))
+        plan.say(f"{path}:")
+        for table in content.tables:
+            rows, size = count_text(table.rows), count_text(table.most_bytes)
+            plan.say(f"  {table.name:<10} {rows:>15} rows, at most {size:>18} bytes")
+        _say_lacking(plan, content)
+    plan.say(f"would go to {plan.target.shown}, schema {plan.schema}")
+    return records
+
+
+def _run(plan: Plan) -> list[dict[str, Any]]:
+    from tailscope.store.postgres.server import connected
+
+    with connected(plan.target) as server:
+        return [_export(plan, server, path) for path in plan.runs]
+
+
+def _export(plan: Plan, server: Server, path: Path) -> dict[str, Any]:
+    """Send one run; one that is broken does not stop the others, a server that refuses does."""
+    from tailscope.cli.progress import ProgressBar
+    from tailscope.exceptions import DatabaseError
+    from tailscope.store.postgres.content import read_content
+    from tailscope.store.postgres.export import export
+
+    try:
+        content = read_content(path)
+        with ProgressBar(f"exporting {path.name}", "packets") as bar:
+            outcome = export(
+                server,
+                plan.schema,
+                content,
+                progress=bar.callback,
+                waiting=lambda: _tell("waiting for another export to end"),
+            )
+    except DatabaseError:
+        raise
+    except (TailscopeError, OSError) as error:
+        _tell(f"error: {error}")
+        if hint := getattr(error, "hint", None):
+            _tell(f"hint: {hint}")
+        return {"run": str(path), "error": str(error)}
+    plan.say(_sentence(path, content, outcome))
+    if outcome.state != "already there":
+        _say_lacking(plan, content)
+    return {**_record(path, content), **outcome._asdict()}
+
+
+def _sentence(path: Path, content: Content, outcome: Outcome) -> str:
+    from tailscope.text import count_text
+
+    if outcome.state == "already there":
+        return f"{path}: already there as run {outcome.run_id}: {outcome.name}"
+    rows = {table.name: count_text(table.rows) for table in content.tables}
+    return (
+        f"{path}: {outcome.state} as run {outcome.run_id}:"
+        f" {rows['latency']} latencies, {rows['pkt']} packets"
+    )
+
+
+def _say_lacking(plan: Plan, content: Content) -> None:
+    if content.lacking is not None:
+        plan.say(f"  pkt has no packets of it: {content.lacking}")
+
+
+def _record(path: Path, content: Content) -> dict[str, Any]:
+    tables = {
+        table.name: {"rows": table.rows, "most_bytes": table.most_bytes} for table in content.tables
+    }
+    return {"run": str(path), "tables": tables, "no_packets": content.lacking}
+
+
+def _tell(text: str) -> None:
+    from tailscope.text import printable
+
+    print(printable(text), file=sys.stderr)

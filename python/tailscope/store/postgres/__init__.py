@@ -1,0 +1,8 @@
+"""Runs in a PostgreSQL server: tables as the papers have them, and their figures as views.
+
+Read ``export.py`` first: it sends one run, wholly or not at all. ``content.py`` says what a run has
+to send, ``server.py`` speaks with the server, ``target.py`` knows which one that is and keeps its
+password to itself. Tables and views are in ``schema.sql`` and ``views.sql``.
+"""
+
+from __future__ import annotations

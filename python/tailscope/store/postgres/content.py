@@ -1,0 +1,253 @@
+"""What a run has to send: its tables, with rows and bytes, and the rows themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from tailscope.exceptions import RunCorruptError
+from tailscope.store import layout
+from tailscope.store.reader import read_run
+from tailscope.store.run import SIDES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tailscope.analysis import Side
+    from tailscope.store.run import Run
+
+__all__ = [
+    "LATENCY",
+    "PACKETS",
+    "Content",
+    "Table",
+    "latencies",
+    "packets",
+    "read_content",
+    "verified_file",
+]
+
+LATENCY = pa.schema(
+    {
+        "run_id": pa.int32(),
+        "seq": pa.int64(),
+        "pre_ns": pa.int64(),
+        "latency_ns": pa.int64(),
+        "intended_ns": pa.int64(),
+        "tainted": pa.bool_(),
+    }
+)
+PACKETS = pa.schema({"capture_id": pa.int32(), "ts": pa.int64(), "hdr": pa.binary()})
+
+_ROWS_AT_ONCE = 1 << 16
+_FRAME_KEY_BYTES = 52
+_PROBE_KEY_BYTES = 8
+# COPY sends 2 bytes a row and 4 a value besides the value itself.
+_LATENCY_BYTES = 2 + (4 + 4) + 3 * (4 + 8)
+_INTENDED_BYTES, _NULLS_BYTES = (4 + 8) + (4 + 1), 4 + 4
+_PACKET_BYTES = 2 + (4 + 4) + (4 + 8) + 4
+
+
+class Table(NamedTuple):
+    """What goes into a table.
+
+    Attributes
+    ----------
+    name : str
+    rows : int
+    most_bytes : int
+        What is sent, at most: packets may be shorter than what they are recognised by.
+    """
+
+    name: str
+    rows: int
+    most_bytes: int
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a run has to send.
+
+    Attributes
+    ----------
+    path : Path
+        The run directory.
+    run : Run
+    sha256 : str
+        Of its ``run.json``: what makes it this run.
+    captures : Mapping of side to Path
+        Both captures, or none.
+    lacking : str or None
+        Why there are no captures.
+    """
+
+    path: Path
+    run: Run
+    sha256: str
+    captures: Mapping[Side, Path] = field(default_factory=dict)
+    lacking: str | None = None
+
+    @property
+    def info(self) -> str:
+        """``run.json``."""
+        return json.dumps(self.run.info)
+
+    @property
+    def figures(self) -> str:
+        """Every figure by its name."""
+        return json.dumps(dict(self.run.summary))
+
+    @property
+    def percentiles(self) -> str:
+        """Percentiles with their intervals."""
+        return json.dumps([found._asdict() for found in self.run.percentiles])
+
+    def packets_of(self, side: Side) -> int:
+        """Packets in the capture of a side."""
+        return int(self.run.summary[f"{side}_packets"] or 0)
+
+    @property
+    def matches(self) -> int:
+        """Rows of ``latency.parquet``."""
+        return int(self.run.summary["count"] or 0)
+
+    @property
+    def tables(self) -> list[Table]:
+        """What goes where."""
+        more = _NULLS_BYTES if self.run.summary["clock"] == "capture-file" else _INTENDED_BYTES
+        packets = sum(map(self.packets_of, self.captures))
+        key = _most_key_bytes(str(self.run.summary["match_on"]))
+        return [
+            Table("run", 1, len(self.info)),
+            Table("summary", len(self.run.summary), len(self.figures)),
+            Table("percentile", len(self.run.percentiles), len(self.percentiles)),
+            Table("latency", self.matches, self.matches * (_LATENCY_BYTES + more)),
+            Table("capture", len(self.captures), sum(len(str(p)) for p in self.captures.values())),
+            Table("pkt", packets, packets * (_PACKET_BYTES + key)),
+        ]
+
+    def check_capture(self, capture: Path) -> None:
+        """See that a capture that the run holds itself is the one that was written.
+
+        Raises
+        ------
+        RunCorruptError
+            If it is not.
+        """
+        name = f"{layout.CAPTURES}/{capture.name}"
+        if name in self.run.info["files"]:
+            verified_file(self.path, self.run.info, name).close()
+
+
+def read_content(path: Path) -> Content:
+    """Read what a run has to send, apart from single packets.
+
+    Raises
+    ------
+    RunError
+        If it is no run, was not finished, or is not what was written.
+    """
+    run = read_run(path)
+    digest = hashlib.sha256((path / layout.RUN).read_bytes()).hexdigest()
+    captures, lacking = _captures(path, run.info)
+    return Content(path, run, digest, captures, lacking)
+
+
+def verified_file(path: Path, info: Mapping[str, Any], name: str) -> IO[bytes]:
+    """Open a file of a run, of any size, if it is the one that was written.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is not.
+    """
+    try:
+        file = (path / name).open("rb")
+    except FileNotFoundError:
+        raise RunCorruptError(f"{path / name}: missing") from None
+    expected, got = info["files"][name]["sha256"], hashlib.file_digest(file, "sha256").hexdigest()
+    if got != expected:
+        file.close()
+        raise RunCorruptError(f"{path / name}: sha256: expected {expected}, got {got}")
+    file.seek(0)
+    return file
+
+
+def latencies(file: IO[bytes], run_id: int) -> Iterator[pa.RecordBatch]:
+    """Rows of table latency."""
+    import pyarrow.parquet as pq
+
+    parquet = pq.ParquetFile(file)
+    # In this thread: Arrow's own may outlive the interpreter (apache/arrow issue 34314).
+    for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=LATENCY.names[1:], use_threads=False):
+        ids = pa.repeat(pa.scalar(run_id, pa.int32()), len(batch))
+        yield pa.record_batch([ids, *batch.columns], names=LATENCY.names).cast(LATENCY)
+
+
+def packets(capture: Path, match_on: str, capture_id: int) -> Iterator[pa.RecordBatch]:
+    """Rows of table pkt."""
+    import numpy as np
+
+    from tailscope.analysis import read_keys
+
+    for found in read_keys(capture, match_on, at_once=_ROWS_AT_ONCE):
+        offsets = np.concatenate([[0], found.key_ends]).astype(np.int32)
+        marks = np.packbits(found.keyed, bitorder="little")
+        buffers = map(pa.py_buffer, (marks, offsets, found.key_bytes))
+        count = len(found.ts_ns)
+        yield pa.record_batch(
+            [
+                pa.repeat(pa.scalar(capture_id, pa.int32()), count),
+                pa.array(found.ts_ns.astype(np.int64)),
+                pa.Array.from_buffers(pa.binary(), count, list(buffers)),
+            ],
+            schema=PACKETS,
+        )
+
+
+def _captures(path: Path, info: Mapping[str, Any]) -> tuple[dict[Side, Path], str | None]:
+    """The captures of a run as far as they are still what they were, or why there are none."""
+    own = [name for name in info["files"] if name.startswith(f"{layout.CAPTURES}/")]
+    if own:
+        names = {side: _only(path, own, side) for side in SIDES}
+        return {side: path / name for side, name in names.items()}, None
+    if not info["inputs"]:
+        return {}, "its times were recorded by the generator, without captures"
+    for side in SIDES:
+        if changed := _changed(info["inputs"][side]):
+            return {}, f"{side} capture {info['inputs'][side]['file']}: {changed}"
+    return {side: Path(info["inputs"][side]["file"]) for side in SIDES}, None
+
+
+def _only(path: Path, names: list[str], side: Side) -> str:
+    found = [name for name in names if name.startswith(f"{layout.CAPTURES}/{side}.")]
+    if len(found) != 1:
+        raise RunCorruptError(f"{path}: expected one capture {side}.*, got {', '.join(names)}")
+    return found[0]
+
+
+def _changed(recorded: Mapping[str, Any]) -> str | None:
+    """How a capture differs from the one that was analysed."""
+    if recorded["size_bytes"] is None:
+        return "it came by a pipe"
+    try:
+        status = Path(recorded["file"]).stat()
+    except OSError as error:
+        return str(error.strerror)
+    now = {"size_bytes": status.st_size, "modified_unix_ns": status.st_mtime_ns}
+    for name, got in now.items():
+        if got != recorded[name]:
+            return f"{name}: expected {recorded[name]}, got {got}"
+    return None
+
+
+def _most_key_bytes(match_on: str) -> int:
+    if match_on.startswith("bytes:"):
+        ranges = match_on.removeprefix("bytes:").split(",")
+        return sum(int(each.partition("+")[2]) for each in ranges)
+    return _PROBE_KEY_BYTES if match_on == "probe" else _FRAME_KEY_BYTES
