@@ -225,14 +225,14 @@ class _Submitted:
         """What became of it."""
         from distributed import KilledWorker
 
-        if self.future.status == "finished":
-            return Outcome(self.future.result(), None)
-        if self.future.status != "error":
+        if self.future.status not in ("finished", "error"):
             raise ClusterError(
                 f"the scheduler is gone: a task is {self.future.status}",
                 hint="what was complete by then is kept",
             )
         error = self.future.exception()
+        if error is None:
+            return Outcome(self.future.result(), None)
         if isinstance(error, KilledWorker):
             error = WorkerLostError(
                 "the worker that takes it ends, also where it is alone: the last one was"
