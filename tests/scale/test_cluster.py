@@ -252,7 +252,7 @@ def test_tasks_have_outcomes_in_their_order() -> None:
     assert seen[-1].of_tasks == 5
     assert 0 < seen[-1].tasks <= 5
     assert 0 < seen[-1].size <= seen[-1].of_size == 7
-    assert max(done.workers for done in seen) in (1, 2)
+    assert any(done.workers for done in seen)
 
 
 def test_two_that_write_the_same_run_do_not_meet(plan: PairPlan) -> None:

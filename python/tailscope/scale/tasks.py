@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tailscope
@@ -17,6 +18,7 @@ __all__ = ["Done", "Outcome", "Task", "map_tasks", "run_tasks", "stop_if_unwante
 
 _LOOK_S = 0.05
 _EVERY_S = 0.5
+_TRIES = 3
 
 
 class Task(NamedTuple):
@@ -115,7 +117,7 @@ def run_tasks(
 
     A task whose worker is lost is repeated. One that was lost as often as the scheduler allows may
     have been beside another that ended their worker, or both may have been too large together: it
-    is tried again alone, after all others. If workers are lost then too, that is its outcome.
+    is tried again alone, after all others. If workers are lost twice more, that is its outcome.
 
     Parameters
     ----------
@@ -151,6 +153,7 @@ class _Watch:
         self._client, self._tasks, self._progress = client, tasks, progress
         self._running: dict[int, _Submitted] = {}
         self._suspects: list[int] = []
+        self._lost: Counter[int] = Counter()
         self._done: dict[int, Outcome] = {}
         self._looked_s = time.monotonic()
         self._workers = 0
@@ -165,7 +168,7 @@ class _Watch:
                 self._look()
                 if not self._running and self._suspects:
                     alone = self._suspects.pop(0)
-                    self._running[alone] = _Submitted(self._client, self._tasks[alone], alone=True)
+                    self._running[alone] = _Submitted(self._client, self._tasks[alone])
             yield self._done[index]
             self._done[index] = Outcome(None, None)
 
@@ -181,7 +184,9 @@ class _Watch:
         for index, submitted in ended.items():
             del self._running[index]
             outcome = submitted.outcome()
-            if isinstance(outcome.error, WorkerLostError) and not submitted.alone:
+            is_lost = isinstance(outcome.error, WorkerLostError)
+            self._lost[index] += is_lost
+            if is_lost and self._lost[index] < _TRIES:
                 self._suspects.append(index)
             else:
                 self._done[index] = outcome
@@ -206,8 +211,7 @@ class _Watch:
 class _Submitted:
     """A task that workers have, with those that it needs."""
 
-    def __init__(self, client: Client, task: Task, *, alone: bool = False) -> None:
-        self.alone = alone
+    def __init__(self, client: Client, task: Task) -> None:
         self._all = _with_needs(task)
         self._futures: dict[int, Future[Any]] = {}
         for each in self._all:
@@ -225,14 +229,14 @@ class _Submitted:
         """What became of it."""
         from distributed import KilledWorker
 
-        if self.future.status == "finished":
-            return Outcome(self.future.result(), None)
-        if self.future.status != "error":
+        if self.future.status not in ("finished", "error"):
             raise ClusterError(
                 f"the scheduler is gone: a task is {self.future.status}",
                 hint="what was complete by then is kept",
             )
         error = self.future.exception()
+        if error is None:
+            return Outcome(self.future.result(), None)
         if isinstance(error, KilledWorker):
             error = WorkerLostError(
                 "the worker that takes it ends, also where it is alone: the last one was"
