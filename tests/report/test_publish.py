@@ -313,3 +313,16 @@ def test_hostile_names_make_harmless_ones(tailscope: Run, tmp_path: Path) -> Non
         seen = campaigns.Seen(page)
         assert not [name for name in seen.attributes if name.startswith("on")]
         assert seen.tags.count("script") == 4
+
+
+def test_every_field_is_documented(tailscope: Run, campaign: Path, tmp_path: Path) -> None:
+    published(tailscope, campaign, tmp_path / "site")
+    mark = json.loads((tmp_path / "site" / "publication.json").read_text())
+    known = json.loads((tmp_path / "site" / "environment.json").read_text())
+    (environment,) = known["environments"]
+    names = [*mark, *mark["campaign"], *known, *environment]
+    assert not undocumented(names, "publish.md")
+    with (tmp_path / "site" / "figures" / "runs.csv").open() as file:
+        columns = file.readline().strip().split(",")
+    own = [name for name in columns if name not in ("rate", "dut_options.rules")]
+    assert not undocumented(own, "campaign-report.md")
