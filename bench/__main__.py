@@ -20,6 +20,8 @@ from bench.noise import noise_rows
 from bench.overload import overload_rows
 from bench.pair import plain_pair, simulate
 from bench.pair import tailscope as command
+from bench.report import report_rows
+from bench.scale import scale_rows
 from bench.table import Row, print_table
 from bench.tail import tail_rows
 
@@ -53,18 +55,6 @@ def small_rows(folder: Path) -> list[Row]:
         Row("tailscope analyze", "PostgreSQL", "speed-up", took["process"], sql, "s", 40),
         Row("engine", "DuckDB", "speed-up", call, duck, "s", 15),
         Row("tailscope --help", "", "absolute", took["help"], None, "s", 0.2),
-        *report_rows(pre, post, folder),
-    ]
-
-
-def report_rows(pre: Path, post: Path, folder: Path) -> list[Row]:
-    """The page that a run is shown on."""
-    run, page = folder / "run", folder / "report.html"
-    command("analyze", pre, post, "--out", run)
-    took = medians(3, {"report": Contender(partial(command, "report", run, "--out", page))})
-    return [
-        Row("report.html", "", "absolute", took["report"], None, "s", 2),
-        Row("report.html", "", "absolute", page.stat().st_size / MIB, None, "MiB", 2),
     ]
 
 
@@ -120,7 +110,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
     parser.add_argument(
         "--only",
-        choices=["analysis", "dataplane", "noise", "overload", "tail"],
+        choices=["analysis", "dataplane", "noise", "overload", "report", "scale", "tail"],
         help="leave out the others",
     )
     options = parser.parse_args()
@@ -137,8 +127,13 @@ def main() -> None:
             rows += dataplane_rows()
         if options.only in (None, "noise"):
             rows += noise_rows()
+        if options.only in (None, "report"):
+            check_room(folder)
+            rows += report_rows(folder)
         if options.only in (None, "overload"):
             rows += overload_rows(folder)
+        if options.only in (None, "scale"):
+            rows += scale_rows(folder)
         if options.only in (None, "tail"):
             rows += tail_rows()
     print_table(rows)

@@ -141,7 +141,15 @@ def _explained(causes: dict[str, float]) -> dict[str, Any]:
         }
         for cause, share in causes.items()
     ]
-    return {"quantile": 0.999, "latency_ns": 0, "parts_ns": {"dut": 0}, "causes": listed}
+    return {
+        "quantile": 0.999,
+        "threshold_ns": 1,
+        "service_ns": 1,
+        "packets": 1,
+        "latency_ns": 0,
+        "parts_ns": {"dut": 0},
+        "causes": listed,
+    }
 
 
 def write_campaign(path: Path, cells: list[dict[str, Any]], **content: Any) -> Path:

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use analysis::{Config, Plan, analyze_slice};
 use capture::{Compression, Format, Reader, Writer};
 use units::Nanos;
 
@@ -34,6 +35,7 @@ fn main() -> Result<()> {
     corpus.add(Format::PcapNg, &foreign_pcapng())?;
     corpus.add_packets(&generated())?;
     corpus.add_trace()?;
+    corpus.add_parts()?;
     let mut real = Vec::new();
     find(&root.join("../../shared/data"), &mut real);
     for path in real {
@@ -63,6 +65,26 @@ impl Corpus {
         Ok(())
     }
 
+    /// What slices of a pair and their parts are before they are compressed.
+    fn add_parts(&mut self) -> Result<()> {
+        let config = Config { window: Nanos(1 << 20), worst: 5, ..Config::default() };
+        let pair = || -> Result<(Reader, Reader)> {
+            let [pre, post] = [0, 1 << 10].map(|later| capture_of(&generated()[8..], later));
+            Ok((Reader::from_bytes("pre", pre?)?, Reader::from_bytes("post", post?)?))
+        };
+        let (pre, post) = pair()?;
+        let slices = Plan::new(pre, post, &config, &mut ())?.cut_at(&[1 << 38, 1 << 39]);
+        for slice in &slices {
+            let (pre, post) = pair()?;
+            let part = analyze_slice(pre, post, slice, &mut ())?;
+            for bytes in [slice.to_bytes(), part.to_bytes()] {
+                let frame = bytes.iter().position(|byte| *byte == b'\n').ok_or("no first line")?;
+                self.write("part", &zstd::decode_all(&bytes[frame + 1..])?)?;
+            }
+        }
+        Ok(())
+    }
+
     fn write(&mut self, target: &str, bytes: &[u8]) -> Result<()> {
         let folder = self.folder.join(target);
         fs::create_dir_all(&folder)?;
@@ -81,6 +103,14 @@ impl Corpus {
         }
         Ok(())
     }
+}
+
+fn capture_of(packets: &[(Nanos, Vec<u8>)], later_ns: u64) -> Result<Vec<u8>> {
+    let mut writer = Writer::new(Vec::new(), Format::Pcap, Compression::None)?;
+    for (ts, data) in packets {
+        writer.write(Nanos(ts.0 + later_ns), 1_500, data)?;
+    }
+    Ok(writer.into_inner()?)
 }
 
 fn generated() -> Packets {

@@ -1,7 +1,7 @@
 """The engine, compiled from `crates/python`; `tailscope.analysis` documents what it offers."""
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,42 @@ def analyze(
     sink: Callable[[_Array, _Array, _Array], None] | None = None,
     progress: _Progress | None = None,
 ) -> Analysis: ...
+
+@final
+class Slice:
+    @property
+    def times(self) -> tuple[int, int]: ...
+    def to_bytes(self) -> bytes: ...
+    @staticmethod
+    def from_bytes(content: bytes) -> Slice: ...
+
+@final
+class Part:
+    def join(self, other: Part) -> Part: ...
+    def to_bytes(self) -> bytes: ...
+    @staticmethod
+    def from_bytes(content: bytes) -> Part: ...
+
+def split(
+    pre: str,
+    post: str,
+    *,
+    at_most: int,
+    match_on: str,
+    trim_ns: int,
+    window_ns: int,
+    worst: int,
+    progress: _Progress | None = None,
+) -> tuple[list[Slice], str | None]: ...
+def analyze_slice(
+    pre: str,
+    post: str,
+    piece: Slice,
+    *,
+    sink: Callable[[_Array, _Array, _Array], None] | None = None,
+    progress: _Progress | None = None,
+) -> Part: ...
+def merge(first: Part, others: list[Part]) -> Analysis: ...
 def analyze_recording(
     clock: tuple[int, int, int],
     intended_tsc: _Array,

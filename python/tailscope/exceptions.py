@@ -8,6 +8,8 @@
     │   └── CaptureError           a capture cannot be read
     ├── ModelError                 figures do not carry the conclusion that is asked for
     │   └── EvidenceError          there are too few of them, or they say too little
+    ├── ClusterError               work cannot be handed to the workers of a scheduler
+    │   └── WorkerLostError        a task ends every worker that takes it
     ├── TestbedError               a measurement cannot be set up on this machine
     │   ├── DataplaneError         a process of the data plane is missing, or failed
     │   ├── HostError              a machine of a laboratory refuses, fails or is gone
@@ -28,6 +30,7 @@ from __future__ import annotations
 __all__ = [
     "AnalysisError",
     "CaptureError",
+    "ClusterError",
     "DataplaneError",
     "EvidenceError",
     "HostError",
@@ -41,6 +44,7 @@ __all__ = [
     "TestbedError",
     "TuningError",
     "UsageError",
+    "WorkerLostError",
 ]
 
 
@@ -78,6 +82,14 @@ class ModelError(TailscopeError):
 
 class EvidenceError(ModelError):
     """There are too few figures for a conclusion, or they say too little: it takes more of them."""
+
+
+class ClusterError(TailscopeError):
+    """Work cannot be handed to the workers of a scheduler."""
+
+
+class WorkerLostError(ClusterError):
+    """A task ends every worker that takes it."""
 
 
 class TestbedError(TailscopeError):

@@ -9,6 +9,7 @@ __all__ = [
     "percentile_name",
     "printable",
     "quantity_text",
+    "typed_duration",
 ]
 
 _PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
@@ -111,3 +112,17 @@ def printable(text: str) -> str:
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
         for char in text
     )
+
+
+def typed_duration(ns: int) -> str:
+    """Write a duration as it would be typed.
+
+    Examples
+    --------
+    >>> typed_duration(1_500_000)
+    '1500us'
+    """
+    for size, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
+        if ns % size == 0:
+            return f"{ns // size}{unit}"
+    return f"{ns}ns"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.store import layout
+from tailscope.store.columns import QUANTILES
 from tailscope.store.run import EMULATED, is_emulated
 from tailscope.text import (
     count_text,
@@ -12,6 +13,7 @@ from tailscope.text import (
     percentile_name,
     printable,
     quantity_text,
+    typed_duration,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ __all__ = [
     "has_bounds",
     "instrument_rows",
     "latency_rows",
+    "median_and_tail",
     "part_text",
     "platform_text",
     "provenance",
@@ -51,15 +54,6 @@ CLOCKS = {
 NOT_CALIBRATED = "unknown: `tailscope calibrate` measures it"
 NOTHING = "-"
 
-_PERCENTILES = {
-    "p50": "p50",
-    "p90": "p90",
-    "p99": "p99",
-    "p999": "p99.9",
-    "p9999": "p99.99",
-    "p99999": "p99.999",
-    "p999999": "p99.9999",
-}
 _COUNTS = {
     "pre_packets": "packets before",
     "post_packets": "packets after",
@@ -176,7 +170,7 @@ def cause_rows(explanation: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def has_bounds(summary: Mapping[str, Figure]) -> bool:
     """Whether a quantile in the table is but a bound."""
     return bool(summary["count"]) and not all(
-        summary[f"latency_ns_{name}_supported"] for name in _PERCENTILES
+        summary[f"latency_ns_{name}_supported"] for name in QUANTILES
     )
 
 
@@ -231,7 +225,7 @@ def _taint_rows(summary: Mapping[str, Figure]) -> list[Row]:
                 _duration(summary[f"untainted_latency_ns_{name}"]),
                 f"{_duration(summary[f'latency_ns_{name}'])} with",
             )
-            for name, label in _PERCENTILES.items()
+            for name, label in QUANTILES.items()
             if summary[f"latency_ns_{name}_supported"]
         ),
     ]
@@ -355,8 +349,8 @@ def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[s
     """
     plan = info["plan"]
     matching = (
-        f"on {summary['match_on']}, window {_option(plan['window_ns'])},"
-        f" trim {_option(plan['trim_ns'])}"
+        f"on {summary['match_on']}, window {typed_duration(plan['window_ns'])},"
+        f" trim {typed_duration(plan['trim_ns'])}"
     )
     if info.get("instrument") is None:
         files = {
@@ -418,8 +412,8 @@ def traffic_text(plan: Mapping[str, Any]) -> str:
     bursts = f" in bursts of {plan['burst']}" if plan["burst"] > 1 else ""
     return (
         f"{count_text(plan['rate_pps'])} packets/s {plan['pattern']}{bursts},"
-        f" {plan['size_bytes']} B, {_option(plan['duration_ns'])} after"
-        f" {_option(plan['warm_up_ns'])} of warm-up"
+        f" {plan['size_bytes']} B, {typed_duration(plan['duration_ns'])} after"
+        f" {typed_duration(plan['warm_up_ns'])} of warm-up"
     )
 
 
@@ -473,18 +467,24 @@ def sentence(summary: Mapping[str, Figure]) -> str:
     )
 
 
+def median_and_tail(summary: Mapping[str, Figure]) -> tuple[str, str]:
+    """Say the median, and the last percentile beyond it that the samples support."""
+    best = _last_supported(summary)
+    return _quantile_row(summary, "p50").value, f"{best.label} {best.value}" if best else NOTHING
+
+
 def _last_supported(summary: Mapping[str, Figure]) -> Row | None:
-    supported = (name for name in _PERCENTILES if summary[f"latency_ns_{name}_supported"])
+    supported = (name for name in QUANTILES if summary[f"latency_ns_{name}_supported"])
     name = next(reversed([*supported]), "p50")
     return None if name == "p50" else _quantile_row(summary, name)
 
 
 def _quantile_rows(summary: Mapping[str, Figure]) -> Iterator[Row]:
-    return (_quantile_row(summary, name) for name in _PERCENTILES)
+    return (_quantile_row(summary, name) for name in QUANTILES)
 
 
 def _quantile_row(summary: Mapping[str, Figure], name: str) -> Row:
-    flat, label = f"latency_ns_{name}", _PERCENTILES[name]
+    flat, label = f"latency_ns_{name}", QUANTILES[name]
     value, low = summary[flat], summary[f"{flat}_ci_low"]
     interval = _interval(low, summary[f"{flat}_ci_high"])
     if value is None:
@@ -515,11 +515,3 @@ def _duration(value: Figure) -> str:
 def _share(summary: Mapping[str, Figure], name: str) -> str:
     whole = summary.get(_SHARES.get(name, ""))
     return f"{100 * int(summary[name] or 0) / int(whole):.4g} %" if whole else ""
-
-
-def _option(ns: int) -> str:
-    """Write a duration as it would be typed."""
-    for size, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
-        if ns % size == 0:
-            return f"{ns // size}{unit}"
-    return f"{ns}ns"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
+import html
 import re
+import shlex
+import subprocess
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import captures
 import pytest
+from command import COMMAND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +31,17 @@ def analysed(tailscope: Run, folder: Path, name: str, scale: int = 1) -> Path:
 
 
 def check_page(page: str) -> None:
-    assert len(page) < 2 * 1024 * 1024
+    assert len(page.encode()) < 2 * 1024 * 1024
     assert page.lstrip().lower().startswith("<!doctype html>")
-    assert "<script" not in page
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    allowed = html.unescape(policy[1])
+    assert allowed.startswith("default-src 'none'; script-src ")
+    assert "unsafe-eval" not in allowed
+    for script in re.findall(r"<script>(.*?)</script>", page, re.DOTALL):
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in allowed
+    page = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     for reference in re.findall(r"""(?:src|href)=["']?([^"'> ]*)""", page):
         assert reference.startswith(("#", "data:")), f"{reference} is asked for from elsewhere"
     assert not re.search(r"url\((?!['\"]?(#|data:))|@import", page)
@@ -40,7 +54,7 @@ def check_page(page: str) -> None:
 def test_a_run_has_its_report(tailscope: Run, tmp_path: Path) -> None:
     page = (analysed(tailscope, tmp_path, "one") / "report.html").read_text()
     check_page(page)
-    assert page.count("<svg") >= 5
+    assert page.count("<figure") >= 7
     assert "2,000" in page
     assert "p99.9999" in page
     assert "≥" in page
@@ -53,7 +67,8 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     page = (tmp_path / "both.html").read_text()
     check_page(page)
     single = (runs[0] / "report.html").read_text()
-    assert page.count("<svg") == single.count("<svg")
+    # All but those of one run alone.
+    assert single.count("<figure") - page.count("<figure") == 1
     assert "first" in page
     assert "second" in page
 
@@ -72,6 +87,22 @@ def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:
         with files[f"{stem}.csv"].open(newline="") as file:
             assert len(list(csv.reader(file))) > 1
     assert not (tmp_path / "report.html").exists()
+
+
+def test_figures_for_a_paper_carry_their_fonts(tailscope: Run, tmp_path: Path) -> None:
+    run, out = analysed(tailscope, tmp_path, "run"), tmp_path / "figures"
+    options = ("--figures", out, "--style", "paper", "--format", "pdf,svg")
+    done = tailscope("report", run, *options)
+    assert done.returncode == 0, done.stderr
+    pdf, svg = (out / "percentiles.pdf").read_bytes(), (out / "percentiles.svg").read_text()
+    assert b"/FontFile2" in pdf
+    assert "<text" not in svg
+    width_pt = re.search(r'width="([\d.]+)pt"', svg)
+    assert width_pt is not None
+    assert float(width_pt[1]) < 252, "wider than a column"
+    refused = tailscope("report", run, "--figures", out, "--style", "poster")
+    assert refused.returncode == 1
+    assert "expected screen or paper, got 'poster'" in refused.stderr
 
 
 def test_one_format_may_be_enough(tailscope: Run, tmp_path: Path) -> None:
@@ -110,4 +141,41 @@ def test_what_is_no_run_is_refused(tailscope: Run, tmp_path: Path, what: str) ->
     done = tailscope("report", tmp_path / what, "--out", tmp_path / "page.html")
     assert done.returncode == 1
     assert what in done.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tailscope: Run, tmp_path: Path) -> None:
+    run = analysed(tailscope, tmp_path, "run")
+    done = tailscope("report", run, "--out", "/dev/full")
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    full = tmp_path / "full"
+    full.mkdir()
+    limited = f'ulimit -f 100 && exec "$0" "$@" --out {shlex.quote(str(full / "page.html"))}'
+    bash = ("bash", "-c", limited, COMMAND, "report", run)
+    refused = subprocess.run(bash, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "page.html: File too large" in refused.stderr
+    assert list(full.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["latency.parquet", "percentiles.csv", "worst.parquet"])
+def test_a_run_that_is_not_what_it_was_is_refused(
+    tailscope: Run, tmp_path: Path, name: str
+) -> None:
+    run = analysed(tailscope, tmp_path, "run")
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    done = tailscope("report", run, "--out", tmp_path / "page.html")
+    assert done.returncode == 1
+    assert f"{name}: sha256: expected" in done.stderr
+    (run / name).unlink()
+    done = tailscope("report", run, "--out", tmp_path / "page.html")
+    assert done.returncode == 1
+    assert f"{name}: missing" in done.stderr
+    mark = (run / "run.json").read_text()
+    (run / "run.json").write_text(mark.replace('"format": 1', '"format": 2', 1))
+    done = tailscope("report", run, "--out", tmp_path / "page.html")
+    assert done.returncode == 1
+    assert "format of the run: expected 1, got 2" in done.stderr
     assert not (tmp_path / "page.html").exists()

@@ -80,7 +80,7 @@ def test_a_conclusion_is_kept_as_json_has_it(
     assert before.items() <= {path: path.read_bytes() for path in (runs / run).iterdir()}.items()
     found = read_run(runs / run)
     assert found.kept == {name: {**content, "kept": origin}}
-    assert found.warnings == read_run(runs / run).warnings
+    assert not [text for text in found.warnings if "left out" in text]
 
 
 def test_the_tail_can_be_drawn_without_computing(tailscope: Run, runs: Path) -> None:

@@ -34,6 +34,11 @@ impl Reordering {
         self.in_order.push_back(arrival);
     }
 
+    /// What overtook until here is counted elsewhere.
+    pub fn forget(&mut self) {
+        self.reordered = 0;
+    }
+
     /// The packets that had been overtaken so far.
     pub fn count(&self) -> u64 {
         self.reordered

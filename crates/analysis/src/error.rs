@@ -86,12 +86,51 @@ pub enum Error {
         /// What it should have been.
         expected: String,
     },
+    /// A capture that can only be read once cannot be read in slices.
+    #[error("{file}: cannot be divided: got a pipe, expected a file")]
+    Pipe {
+        /// Its name.
+        file: String,
+    },
+    /// Parts are not those of one pair.
+    #[error("parts: {what}: got {got}, expected {expected}")]
+    Parts {
+        /// What does not fit.
+        what: &'static str,
+        /// How it is.
+        got: String,
+        /// How it should have been.
+        expected: String,
+    },
+    /// Bytes that are no slice, or no part.
+    #[error("{what}: byte {offset}: got {got}, expected {expected}")]
+    Encoded {
+        /// What they should have been.
+        what: &'static str,
+        /// Where in them, after decompression.
+        offset: usize,
+        /// What is there.
+        got: String,
+        /// What should be.
+        expected: String,
+    },
     /// The observer asked to stop.
     #[error("stopped")]
     Stopped,
 }
 
 impl Error {
+    #[cold]
+    pub(crate) fn time_goes_back(
+        file: &str,
+        packet: &capture::Packet<'_>,
+        number: u64,
+        expected_ns: u64,
+    ) -> Self {
+        let (offset, got_ns) = (packet.offset, packet.ts.0);
+        Self::TimeGoesBack { file: file.into(), offset, packet: number, got_ns, expected_ns }
+    }
+
     pub(crate) fn wrong(field: &'static str, at: usize, got: u64, expected: &str) -> Self {
         Self::Recording { field, at, got, expected: expected.into() }
     }

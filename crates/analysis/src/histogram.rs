@@ -40,6 +40,19 @@ impl Page {
         }
     }
 
+    fn add_many(&mut self, cell: u16, count: u64) {
+        match self {
+            Self::Sparse(cells) if cells.len() as u64 + count < DENSE_FROM as u64 => {
+                cells.extend(std::iter::repeat_n(cell, count as usize));
+            }
+            _ => {
+                self.condense();
+                let Self::Dense(counts) = self else { unreachable!("it was condensed") };
+                counts[usize::from(cell) % PAGE] += count;
+            }
+        }
+    }
+
     #[cold]
     fn condense(&mut self) {
         if let Self::Sparse(cells) = self {
@@ -98,16 +111,42 @@ impl Histogram {
     /// Counts one value.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.count += 1;
-        self.sum += u128::from(ns);
+        self.note(ns, 1);
+        let (page, cell) = self.find(ns);
+        page.add(cell);
+    }
+
+    /// Counts a value `count` times.
+    pub fn record_many(&mut self, ns: u64, count: u64) {
+        if count > 0 {
+            self.note(ns, count);
+            let (page, cell) = self.find(ns);
+            page.add_many(cell, count);
+        }
+    }
+
+    /// Counts all that `other` has counted.
+    pub fn add(&mut self, other: &Self) {
+        other.for_each(|ns, count| self.record_many(ns, count));
+    }
+
+    #[inline]
+    fn note(&mut self, ns: u64, count: u64) {
+        self.count += count;
+        self.sum += u128::from(ns) * u128::from(count);
         self.min = self.min.min(ns);
         self.max = self.max.max(ns);
+    }
+
+    #[inline]
+    fn find(&mut self, ns: u64) -> (&mut Page, u16) {
         let page = ns >> PAGE_BITS;
         let cell = (ns % PAGE as u64) as u16;
-        match self.low.get_mut(page as usize) {
-            Some(page) => page.add(cell),
-            None => self.high.entry(page).or_default().add(cell),
-        }
+        let page = match self.low.get_mut(page as usize) {
+            Some(page) => page,
+            None => self.high.entry(page).or_default(),
+        };
+        (page, cell)
     }
 
     /// How many values were counted.
@@ -209,6 +248,19 @@ mod tests {
             prop_assert_eq!(histogram.values_at(&ranks), sorted.clone());
             prop_assert_eq!(histogram.min(), sorted.first().copied());
             prop_assert_eq!(histogram.max(), sorted.last().copied());
+        }
+
+        #[test]
+        fn added_histograms_are_one(values in values(), times in 1..5000u64, at in 0..400usize) {
+            let (some, others) = values.split_at(at.min(values.len()));
+            let (mut whole, mut added, mut other) = (filled(&values), filled(some), filled(others));
+            other.record_many(values[0], times);
+            added.add(&other);
+            (0..times).for_each(|_| whole.record(values[0]));
+            let all = |histogram: &Histogram| histogram.buckets(1);
+            prop_assert_eq!(all(&added), all(&whole));
+            let figures = |of: &Histogram| (of.count(), of.min(), of.max(), of.mean());
+            prop_assert_eq!(figures(&added), figures(&whole));
         }
 
         #[test]

@@ -1,16 +1,15 @@
 //! From a capture to keyed packets in order of time, in a thread of its own.
 
+use std::ops::{Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use capture::{Cut, Info, Packet, Reader};
+use capture::{Cut, Info, Mark, Packet, Reader};
 use probe::key::{Key, Keyed, Keyer};
 use units::Nanos;
 
 use crate::error::Error;
+use crate::order::{BATCH, Order, Timed};
 use crate::side::Side;
-
-/// Packets a batch. Disorder within this many packets is mended; what goes further back is refused.
-pub(crate) const BATCH: usize = 4096;
 
 /// A packet reduced to what matching needs.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +41,21 @@ impl Stamped {
     }
 }
 
+impl Timed for Stamped {
+    #[inline]
+    fn ts(&self) -> u64 {
+        self.ts
+    }
+}
+
 /// What an ingest thread sends.
 pub(crate) enum Message {
-    Batch { packets: Vec<Stamped>, consumed_bytes: u64 },
+    /// `before`: the packets of the capture before these, in order of time.
+    Batch {
+        packets: Vec<Stamped>,
+        before: u64,
+        consumed_bytes: u64,
+    },
     End(Box<Result<End, Error>>),
 }
 
@@ -76,24 +87,38 @@ impl Ahead {
         Ok(ahead)
     }
 
-    fn packet(&self) -> Packet<'_> {
+    pub fn packet(&self) -> Packet<'_> {
         Packet { ts: self.ts, orig_len: self.orig_len, data: &self.data, offset: self.offset }
     }
 }
 
+/// What is read of a capture.
+#[derive(Clone, Debug)]
+pub(crate) struct Extent {
+    /// Where reading goes on; `None` is where the reader is.
+    pub mark: Option<Mark>,
+    /// The times that are handed on, in ns.
+    pub read: RangeInclusive<u64>,
+    /// The times that are counted, in ns.
+    pub own: RangeInclusive<u64>,
+}
+
+impl Extent {
+    pub const WHOLE: Self = Self { mark: None, read: 0..=u64::MAX, own: 0..=u64::MAX };
+}
+
 /// Reads one capture.
 pub(crate) struct Ingest {
-    pub name: String,
-    pub keyer: Keyer,
-    pub side: Side,
-    pub batches: SyncSender<Message>,
-    pub used: Receiver<Vec<Stamped>>,
-    held: Vec<Stamped>,
-    filling: Vec<Stamped>,
-    ordered: bool,
+    name: String,
+    keyer: Keyer,
+    extent: Extent,
+    side: Side,
+    batches: SyncSender<Message>,
+    used: Receiver<Vec<Stamped>>,
+    order: Order<Stamped>,
     read: u64,
-    newest_ns: u64,
-    sent_ns: u64,
+    passed: u64,
+    over: bool,
 }
 
 /// The other side has stopped listening.
@@ -103,31 +128,24 @@ impl Ingest {
     pub fn new(
         name: String,
         keyer: Keyer,
+        extent: Extent,
         side: Side,
         batches: SyncSender<Message>,
         used: Receiver<Vec<Stamped>>,
     ) -> Self {
-        Self {
-            name,
-            keyer,
-            side,
-            batches,
-            used,
-            held: Vec::with_capacity(BATCH),
-            filling: Vec::with_capacity(BATCH),
-            ordered: true,
-            read: 0,
-            newest_ns: 0,
-            sent_ns: 0,
-        }
+        let passed = extent.mark.as_ref().map_or(0, |mark| mark.packets);
+        let order = Order::new();
+        Self { name, keyer, extent, side, batches, used, order, read: passed, passed, over: false }
     }
 
-    /// Reads `ahead`, then all of `reader`, and sends what it finds.
+    /// Reads `ahead`, then `reader`, and sends what it finds.
     pub fn run(mut self, ahead: &[Ahead], mut reader: Reader) {
         match self.read_all(ahead, &mut reader) {
             Ok(Err(Hangup)) => {}
             Ok(Ok(())) => {
                 let (info, cut) = (reader.info().clone(), reader.cut().cloned());
+                self.side.disordered = self.order.disordered;
+                self.side.disorder_ns_max = self.order.disorder_ns_max;
                 let end = End { side: self.side, info, cut };
                 let _ = self.batches.send(Message::End(Box::new(Ok(end))));
             }
@@ -142,53 +160,37 @@ impl Ingest {
         ahead: &[Ahead],
         reader: &mut Reader,
     ) -> Result<Result<(), Hangup>, Error> {
+        if let Some(mark) = &self.extent.mark {
+            reader.resume(mark)?;
+        }
         for packet in ahead {
             self.take(packet.packet())?;
         }
-        loop {
-            while self.filling.len() < BATCH {
+        while !self.over {
+            while !self.order.is_full() {
                 let Some(packet) = reader.next()? else { return Ok(self.flush(reader)) };
                 self.take(packet)?;
             }
-            if let Err(Hangup) = self.send_held(reader) {
+            if let Err(Hangup) = self.send_next(reader) {
                 return Ok(Err(Hangup));
             }
         }
+        Ok(Ok(()))
     }
 
     #[inline]
     fn take(&mut self, packet: Packet<'_>) -> Result<(), Error> {
         self.read += 1;
         let ts = packet.ts.0;
-        if ts < self.newest_ns {
-            self.note_disorder(&packet)?;
-        } else {
-            self.newest_ns = ts;
+        if let Err(reached) = self.order.look_at(ts) {
+            return Err(Error::time_goes_back(&self.name, &packet, self.read, reached));
         }
         let key = match self.keyer.key(packet.data, packet.orig_len) {
             Keyed::Key(key) => Some(key),
             Keyed::None => None,
             Keyed::Short { need } => return Err(self.short(&packet, need)),
         };
-        self.filling.push(Stamped::new(ts, key));
-        Ok(())
-    }
-
-    #[cold]
-    fn note_disorder(&mut self, packet: &Packet<'_>) -> Result<(), Error> {
-        let ts = packet.ts.0;
-        if ts < self.sent_ns {
-            return Err(Error::TimeGoesBack {
-                file: self.name.clone(),
-                offset: packet.offset,
-                packet: self.read,
-                got_ns: ts,
-                expected_ns: self.sent_ns,
-            });
-        }
-        self.ordered = false;
-        self.side.disordered += 1;
-        self.side.disorder_ns_max = self.side.disorder_ns_max.max(self.newest_ns - ts);
+        self.order.push(Stamped::new(ts, key));
         Ok(())
     }
 
@@ -203,34 +205,33 @@ impl Ingest {
         }
     }
 
-    /// Sends the batch before the one that was just filled, so that a packet in disorder can still
-    /// find its place in it.
-    fn send_held(&mut self, reader: &Reader) -> Result<(), Hangup> {
-        if !self.ordered {
-            self.put_in_order();
+    /// Sends of the next batch what is to be read.
+    fn send_next(&mut self, reader: &Reader) -> Result<(), Hangup> {
+        let spare = self.used.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
+        let mut packets = self.order.next(spare);
+        let count = packets.len();
+        let (own, read) = (within(&self.extent.own, &packets), within(&self.extent.read, &packets));
+        packets[own].iter().for_each(|packet| self.side.record(packet.ts));
+        self.over = read.end < count;
+        packets.truncate(read.end);
+        packets.drain(..read.start);
+        let before = self.passed + read.start as u64;
+        self.passed += count as u64;
+        if packets.is_empty() {
+            return Ok(());
         }
-        let next = self.used.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH));
-        let filled = std::mem::replace(&mut self.filling, next);
-        self.filling.clear();
-        let packets = std::mem::replace(&mut self.held, filled);
-        let Some(last) = packets.last() else { return Ok(()) };
-        self.sent_ns = last.ts;
-        packets.iter().for_each(|packet| self.side.record(packet.ts));
-        let message = Message::Batch { packets, consumed_bytes: reader.consumed_bytes() };
+        let message = Message::Batch { packets, before, consumed_bytes: reader.consumed_bytes() };
         self.batches.send(message).map_err(|_| Hangup)
     }
 
-    #[cold]
-    fn put_in_order(&mut self) {
-        let held = self.held.len();
-        self.held.append(&mut self.filling);
-        self.held.sort_by_key(|packet| packet.ts);
-        self.filling.extend(self.held.drain(held..));
-        self.ordered = true;
-    }
-
     fn flush(&mut self, reader: &Reader) -> Result<(), Hangup> {
-        self.send_held(reader)?;
-        self.send_held(reader)
+        self.send_next(reader)?;
+        self.send_next(reader)
     }
+}
+
+/// Which of `packets`, in order of time, lie within `times`.
+fn within(times: &RangeInclusive<u64>, packets: &[Stamped]) -> Range<usize> {
+    let start = packets.partition_point(|packet| packet.ts < *times.start());
+    start..packets.partition_point(|packet| packet.ts <= *times.end()).max(start)
 }

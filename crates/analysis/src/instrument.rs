@@ -16,7 +16,7 @@ pub struct Recorded {
 }
 
 /// The instrument's part in the figures.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Instrument {
     /// Matches during which the instrument stalled.
     pub tainted: u64,

@@ -8,8 +8,13 @@
 //! Start reading in `pair.rs`: it merges two streams of keyed packets (`ingest.rs`) by time and hands
 //! them to the matcher (`matcher.rs`, over `flight.rs`); what the matcher decides goes to the
 //! statistics (`histogram.rs`, `variation.rs`, `arrival.rs`, `worst.rs`). `excess.rs` selects tails for models.
+//!
+//! A large pair can be analysed in slices of time: [`Plan`] divides it (`slice.rs`, over `skim.rs`),
+//! [`analyze_slice`] analyses one, and [`Part`]s are joined into the [`Analysis`] of the pair (`part.rs`).
 
 mod arrival;
+mod bytes;
+mod encoding;
 mod error;
 mod excess;
 mod flight;
@@ -19,10 +24,14 @@ mod ingest;
 mod instrument;
 mod keys;
 mod matcher;
+mod order;
 mod pair;
+mod part;
 mod quantile;
 mod recording;
 mod side;
+mod skim;
+mod slice;
 mod summary;
 mod variation;
 mod worst;
@@ -34,9 +43,11 @@ pub use instrument::{Instrument, Recorded};
 pub use keys::worst_keys;
 pub use matcher::{Counts, MAX_WINDOW, Match};
 pub use pair::{Analysis, Captured, Config, Observer, Progress, analyze_pair};
+pub use part::Part;
 pub use quantile::{LEVEL, Quantile, SUPPORT, interval_ranks, lower_bound_rank, rank};
 pub use recording::{Recording, analyze_recording};
 pub use side::Side;
+pub use slice::{Plan, Slice, analyze_slice};
 pub use summary::{QUANTILES, Value};
 pub use variation::Variation;
 pub use worst::Worst;

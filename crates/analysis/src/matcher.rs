@@ -7,6 +7,7 @@
 //! pre packet may still come, if the clocks disagree).
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use probe::key::Key;
 use units::Nanos;
@@ -57,14 +58,56 @@ impl Counts {
     /// # Panics
     /// When packets were lost count of.
     pub fn assert_conserved(&self, pre_packets: u64, post_packets: u64) {
-        let gone = self.lost + self.late + self.corrupt;
-        assert_eq!(self.sent, self.matched + gone, "sent: {self:?}");
-        let pre = self.pre_trimmed + self.pre_unkeyed + self.ambiguous + self.sent;
-        assert_eq!(pre_packets, pre, "pre: {self:?}");
-        let arrived = self.matched + self.duplicated + self.negative + self.post_ambiguous;
-        let strayed = self.post_late + self.post_unknown;
-        let post = self.post_trimmed + self.post_unkeyed + arrived + strayed;
-        assert_eq!(post_packets, post, "post: {self:?}");
+        let [sent, pre, post] = self.sums();
+        assert_eq!(u128::from(self.sent), sent, "sent: {self:?}");
+        assert_eq!(u128::from(pre_packets), pre, "pre: {self:?}");
+        assert_eq!(u128::from(post_packets), post, "post: {self:?}");
+    }
+
+    pub(crate) fn are_conserved(&self, pre_packets: u64, post_packets: u64) -> bool {
+        self.sums() == [self.sent, pre_packets, post_packets].map(u128::from)
+    }
+
+    /// Sent packets, packets of pre and of post, as what became of them adds up to.
+    fn sums(&self) -> [u128; 3] {
+        let sum = |counts: &[u64]| counts.iter().copied().map(u128::from).sum();
+        let arrived = [self.matched, self.duplicated, self.negative, self.post_ambiguous];
+        let strayed = [self.post_late, self.post_unknown, self.post_trimmed, self.post_unkeyed];
+        [
+            sum(&[self.matched, self.lost, self.late, self.corrupt]),
+            sum(&[self.pre_trimmed, self.pre_unkeyed, self.ambiguous, self.sent]),
+            sum(&[arrived, strayed].concat()),
+        ]
+    }
+
+    /// Adds the counts of another stretch of the same pair. What one counts as lost another may take
+    /// back: see [`Matcher`].
+    pub(crate) fn add(&mut self, other: &Self) {
+        let mut other = *other;
+        for (sum, count) in self.all().into_iter().zip(other.all()) {
+            *sum = sum.wrapping_add(*count);
+        }
+    }
+
+    /// Every count, in a fixed order.
+    pub(crate) fn all(&mut self) -> [&mut u64; 15] {
+        [
+            &mut self.pre_trimmed,
+            &mut self.pre_unkeyed,
+            &mut self.ambiguous,
+            &mut self.sent,
+            &mut self.matched,
+            &mut self.lost,
+            &mut self.late,
+            &mut self.corrupt,
+            &mut self.post_trimmed,
+            &mut self.post_unkeyed,
+            &mut self.duplicated,
+            &mut self.negative,
+            &mut self.post_ambiguous,
+            &mut self.post_late,
+            &mut self.post_unknown,
+        ]
     }
 }
 
@@ -159,9 +202,34 @@ const PART: usize = 1 << 16;
 /// Packets whose places in the index are loaded together.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// Decides what became of every packet.
+/// A stretch of a pair: what is counted here, and what of the captures lies before what is read.
+#[derive(Clone, Debug)]
+pub(crate) struct Stretch {
+    /// The times that are counted here, in ns.
+    pub own: RangeInclusive<u64>,
+    /// Packets of pre before the first that is read.
+    pub before_pre: u64,
+    /// Packets of post before the first that is read.
+    pub before_post: u64,
+}
+
+impl Stretch {
+    /// All of a pair.
+    pub const WHOLE: Self = Self { own: 0..=u64::MAX, before_pre: 0, before_post: 0 };
+}
+
+/// Decides what became of every packet, and counts it if it lies within the stretch.
+///
+/// A packet of pre is counted by its time, and with it all posts that belong to it; a post that
+/// belongs to none by its own. One that turns out to be the first late one takes back that its packet
+/// was lost, which another stretch may have counted: there `lost` is less than nothing, and wraps.
+/// So every packet is counted in one stretch, and what is decided of it rests on what lies around
+/// (`slice.rs` says how far).
 pub(crate) struct Matcher {
     window: u64,
+    own_from: u64,
+    own_span: u64,
+    before_pre: u64,
     cut: Option<u64>,
     max_in_flight: usize,
     pre: Flight<Sent>,
@@ -176,9 +244,13 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     /// `cut`: what lies at or before this time is trimmed; `None` keeps everything.
-    pub fn new(window: Nanos, cut: Option<Nanos>, max_in_flight: usize) -> Self {
+    pub fn new(window: Nanos, cut: Option<Nanos>, max_in_flight: usize, stretch: &Stretch) -> Self {
+        let (first, last) = (*stretch.own.start(), *stretch.own.end());
         Self {
             window: window.0,
+            own_from: first,
+            own_span: last - first,
+            before_pre: stretch.before_pre,
             cut: cut.map(|cut| cut.0),
             max_in_flight: max_in_flight.min(crate::flight::MOST),
             pre: Flight::new(),
@@ -186,7 +258,7 @@ impl Matcher {
             orphans: Flight::new(),
             extras: HashMap::new(),
             next_settling: 0,
-            post_packets: 0,
+            post_packets: stretch.before_post,
             counts: Counts::default(),
             matches: Vec::new(),
         }
@@ -222,9 +294,10 @@ impl Matcher {
         let index = self.post_packets;
         self.post_packets += 1;
         let kept = self.keeps(ts);
-        self.counts.post_trimmed += u64::from(!kept);
+        let owned = self.owns(ts);
+        self.counts.post_trimmed += u64::from(owned && !kept);
         let Some(key) = key else {
-            self.counts.post_unkeyed += u64::from(kept);
+            self.counts.post_unkeyed += u64::from(owned && kept);
             return Ok(());
         };
         let Some(place) = self.within_window(key, ts) else {
@@ -263,7 +336,8 @@ impl Matcher {
         self.pre.len() > 0
     }
 
-    /// The matches that became final since the last call, in order of pre.
+    /// The matches that became final since the last call, those of other stretches too, in order of
+    /// pre.
     pub fn take_matches(&mut self, into: &mut Vec<Match>) {
         into.clear();
         std::mem::swap(into, &mut self.matches);
@@ -275,6 +349,11 @@ impl Matcher {
 
     fn keeps(&self, ts: u64) -> bool {
         self.cut.is_none_or(|cut| ts > cut)
+    }
+
+    #[inline]
+    fn owns(&self, ts: u64) -> bool {
+        ts.wrapping_sub(self.own_from) <= self.own_span
     }
 
     /// The newest pre packet of `key`, if its window is open.
@@ -308,27 +387,30 @@ impl Matcher {
 
     #[inline]
     fn settle_pre(&mut self) {
-        let (pre_index, entry) = self.pre.pop();
+        let (place, entry) = self.pre.pop();
+        let owned = self.owns(entry.ts);
         let (state, latency) = (entry.state, entry.state.latency());
         let matched = latency > 0 && !state.is(Sent::AMBIGUOUS);
         if state.is(Sent::EXTRA) || (latency > 0 && !matched) {
-            self.settle_posts(pre_index, entry);
+            self.settle_posts(place, entry, owned);
         }
         let kept = self.keeps(if matched { entry.ts + latency } else { entry.ts });
         let post_index = self.widen(state.post);
         let counts = &mut self.counts;
         match () {
+            () if !owned => {}
             () if !kept => counts.pre_trimmed += 1,
             () if state.is(Sent::UNKEYED) => counts.pre_unkeyed += 1,
             () if state.is(Sent::AMBIGUOUS) => counts.ambiguous += 1,
             () => counts.sent += 1,
         }
         if matched && kept {
-            counts.matched += 1;
+            counts.matched += u64::from(owned);
+            let pre_index = self.before_pre + place;
             let (pre_ns, latency_ns, tag) = (entry.ts, latency, entry.tag);
             self.matches.push(Match { pre_index, post_index, pre_ns, latency_ns, tag });
         } else if !matched && !state.is(Sent::UNKEYED | Sent::AMBIGUOUS) {
-            counts.lost += u64::from(kept);
+            counts.lost = counts.lost.wrapping_add(u64::from(owned && kept));
             let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
             self.unmatched.insert(Entry::new(key, entry.ts, Unmatched { late: !kept }));
         }
@@ -336,8 +418,11 @@ impl Matcher {
 
     /// The posts of a pre packet beside its match; all its posts where it is ambiguous.
     #[cold]
-    fn settle_posts(&mut self, pre_index: u64, entry: Entry<Sent>) {
-        let extra = self.extras.remove(&pre_index).unwrap_or_default();
+    fn settle_posts(&mut self, place: u64, entry: Entry<Sent>, owned: bool) {
+        let extra = self.extras.remove(&place).unwrap_or_default();
+        if !owned {
+            return;
+        }
         let latency = entry.state.latency();
         if entry.state.is(Sent::AMBIGUOUS) {
             let first = latency > 0 && self.keeps(entry.ts + latency);
@@ -382,13 +467,14 @@ impl Matcher {
     }
 
     fn settle_orphan(&mut self) {
-        let Orphan { kept, claimed, lateness, .. } = self.orphans.pop().1.state;
-        if claimed {
+        let (_, Entry { ts, state: Orphan { kept, claimed, lateness, .. }, .. }) =
+            self.orphans.pop();
+        if claimed || !self.owns(ts) {
             return;
         }
         let counts = &mut self.counts;
         if lateness == Lateness::First {
-            counts.lost -= 1;
+            counts.lost = counts.lost.wrapping_sub(1);
             counts.late += 1;
         }
         match lateness {
@@ -431,7 +517,7 @@ mod tests {
     use Seen::{Post, Pre};
 
     fn run(cut: Option<u64>, seen: &[Seen]) -> (Counts, Vec<(u64, u64)>) {
-        let mut matcher = Matcher::new(WINDOW, cut.map(Nanos), 1000);
+        let mut matcher = Matcher::new(WINDOW, cut.map(Nanos), 1000, &Stretch::WHOLE);
         let key = |name| Some(Key { hi: name, lo: name % 2 });
         for packet in seen {
             match *packet {
@@ -501,7 +587,7 @@ mod tests {
 
     #[test]
     fn a_full_table_is_an_error() {
-        let mut matcher = Matcher::new(WINDOW, None, 3);
+        let mut matcher = Matcher::new(WINDOW, None, 3, &Stretch::WHOLE);
         let fill = (0..4).map(|i| matcher.pre(i, Some(Key { hi: i, lo: i })));
         let result: Result<Vec<()>, Error> = fill.collect();
         assert!(matches!(result, Err(Error::InFlight { limit: 3, at_ns: 3, .. })));

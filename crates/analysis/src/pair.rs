@@ -1,20 +1,20 @@
 //! The analysis of a pair: two sources of packets feed one matcher. Those of captures are ingest
 //! threads; those of recordings are in `recording.rs`.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
 
-use capture::Reader;
+use capture::{Compression, Info, Reader};
 use probe::key::{Keyer, MatchOn};
 use units::Nanos;
 
 use crate::arrival::Reordering;
 use crate::error::Error;
 use crate::histogram::Histogram;
-use crate::ingest::{Ahead, End, Ingest, Message, Stamped};
+use crate::ingest::{Ahead, End, Extent, Ingest, Message, Stamped};
 use crate::instrument::{Instrument, Recorded};
-use crate::matcher::{AT_ONCE, Counts, MAX_WINDOW, Match, Matcher};
+use crate::matcher::{AT_ONCE, Counts, MAX_WINDOW, Match, Matcher, Stretch};
 use crate::side::Side;
 use crate::variation::Variation;
 use crate::worst::{Worst, WorstPackets};
@@ -23,10 +23,10 @@ use crate::worst::{Worst, WorstPackets};
 const AHEAD_BATCHES: usize = 4;
 
 /// Packets that decide what [`MatchOn::Auto`] means.
-const LOOK_AT: usize = 64;
+pub(crate) const LOOK_AT: usize = 64;
 
 /// How a pair is analysed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// What makes a packet the same before and after the device.
     pub match_on: MatchOn,
@@ -92,7 +92,7 @@ pub trait Observer {
 impl Observer for () {}
 
 /// One of the two sides, and its figures.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Captured {
     /// The capture's name, or what was recorded.
     pub name: String,
@@ -105,7 +105,7 @@ pub struct Captured {
 }
 
 /// Everything that a pair of captures says.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Analysis {
     /// How the pair was analysed; `match_on` is what [`MatchOn::Auto`] turned out to mean.
     pub config: Config,
@@ -145,15 +145,20 @@ pub fn analyze_pair(
     let frames = ahead.iter().map(|packet| packet.data.as_slice());
     let config = Config { match_on: config.match_on.clone().resolve(frames), ..config.clone() };
     let total_bytes = pre.total_bytes().zip(post.total_bytes()).map(|(pre, post)| pre + post);
-    let pre = Ingested::start(pre, ahead, &config);
-    let post = Ingested::start(post, Vec::new(), &config);
-    Run::new(pre, post, config, total_bytes)?.finish(observer)
+    let side = || Side::new(config.trim);
+    let pre = Ingested::start(pre, ahead, &config, Extent::WHOLE, side());
+    let post = Ingested::start(post, Vec::new(), &config, Extent::WHOLE, side());
+    Run::whole(pre, post, config, total_bytes)?.finish(observer)
 }
 
 /// Where packets of one side come from, in order of time.
 pub(crate) trait Source {
     /// The packets at hand that were not taken yet; none at the end.
     fn waiting(&mut self) -> Result<&[Stamped], Error>;
+    /// Packets of the side before the first that was handed out.
+    fn before(&self) -> u64 {
+        0
+    }
     /// Takes the first `count` of them.
     fn take(&mut self, count: usize);
     /// Bytes that were read so far.
@@ -163,25 +168,45 @@ pub(crate) trait Source {
 }
 
 /// A capture that is being read.
-struct Ingested {
+pub(crate) struct Ingested {
     messages: Receiver<Message>,
     used: Sender<Vec<Stamped>>,
     batch: Vec<Stamped>,
     next: usize,
+    before: Option<u64>,
+    begin_bytes: u64,
     consumed_bytes: u64,
     end: Option<End>,
 }
 
 impl Ingested {
-    fn start(reader: Reader, ahead: Vec<Ahead>, config: &Config) -> Self {
+    /// `config` has decided what the key is; `side` knows what is known of the capture already.
+    pub fn start(
+        reader: Reader,
+        ahead: Vec<Ahead>,
+        config: &Config,
+        extent: Extent,
+        side: Side,
+    ) -> Self {
         let (batches, messages) = sync_channel(AHEAD_BATCHES);
         let (used, unused) = channel();
-        let name = reader.info().name.clone();
+        let Info { name, compression, .. } = reader.info();
+        let begin = extent.mark.as_ref().filter(|_| compression == Compression::None);
+        let begin_bytes = begin.map_or(0, |mark| mark.offset);
         let keyer = Keyer::new(&config.match_on);
-        let ingest = Ingest::new(name, keyer, Side::new(config.trim), batches, unused);
+        let ingest = Ingest::new(name, keyer, extent, side, batches, unused);
         // Not joined: one that waits for a pipe must not keep a stopped analysis from returning.
         thread::spawn(move || ingest.run(&ahead, reader));
-        Self { messages, used, batch: Vec::new(), next: 0, consumed_bytes: 0, end: None }
+        Self {
+            messages,
+            used,
+            batch: Vec::new(),
+            next: 0,
+            before: None,
+            begin_bytes,
+            consumed_bytes: begin_bytes,
+            end: None,
+        }
     }
 }
 
@@ -189,8 +214,9 @@ impl Source for Ingested {
     fn waiting(&mut self) -> Result<&[Stamped], Error> {
         while self.next == self.batch.len() && self.end.is_none() {
             match self.messages.recv() {
-                Ok(Message::Batch { packets, consumed_bytes }) => {
+                Ok(Message::Batch { packets, before, consumed_bytes }) => {
                     self.consumed_bytes = consumed_bytes;
+                    self.before.get_or_insert(before);
                     let _ = self.used.send(std::mem::replace(&mut self.batch, packets));
                     self.next = 0;
                 }
@@ -201,12 +227,16 @@ impl Source for Ingested {
         Ok(&self.batch[self.next..])
     }
 
+    fn before(&self) -> u64 {
+        self.before.unwrap_or(0)
+    }
+
     fn take(&mut self, count: usize) {
         self.next += count;
     }
 
     fn done_bytes(&self) -> u64 {
-        self.consumed_bytes
+        self.consumed_bytes - self.begin_bytes
     }
 
     fn finish(self) -> Captured {
@@ -221,6 +251,7 @@ pub(crate) struct Run<S> {
     pre: S,
     post: S,
     total_bytes: Option<u64>,
+    stretch: Stretch,
     matcher: Matcher,
     matches: Vec<Match>,
     latency: Histogram,
@@ -230,32 +261,68 @@ pub(crate) struct Run<S> {
 }
 
 impl<S: Source> Run<S> {
-    pub fn new(
+    /// All of a pair.
+    pub fn whole(
         pre: S,
         mut post: S,
         config: Config,
         total_bytes: Option<u64>,
     ) -> Result<Self, Error> {
-        let first = post.waiting()?.first().filter(|_| config.trim.0 > 0).map(|packet| packet.ts);
+        let first_post_ns = post.waiting()?.first().map(|packet| packet.ts);
+        Ok(Self::new([pre, post], config, Stretch::WHOLE, first_post_ns, total_bytes))
+    }
+
+    /// What is counted of it is `own`; the first packet of all of post was seen at `first_post_ns`.
+    pub fn slice(
+        [mut pre, mut post]: [S; 2],
+        config: Config,
+        own: RangeInclusive<u64>,
+        first_post_ns: Option<u64>,
+        total_bytes: Option<u64>,
+    ) -> Result<Self, Error> {
+        pre.waiting()?;
+        post.waiting()?;
+        let stretch = Stretch { own, before_pre: pre.before(), before_post: post.before() };
+        Ok(Self::new([pre, post], config, stretch, first_post_ns, total_bytes))
+    }
+
+    fn new(
+        [pre, post]: [S; 2],
+        config: Config,
+        stretch: Stretch,
+        first_post_ns: Option<u64>,
+        total_bytes: Option<u64>,
+    ) -> Self {
+        let first = first_post_ns.filter(|_| config.trim.0 > 0);
         let cut = first.map(|ts| Nanos(ts.saturating_add(config.trim.0)));
-        Ok(Self {
-            matcher: Matcher::new(config.window, cut, config.max_in_flight),
+        Self {
+            matcher: Matcher::new(config.window, cut, config.max_in_flight, &stretch),
             worst: WorstPackets::new(config.worst),
             config,
             pre,
             post,
             total_bytes,
+            stretch,
             matches: Vec::new(),
             latency: Histogram::default(),
             variation: Variation::default(),
             reordering: Reordering::default(),
-        })
+        }
     }
 
-    pub fn finish(mut self, observer: &mut dyn Observer) -> Result<Analysis, Error> {
+    /// Analyses all of a pair.
+    pub fn finish(self, observer: &mut dyn Observer) -> Result<Analysis, Error> {
+        let found = self.count(observer)?;
+        found.counts.assert_conserved(found.pre.side.packets, found.post.side.packets);
+        Ok(found)
+    }
+
+    /// Analyses what there is and counts what is its own.
+    pub fn count(mut self, observer: &mut dyn Observer) -> Result<Analysis, Error> {
         while self.step()? {
             self.collect(observer)?;
             let done_bytes = self.pre.done_bytes() + self.post.done_bytes();
+            let done_bytes = done_bytes.min(self.total_bytes.unwrap_or(u64::MAX));
             let progress = Progress { done_bytes, total_bytes: self.total_bytes };
             continue_unless_stopped(observer.progress(progress))?;
         }
@@ -265,7 +332,6 @@ impl<S: Source> Run<S> {
         self.collect(observer)?;
         let (pre, post) = (self.pre.finish(), self.post.finish());
         let counts = self.matcher.counts();
-        counts.assert_conserved(pre.side.packets, post.side.packets);
         assert_eq!(counts.matched, self.latency.count(), "every match has its latency");
         Ok(Analysis {
             config: self.config,
@@ -310,20 +376,33 @@ impl<S: Source> Run<S> {
 
     fn collect(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         self.matcher.take_matches(&mut self.matches);
-        for found in &self.matches {
+        let own = self.own_matches();
+        self.matches[..own.start].iter().for_each(|found| self.reordering.push(found));
+        if own.start > 0 {
+            self.reordering.forget();
+        }
+        let matches = &self.matches[own];
+        for found in matches {
             self.latency.record(found.latency_ns);
             self.variation.push(found);
             self.worst.push(found);
             self.reordering.push(found);
         }
-        if self.matches.is_empty() {
+        if matches.is_empty() {
             return Ok(());
         }
-        continue_unless_stopped(observer.matches(&self.matches))
+        continue_unless_stopped(observer.matches(matches))
+    }
+
+    /// Which of the matches are counted here. Those before are only asked what they were overtaken by.
+    fn own_matches(&self) -> Range<usize> {
+        let own = &self.stretch.own;
+        let start = self.matches.partition_point(|found| found.pre_ns < *own.start());
+        start..self.matches.partition_point(|found| found.pre_ns <= *own.end()).max(start)
     }
 }
 
-fn continue_unless_stopped(flow: ControlFlow<()>) -> Result<(), Error> {
+pub(crate) fn continue_unless_stopped(flow: ControlFlow<()>) -> Result<(), Error> {
     match flow {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Stopped),

@@ -7,9 +7,10 @@ use probe::key::{Key, MatchOn};
 use units::Clock;
 
 use crate::error::Error;
-use crate::ingest::{BATCH, Stamped};
+use crate::ingest::Stamped;
 use crate::instrument::{Instrument, Recorded, Stalls};
 use crate::matcher::Match;
+use crate::order::BATCH;
 use crate::pair::{Analysis, Captured, Config, Observer, Progress, Run, Source};
 use crate::side::Side;
 
@@ -61,7 +62,7 @@ pub fn analyze_recording(
         batch: Vec::new(),
         observer,
     };
-    let mut analysis = Run::new(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
+    let mut analysis = Run::whole(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
     let mut instrument = instrumented.instrument;
     recording.add_departures(&stalls, &mut instrument);
     let corrupt = recording.corrupt(&analysis);

@@ -26,8 +26,11 @@ pub struct Side {
     /// Packets per second as (start of the second in ns, packets); seconds count from the first
     /// packet of the interval, and one without packets is left out.
     pub rate: Vec<(u64, u64)>,
-    trim: u64,
-    last_kept: Option<u64>,
+    /// Time of the first packet of the interval, in ns: from here seconds count.
+    pub(crate) origin_ns: Option<u64>,
+    /// Times of the first and the last packet of the interval, in ns.
+    pub(crate) kept_ends: Option<(u64, u64)>,
+    pub(crate) trim: u64,
 }
 
 impl Side {
@@ -45,9 +48,9 @@ impl Side {
             return;
         }
         self.kept += 1;
-        match self.last_kept.replace(ts) {
-            Some(last) => self.gaps.record(ts - last),
-            None => self.rate.push((ts, 0)),
+        match &mut self.kept_ends {
+            Some((_, last)) => self.gaps.record(ts - std::mem::replace(last, ts)),
+            None => self.begin(ts),
         }
         let (start, count) = self.rate.last_mut().expect("the first packet began a second");
         if ts - *start < SECOND_NS {
@@ -56,6 +59,28 @@ impl Side {
             let start = ts - (ts - *start) % SECOND_NS;
             self.rate.push((start, 1));
         }
+    }
+
+    #[cold]
+    fn begin(&mut self, ts: u64) {
+        let origin = *self.origin_ns.get_or_insert(ts);
+        self.kept_ends = Some((ts, ts));
+        self.rate.push((ts - ts.saturating_sub(origin) % SECOND_NS, 0));
+    }
+
+    /// Adds another stretch of the same capture, but for the gap between the two.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.kept += other.kept;
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.gaps.add(&other.gaps);
+        self.rate.extend(&other.rate);
+        self.rate.sort_unstable();
+        self.rate.dedup_by(|later, earlier| {
+            let same = later.0 == earlier.0;
+            earlier.1 += if same { later.1 } else { 0 };
+            same
+        });
     }
 
     /// Packets per second from the first to the last packet of the interval; `None` where no time
@@ -76,7 +101,7 @@ impl Side {
     /// From the first to the last packet of the interval, in ns.
     #[must_use]
     pub fn duration_ns(&self) -> Option<u64> {
-        Some(self.last_kept? - self.rate.first()?.0)
+        self.kept_ends.map(|(first, last)| last - first)
     }
 }
 

@@ -8,22 +8,44 @@ use crate::matcher::Match;
 /// Defined for two packets that are neighbours in pre and both have a match (RFC 5481 §4.1).
 #[derive(Clone, Debug, Default)]
 pub struct Variation {
-    last: Option<(u64, u64)>,
-    magnitude: Histogram,
-    min_ns: i64,
-    max_ns: i64,
+    /// Place in pre and latency of the first match and of the last.
+    pub(crate) ends: Option<(Place, Place)>,
+    pub(crate) magnitude: Histogram,
+    pub(crate) min_ns: i64,
+    pub(crate) max_ns: i64,
 }
+
+/// A match: its place in pre, its latency.
+pub(crate) type Place = (u64, u64);
 
 impl Variation {
     #[inline]
     pub(crate) fn push(&mut self, found: &Match) {
-        if let Some((_, latency)) = self.last.filter(|(index, _)| index + 1 == found.pre_index) {
-            self.magnitude.record(found.latency_ns.abs_diff(latency));
-            let signed = found.latency_ns.wrapping_sub(latency) as i64;
+        let place = (found.pre_index, found.latency_ns);
+        let Some((_, last)) = &mut self.ends else {
+            self.ends = Some((place, place));
+            return;
+        };
+        let former = std::mem::replace(last, place);
+        self.record(former, place);
+    }
+
+    /// What two matches tell, one behind the other, if nothing lies between them.
+    #[inline]
+    pub(crate) fn record(&mut self, (index, latency): Place, (next, later): Place) {
+        if index + 1 == next {
+            self.magnitude.record(later.abs_diff(latency));
+            let signed = later.wrapping_sub(latency) as i64;
             self.min_ns = self.min_ns.min(signed);
             self.max_ns = self.max_ns.max(signed);
         }
-        self.last = Some((found.pre_index, found.latency_ns));
+    }
+
+    /// Adds another stretch of the same pair, but for the step between the two.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.magnitude.add(&other.magnitude);
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
     }
 
     /// The absolute values.

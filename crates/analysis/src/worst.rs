@@ -57,12 +57,16 @@ impl WorstPackets {
         self.candidates.truncate(self.capacity);
     }
 
-    /// Latency descending, then in order of pre.
-    pub fn finish(mut self) -> Vec<Worst> {
-        self.candidates.sort_unstable_by_key(order);
-        self.candidates.truncate(self.capacity);
-        self.candidates
+    pub fn finish(self) -> Vec<Worst> {
+        worst_of(self.candidates, self.capacity)
     }
+}
+
+/// The worst of `packets`: latency descending, then in order of pre.
+pub(crate) fn worst_of(mut packets: Vec<Worst>, capacity: usize) -> Vec<Worst> {
+    packets.sort_unstable_by_key(order);
+    packets.truncate(capacity);
+    packets
 }
 
 fn order(packet: &Worst) -> (Reverse<u64>, u64, u64) {

@@ -125,6 +125,18 @@ pub enum Error {
         /// What the decompressor said.
         got: String,
     },
+    /// A file that is not as it was when it was read before.
+    #[error("{file}: not the capture that was read before: {what}: got {got}, expected {expected}")]
+    Changed {
+        /// The file.
+        file: String,
+        /// What is different.
+        what: &'static str,
+        /// What it is now.
+        got: u64,
+        /// What it was.
+        expected: u64,
+    },
     /// A packet that the format can not hold.
     #[error("{file}: cannot write a packet: {what}: got {got}, expected {expected}")]
     Unwritable {

@@ -30,6 +30,6 @@ mod writer;
 pub use draft::Draft;
 pub use error::{Error, Place};
 pub use info::{ByteOrder, Compression, Format, Info};
-pub use reader::{Cut, Packet, Reader};
+pub use reader::{Cut, Mark, Packet, Reader};
 pub use time::Resolution;
 pub use writer::Writer;

@@ -33,6 +33,10 @@ impl Map {
         Ok(Self { bytes, end: 0, released: 0 })
     }
 
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     #[inline]
     pub fn visible(&self) -> &[u8] {
         &self.bytes[..self.end]

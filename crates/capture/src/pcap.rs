@@ -89,7 +89,7 @@ impl Pcap {
             return Err(Error::LinkType { place: site.place(), got: link & LINK_BITS });
         }
         self.begun = true;
-        Ok(Step::Skip(HEADER))
+        Ok(Step::Header(HEADER))
     }
 
     fn bad_fraction(&self, fraction: u32, site: Site<'_>) -> Error {

@@ -95,7 +95,10 @@ impl PcapNg {
             }
             _ => {}
         }
-        Ok(Step::Skip(block.len()))
+        Ok(match kind {
+            SECTION | INTERFACE => Step::Header(block.len()),
+            _ => Step::Skip(block.len()),
+        })
     }
 }
 

@@ -47,10 +47,24 @@ impl fmt::Display for Cut {
     }
 }
 
+/// A place in a file where reading can go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The bytes of the file.
+    pub file_bytes: u64,
+    /// The byte offset, after decompression where the capture is compressed.
+    pub offset: u64,
+    /// The packets before.
+    pub packets: u64,
+    /// Where the headers before lie: what follows can not be read without them.
+    pub headers: Vec<u64>,
+}
+
 /// Reads a capture packet by packet.
 pub struct Reader {
     walk: Walk,
     window: Window,
+    headers: Vec<u64>,
     packets: u64,
     cut: Option<Cut>,
     origin: Origin,
@@ -130,7 +144,7 @@ impl Reader {
         window.fill(MAGIC);
         let head = &window.ahead()[..window.ahead().len().min(MAGIC)];
         let Some(walk) = Walk::detect(head) else { return Err(origin.no_capture(head, &window)) };
-        let mut reader = Self { walk, window, packets: 0, cut: None, origin };
+        let mut reader = Self { walk, window, headers: vec![], packets: 0, cut: None, origin };
         reader.seek()?;
         Ok(reader)
     }
@@ -166,6 +180,7 @@ impl Reader {
             let site = self.origin.site(&self.window);
             match self.walk.step(self.window.ahead(), site)? {
                 Step::Packet(record) => return Ok(Some(record)),
+                Step::Header(len) => self.pass_header(len),
                 Step::Skip(len) => self.window.advance(len),
                 Step::Need(len) => {
                     if !self.fill(len)? {
@@ -174,6 +189,57 @@ impl Reader {
                 }
             }
         }
+    }
+
+    fn pass_header(&mut self, len: usize) {
+        self.headers.push(self.window.offset());
+        self.window.advance(len);
+    }
+
+    /// Goes on at a mark that lies ahead, as if all before it had been read. In a file that is not
+    /// compressed, only the headers are.
+    ///
+    /// # Errors
+    /// When the capture can not be read, or the mark is that of another one.
+    pub fn resume(&mut self, mark: &Mark) -> Result<(), Error> {
+        let file_bytes = self.origin.total.unwrap_or(0);
+        self.as_before("bytes of the file", file_bytes, mark.file_bytes)?;
+        for &header in mark.headers.iter().filter(|at| **at < mark.offset) {
+            if header >= self.window.offset() && self.window.jump(header) {
+                self.read_header()?;
+            }
+        }
+        if self.window.jump(mark.offset) {
+            self.packets = mark.packets;
+        }
+        while self.window.offset() < mark.offset && self.next()?.is_some() {}
+        self.as_before("offset of a packet", self.window.offset(), mark.offset)?;
+        self.as_before("packets before it", self.packets, mark.packets)
+    }
+
+    fn read_header(&mut self) -> Result<(), Error> {
+        loop {
+            let site = self.origin.site(&self.window);
+            let need = match self.walk.step(self.window.ahead(), site)? {
+                Step::Header(len) => {
+                    self.pass_header(len);
+                    return Ok(());
+                }
+                Step::Need(len) => len,
+                Step::Packet(_) | Step::Skip(_) => 0,
+            };
+            if need <= self.window.ahead().len() || !self.fill(need)? {
+                let read = self.headers.len() as u64;
+                return self.as_before("headers", read, read + 1);
+            }
+        }
+    }
+
+    fn as_before(&self, what: &'static str, got: u64, expected: u64) -> Result<(), Error> {
+        if got == expected {
+            return Ok(());
+        }
+        Err(Error::Changed { file: self.origin.name.clone(), what, got, expected })
     }
 
     /// Whether `need` bytes lie ahead; if not, the capture ends here, which is noted if it is a cut.
@@ -214,6 +280,18 @@ impl Reader {
     #[must_use]
     pub fn cut(&self) -> Option<&Cut> {
         self.cut.as_ref()
+    }
+
+    /// The byte offset up to which packets were read, after decompression.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.window.offset()
+    }
+
+    /// Where the headers lie that were read so far, in the order of the capture.
+    #[must_use]
+    pub fn headers(&self) -> &[u64] {
+        &self.headers
     }
 
     /// How many bytes of the file (compressed, where it is) have been read.

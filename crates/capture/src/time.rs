@@ -20,10 +20,15 @@ impl Resolution {
     /// What the byte of the pcapng option `if_tsresol` means; `None` where a second has more units
     /// than 64 bits can count.
     pub(crate) fn from_tsresol(byte: u8) -> Option<Self> {
-        let base = if byte & 0x80 == 0 { 10 } else { 2 };
-        let exponent = byte & 0x7f;
+        Self::new(if byte & 0x80 == 0 { 10 } else { 2 }, byte & 0x7f)
+    }
+
+    /// `base`, which is 10 or 2, to the power of minus `exponent`, in seconds; `None` where it is
+    /// neither, or a second has more units than 64 bits can count.
+    #[must_use]
+    pub fn new(base: u8, exponent: u8) -> Option<Self> {
         u64::from(base).checked_pow(u32::from(exponent))?;
-        Some(Self { base, exponent })
+        matches!(base, 2 | 10).then_some(Self { base, exponent })
     }
 
     /// 10 or 2: the unit is `base` to the power of minus `exponent`, in seconds.

@@ -25,6 +25,8 @@ pub(crate) enum Walk {
 pub(crate) enum Step {
     /// A packet.
     Packet(Record),
+    /// So many bytes that say how to read what follows.
+    Header(usize),
     /// So many bytes that hold no packet.
     Skip(usize),
     /// More than is there: so many bytes in all.

@@ -61,6 +61,25 @@ impl Window {
         self.pos += len;
     }
 
+    /// Moves the read position ahead to `offset`; `false` where the bytes have to come one after the
+    /// other, or do not reach so far.
+    pub fn jump(&mut self, offset: u64) -> bool {
+        let (len, here) = match &self.bytes {
+            Bytes::Map(map) => (map.len(), self.pos),
+            Bytes::Buffer(buffer) if buffer.stream.is_some() => return false,
+            Bytes::Buffer(buffer) => (buffer.bytes.len(), self.pos),
+        };
+        let Some(pos) = offset.checked_sub(self.offset() - here as u64) else { return false };
+        if pos < here as u64 || pos > len as u64 {
+            return false;
+        }
+        self.pos = pos as usize;
+        if let Bytes::Map(map) = &mut self.bytes {
+            map.advance(self.pos, 0);
+        }
+        true
+    }
+
     /// Moves the read position over `len` bytes, which must be visible, and returns them.
     #[inline]
     pub fn take(&mut self, len: usize) -> &[u8] {

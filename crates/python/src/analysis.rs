@@ -211,6 +211,12 @@ impl Analysis {
     }
 }
 
+impl From<::analysis::Analysis> for Analysis {
+    fn from(found: ::analysis::Analysis) -> Self {
+        Self { found, series: None, more: None }
+    }
+}
+
 impl Analysis {
     fn side(&self, name: &str) -> PyResult<&::analysis::Side> {
         match name {

@@ -8,6 +8,7 @@ mod errors;
 mod excess;
 mod follow;
 mod simulation;
+mod slices;
 mod trace;
 
 use pyo3::prelude::*;
@@ -24,6 +25,8 @@ mod _engine {
     use super::excess::excesses;
     #[pymodule_export]
     use super::simulation::simulate;
+    #[pymodule_export]
+    use super::slices::{Part, Slice, analyze_slice, merge, split};
     #[pymodule_export]
     use super::trace::read_trace;
 

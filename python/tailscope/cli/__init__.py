@@ -21,11 +21,13 @@ from tailscope.cli import (
     analyze,
     calibrate,
     clean,
+    compare,
     compare_instruments,
     explain,
     host,
     model,
     noise,
+    note,
     plan,
     publish,
     recommend,
@@ -33,10 +35,14 @@ from tailscope.cli import (
     run,
     schema,
     search,
+    show,
     simulate,
+    sql,
+    tag,
     tune,
     verify,
 )
+from tailscope.cli import list as list_runs
 from tailscope.cli.options import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError
 from tailscope.text import printable
@@ -85,11 +91,14 @@ app.command("agent")(agent.command)
 app.command("analyze")(analyze.command)
 app.command("calibrate")(calibrate.command)
 app.command("clean")(clean.command)
+app.command("compare")(compare.command)
 app.command("compare-instruments")(compare_instruments.command)
 app.command("explain")(explain.command)
 app.add_typer(host.app, name="host")
+app.command("list")(list_runs.command)
 app.add_typer(model.app, name="model")
 app.command("noise")(noise.command)
+app.command("note")(note.command)
 app.command("plan")(plan.command)
 app.command("publish")(publish.command)
 app.command("recommend")(recommend.command)
@@ -97,7 +106,10 @@ app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("schema")(schema.command)
 app.command("search")(search.command)
+app.command("show")(show.command)
 app.command("simulate")(simulate.command)
+app.command("sql")(sql.command)
+app.command("tag")(tag.command)
 app.command("tune")(tune.command)
 app.command("verify")(verify.command)
 

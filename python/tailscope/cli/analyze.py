@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +15,12 @@ from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.values import positive_duration_ns
 
 if TYPE_CHECKING:
-    from tailscope.analysis import Analysis, Sink
+    from collections.abc import Generator, Mapping
+
     from tailscope.cli.pairs import Pair
+    from tailscope.scale.pair import Figures, PairPlan
+
+    Plans = Mapping[str, PairPlan | UsageError]
 
 __all__ = ["command"]
 
@@ -66,6 +70,15 @@ def command(
         Path | None,
         typer.Option("--out", metavar="RUN_DIR", help="Write a run directory with a report."),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Have the pairs of DIR analysed by the workers of this Dask scheduler: tcp://..., "
+            "tls://..., or local[:N], N processes of this machine.",
+        ),
+    ] = None,
 ) -> int:
     """Latency, loss and order between two captures of the same traffic.
 
@@ -82,10 +95,11 @@ def command(
         json_file=json_file,
         csv_folder=csv_folder,
         out=out,
+        scheduler=scheduler,
     )
     if len(captures) == 1 and Path(captures[0]).is_dir():
-        return _run_folder(Path(captures[0]), options)
-    return _run_pair(_plan_pair(captures, options))
+        return _run_folder(Path(captures[0]).absolute(), options)
+    return _run_pair(_plan_pair(captures, options), json_file)
 
 
 @dataclass(frozen=True)
@@ -100,38 +114,35 @@ class Options:
     json_file: str | None
     csv_folder: Path | None
     out: Path | None
+    scheduler: str | None
+
+    def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
+        """What will be done with one pair."""
+        from tailscope.scale.pair import PairPlan
+
+        return PairPlan(
+            pre=pre,
+            post=post,
+            match_on=self.match_on,
+            trim_ns=self.trim_ns,
+            window_ns=self.window_ns,
+            bucket_ns=self.bucket_ns,
+            worst=self.worst,
+            csv_folder=csv_folder,
+            out=out,
+        )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What will be done with one pair."""
-
-    pre: str
-    post: str
-    options: Options
-    csv_folder: Path | None
-    out: Path | None
-
-    def record(self) -> dict[str, Any]:
-        """The resolved options as ``run.json`` keeps them."""
-        options = self.options
-        return {
-            "command": "analyze",
-            "pre": self.pre,
-            "post": self.post,
-            "match_on": options.match_on,
-            "trim_ns": options.trim_ns,
-            "window_ns": options.window_ns,
-            "bucket_ns": options.bucket_ns,
-            "worst": options.worst,
-        }
-
-
-def _plan_pair(captures: list[str], options: Options) -> Plan:
+def _plan_pair(captures: list[str], options: Options) -> PairPlan:
     if len(captures) != 2:
         raise UsageError(
             f"expected two captures or one folder, got {len(captures)}: {', '.join(captures)}",
             hint="tailscope analyze PRE POST, or tailscope analyze DIR",
+        )
+    if options.scheduler is not None:
+        raise UsageError(
+            "--scheduler: expected a folder of pairs, got two captures",
+            hint="tailscope analyze DIR --scheduler local",
         )
     pre, post = captures
     if pre == post == STANDARD:
@@ -140,33 +151,34 @@ def _plan_pair(captures: list[str], options: Options) -> Plan:
         raise UsageError(
             "--csv: PRE is read a second time for the keys of the worst packets, so it cannot be -"
         )
-    return Plan(pre, post, options, options.csv_folder, options.out)
+    return options.plan(pre, post, options.csv_folder, options.out)
 
 
-def _plan_found(folder: Path, pair: Pair, options: Options) -> Plan:
+def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageError:
     """Plan one pair of a folder: its results go where the pair lies, seen from the folder."""
     for found, kind, like in ((pair.pre, "pre", pair.post), (pair.post, "post", pair.pre)):
         if found is None:
-            raise UsageError(f"no {kind} capture for {like}")
+            return UsageError(f"no {kind} capture for {like}")
     below = pair.name.relative_to(folder)
-    return Plan(
+    return options.plan(
         str(pair.pre),
         str(pair.post),
-        options,
-        options.csv_folder and options.csv_folder / below.parent,
-        options.out and options.out / below.parent / below.name.split(".pcap")[0],
+        options.csv_folder and options.csv_folder.absolute() / below.parent,
+        options.out and options.out.absolute() / below.parent / below.name.split(".pcap")[0],
     )
 
 
-def _run_pair(plan: Plan) -> int:
+def _run_pair(plan: PairPlan, json_file: str | None) -> int:
+    from tailscope.cli.progress import ProgressBar
     from tailscope.cli.table import print_table
+    from tailscope.scale.pair import analyze_pair
 
-    analysis = _analyze(plan)
-    json_file = plan.options.json_file
+    with ProgressBar("analysing") as bar:
+        figures = analyze_pair(plan, bar.callback)
     if json_file is not None:
-        write_json(json_file, _figures(analysis))
+        write_json(json_file, figures.record())
     if json_file != STANDARD:
-        print_table(analysis, {"plan": plan.record()}, written=[plan.csv_folder, plan.out])
+        print_table(figures, {"plan": plan.record()}, written=[plan.csv_folder, plan.out])
     return 0
 
 
@@ -175,91 +187,63 @@ def _run_folder(folder: Path, options: Options) -> int:
     from tailscope.cli.table import one_line
     from tailscope.text import printable
 
+    plans = {
+        str(pair.name.relative_to(folder)): _plan_found(folder, pair, options)
+        for pair in find_pairs(folder)
+    }
     everything: list[dict[str, Any]] = []
     failed = 0
-    for pair in find_pairs(folder):
-        name = str(pair.name.relative_to(folder))
-        try:
-            analysis = _analyze(_plan_found(folder, pair, options))
-        except (TailscopeError, OSError) as error:
-            failed += 1
-            everything.append({"pair": name, "error": str(error)})
-            print(printable(f"error: {name}: {error}"), file=sys.stderr)
-            if hint := getattr(error, "hint", None):
-                print(f"hint: {hint}", file=sys.stderr)
-            continue
-        everything.append({"pair": name, **_figures(analysis)})
-        if options.json_file != STANDARD:
-            print(one_line(name, analysis), flush=True)
+    with closing(_analyses(plans, options)) as analyses:
+        for name, found in zip(plans, analyses, strict=True):
+            if isinstance(found, Exception):
+                failed += 1
+                everything.append({"pair": name, "error": str(found)})
+                print(printable(f"error: {name}: {found}"), file=sys.stderr)
+                if hint := getattr(found, "hint", None):
+                    print(f"hint: {hint}", file=sys.stderr)
+                continue
+            everything.append({"pair": name, **found.record()})
+            if options.json_file != STANDARD:
+                print(one_line(name, found), flush=True)
     if options.json_file is not None:
         write_json(options.json_file, everything)
     return 1 if failed else 0
 
 
-def _analyze(plan: Plan) -> Analysis:
-    """Analyse one pair and write what was asked for; a failure leaves nothing behind."""
-    from tailscope.analysis import analyze
+def _analyses(plans: Plans, options: Options) -> Generator[Figures | Exception]:
+    """Figures of each pair, in their order, or why there are none."""
+    if options.scheduler is None:
+        return _in_turn(plans)
+    folders = [folder.absolute() for folder in (options.out, options.csv_folder) if folder]
+    return _on_workers(plans, options.scheduler, folders)
+
+
+def _in_turn(plans: Plans) -> Generator[Figures | Exception]:
     from tailscope.cli.progress import ProgressBar
+    from tailscope.scale.pair import analyze_pair
 
-    options = plan.options
-    with ExitStack() as stack:
-        csv_writer = run_writer = None
-        sinks: list[Sink] = []
-        if plan.csv_folder is not None:
-            from tailscope.store.authors import CsvWriter
-
-            csv_writer = stack.enter_context(
-                CsvWriter(
-                    plan.csv_folder,
-                    Path(plan.pre),
-                    trim_ns=options.trim_ns,
-                    bucket_ns=options.bucket_ns,
-                    worst=options.worst,
-                )
-            )
-            sinks.append(csv_writer.sink)
-        if plan.out is not None:
-            from tailscope.store.directory import RunWriter
-
-            run_writer = stack.enter_context(RunWriter(plan.out))
-            sinks.append(run_writer.sink)
-        bar = stack.enter_context(ProgressBar("analysing"))
-        analysis = analyze(
-            plan.pre,
-            plan.post,
-            match_on=options.match_on,
-            trim=options.trim_ns,
-            window=options.window_ns,
-            worst=options.worst,
-            series=False,
-            sink=_to_all(sinks),
-            progress=bar.callback,
-        )
-        if csv_writer is not None:
-            csv_writer.finish(analysis)
-        if run_writer is not None:
-            from tailscope.report.page import page
-            from tailscope.store.provenance import run_info
-
-            run_writer.finish(
-                analysis,
-                info=run_info(plan.record(), analysis.summary),
-                bucket_ns=options.bucket_ns,
-                report=lambda run: page([run]),
-            )
-    return analysis
+    for plan in plans.values():
+        if isinstance(plan, UsageError):
+            yield plan
+            continue
+        found: Figures | Exception
+        try:
+            with ProgressBar("analysing") as bar:
+                found = analyze_pair(plan, bar.callback)
+        except (TailscopeError, OSError) as error:
+            found = error
+        yield found
 
 
-def _to_all(sinks: list[Sink]) -> Sink | None:
-    if len(sinks) < 2:
-        return sinks[0] if sinks else None
+def _on_workers(
+    plans: Plans, scheduler: str, folders: list[Path]
+) -> Generator[Figures | Exception]:
+    from tailscope.cli.progress import TasksBar
+    from tailscope.scale.pairs import analyze_pairs
 
-    def sink(*columns: Any) -> None:
-        for each in sinks:
-            each(*columns)
-
-    return sink
-
-
-def _figures(analysis: Analysis) -> dict[str, Any]:
-    return {**analysis.summary, "warnings": list(analysis.warnings)}
+    known = [plan for plan in plans.values() if not isinstance(plan, UsageError)]
+    with TasksBar("pairs") as bar:
+        analyses = analyze_pairs(scheduler, known, folders, progress=bar.show)
+        with closing(analyses):
+            for plan in plans.values():
+                yield plan if isinstance(plan, UsageError) else next(analyses)

@@ -37,6 +37,9 @@ __all__ = [
     "PlatformName",
     "PlatformOptions",
     "Rate",
+    "RunName",
+    "RunNames",
+    "RunsFolder",
     "Seed",
     "Tune",
     "WireName",
@@ -163,6 +166,17 @@ CounterInterval: TypeAlias = Annotated[
         metavar="TIME",
         help="Read counters of interrupts so often, too.  [default: before and after]",
     ),
+]
+RunName: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run directory, or the name of a run below --dir."),
+]
+RunNames: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN...", help="Run directories, or names of runs below --dir."),
+]
+RunsFolder: TypeAlias = Annotated[
+    Path, typer.Option("--dir", metavar="DIR", help="Where names of runs are looked up.")
 ]
 JsonFile: TypeAlias = Annotated[
     str | None,

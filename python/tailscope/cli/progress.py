@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["ProgressBar"]
+    from tailscope.scale.tasks import Done
+
+__all__ = ["ProgressBar", "TasksBar"]
 
 PATIENCE_S = 1.0
 
@@ -47,7 +49,7 @@ class ProgressBar:
             if time.monotonic() < self._show_after_s:
                 return
             self._bar = self._started(total)
-        self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+        self._bar.update(self._bar.task_ids[0], description=self._what, completed=done, total=total)
 
     def _started(self, total: int | None) -> Progress:
         from rich.console import Console
@@ -72,3 +74,30 @@ class ProgressBar:
         bar.add_task(self._what, total=total)
         bar.start()
         return bar
+
+
+class TasksBar(ProgressBar):
+    """Shows how far the workers of a scheduler are.
+
+    Parameters
+    ----------
+    things : str
+        What a task is: "pairs".
+    unit : {"bytes", "packets"}
+        What their sizes count.
+    """
+
+    def __init__(self, things: str, unit: str = "bytes") -> None:
+        super().__init__(things, unit)
+        self._things = things
+        self._has_said = False
+
+    def show(self, done: Done) -> None:
+        """Show it, or once, anywhere, that there is no worker to wait for."""
+        if not done.workers and not self._has_said:
+            self._has_said = True
+            print("the scheduler has no workers: waiting for the first", file=sys.stderr)
+        workers = f"{done.workers} workers" if done.workers else "no worker yet"
+        self._what = f"{done.tasks} of {done.of_tasks} {self._things}, {workers}"
+        if self.callback is not None:
+            self._advance(done.size, done.of_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +23,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.analysis import Analysis
+    from tailscope.scale.pair import Figures
+    from tailscope.store.notes import Note
+    from tailscope.store.run import Run
 
     Row = Sequence[str]
 
-__all__ = ["aligned", "one_line", "print_table"]
+__all__ = ["aligned", "local_time", "note_lines", "one_line", "print_table"]
 
 
 def print_table(
-    analysis: Analysis, info: Mapping[str, Any], written: Iterable[Path | None] = ()
+    analysis: Analysis | Figures | Run,
+    info: Mapping[str, Any],
+    written: Iterable[Path | None] = (),
 ) -> None:
     """Print all figures of one pair on standard output.
 
     Parameters
     ----------
-    analysis : Analysis
+    analysis : Analysis, Figures or Run
     info : Mapping
         The content of ``run.json``, of which ``plan`` and what a measurement has are looked at.
     written : iterable of Path or None
@@ -90,7 +96,22 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
         yield ""
 
 
-def one_line(name: str, analysis: Analysis) -> str:
+def local_time(utc: datetime) -> str:
+    """When something was, on the clock at the wall."""
+    return f"{utc.replace(tzinfo=UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
+def note_lines(notes: Iterable[Note]) -> Iterator[str]:
+    """Notes with their times; further lines of one are set in."""
+    for note in notes:
+        when = local_time(datetime.fromtimestamp(note.written_unix_ns // 10**9, UTC))
+        first, *others = note.text.splitlines()
+        yield f"{when}  {printable(first)}"
+        for other in others:
+            yield f"{'':<{len(when)}}  {printable(other)}"
+
+
+def one_line(name: str, analysis: Analysis | Figures) -> str:
     """Say the most important figures of one pair on one line."""
     warnings = "".join(f" Warning: {warning}." for warning in analysis.warnings)
     return printable(f"{name}: {sentence(analysis.summary)}{warnings}")

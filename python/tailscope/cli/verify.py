@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Say whether runs meet a service level: pass (0), fail (2) or inconclusive (3)."""
     plan = _plan(runs, slo, json_file, junit_file, text_format)
-    return _run(plan, context.obj if keep else None)
+    return _run(plan, (context.obj or ()) if keep else None)
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,13 @@ def _run(plan: Plan, command: Sequence[str] | None) -> int:
         _keep(plan, found, command)
     if plan.junit_file is not None:
         from tailscope.store.atomic import write_text
-        from tailscope.verdict.junit import junit
+        from tailscope.verdict.junit import Case, Suite, junit
 
-        said = [[said for _, said in _sentences(each)] for each in verdicts]
-        write_text(plan.junit_file, junit(verdicts, plan.level.text, said))
+        suites = [
+            Suite(each.name, [Case(*about, said) for about, said in _sentences(each)])
+            for each in verdicts
+        ]
+        write_text(plan.junit_file, junit(f"tailscope verify {plan.level.text}", suites))
     if plan.json_file != STANDARD:
         _print(plan, verdicts, outcome)
     return _STATUS[outcome]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import contextmanager, suppress
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["TEMPORARY_SUFFIX", "replacing", "write_bytes", "write_text"]
 
 TEMPORARY_SUFFIX = ".part"
+
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing fails with, without saying which file."""
 
 
 @contextmanager
@@ -45,7 +49,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and str(error.filename) == str(temporary):
+        if isinstance(error, OSError) and (
+            str(error.filename) == str(temporary)
+            or (error.errno in _OF_THE_DISK and not error.filename)
+        ):
             error.filename = str(path)
         raise
     _sync_folder(path.parent)

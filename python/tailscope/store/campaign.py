@@ -45,12 +45,15 @@ class CampaignRun(NamedTuple):
     cell : str
     unfinished : str or None
         What became of a cell that is not done, or has no run.
+    values : Mapping of str to str, or None
+        What distinguishes the cell, and repeats of it share; None where that was not written.
     """
 
     name: str
     path: Path | None
     cell: str
     unfinished: str | None
+    values: Mapping[str, str] | None = None
 
 
 class CampaignCell(NamedTuple):
@@ -183,13 +186,15 @@ def _cell_of(path: Path, cell: dict[str, Any]) -> CampaignCell:
 
 
 def _runs_of(path: Path, cell: dict[str, Any]) -> Iterator[CampaignRun]:
-    name, runs = str(cell["name"]), cell["runs"]
+    name, runs, values = str(cell["name"]), cell["runs"], cell.get("values")
+    if values is not None and not isinstance(values, dict):
+        raise TypeError(f"values: expected an object, got {type(values).__name__}")
     unfinished = ": ".join(filter(None, (cell["state"], cell["reason"])))
     for run in runs:
         inside = None if cell["state"] == DONE else unfinished
-        yield CampaignRun(run, path / _inside(path / CAMPAIGN, run), name, inside)
+        yield CampaignRun(run, path / _inside(path / CAMPAIGN, run), name, inside, values)
     if not runs:
-        yield CampaignRun(name, None, name, unfinished)
+        yield CampaignRun(name, None, name, unfinished, values)
 
 
 def _inside(file: Path, run: str) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Explain = Callable[[Path, Worst], tuple[Mapping[str, Any], Mapping[str, Any]]]
 
-__all__ = ["RunWriter", "write_noise"]
+__all__ = ["RunWriter", "refuse_foreign", "write_noise"]
 
 
 def write_noise(
@@ -83,7 +83,7 @@ class RunWriter:
         self._explain: Explain | None = None
 
     def __enter__(self) -> Self:
-        _refuse_foreign(self.path)
+        refuse_foreign(self.path)
         self._made = not self.path.exists()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for leftover in self.path.glob(f".*{TEMPORARY_SUFFIX}"):
@@ -265,7 +265,19 @@ def _write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
         pq.write_table(pa.table(dict(columns)), file, compression="zstd")
 
 
-def _refuse_foreign(path: Path) -> None:
+def refuse_foreign(path: Path) -> None:
+    """Refuse to write a run where something is that was not left by an unfinished one.
+
+    Parameters
+    ----------
+    path : Path
+        The directory of the run.
+
+    Raises
+    ------
+    RunExistsError
+        If it holds a complete run or anything else.
+    """
     mark = read_mark(path)
     if mark is not None and mark.get("complete"):
         raise RunExistsError(

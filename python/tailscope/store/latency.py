@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy as np
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Series
 
-__all__ = ["LatencyFile", "read_latencies"]
+__all__ = ["LatencyFile", "read_chunks", "read_latencies"]
 
 
 def read_latencies(path: Path) -> list[NDArray[np.int64]]:
@@ -34,6 +35,27 @@ def read_latencies(path: Path) -> list[NDArray[np.int64]]:
 
     table = read_table(path, ["seq", "pre_ns", "latency_ns"])
     return [table[name].to_numpy().astype(np.int64) for name in table.column_names]
+
+
+def read_chunks(path: Path) -> Iterator[list[NDArray[np.uint64]]]:
+    """Read every packet of a run in constant memory, as `LatencyFile.write` was given them.
+
+    Parameters
+    ----------
+    path : Path
+        Of ``latency.parquet``.
+
+    Yields
+    ------
+    list of three ndarray of uint64
+        ``seq``, ``pre_ns`` and ``latency_ns``.
+    """
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        batches = file.iter_batches(columns=["seq", "pre_ns", "latency_ns"], use_threads=False)
+        for batch in batches:
+            yield [column.to_numpy() for column in batch.columns]
 
 
 class LatencyFile:
@@ -91,9 +113,12 @@ class LatencyFile:
         ]
         self._waiting.append(pa.record_batch(columns, schema=self._schema))
         if sum(map(len, self._waiting)) >= self.ROWS_PER_GROUP:
-            self._flush()
+            self._flush(whole_groups=True)
 
-    def _flush(self) -> None:
+    def _flush(self, *, whole_groups: bool = False) -> None:
+        """Write what waits: the same file, in whatever pieces the matches came."""
         table = self._pa.Table.from_batches(self._waiting, schema=self._schema)
-        self._writer.write_table(table, row_group_size=self.ROWS_PER_GROUP)
-        self._waiting = []
+        rest = len(table) % self.ROWS_PER_GROUP if whole_groups else 0
+        ready = table.slice(0, len(table) - rest).combine_chunks()
+        self._writer.write_table(ready, row_group_size=self.ROWS_PER_GROUP)
+        self._waiting = table.slice(len(ready)).to_batches()

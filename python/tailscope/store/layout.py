@@ -28,3 +28,4 @@ KEPT = (TAIL, OVERLOAD, VERDICT)
 """Conclusions that were kept; none of them is among the checksums."""
 CAMPAIGN = "campaign.json"
 SEARCH = "search.json"
+NOTES = "notes.json"

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "file_states",
     "packet_groups",
     "read_figures",
     "read_mark",
@@ -309,6 +310,45 @@ def _kept(path: Path, info: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
         if conclusion is not None:
             found[name] = conclusion
     return found, doubts
+
+
+def file_states(path: Path, info: Mapping[str, Any], *, checksums: bool) -> dict[str, str]:
+    """For each file of a run, what became of it: ``there``, ``verified``, ``missing``, ``changed``.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    info : Mapping
+        Its ``run.json``.
+    checksums : bool
+        Whether to read the files: without, one that has its size is ``there``.
+
+    Raises
+    ------
+    RunCorruptError
+        If a file lies outside of the run.
+    """
+    for name in info["files"]:
+        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+            raise RunCorruptError(
+                f"{path / layout.RUN}: files: expected names within the run, got {name!r}"
+            )
+    return {
+        name: _state(path / name, file, checksums=checksums) for name, file in info["files"].items()
+    }
+
+
+def _state(path: Path, file: Mapping[str, Any], *, checksums: bool) -> str:
+    if not path.is_file():
+        return "missing"
+    if path.stat().st_size != file["size_bytes"]:
+        return "changed"
+    if not checksums:
+        return "there"
+    with path.open("rb") as content:
+        got = hashlib.file_digest(content, "sha256").hexdigest()
+    return "verified" if got == file["sha256"] else "changed"
 
 
 def _csv_rows(path: Path, info: Mapping[str, Any], name: str) -> list[list[str]]:

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
 
-__all__ = ["EMULATED", "SIDES", "Run", "check_conservation", "is_emulated", "shown_as"]
+__all__ = [
+    "EMULATED",
+    "SIDES",
+    "Run",
+    "check_conservation",
+    "host_of",
+    "is_emulated",
+    "kernel",
+    "shown_as",
+    "technology",
+]
 
 EMULATED = "EMULATED"
 """What stands beside everything that was measured where times mean nothing."""
@@ -128,6 +138,31 @@ def is_emulated(info: Mapping[str, Any]) -> bool:
         The content of ``run.json``.
     """
     return not (info.get("platform") or {}).get("representative", True)
+
+
+def host_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fingerprint of the machine that the device ran on."""
+    hosts = info.get("hosts") or {}
+    found: Mapping[str, Any] = hosts.get("dut") or info["host"]
+    return found
+
+
+def technology(info: Mapping[str, Any]) -> str | None:
+    """What the device ran on; None where that was not recorded."""
+    name = (info.get("platform") or {}).get("name") or info["plan"].get("platform")
+    return None if name is None else str(name)
+
+
+def kernel(info: Mapping[str, Any]) -> str | None:
+    """The flavour of the kernel that the device ran on: of a guest's, if it ran in one."""
+    platform = info.get("platform") or {}
+    if technology(info) != "vm":
+        found = host_of(info).get("kernel_flavour")
+    elif platform.get("realtime"):
+        found = "rt"
+    else:
+        found = "nohz" if platform.get("nohz_full_cpus") else "vanilla"
+    return None if found is None else str(found)
 
 
 def shown_as(label: str, info: Mapping[str, Any]) -> str:

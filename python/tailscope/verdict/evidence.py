@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.analysis import Figure, Series
+    from tailscope.store.run import Run
     from tailscope.verdict.slo import Level, Term
 
     Values = NDArray[np.float64]
 
-__all__ = ["Doubt", "Evidence", "Reading", "read_evidence"]
+__all__ = ["Doubt", "Evidence", "Reading", "evidence_of", "read_evidence"]
 
 _FAILED = ("late", "corrupt")
 
@@ -138,10 +139,31 @@ def read_evidence(path: Path, level: Level, *, name: str | None = None) -> Evide
     RunError
         If it is no run, was not finished, is not what was written, or lacks a figure.
     """
-    from tailscope.store import layout
-    from tailscope.store.reader import read_packets, read_run
+    from tailscope.store.reader import read_run
 
     run = read_run(path, label=name)
+    if any(term.name == "dropped" for term in level.terms):
+        _Counts(run.summary, path).needed("dropped_by_dut")
+    return evidence_of(path, run)
+
+
+def evidence_of(path: Path, run: Run) -> Evidence:
+    """What a run that was read knows of its packets.
+
+    Parameters
+    ----------
+    path : Path
+        Where its single packets are.
+    run : Run
+
+    Raises
+    ------
+    RunError
+        If it is not what was written, or lacks a figure.
+    """
+    from tailscope.store import layout
+    from tailscope.store.reader import read_packets
+
     summary, info = run.summary, run.info
     if not (path / layout.LATENCY).exists():
         raise RunError(
@@ -155,9 +177,6 @@ def read_evidence(path: Path, level: Level, *, name: str | None = None) -> Evide
             f"{path}: latency.parquet: expected {counts.of('count')} packets, as count says,"
             f" got {len(packets.latency_ns)}"
         )
-    for term in level.terms:
-        if term.name == "dropped":
-            counts.needed("dropped_by_dut")
     spared, spoilt = _spared(packets, counts)
     rate = summary.get("pre_rate_pps")
     return Evidence(

@@ -34,8 +34,8 @@ fn complaint(case: &Case, twist: Twist) -> Option<String> {
     }
 }
 
-/// The smallest case, packet by packet left out, that the engine still gets wrong.
-fn shrunk(case: &Case) -> Case {
+/// The smallest case, packet by packet left out, that is still wrong.
+pub fn shrunk(case: &Case, wrong: impl Fn(&Case) -> bool) -> Case {
     let mut small = case.clone();
     let fewer = |case: &Case, at: usize| {
         let mut fewer = case.clone();
@@ -45,9 +45,8 @@ fn shrunk(case: &Case) -> Case {
         }
         fewer
     };
-    while let Some(fewer) = (0..small.pre.len() + small.post.len())
-        .map(|at| fewer(&small, at))
-        .find(|fewer| complaint(fewer, Twist::None).is_some())
+    while let Some(fewer) =
+        (0..small.pre.len() + small.post.len()).map(|at| fewer(&small, at)).find(&wrong)
     {
         small = fewer;
     }
@@ -55,15 +54,16 @@ fn shrunk(case: &Case) -> Case {
 }
 
 fn check(seed: u64, case: &Case) {
-    if complaint(case, Twist::None).is_some() {
-        let small = shrunk(case);
+    let wrong = |case: &Case| complaint(case, Twist::None).is_some();
+    if wrong(case) {
+        let small = shrunk(case, wrong);
         let complaint = complaint(&small, Twist::None);
         panic!("seed {seed}: {}\n{small:#?}", complaint.unwrap_or_default());
     }
 }
 
 /// Shuffles packets among their neighbours, as a capture of several queues does.
-fn stir(packets: &mut [Packet], reach: usize, dice: &mut Dice) {
+pub fn stir(packets: &mut [Packet], reach: usize, dice: &mut Dice) {
     for near in packets.chunks_mut(reach) {
         for at in 1..near.len() {
             near.swap(at, dice.below(at as u64 + 1) as usize);

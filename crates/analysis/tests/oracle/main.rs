@@ -8,4 +8,5 @@ mod keys;
 mod reference;
 mod rules;
 mod simulated;
+mod slices;
 mod statistics;

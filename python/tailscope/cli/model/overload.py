@@ -53,7 +53,7 @@ def command(
     if json_file is not None:
         write_json(json_file, found.record())
     if keep:
-        _keep(function, found, context.obj)
+        _keep(function, found, context.obj or ())
     if json_file != STANDARD:
         print_forecast(found)
     return 0

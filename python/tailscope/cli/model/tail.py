@@ -98,7 +98,7 @@ def command(
         seed,
         json_file,
         checked_figure(figure),
-        context.obj if keep else None,
+        (context.obj or ()) if keep else None,
     )
     return _run(plan)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tailscope.host.cpus import cpu_list, parse_cpus
+from tailscope.store.run import host_of, kernel, technology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,31 +47,6 @@ ENOUGH_PARAMETERS = 6
 
 _DEVICE = ("DuT", "dut")
 _CACHE_KNOB, _OWN_PARTS = "cache-allocation", "own parts"
-
-
-def host_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fingerprint of the machine that the device ran on."""
-    hosts = info.get("hosts") or {}
-    found: Mapping[str, Any] = hosts.get("dut") or info["host"]
-    return found
-
-
-def technology(info: Mapping[str, Any]) -> str | None:
-    """What the device ran on; None where that was not recorded."""
-    name = (info.get("platform") or {}).get("name") or info["plan"].get("platform")
-    return None if name is None else str(name)
-
-
-def kernel(info: Mapping[str, Any]) -> str | None:
-    """The flavour of the kernel that the device ran on: of a guest's, if it ran in one."""
-    platform = info.get("platform") or {}
-    if technology(info) != "vm":
-        found = host_of(info).get("kernel_flavour")
-    elif platform.get("realtime"):
-        found = "rt"
-    else:
-        found = "nohz" if platform.get("nohz_full_cpus") else "vanilla"
-    return None if found is None else str(found)
 
 
 def networking(plan: Mapping[str, Any]) -> str:

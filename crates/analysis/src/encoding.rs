@@ -1,0 +1,349 @@
+//! Slices and parts as bytes, so that they can be sent.
+
+use std::ops::RangeInclusive;
+
+use capture::{ByteOrder, Compression, Cut, Format, Info, Mark, Resolution};
+use units::Nanos;
+
+use crate::bytes::{MOST, Reading, Writing, open};
+use crate::error::Error;
+use crate::histogram::Histogram;
+use crate::matcher::Counts;
+use crate::pair::{Analysis, Config};
+use crate::part::{Covered, Part};
+use crate::side::Side;
+use crate::skim::Head;
+use crate::slice::{Portion, Slice};
+use crate::variation::Variation;
+use crate::worst::{Worst, worst_of};
+
+/// Goes up whenever other bytes are written.
+const VERSION: u32 = 1;
+
+const SLICE: &str = "slice";
+const PART: &str = "part";
+
+const FORMATS: [Format; 2] = [Format::Pcap, Format::PcapNg];
+const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Gzip, Compression::Zstd];
+const BYTE_ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
+
+impl Slice {
+    /// The slice as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut to = Writing::default();
+        write_config(&mut to, &self.config);
+        write_times(&mut to, &self.own);
+        self.sides.iter().for_each(|side| write_portion(&mut to, side));
+        to.finish(SLICE, VERSION)
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) has made bytes of.
+    ///
+    /// # Errors
+    /// When `bytes` are something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let content = open(bytes, SLICE, VERSION)?;
+        let mut from = Reading::new(SLICE, &content);
+        let (config, own) = (read_config(&mut from)?, read_times(&mut from)?);
+        let sides = [read_portion(&mut from)?, read_portion(&mut from)?];
+        from.end()?;
+        Ok(Self { config, own, sides })
+    }
+}
+
+impl Part {
+    /// The part as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let Self { heads, covered, found } = self;
+        let Analysis { config, counts, latency, variation, reordered, worst, .. } = found;
+        let mut to = Writing::default();
+        write_config(&mut to, config);
+        heads.iter().for_each(|head| write_head(&mut to, head));
+        to.list(covered, write_covered);
+        // Less than nothing may have been lost.
+        counts.clone().all().into_iter().for_each(|count| to.signed(*count as i64));
+        write_histogram(&mut to, latency);
+        write_variation(&mut to, variation);
+        to.number(*reordered);
+        to.list(worst, write_worst);
+        [&found.pre, &found.post].into_iter().for_each(|of| write_side(&mut to, &of.side));
+        to.finish(PART, VERSION)
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) has made bytes of.
+    ///
+    /// # Errors
+    /// When `bytes` are something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let content = open(bytes, PART, VERSION)?;
+        let mut from = Reading::new(PART, &content);
+        let config = read_config(&mut from)?;
+        let heads = [read_head(&mut from)?, read_head(&mut from)?];
+        let covered = from.list(read_covered)?;
+        let apart = covered.is_sorted_by(|a, b| a.times.end() < b.times.start());
+        from.expect(apart && !covered.is_empty(), "others", "stretches that ascend")?;
+        let counts = read_counts(&mut from)?;
+        let latency = read_histogram(&mut from)?;
+        from.expect(latency.count() == counts.matched, latency.count(), "a latency a match")?;
+        let variation = read_variation(&mut from)?;
+        let reordered = from.count()?;
+        let worst = from.list(read_worst)?;
+        let ordered = worst_of(worst.clone(), config.worst) == worst;
+        from.expect(ordered, "others", "the worst in order")?;
+        let pre = heads[0].captured(read_side(&mut from, &heads[0], &config)?);
+        let post = heads[1].captured(read_side(&mut from, &heads[1], &config)?);
+        from.end()?;
+        let instrument = None;
+        let found = Analysis {
+            config,
+            counts,
+            latency,
+            variation,
+            reordered,
+            worst,
+            pre,
+            post,
+            instrument,
+        };
+        Ok(Self { heads, covered, found })
+    }
+}
+
+fn write_config(to: &mut Writing, config: &Config) {
+    to.text(&config.match_on.to_string());
+    to.number(config.window.0);
+    to.number(config.trim.0);
+    to.number(config.worst as u64);
+    to.number(config.max_in_flight as u64);
+}
+
+fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
+    let text = from.text()?;
+    let config = Config {
+        match_on: text.parse().map_err(|error| from.flaw(error, "what to match on"))?,
+        window: Nanos(from.number()?),
+        trim: Nanos(from.number()?),
+        worst: from.number()? as usize,
+        max_in_flight: from.number()? as usize,
+    };
+    from.expect(config.check().is_ok(), config.window, "a window that there is")?;
+    Ok(config)
+}
+
+fn write_times(to: &mut Writing, times: &RangeInclusive<u64>) {
+    to.number(*times.start());
+    to.number(times.end() - times.start());
+}
+
+fn read_times(from: &mut Reading<'_>) -> Result<RangeInclusive<u64>, Error> {
+    let (start, len) = (from.number()?, from.number()?);
+    let end = start.checked_add(len).ok_or_else(|| from.flaw(len, "an end within 64 bits"))?;
+    Ok(start..=end)
+}
+
+/// Two that ascend.
+fn write_ends(to: &mut Writing, ends: (u64, u64)) {
+    write_times(to, &(ends.0..=ends.1));
+}
+
+fn read_ends(from: &mut Reading<'_>) -> Result<(u64, u64), Error> {
+    read_times(from).map(RangeInclusive::into_inner)
+}
+
+fn write_portion(to: &mut Writing, Portion { head, mark, bytes }: &Portion) {
+    write_head(to, head);
+    to.number(mark.file_bytes);
+    to.number(mark.offset);
+    to.number(mark.packets);
+    to.list(&mark.headers, |to, at| to.number(*at));
+    to.number(*bytes);
+}
+
+fn read_portion(from: &mut Reading<'_>) -> Result<Portion, Error> {
+    let head = read_head(from)?;
+    let mark = Mark {
+        file_bytes: from.count()?,
+        offset: from.count()?,
+        packets: from.count()?,
+        headers: from.list(Reading::count)?,
+    };
+    Ok(Portion { head, mark, bytes: from.count()? })
+}
+
+fn write_head(to: &mut Writing, head: &Head) {
+    write_info(to, &head.info);
+    to.option(head.cut.as_ref(), |to, cut| {
+        to.number(cut.offset);
+        to.number(cut.packets);
+        to.text(&cut.reason);
+    });
+    to.number(head.packets);
+    to.option(head.first_ns, Writing::number);
+    to.option(head.last_ns, Writing::number);
+    to.option(head.origin_ns, Writing::number);
+    to.number(head.disordered);
+    to.number(head.disorder_ns_max);
+}
+
+fn read_head(from: &mut Reading<'_>) -> Result<Head, Error> {
+    let info = read_info(from)?;
+    let cut = |from: &mut Reading<'_>| {
+        Ok(Cut { offset: from.number()?, packets: from.number()?, reason: from.text()? })
+    };
+    Ok(Head {
+        info,
+        cut: from.option(cut)?,
+        packets: from.count()?,
+        first_ns: from.option(Reading::number)?,
+        last_ns: from.option(Reading::number)?,
+        origin_ns: from.option(Reading::number)?,
+        disordered: from.count()?,
+        disorder_ns_max: from.number()?,
+    })
+}
+
+fn write_info(to: &mut Writing, info: &Info) {
+    to.text(&info.name);
+    to.number(place_of(info.format, &FORMATS));
+    to.number(place_of(info.compression, &COMPRESSIONS));
+    to.number(place_of(info.byte_order, &BYTE_ORDERS));
+    to.option(info.resolution, |to, resolution| {
+        to.number(resolution.base().into());
+        to.number(resolution.exponent().into());
+    });
+}
+
+fn read_info(from: &mut Reading<'_>) -> Result<Info, Error> {
+    Ok(Info {
+        name: from.text()?,
+        format: at_place(from, &FORMATS)?,
+        compression: at_place(from, &COMPRESSIONS)?,
+        byte_order: at_place(from, &BYTE_ORDERS)?,
+        resolution: from.option(read_resolution)?,
+    })
+}
+
+fn read_resolution(from: &mut Reading<'_>) -> Result<Resolution, Error> {
+    let (base, exponent) = (from.number()?, from.number()?);
+    let both = u8::try_from(base).ok().zip(u8::try_from(exponent).ok());
+    both.and_then(|(base, exponent)| Resolution::new(base, exponent))
+        .ok_or_else(|| from.flaw(format!("{base}^-{exponent}"), "a unit of time"))
+}
+
+fn place_of<T: PartialEq>(item: T, among: &[T]) -> u64 {
+    among.iter().position(|other| *other == item).expect("all of them are listed") as u64
+}
+
+fn at_place<T: Copy>(from: &mut Reading<'_>, among: &[T]) -> Result<T, Error> {
+    let place = from.number()?;
+    let found = usize::try_from(place).ok().and_then(|place| among.get(place));
+    found.copied().ok_or_else(|| from.flaw(place, format!("less than {}", among.len())))
+}
+
+fn write_covered(to: &mut Writing, covered: &Covered) {
+    write_times(to, &covered.times);
+    to.option(covered.matches, |to, (first, last)| {
+        write_ends(to, (first.0, last.0));
+        to.number(first.1);
+        to.number(last.1);
+    });
+    covered.kept.iter().for_each(|kept| to.option(*kept, write_ends));
+}
+
+fn read_covered(from: &mut Reading<'_>) -> Result<Covered, Error> {
+    let times = read_times(from)?;
+    let matches = from.option(|from| {
+        let (first, last) = read_ends(from)?;
+        from.expect(last < u64::MAX, last, "a place in pre")?;
+        Ok(((first, from.number()?), (last, from.number()?)))
+    })?;
+    let kept = [from.option(read_ends)?, from.option(read_ends)?];
+    let within = |(first, last)| times.contains(&first) && times.contains(&last);
+    let all = kept.iter().flatten().copied().all(within);
+    from.expect(all, "others", "packets within their stretch")?;
+    Ok(Covered { times, matches, kept })
+}
+
+fn read_counts(from: &mut Reading<'_>) -> Result<Counts, Error> {
+    let mut counts = Counts::default();
+    for count in counts.all() {
+        *count = from.signed()? as u64;
+    }
+    Ok(counts)
+}
+
+/// Each value as the step from the one before, and how often it was counted.
+fn write_histogram(to: &mut Writing, histogram: &Histogram) {
+    let (mut values, mut former) = (Writing::default(), 0);
+    let mut different = 0;
+    histogram.for_each(|value, count| {
+        values.number(value - former);
+        values.number(count);
+        former = value;
+        different += 1;
+    });
+    to.number(different);
+    to.append(values);
+}
+
+fn read_histogram(from: &mut Reading<'_>) -> Result<Histogram, Error> {
+    let (mut histogram, mut former) = (Histogram::default(), None);
+    for _ in 0..from.count()? {
+        let (step, count) = (from.number()?, from.count()?);
+        let value = former.unwrap_or(0u64).checked_add(step);
+        let value = value.filter(|value| former.is_none_or(|former| former < *value));
+        let value = value.ok_or_else(|| from.flaw(step, "values that ascend"))?;
+        from.expect(count > 0, count, "at least 1")?;
+        histogram.record_many(value, count);
+        from.expect(histogram.count() < MOST, histogram.count(), "less than 2^48")?;
+        former = Some(value);
+    }
+    Ok(histogram)
+}
+
+fn write_variation(to: &mut Writing, variation: &Variation) {
+    write_histogram(to, &variation.magnitude);
+    to.signed(variation.min_ns);
+    to.signed(variation.max_ns);
+}
+
+/// What was first and last lies in the stretches.
+fn read_variation(from: &mut Reading<'_>) -> Result<Variation, Error> {
+    let magnitude = read_histogram(from)?;
+    Ok(Variation { ends: None, magnitude, min_ns: from.signed()?, max_ns: from.signed()? })
+}
+
+fn write_worst(to: &mut Writing, worst: &Worst) {
+    let Worst { pre_ns, latency_ns, pre_index, tag } = *worst;
+    [pre_ns, latency_ns, pre_index, tag].into_iter().for_each(|number| to.number(number));
+}
+
+fn read_worst(from: &mut Reading<'_>) -> Result<Worst, Error> {
+    let (pre_ns, latency_ns) = (from.number()?, from.number()?);
+    let end = pre_ns.checked_add(latency_ns);
+    from.expect(end.is_some(), latency_ns, "an arrival within 64 bits")?;
+    Ok(Worst { pre_ns, latency_ns, pre_index: from.number()?, tag: from.number()? })
+}
+
+fn write_side(to: &mut Writing, side: &Side) {
+    to.number(side.packets);
+    to.number(side.kept);
+    write_histogram(to, &side.gaps);
+    to.list(&side.rate, |to, (start, count)| {
+        to.number(*start);
+        to.number(*count);
+    });
+}
+
+fn read_side(from: &mut Reading<'_>, head: &Head, config: &Config) -> Result<Side, Error> {
+    let (packets, kept) = (from.count()?, from.count()?);
+    from.expect(kept <= packets, kept, "no more than all packets")?;
+    let gaps = read_histogram(from)?;
+    let rate = from.list(|from| Ok((from.number()?, from.count()?)))?;
+    let ascend = rate.is_sorted_by(|a, b| a.0 < b.0);
+    let sum: u128 = rate.iter().map(|(_, count)| u128::from(*count)).sum();
+    from.expect(ascend && sum == u128::from(kept), sum, "seconds that ascend, with all packets")?;
+    Ok(Side { packets, kept, gaps, rate, ..head.side(config.trim) })
+}

@@ -1,0 +1,104 @@
+//! Small disorder put in order.
+
+/// Packets a batch. Disorder within this many packets is mended; what goes further back is refused.
+pub(crate) const BATCH: usize = 4096;
+
+/// What has a time.
+pub(crate) trait Timed: Copy {
+    /// In ns.
+    fn ts(&self) -> u64;
+}
+
+impl Timed for u64 {
+    fn ts(&self) -> u64 {
+        *self
+    }
+}
+
+/// Packets of a capture in batches in order of time; those of one time stay as they came.
+///
+/// Each batch waits until the next is full, so that a packet in disorder can still find its place in
+/// it.
+pub(crate) struct Order<T> {
+    held: Vec<T>,
+    filling: Vec<T>,
+    ordered: bool,
+    /// The latest time that was seen.
+    pub newest_ns: u64,
+    sent_ns: u64,
+    /// Packets whose time lay before that of a packet in front of them.
+    pub disordered: u64,
+    /// By how much at most, in ns.
+    pub disorder_ns_max: u64,
+}
+
+impl<T: Timed> Order<T> {
+    pub fn new() -> Self {
+        Self {
+            held: Vec::with_capacity(BATCH),
+            filling: Vec::with_capacity(BATCH),
+            ordered: true,
+            newest_ns: 0,
+            sent_ns: 0,
+            disordered: 0,
+            disorder_ns_max: 0,
+        }
+    }
+
+    /// Whether a batch is full: then [`next`](Self::next) takes one.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.filling.len() >= BATCH
+    }
+
+    /// Looks at the time of the packet that is pushed next.
+    ///
+    /// # Errors
+    /// When it lies before what was taken already: then it is the time that was reached.
+    #[inline]
+    pub fn look_at(&mut self, ts: u64) -> Result<(), u64> {
+        if ts < self.newest_ns {
+            return self.note_disorder(ts);
+        }
+        self.newest_ns = ts;
+        Ok(())
+    }
+
+    #[inline]
+    pub fn push(&mut self, packet: T) {
+        self.filling.push(packet);
+    }
+
+    #[cold]
+    fn note_disorder(&mut self, ts: u64) -> Result<(), u64> {
+        if ts < self.sent_ns {
+            return Err(self.sent_ns);
+        }
+        self.ordered = false;
+        self.disordered += 1;
+        self.disorder_ns_max = self.disorder_ns_max.max(self.newest_ns - ts);
+        Ok(())
+    }
+
+    /// The batch before the one that was just filled: none the first time. In the end it takes two
+    /// calls to have everything. `spare` becomes the next batch.
+    pub fn next(&mut self, mut spare: Vec<T>) -> Vec<T> {
+        if !self.ordered {
+            self.put_in_order();
+        }
+        spare.clear();
+        let filled = std::mem::replace(&mut self.filling, spare);
+        let batch = std::mem::replace(&mut self.held, filled);
+        self.sent_ns = batch.last().map_or(self.sent_ns, Timed::ts);
+        batch
+    }
+
+    #[cold]
+    fn put_in_order(&mut self) {
+        let held = self.held.len();
+        self.held.append(&mut self.filling);
+        self.held.sort_by_key(Timed::ts);
+        self.filling.extend(self.held.drain(held..));
+        self.ordered = true;
+    }
+}

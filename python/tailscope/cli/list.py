@@ -1,0 +1,163 @@
+"""``tailscope list``: the runs below folders, those that meet filters."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tailscope.store.filters import Filter
+
+__all__ = ["command"]
+
+_NOTHING = "-"
+_NEVER_EMPTY = 1
+
+
+def command(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DIR...] [FILTER...]",
+            help="Folders (./runs by default), and what runs must be: a field, one of"
+            " = != < <= > >= ~ (contains), and a value, such as 'rate>=100k'.",
+        ),
+    ] = None,
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort", metavar="FIELD", help="In this order; -FIELD has the largest first."
+        ),
+    ] = "written",
+    fields: Annotated[bool, typer.Option("--fields", help="List the fields, and no run.")] = False,
+    json_file: JsonFile = None,
+) -> int:
+    """List runs: what was measured when, how, and the most important figures.
+
+    `tailscope list dut=suricata 'rate>=100k' 'p99.9<1ms' tag=paper`
+    """
+    if fields:
+        _print_fields()
+        return 0
+    _run(_plan(arguments or [], sort, json_file))
+    return 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which runs of which folders, in which order."""
+
+    folders: tuple[Path, ...]
+    filters: tuple[Filter, ...]
+    sort: str
+    json_file: str | None
+
+
+def _plan(arguments: list[str], sort: str, json_file: str | None) -> Plan:
+    from tailscope.store.filters import field_named, is_filter, parse_filter
+    from tailscope.store.folders import RUNS
+
+    folders = tuple(Path(each) for each in arguments if not is_filter(each))
+    filters = tuple(parse_filter(each) for each in arguments if is_filter(each))
+    descending = "-" if sort.startswith("-") else ""
+    by = descending + field_named(sort.removeprefix("-"))
+    return Plan(folders or (RUNS,), filters, by, json_file)
+
+
+def _run(plan: Plan) -> None:
+    from tailscope.store.catalogue import catalogue_of
+    from tailscope.store.filters import choose
+    from tailscope.text import printable
+
+    with catalogue_of(plan.folders) as catalogue:
+        runs = choose(catalogue, plan.filters, sort=plan.sort)
+    for unread in catalogue.found.unread:
+        print(printable(f"warning: not looked into: {unread}"), file=sys.stderr)
+    if plan.json_file is not None:
+        write_json(plan.json_file, {"runs": [_record(run) for run in runs]})
+    if plan.json_file == STANDARD:
+        return
+    if runs:
+        _print_runs(runs)
+    else:
+        print(f"no run, of {len(catalogue.found.runs)}")
+
+
+def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import printable
+
+    rows = [_row(run) for run in runs]
+    shown = [
+        column
+        for at, column in enumerate(rows[0])
+        if at < _NEVER_EMPTY or any(row[column] != _NOTHING for row in rows)
+    ]
+    for line in aligned(shown, [[[row[column] for column in shown] for row in rows]]):
+        print(line)
+    for run in runs:
+        if run["problem"] is not None:
+            print(printable(f"{run['run']}: {run['problem']}"))
+
+
+def _row(run: Mapping[str, Any]) -> dict[str, str]:
+    """The columns of a terminal."""
+    from tailscope.cli.table import local_time
+    from tailscope.text import count_text, printable, typed_duration
+    from tailscope.wording import median_and_tail
+
+    def said(name: str, show: Any = str) -> str:
+        return _NOTHING if run[name] is None else printable(show(run[name]))
+
+    summary = run["summary"]
+    median, tail = median_and_tail(summary)
+    lost, sent = summary["lost"], summary["sent"]
+    return {
+        "run": printable(run["run"]),
+        "when": said("written_utc", local_time),
+        "device": said("dut"),
+        "platform": said("platform"),
+        "kernel": said("kernel"),
+        "packets/s": said("rate_pps", count_text),
+        "lasts": said("duration_ns", typed_duration),
+        "sent": _NOTHING if sent is None else count_text(sent),
+        "p50": median,
+        "tail": tail,
+        "lost": _NOTHING if lost is None else count_text(lost),
+        "tags": printable(" ".join(run["tags"])) or _NOTHING,
+        "state": " ".join(_marks(run)) or _NOTHING,
+    }
+
+
+def _marks(run: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader of the figures must know."""
+    from tailscope.store.run import EMULATED
+
+    if run["state"] != "complete":
+        yield run["state"]
+    if run["emulated"]:
+        yield EMULATED
+
+
+def _record(run: Mapping[str, Any]) -> dict[str, Any]:
+    """A run as JSON has it."""
+    notes = [{**note, "written_utc": note["written_utc"].isoformat()} for note in run["notes"]]
+    written = run["written_utc"]
+    return {**run, "written_utc": written and written.isoformat(), "notes": notes}
+
+
+def _print_fields() -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.store.filters import FIELDS, kind_of
+
+    rows = [(name, kind_of(name)) for name in ("tag", "note", *FIELDS)]
+    for line in aligned(("field", "is"), [rows]):
+        print(line)

@@ -1,0 +1,31 @@
+"""``tailscope note``: what a user has to say of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailscope.cli.options import RunName, RunsFolder
+
+__all__ = ["command"]
+
+
+def command(
+    run: RunName,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="Written beneath earlier notes.")
+    ] = None,
+    folder: RunsFolder = Path("runs"),
+) -> int:
+    """Write a note about a run, with the time; without a text print its notes."""
+    from tailscope.cli.table import note_lines
+    from tailscope.store.folders import run_named
+    from tailscope.store.notes import add_note, read_notes
+
+    path = run_named(run, folder)
+    found = read_notes(path) if text is None else add_note(path, text)
+    for line in note_lines(found.notes):
+        print(line)
+    return 0

@@ -1,0 +1,102 @@
+"""``tailscope show``: everything that is known of one run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, RunName, RunsFolder, write_json
+from tailscope.exceptions import RunCorruptError
+
+if TYPE_CHECKING:
+    from tailscope.store.notes import Remarks
+    from tailscope.store.run import Run
+
+__all__ = ["command"]
+
+
+def command(
+    run: RunName,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all files, and compare their checksums.")
+    ] = False,
+    folder: RunsFolder = Path("runs"),
+    json_file: JsonFile = None,
+) -> int:
+    """Show a run as it was printed when it ended, with tags, notes, files and its command."""
+    from tailscope.store.folders import run_named
+    from tailscope.store.notes import read_notes
+    from tailscope.store.reader import file_states, read_run
+
+    path = run_named(run, folder)
+    found = read_run(path)
+    states = file_states(path, found.info, checksums=verify)
+    remarks = read_notes(path)
+    if json_file is not None:
+        write_json(json_file, _record(path, found, states, remarks))
+    if json_file != STANDARD:
+        _print(path, found, states, remarks)
+    bad = [f"{name} ({state})" for name, state in states.items() if state in _BAD]
+    if bad:
+        raise RunCorruptError(f"{path}: not all files are as they were written: {', '.join(bad)}")
+    return 0
+
+
+_BAD = ("missing", "changed")
+
+
+def _record(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> dict[str, Any]:
+    from tailscope.store.repeat import command_of
+
+    return {
+        "run": run.label,
+        "path": str(path.resolve()),
+        "info": {name: value for name, value in run.info.items() if name != "files"},
+        "summary": run.summary,
+        "warnings": list(run.warnings),
+        "explanation": run.explanation,
+        **asdict(remarks),
+        "files": [
+            {"file": name, **file, "state": states[name]}
+            for name, file in run.info["files"].items()
+        ],
+        "repeat": command_of(run.info),
+    }
+
+
+def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> None:
+    from tailscope.cli.table import aligned, note_lines, print_table
+    from tailscope.store.repeat import command_of
+    from tailscope.text import count_text, printable
+
+    print_table(run, run.info, written=[path])
+    repeat = command_of(run.info) or "`tailscope run FILE`: the experiment names the machines"
+    print(printable(f"{'repeat':<10}{repeat}"))
+    if remarks.tags:
+        print(printable(f"{'tags':<10}{' '.join(remarks.tags)}"))
+    if run.explanation is not None:
+        _print_explanation(run.explanation)
+    if remarks.notes:
+        print("\nnotes")
+        for line in note_lines(remarks.notes):
+            print(line)
+    print()
+    files = [
+        (printable(name), count_text(file["size_bytes"]), states[name])
+        for name, file in run.info["files"].items()
+    ]
+    for line in aligned(("file", "bytes", ""), [files]):
+        print(line)
+
+
+def _print_explanation(explanation: Any) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.wording import cause_rows, explained_text
+
+    print(f"\n{explained_text(explanation)}\n")
+    header = ("waited for", "share", "packets", "total", "largest")
+    for line in aligned(header, [cause_rows(explanation)]):
+        print(line)

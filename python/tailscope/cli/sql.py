@@ -1,0 +1,110 @@
+"""``tailscope sql``: questions about runs, and about their packets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import sys
+from datetime import date, time
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+
+if TYPE_CHECKING:
+    from tailscope.store.query import Answer
+
+__all__ = ["command"]
+
+_MOST_ROWS = 1000
+"""More is for machines."""
+_NOTHING = "-"
+
+
+def command(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT, as DuckDB has it.")],
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="[DIR...]", help="Folders of runs.  [./runs]")
+    ] = None,
+    json_file: JsonFile = None,
+    csv_file: Annotated[
+        str | None,
+        typer.Option("--csv", metavar="FILE", help="Write all rows as CSV; - is standard output."),
+    ] = None,
+) -> int:
+    """Ask in SQL: of tables run, summary, tag, note, file, and of all runs' packets.
+
+    `tailscope sql "SELECT run, max(latency_ns) FROM latency GROUP BY run"`; latency, worst, noise,
+    interrupts and power are the files of these names. Nothing can be changed.
+    """
+    from tailscope.store.folders import RUNS
+    from tailscope.store.query import database_of
+    from tailscope.text import printable
+
+    with database_of(folders or [RUNS]) as database:
+        for warning in database.warnings:
+            print(printable(f"warning: {warning}"), file=sys.stderr)
+        answer = database.ask(query)
+        if json_file is not None:
+            write_json(json_file, {"columns": answer.columns, "rows": _json_rows(answer)})
+        elif csv_file is not None:
+            _write_csv(csv_file, answer)
+        else:
+            _print(answer)
+    return 0
+
+
+def _print(answer: Answer) -> None:
+    from tailscope.cli.table import aligned
+    from tailscope.text import printable
+
+    rows = [
+        tuple(printable(_cell(value)) for value in row) for row in islice(answer.rows, _MOST_ROWS)
+    ]
+    for line in aligned([printable(name) for name in answer.columns], [rows]):
+        print(line)
+    if next(answer.rows, None) is not None:
+        print(f"the first {_MOST_ROWS} rows: --csv and --json have all")
+
+
+def _cell(value: Any) -> str:
+    return _NOTHING if value is None else str(value)
+
+
+def _json_rows(answer: Answer) -> list[list[Any]]:
+    return [[_json_value(value) for value in row] for row in answer.rows]
+
+
+def _json_value(value: Any) -> Any:
+    """A value as JSON can have it; what is no number, as infinity, is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, list | tuple):
+        return [_json_value(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _json_value(each) for name, each in value.items()}
+    return value.isoformat() if isinstance(value, date | time) else str(value)
+
+
+def _write_csv(file: str, answer: Answer) -> None:
+    if file == STANDARD:
+        _write_rows(sys.stdout, answer)
+        return
+    from tailscope.store.atomic import replacing
+
+    with replacing(Path(file)) as binary:
+        text = io.TextIOWrapper(binary, "utf-8", newline="")
+        _write_rows(text, answer)
+        text.detach()
+
+
+def _write_rows(text: Any, answer: Answer) -> None:
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(answer.columns)
+    writer.writerows(answer.rows)

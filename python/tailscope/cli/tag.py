@@ -1,0 +1,35 @@
+"""``tailscope tag``: words by which runs are found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailscope.cli.options import RunNames, RunsFolder
+
+__all__ = ["command"]
+
+
+def command(
+    runs: RunNames,
+    add: Annotated[
+        list[str] | None, typer.Option("--add", metavar="TAG", help="Repeatable.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="TAG", help="Repeatable.")
+    ] = None,
+    folder: RunsFolder = Path("runs"),
+) -> int:
+    """Give runs tags, or take them away; without either say which they have."""
+    from tailscope.store.folders import run_named
+    from tailscope.store.notes import change_tags, read_notes
+    from tailscope.text import printable
+
+    paths = [run_named(name, folder) for name in runs]
+    for path in paths:
+        found = change_tags(path, add=add or (), remove=remove or ()) if add or remove else None
+        tags = (found or read_notes(path)).tags
+        print(printable(f"{path}: {' '.join(tags) or 'no tag'}"))
+    return 0

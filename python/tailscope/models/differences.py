@@ -1,0 +1,217 @@
+"""What two groups of runs say of the difference between a figure of theirs.
+
+Packets are not independent, and runs are not alike. Within a run, a quantile has the interval of
+order statistics of as many independent packets as its packets are worth: packets over their design
+effect (L. Kish, *Survey Sampling*, 1965, §8.2). From run to run, Student's interval of the runs'
+figures. Of both, the wider one counts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import betainc, stdtrit
+
+from tailscope.models.samples import rank_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Marks = NDArray[np.bool_]
+    Values = NDArray[np.float64]
+
+__all__ = ["Ends", "difference", "mean", "packets_worth", "quantile_ends", "ratio_ends"]
+
+_STRETCHES = (100, 20)
+_DOUBT = 1.5
+_BATCHES, _FEWEST_BATCHES = 10, 5
+
+
+class Ends(NamedTuple):
+    """A figure, and the ends of its interval.
+
+    Attributes
+    ----------
+    value, low, high : float
+        An end that there is none of is infinite.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def packets_worth(marks: Marks) -> float:
+    """How many packets say as much as one that stands alone: the design effect of their marks.
+
+    The run is cut into 100 and into 20 stretches. The variance of the shares of marks in them is
+    that of independent packets, or larger by what neighbours have in common. The larger finding
+    counts, and its excess over 1 half as much again, because a few bursts tell their size badly.
+
+    Parameters
+    ----------
+    marks : ndarray of bool, shape (n,)
+        Which packets lie beyond something, in the order of sending.
+    """
+    n, share = len(marks), float(np.count_nonzero(marks)) / max(1, len(marks))
+    if not 0 < share < 1:
+        return 1.0
+    found = 1.0
+    for stretches in _STRETCHES:
+        if n < 2 * stretches:
+            continue
+        at = np.arange(stretches + 1) * n // stretches
+        shares = np.add.reduceat(marks, at[:-1], dtype=np.int64) / np.diff(at)
+        found = max(found, float(shares.var(ddof=1)) * n / stretches / (share * (1 - share)))
+    return 1 + _DOUBT * (found - 1)
+
+
+def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Ends:
+    """A quantile, and the samples between which the true one lies.
+
+    Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
+
+    Parameters
+    ----------
+    ranked : ndarray, shape (n,)
+        In ascending order, at least one.
+    q : float
+    design : float
+        See `packets_worth`.
+    error : float
+        Each end is wrong with at most this probability.
+    """
+    n = len(ranked)
+    rank = rank_of(q, n)
+
+    def is_below(low: int) -> bool:
+        return float(betainc((n - low) / design + 1, low / design, 1 - q)) <= error
+
+    def is_above(from_end: int) -> bool:
+        high = n + 1 - from_end
+        return float(betainc(high / design, (n - high) / design + 1, q)) <= error
+
+    low, from_end = _last(is_below, rank), _last(is_above, n + 1 - rank)
+    return Ends(
+        float(ranked[rank - 1]),
+        float(ranked[low - 1]) if low else -math.inf,
+        float(ranked[n - from_end]) if from_end else math.inf,
+    )
+
+
+def ratio_ends(over: Values, under: Values, error: float) -> Ends:
+    """A ratio of sums over time, with Student's interval of ten batches of neighbours.
+
+    Parameters
+    ----------
+    over, under : ndarray, shape (n,)
+        Of each second.
+    error : float
+        Each end is wrong with at most this probability; fewer than five seconds give no end.
+    """
+    ratio = float(over.sum() / under.sum())
+    batches = min(_BATCHES, len(over))
+    if batches < _FEWEST_BATCHES:
+        return Ends(ratio, -math.inf, math.inf)
+    at = np.arange(batches) * len(over) // batches
+    rest = np.add.reduceat(over - ratio * under, at)
+    reach = _student(batches - 1, error) * float(rest.std(ddof=1)) * math.sqrt(batches)
+    return Ends(ratio, ratio - reach / float(under.sum()), ratio + reach / float(under.sum()))
+
+
+def mean(runs: Sequence[Ends], error: float) -> Ends:
+    """The mean figure of runs that repeat each other.
+
+    Parameters
+    ----------
+    runs : sequence of Ends
+        At least one.
+    error : float
+        Each end is wrong with at most this probability.
+    """
+    value, below, above = _within(runs)
+    between = 0.0
+    if len(runs) > 1:
+        between = _student(len(runs) - 1, error) * math.sqrt(_variance(runs) / len(runs))
+    return Ends(value, value - max(below, between), value + max(above, between))
+
+
+def difference(
+    baseline: Sequence[Ends], candidate: Sequence[Ends], error: float, factor: float = 1.0
+) -> Ends:
+    """How far the mean figure of runs lies above that of others, or above a multiple of it.
+
+    Within runs, distances to the ends add as squares do (MOVER: G. Y. Zou, A. Donner, Statistics in
+    Medicine 27, 2008). From run to run it is Student's interval, or Welch's; a single run is taken
+    to vary as the others do.
+
+    Parameters
+    ----------
+    baseline, candidate : sequence of Ends
+        Of the runs; at least one each, with ends of the same error.
+    error : float
+        Each end is wrong with at most this probability.
+    factor : float
+        By which the baseline is multiplied.
+    """
+    base, base_below, base_above = _within(baseline)
+    other, other_below, other_above = _within(candidate)
+    value = other - factor * base
+    below = math.hypot(other_below, factor * base_above)
+    above = math.hypot(other_above, factor * base_below)
+    between = _between(baseline, candidate, error, factor)
+    return Ends(value, value - max(below, between), value + max(above, between))
+
+
+def _within(runs: Sequence[Ends]) -> tuple[float, float, float]:
+    """The mean, and how far its ends are below and above by what each run says of itself."""
+    n = len(runs)
+    below = math.hypot(*(each.value - each.low for each in runs)) / n
+    above = math.hypot(*(each.high - each.value for each in runs)) / n
+    return sum(each.value for each in runs) / n, below, above
+
+
+def _between(
+    baseline: Sequence[Ends], candidate: Sequence[Ends], error: float, factor: float
+) -> float:
+    """How far the ends of a difference reach by what differs from run to run; 0 of single runs.
+
+    Student's interval takes both sides to vary alike, Welch's does not, but trusts two runs too
+    much: the wider one counts.
+    """
+    sides = (baseline, candidate)
+    weights = (factor**2 / len(baseline), 1 / len(candidate))
+    freedoms = [len(runs) - 1 for runs in sides]
+    if not any(freedoms):
+        return 0.0
+    variances = [_variance(runs) if len(runs) > 1 else 0.0 for runs in sides]
+    pooled = float(np.average(variances, weights=freedoms))
+    reach = _student(sum(freedoms), error) * math.sqrt(pooled * sum(weights))
+    parts = [weight * variance for weight, variance in zip(weights, variances, strict=True)]
+    if not all(freedoms) or not sum(parts):
+        return reach
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / each for part, each in zip(parts, freedoms, strict=True)
+    )
+    return max(reach, _student(freedom, error) * math.sqrt(sum(parts)))
+
+
+def _variance(runs: Sequence[Ends]) -> float:
+    return float(np.var([each.value for each in runs], ddof=1))
+
+
+def _student(freedom: float, error: float) -> float:
+    return -float(stdtrit(freedom, error))
+
+
+def _last(holds: Callable[[int], bool], most: int) -> int:
+    """The last number that something holds of, if it holds of all from 1 to there; 0 if of none."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

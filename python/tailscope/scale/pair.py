@@ -1,0 +1,180 @@
+"""One pair of captures: its figures, and the files that were asked for.
+
+The same function serves a process that takes one pair after the other and the workers of a
+scheduler, so that the files are the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tailscope.analysis import Analysis, Figure, Progress, Sink
+    from tailscope.store.directory import RunWriter
+    from tailscope.store.run import Run
+
+__all__ = ["Figures", "PairPlan", "analyze_pair", "write_pair"]
+
+
+class Figures(NamedTuple):
+    """What is shown of one pair.
+
+    Attributes
+    ----------
+    summary : Mapping[str, int | float | str | bool | None]
+        Every figure by its flat name.
+    warnings : tuple of str
+        What a reader of the figures must know.
+    """
+
+    summary: Mapping[str, Figure]
+    warnings: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The figures as ``--json`` writes them."""
+        return {**self.summary, "warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """What will be done with one pair.
+
+    Attributes
+    ----------
+    pre, post : str
+        The captures; ``"-"`` is standard input.
+    match_on : str
+    trim_ns, window_ns, bucket_ns : int
+        Durations in ns.
+    worst : int
+        How many of the worst packets to keep.
+    csv_folder : Path or None
+        Where the authors' CSV files go.
+    out : Path or None
+        The run directory.
+    """
+
+    pre: str
+    post: str
+    match_on: str
+    trim_ns: int
+    window_ns: int
+    bucket_ns: int
+    worst: int
+    csv_folder: Path | None
+    out: Path | None
+
+    def record(self) -> dict[str, Any]:
+        """The resolved options as ``run.json`` keeps them."""
+        return {
+            "command": "analyze",
+            "pre": self.pre,
+            "post": self.post,
+            "match_on": self.match_on,
+            "trim_ns": self.trim_ns,
+            "window_ns": self.window_ns,
+            "bucket_ns": self.bucket_ns,
+            "worst": self.worst,
+        }
+
+
+def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
+    """Analyse one pair and write what was asked for; a failure leaves nothing behind.
+
+    Parameters
+    ----------
+    plan : PairPlan
+    progress : callable, optional
+        Receives (bytes done, bytes in total or None); what it raises ends the analysis.
+    """
+    from tailscope.analysis import analyze
+
+    def find(sink: Sink | None) -> Analysis:
+        return analyze(
+            plan.pre,
+            plan.post,
+            match_on=plan.match_on,
+            trim=plan.trim_ns,
+            window=plan.window_ns,
+            worst=plan.worst,
+            series=False,
+            sink=sink,
+            progress=progress,
+        )
+
+    return write_pair(plan, find)
+
+
+def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figures:
+    """Write what was asked for of one pair; a failure leaves nothing behind.
+
+    Parameters
+    ----------
+    plan : PairPlan
+    find : callable
+        Analyses the pair. Its argument, if there is any, receives every match.
+    """
+    with ExitStack() as stack:
+        csv_writer = run_writer = None
+        sinks: list[Sink] = []
+        if plan.csv_folder is not None:
+            from tailscope.store.authors import CsvWriter
+
+            csv_writer = stack.enter_context(
+                CsvWriter(
+                    plan.csv_folder,
+                    Path(plan.pre),
+                    trim_ns=plan.trim_ns,
+                    bucket_ns=plan.bucket_ns,
+                    worst=plan.worst,
+                )
+            )
+            sinks.append(csv_writer.sink)
+        if plan.out is not None:
+            from tailscope.store.directory import RunWriter
+
+            run_writer = stack.enter_context(RunWriter(plan.out))
+            sinks.append(run_writer.sink)
+        analysis = find(_to_all(sinks))
+        if csv_writer is not None:
+            csv_writer.finish(analysis)
+        if run_writer is not None:
+            _finish(run_writer, analysis, plan)
+    return Figures(dict(analysis.summary), analysis.warnings)
+
+
+# A worker may have several threads, and Matplotlib's settings are those of the process.
+_DRAWING = threading.Lock()
+
+
+def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
+    from tailscope.report.page import page
+    from tailscope.store.provenance import run_info
+
+    def report(run: Run) -> str:
+        with _DRAWING:
+            return page([run])
+
+    writer.finish(
+        analysis,
+        info=run_info(plan.record(), analysis.summary),
+        bucket_ns=plan.bucket_ns,
+        report=report,
+    )
+
+
+def _to_all(sinks: list[Sink]) -> Sink | None:
+    if len(sinks) < 2:
+        return sinks[0] if sinks else None
+
+    def sink(*columns: Any) -> None:
+        for each in sinks:
+            each(*columns)
+
+    return sink

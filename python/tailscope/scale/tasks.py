@@ -1,0 +1,286 @@
+"""Tasks on the workers of a scheduler: repeated where a worker is lost, stopped with us."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tailscope
+from tailscope.exceptions import ClusterError, WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Sequence
+
+    from distributed import Client, Future
+
+__all__ = ["Done", "Outcome", "Task", "map_tasks", "run_tasks", "stop_if_unwanted"]
+
+_LOOK_S = 0.05
+_EVERY_S = 0.5
+
+
+class Task(NamedTuple):
+    """A call of a function on a worker.
+
+    Attributes
+    ----------
+    function : callable
+        Of a module that workers can import. It may be called more than once, and by two workers at
+        a time: one that is taken for lost may still be at work.
+    item : object
+        Its first argument.
+    needs : tuple of Task
+        Their results are its further arguments. One that several need is done once.
+    size : int
+        What it counts for in progress.
+    """
+
+    function: Callable[..., Any]
+    item: Any
+    needs: tuple[Task, ...] = ()
+    size: int = 1
+
+
+class Outcome(NamedTuple):
+    """What became of a task.
+
+    Attributes
+    ----------
+    result : object
+        What the function returned.
+    error : Exception or None
+        What it raised instead, as if it had been called here; `WorkerLostError` where it ended
+        every worker.
+    """
+
+    result: Any
+    error: Exception | None
+
+
+class Done(NamedTuple):
+    """How far tasks are.
+
+    Attributes
+    ----------
+    tasks, of_tasks : int
+        Tasks that have an outcome, without those that others need.
+    size, of_size : int
+        The sizes of all.
+    workers : int
+        How many there are.
+    """
+
+    tasks: int
+    of_tasks: int
+    size: int
+    of_size: int
+    workers: int
+
+
+def map_tasks(
+    client: Client,
+    function: Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    progress: Callable[[Done], None] | None = None,
+) -> Generator[Outcome]:
+    """Call a function for each item, on workers.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of `open_cluster`.
+    function, items
+        As of `Task`.
+    progress : callable, optional
+        Receives how far they are, several times a second.
+
+    Yields
+    ------
+    Outcome
+        In the order of the items.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler is lost.
+    """
+    return run_tasks(client, [Task(function, item) for item in items], progress=progress)
+
+
+def run_tasks(
+    client: Client, tasks: Sequence[Task], *, progress: Callable[[Done], None] | None = None
+) -> Generator[Outcome]:
+    """Run tasks on workers.
+
+    A task whose worker is lost is repeated. One that was lost as often as the scheduler allows may
+    have been beside another that ended their worker, or both may have been too large together: it
+    is tried again alone, after all others. If workers are lost then too, that is its outcome.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of `open_cluster`.
+    tasks : sequence of Task
+    progress : callable, optional
+        Receives how far they are, several times a second.
+
+    Yields
+    ------
+    Outcome
+        In the order of the tasks. When the generator is closed, what runs is stopped.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler is lost.
+    """
+    watch = _Watch(client, tasks, progress)
+    try:
+        yield from watch.outcomes()
+    finally:
+        watch.release()
+
+
+class _Watch:
+    """Submits tasks and collects their outcomes, while it tells how far they are."""
+
+    def __init__(
+        self, client: Client, tasks: Sequence[Task], progress: Callable[[Done], None] | None
+    ) -> None:
+        self._client, self._tasks, self._progress = client, tasks, progress
+        self._running: dict[int, _Submitted] = {}
+        self._suspects: list[int] = []
+        self._done: dict[int, Outcome] = {}
+        self._looked_s = time.monotonic()
+        self._workers = 0
+
+    def outcomes(self) -> Generator[Outcome]:
+        """The outcome of each task, in their order."""
+        for index, task in enumerate(self._tasks):
+            self._running[index] = _Submitted(self._client, task)
+        for index in range(len(self._tasks)):
+            while index not in self._done:
+                self._collect()
+                self._look()
+                if not self._running and self._suspects:
+                    alone = self._suspects.pop(0)
+                    self._running[alone] = _Submitted(self._client, self._tasks[alone], alone=True)
+            yield self._done[index]
+            self._done[index] = Outcome(None, None)
+
+    def release(self) -> None:
+        """Have the workers stop what runs."""
+        for submitted in self._running.values():
+            submitted.release()
+
+    def _collect(self) -> None:
+        ended = {index: each for index, each in self._running.items() if each.future.done()}
+        if not ended:
+            time.sleep(_LOOK_S)
+        for index, submitted in ended.items():
+            del self._running[index]
+            outcome = submitted.outcome()
+            if isinstance(outcome.error, WorkerLostError) and not submitted.alone:
+                self._suspects.append(index)
+            else:
+                self._done[index] = outcome
+            submitted.release()
+
+    def _look(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _EVERY_S:
+            return
+        self._looked_s = now_s
+        if self._progress is not None and self._client.status == "running":
+            self._workers = len(self._client.nthreads())
+            self._progress(self._far())
+
+    def _far(self) -> Done:
+        sizes = [sum(each.size for each in _with_needs(task)) for task in self._tasks]
+        done = sum(sizes[index] for index in self._done)
+        done += sum(submitted.done_size() for submitted in self._running.values())
+        return Done(len(self._done), len(sizes), done, sum(sizes), self._workers)
+
+
+class _Submitted:
+    """A task that workers have, with those that it needs."""
+
+    def __init__(self, client: Client, task: Task, *, alone: bool = False) -> None:
+        self.alone = alone
+        self._all = _with_needs(task)
+        self._futures: dict[int, Future[Any]] = {}
+        for each in self._all:
+            needed = [self._futures[id(need)] for need in each.needs]
+            self._futures[id(each)] = client.submit(
+                _call, tailscope.__version__, each.function, each.item, needed, pure=False
+            )
+        self.future = self._futures[id(task)]
+
+    def done_size(self) -> int:
+        """What it counts for already."""
+        return sum(task.size for task in self._all if self._futures[id(task)].done())
+
+    def outcome(self) -> Outcome:
+        """What became of it."""
+        from distributed import KilledWorker
+
+        if self.future.status == "finished":
+            return Outcome(self.future.result(), None)
+        if self.future.status != "error":
+            raise ClusterError(
+                f"the scheduler is gone: a task is {self.future.status}",
+                hint="what was complete by then is kept",
+            )
+        error = self.future.exception()
+        if isinstance(error, KilledWorker):
+            error = WorkerLostError(
+                "the worker that takes it ends, also where it is alone: the last one was"
+                f" {error.last_worker.address}",
+                hint="often it is too little memory; the log of the worker says more",
+            )
+        return Outcome(None, error)
+
+    def release(self) -> None:
+        """Have the workers forget it."""
+        for future in self._futures.values():
+            future.release()
+
+
+def _with_needs(task: Task) -> list[Task]:
+    """A task behind all that it needs, each of them once."""
+    found = [each for need in task.needs for each in _with_needs(need)]
+    return list({id(each): each for each in (*found, task)}.values())
+
+
+def _call(version: str, function: Callable[..., Any], item: Any, needed: list[Any]) -> Any:
+    """Call the function of a task; a worker that came late has not been asked for its version."""
+    if version != tailscope.__version__:
+        raise ClusterError(
+            f"this worker has another tailscope: expected {version}, got {tailscope.__version__}",
+            hint="install the same version on all machines",
+        )
+    return function(item, *needed)
+
+
+def stop_if_unwanted() -> Callable[..., None]:
+    """Make a function that ends the task on whose worker it is called when nobody waits for it.
+
+    Returns
+    -------
+    callable
+        Fit to be the `progress` of an analysis. It raises where the task was given up, or its
+        worker is being closed: then another one repeats it.
+    """
+    from distributed import Reschedule, Status, get_worker
+
+    worker = get_worker()
+    key = worker.get_current_task()
+
+    def look(*_progress: object) -> None:
+        task = worker.state.tasks.get(key)
+        is_closing = worker.status in (Status.closing, Status.closed, Status.failed)
+        if is_closing or task is None or task.state == "cancelled":
+            raise Reschedule
+
+    return look

@@ -1,0 +1,211 @@
+"""Choosing runs by their fields, such as ``dut=suricata rate>=100k latency_ns_p999<20us``."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailscope.exceptions import UsageError
+from tailscope.store.catalogue import quoted
+from tailscope.store.columns import COUNT, QUANTILES, REAL, RUN, SUMMARY, TEXT, TIME, TRUTH
+from tailscope.store.record import plain
+from tailscope.values import rate_pps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tailscope.store.catalogue import Catalogue
+
+__all__ = ["FIELDS", "Filter", "choose", "field_named", "is_filter", "kind_of", "parse_filter"]
+
+FIELDS = {**RUN, **SUMMARY}
+"""Fields of a run that has one value each, and the type of it."""
+
+_LISTS = {"tag": "tag", "note": "text"}
+"""Fields of which a run has any number: tables, and the column of each."""
+
+_FILTER = re.compile(r"([A-Za-z][A-Za-z0-9_.]*)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
+_ORDER = ("<", "<=", ">", ">=")
+_OPERATORS = {
+    TEXT: ("=", "!=", "~"),
+    TRUTH: ("=", "!="),
+    COUNT: ("=", "!=", *_ORDER),
+    REAL: ("=", "!=", *_ORDER),
+    TIME: ("=", "!=", *_ORDER),
+}
+_UNITS = ("ns", "pps", "bytes", "s", "utc")
+_IS_TIME = re.compile(r"_ns(_|$)")
+_TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
+
+
+class Filter(NamedTuple):
+    """What a field of a run must be.
+
+    Attributes
+    ----------
+    field : str
+        Of `FIELDS`, or ``tag`` or ``note``.
+    operator : str
+    value : str, int, float, bool or datetime
+    """
+
+    field: str
+    operator: str
+    value: str | int | float | bool | datetime
+
+
+def is_filter(text: str) -> bool:
+    """Whether an argument is a filter: a name, an operator, a value; anything else is a folder."""
+    return _FILTER.fullmatch(text) is not None
+
+
+def parse_filter(text: str) -> Filter:
+    """Read a filter.
+
+    Parameters
+    ----------
+    text : str
+        For which `is_filter` holds.
+
+    Raises
+    ------
+    UsageError
+        If there is no such field, it cannot be compared so, or not with this value.
+    """
+    match = _FILTER.fullmatch(text)
+    assert match is not None, "it is a filter"
+    name, operator, value = match.groups()
+    field = name if name in _LISTS else field_named(name)
+    kind = TEXT if name in _LISTS else FIELDS[field]
+    if operator not in _OPERATORS[kind]:
+        raise UsageError(
+            f"{text}: {field} is {kind_of(field)}: got the operator {operator}, expected"
+            f" {' '.join(_OPERATORS[kind])}"
+        )
+    return Filter(field, operator, _value(text, field, kind, value))
+
+
+def field_named(name: str) -> str:
+    """The field that a name means; units may be left out, and ``p99.9`` is ``latency_ns_p999``.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    known = _names()
+    if name in known:
+        return known[name]
+    alike = get_close_matches(name, [*known, *_LISTS], n=3)
+    meant = f"did you mean {' or '.join(alike)}? " if alike else ""
+    raise UsageError(
+        f"{name}: no such field of a run",
+        hint=f"{meant}`tailscope list --fields` lists them; a folder of this name is ./{name}...",
+    )
+
+
+def choose(
+    catalogue: Catalogue, filters: Iterable[Filter] = (), *, sort: str = "written_utc"
+) -> list[dict[str, Any]]:
+    """The runs that meet all filters.
+
+    Parameters
+    ----------
+    catalogue : Catalogue
+    filters : iterable of Filter
+    sort : str
+        One of `FIELDS`, behind a ``-`` for the largest first. Runs without it come last.
+
+    Returns
+    -------
+    list of dict
+        For each run its columns of table ``run``, ``tags``, ``notes``, and under ``summary`` those
+        of table ``summary``.
+    """
+    wanted = list(filters)
+    order = f"{_column(sort.removeprefix('-'))} {'DESC' if sort.startswith('-') else 'ASC'}"
+    terms = " AND ".join(["true", *map(_term, wanted)])
+    rows = catalogue.rows(
+        "SELECT run.*, summary.* EXCLUDE (run) FROM run LEFT JOIN summary USING (run)"  # noqa: S608
+        f" WHERE {terms} ORDER BY {order} NULLS LAST, run.run",
+        *(each.value for each in wanted),
+    )
+    tags, notes = _of_runs(catalogue, "tag"), _of_runs(catalogue, "note")
+    return [
+        {
+            **{name: row[name] for name in RUN},
+            "tags": [each["tag"] for each in tags.get(row["run"], ())],
+            "notes": notes.get(row["run"], []),
+            "summary": {name: row[name] for name in SUMMARY if name != "run"},
+        }
+        for row in rows
+    ]
+
+
+def kind_of(field: str) -> str:
+    """What the values of a field are, in words."""
+    kind = FIELDS.get(field, TEXT)
+    if kind in (COUNT, REAL):
+        if _IS_TIME.search(field) and not field.endswith("_beyond"):
+            return "a time, such as 20us"
+        return "a rate, such as 100k" if field.endswith("_pps") else "a number"
+    return {TEXT: "a text", TRUTH: "yes or no", TIME: "a date, such as 2025-12-31"}[kind]
+
+
+def _names() -> dict[str, str]:
+    """Everything that a field may be called, and the field."""
+    short = {
+        field.removesuffix(f"_{unit}"): field
+        for unit in _UNITS
+        for field in FIELDS
+        if field.endswith(f"_{unit}")
+    }
+    quantiles = {written: f"latency_ns_{name}" for name, written in QUANTILES.items()}
+    return {**short, **quantiles, "name": "run", **{field: field for field in FIELDS}}
+
+
+def _term(wanted: Filter) -> str:
+    if wanted.field in _LISTS:
+        column = f"{wanted.field}.{_LISTS[wanted.field]}"
+        test = f"contains(lower({column}), lower(?))" if wanted.operator == "~" else f"{column} = ?"
+        negation = "NOT " if wanted.operator == "!=" else ""
+        table = wanted.field
+        return f"{negation}EXISTS (FROM {table} WHERE {table}.run = run.run AND {test})"
+    column = _column(wanted.field)
+    if wanted.operator == "~":
+        return f"contains(lower({column}), lower(?))"
+    operator = "IS DISTINCT FROM" if wanted.operator == "!=" else wanted.operator
+    return f"{column} {operator} ?"
+
+
+def _column(field: str) -> str:
+    return f"{'run' if field in RUN else 'summary'}.{quoted(field)}"
+
+
+def _of_runs(catalogue: Catalogue, table: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows of a table by the run that they are of."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in catalogue.rows(f"FROM {table} ORDER BY ALL"):
+        found.setdefault(row.pop("run"), []).append(row)
+    return found
+
+
+def _value(text: str, field: str, kind: str, value: str) -> str | int | float | bool | datetime:
+    from tailscope.analysis import duration_ns
+
+    if kind == TEXT:
+        return plain(value)
+    try:
+        if kind == TRUTH:
+            return _TRUTHS[value.lower()]
+        if kind == TIME:
+            date = datetime.fromisoformat(value)
+            return date.astimezone(UTC).replace(tzinfo=None) if date.tzinfo else date
+        if kind_of(field).startswith("a time"):
+            sign = -1 if value.startswith("-") else 1
+            return sign * duration_ns(value.removeprefix("-"), text)
+        return rate_pps(value, text) if field.endswith("_pps") else float(value)
+    except (ValueError, KeyError, UsageError):
+        raise UsageError(f"{text}: got {value!r}, expected {kind_of(field)}") from None

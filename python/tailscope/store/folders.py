@@ -1,0 +1,159 @@
+"""Finding runs: where they lie below folders, what they are called, and whether they changed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import RunError, UsageError
+from tailscope.store import layout
+from tailscope.store.record import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["RUNS", "Found", "Place", "find_runs", "run_named"]
+
+RUNS = Path("runs")
+"""Where runs are looked for, and where ``tailscope run`` puts them."""
+
+_WATCHED = (layout.RUN, layout.SUMMARY, layout.NOTES)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is.
+
+    Attributes
+    ----------
+    path : Path
+        Its directory.
+    campaign : str or None
+        What the campaign around it is called.
+    """
+
+    path: Path
+    campaign: str | None
+
+    def signature(self) -> str:
+        """What differs when the run has changed: times, sizes and numbers of its files."""
+        listed = [self.campaign or "", str(self.path.stat().st_mtime_ns)]
+        for name in _WATCHED:
+            try:
+                status = (self.path / name).stat()
+            except OSError:
+                listed.append("-")
+            else:
+                listed.append(f"{status.st_mtime_ns},{status.st_size},{status.st_ino}")
+        return ";".join(listed)
+
+
+@dataclass
+class Found:
+    """Runs below folders.
+
+    Attributes
+    ----------
+    runs : dict of str to Place
+        By name, in the order of names.
+    unread : list of str
+        Folders that could not be looked into, and why.
+    """
+
+    runs: dict[str, Place] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+
+def find_runs(folders: Sequence[Path]) -> Found:
+    """Find all runs below folders.
+
+    A run is called by its path below the folder; below what the folders share, if there are
+    several. Links to folders are not followed, and hidden folders not looked into.
+
+    Parameters
+    ----------
+    folders : sequence of Path
+
+    Raises
+    ------
+    RunError
+        If one of them is no folder.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunError(
+                f"{folder}: no such folder",
+                hint="`tailscope run` makes ./runs; `tailscope list DIR` looks elsewhere",
+            )
+    tops = [folder.resolve() for folder in folders]
+    shared = Path(os.path.commonpath(tops))
+    if (shared / layout.RUN).is_file():
+        shared = shared.parent
+    found = Found()
+    for top in tops:
+        for place in _walk(top, shared, found.unread):
+            found.runs[_name(place.path, shared)] = place
+    found.runs = dict(sorted(found.runs.items()))
+    return found
+
+
+def run_named(text: str, folder: Path = RUNS) -> Path:
+    """The run directory that somebody means: a path, or a name of a run in a folder.
+
+    Parameters
+    ----------
+    text : str
+        A path; the name of a run; or the end of it, from a ``/`` on, if no other ends alike.
+    folder : Path
+        Where names are looked up.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or there are several.
+    """
+    if (Path(text) / layout.RUN).is_file():
+        return Path(text)
+    runs = find_runs([folder]).runs if folder.is_dir() else {}
+    if text in runs:
+        return runs[text].path
+    meant = [name for name in runs if name.endswith(f"/{text}")]
+    if len(meant) == 1:
+        return runs[meant[0]].path
+    if meant:
+        raise UsageError(f"{text}: several runs in {folder} are called so: {', '.join(meant)}")
+    alike = get_close_matches(text, runs, n=3)
+    raise UsageError(
+        f"{text}: neither a run directory nor the name of a run in {folder}",
+        hint=f"did you mean {' or '.join(alike)}?" if alike else "`tailscope list` lists runs",
+    )
+
+
+def _walk(top: Path, shared: Path, unread: list[str]) -> Iterator[Place]:
+    """Run directories at and below a folder; what cannot be looked into is added to `unread`."""
+    left: list[tuple[Path, str | None]] = [(top, None)]
+    while left:
+        folder, campaign = left.pop()
+        try:
+            with os.scandir(folder) as entries:
+                inside = {entry.name: entry for entry in entries}
+        except OSError as error:
+            unread.append(f"{folder}: {error.strerror}")
+            continue
+        if layout.RUN in inside and inside[layout.RUN].is_file():
+            yield Place(folder, campaign)
+            continue
+        if layout.CAMPAIGN in inside:
+            campaign = _name(folder, shared)
+        left += [
+            (folder / name, campaign)
+            for name, entry in inside.items()
+            if not name.startswith(".") and entry.is_dir(follow_symlinks=False)
+        ]
+
+
+def _name(path: Path, shared: Path) -> str:
+    return plain(path.name if path == shared else str(path.relative_to(shared)))

@@ -1,0 +1,231 @@
+"""Questions in SQL about runs and their packets, which can change nothing and see nothing else."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import UsageError
+from tailscope.store import layout
+from tailscope.store.catalogue import catalogue_of, quoted, text_literal
+from tailscope.store.columns import PACKETS, TABLES
+from tailscope.store.record import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+    from tailscope.store.catalogue import Catalogue
+
+__all__ = ["Answer", "Database", "database_of"]
+
+_FILES = {
+    "latency": layout.LATENCY,
+    "worst": layout.WORST,
+    "noise": layout.NOISE,
+    "interrupts": layout.INTERRUPTS,
+    "power": layout.POWER,
+}
+_FETCHED = 10_000
+_POSITION = re.compile(r"\s*\n\s*LINE \d+:.*", re.DOTALL)
+_HINT = (
+    "tables are "
+    + ", ".join((*TABLES, *PACKETS))
+    + '; `tailscope sql "DESCRIBE run"` lists the columns of one'
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query gives.
+
+    Attributes
+    ----------
+    columns : list of str
+        Their names.
+    rows : iterator of tuple
+        Can be read once.
+    """
+
+    columns: list[str]
+    rows: Iterator[tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Database:
+    """Runs and their packets, for reading.
+
+    Attributes
+    ----------
+    warnings : list of str
+        Folders and files that are left out, and why.
+    """
+
+    _connection: DuckDBPyConnection
+    warnings: list[str] = field(default_factory=list)
+
+    def ask(self, query: str) -> Answer:
+        """Answer a query.
+
+        It is given to DuckDB as a text that stands for a table. There only a single SELECT is let
+        through, and none that has a COPY or an INSERT in its WITH.
+
+        Parameters
+        ----------
+        query : str
+            A ``SELECT``, or what DuckDB takes for one: ``FROM``, ``DESCRIBE``, ``SHOW TABLES``.
+
+        Raises
+        ------
+        UsageError
+            If it is none, or fails.
+        KeyboardInterrupt
+            If it is interrupted.
+        """
+        with _in_our_words():
+            done = self._execute("FROM query($query)", {"query": plain(query)})
+        return Answer([column[0] for column in done.description], _rows(done))
+
+    def _execute(self, statement: str, values: dict[str, str]) -> DuckDBPyConnection:
+        """Execute in a thread: DuckDB may work for long without a look at signals."""
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(self._connection.execute, statement, values)
+            try:
+                return done.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
+
+
+@contextmanager
+def database_of(folders: Sequence[Path]) -> Iterator[Database]:
+    """Have the runs below folders, and their packets, in a database that changes nothing.
+
+    Parameters
+    ----------
+    folders : sequence of Path
+
+    Raises
+    ------
+    RunError
+        If one of them is no folder.
+    """
+    with catalogue_of(folders) as catalogue, tempfile.TemporaryDirectory() as scratch:
+        catalogue.connection.execute("DROP TABLE seen")
+        database = Database(catalogue.connection, list(catalogue.found.unread))
+        readable = [
+            path for view in PACKETS for path in _make_view(catalogue, view, database.warnings)
+        ]
+        _lock(catalogue.connection, readable, scratch)
+        yield database
+
+
+def _make_view(catalogue: Catalogue, view: str, warnings: list[str]) -> list[str]:
+    """Make a view over a file of all runs; returns the paths of the files.
+
+    Which run a row is of follows from its file's name, so that DuckDB opens only files of runs
+    that are asked for. Files of like columns are read together.
+    """
+    import duckdb
+
+    columns = PACKETS[view]
+    nothing = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in columns.items())
+    parts = [f"SELECT {nothing} WHERE false"]
+    readable = []
+    for group in _sources(catalogue, _FILES[view], warnings):
+        names = ", ".join(f"{text_literal(path)}: {text_literal(run)}" for path, run in group)
+        paths = [path for path, _ in group]
+        listed = ", ".join(text_literal(_without_wildcards(path)) for path in paths)
+        parts.append(
+            f"SELECT MAP {{{names}}}[filename] AS run, * EXCLUDE (filename)"  # noqa: S608
+            f" FROM read_parquet([{listed}], filename = true)"
+        )
+        readable += [each for path in paths for each in {path, _without_wildcards(path)}]
+    try:
+        catalogue.connection.execute(f"CREATE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
+    except duckdb.Error as error:
+        warnings.append(f"{view} is not there: {_one_line(error)}")
+    return readable
+
+
+def _sources(catalogue: Catalogue, file: str, warnings: list[str]) -> list[list[tuple[str, str]]]:
+    """Paths of a file and the runs that they are of: without and with an explanation."""
+    found = catalogue.rows(
+        "SELECT run, size_bytes, EXISTS (FROM file AS other WHERE other.run = file.run"
+        " AND other.file = $2) AS explained FROM file WHERE file = $1 ORDER BY run",
+        file,
+        layout.EXPLANATION,
+    )
+    groups: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
+    for row in found:
+        path = catalogue.found.runs[row["run"]].path / file
+        if path.is_symlink() or not path.is_file():
+            problem = "missing, or no file"
+        elif path.stat().st_size != row["size_bytes"]:
+            problem = f"expected {row['size_bytes']} bytes, got {path.stat().st_size}"
+        elif not _is_text(str(path)):
+            problem = "its path is no text"
+        else:
+            groups[row["explained"]].append((str(path), row["run"]))
+            continue
+        warnings.append(f"left out: {path}: {problem}")
+    return [group for group in groups.values() if group]
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _without_wildcards(path: str) -> str:
+    """A path that DuckDB takes for itself, not for a pattern of paths."""
+    return re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def _lock(connection: DuckDBPyConnection, readable: list[str], scratch: str) -> None:
+    """Take from a connection everything but its tables and these files."""
+    paths = ", ".join(map(text_literal, readable))
+    for setting in (
+        f"temp_directory = {text_literal(f'{scratch}/spilled')}",
+        f"allowed_paths = [{paths}]",
+        "python_enable_replacements = false",
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """Say what DuckDB says as everything else here says it."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise UsageError(f"SQL: {_one_line(error)}", hint=_HINT) from None
+
+
+def _rows(done: DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
+    while True:
+        with _in_our_words():
+            rows = done.fetchmany(_FETCHED)
+        if not rows:
+            return
+        yield from rows
+
+
+def _one_line(error: Exception) -> str:
+    """The message of the database, without the place in a text that nobody sees."""
+    return " ".join(_POSITION.sub("", str(error)).split())

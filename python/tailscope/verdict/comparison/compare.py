@@ -1,0 +1,277 @@
+"""Which figures of runs differ, and which of the differences are real."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from tailscope.exceptions import RunCorruptError
+from tailscope.models.differences import Ends, difference, mean
+from tailscope.models.estimate import LEVEL
+from tailscope.store.layout import RUN
+from tailscope.verdict.comparison.figures import MAX
+from tailscope.verdict.comparison.sample import lost_alike, read_sample
+from tailscope.verdict.comparison.surroundings import surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tailscope.verdict.comparison.figures import Figure
+    from tailscope.verdict.comparison.sample import Measured, Sample
+    from tailscope.verdict.comparison.sources import Pair
+    from tailscope.verdict.comparison.surroundings import Other
+
+__all__ = ["Comparison", "Finding", "Sides", "Verdict", "compare", "error_of"]
+
+
+class Verdict(StrEnum):
+    """What is said of a difference."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NONE = "no difference"
+    UNCLEAR = "unclear"
+    NO_ESTIMATE = "no estimate"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is found of one figure.
+
+    Attributes
+    ----------
+    figure : Figure
+    verdict : Verdict
+    baseline, candidate : Ends
+        The mean of the runs; where it is no estimate, with the lower end as its bound.
+    difference : Ends or None
+        Candidate less baseline; None where there is no estimate.
+    lacks : str or None
+        Why there is none, or why it is unclear.
+    """
+
+    figure: Figure
+    verdict: Verdict
+    baseline: Ends
+    candidate: Ends
+    difference: Ends | None = None
+    lacks: str | None = None
+
+    @property
+    def relative(self) -> float | None:
+        """The difference as a share of the baseline."""
+        base = self.baseline.value
+        return self.difference.value / base if self.difference and base else None
+
+    @property
+    def noticeable(self) -> float | None:
+        """The smallest difference that would not have been missed."""
+        if self.difference is None:
+            return None
+        value, low, high = self.difference
+        return max(value - low, high - value)
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        found = self.difference or Ends(math.nan, -math.inf, math.inf)
+        return {
+            "figure": self.figure.name,
+            "unit": self.figure.unit,
+            "verdict": str(self.verdict),
+            **_record("baseline", self.baseline),
+            **_record("candidate", self.candidate),
+            **_record("difference", found),
+            "relative": self.relative,
+            "noticeable": None if self.noticeable is None else _finite(self.noticeable),
+            "reason": self.lacks,
+        }
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Runs that are compared, read.
+
+    Attributes
+    ----------
+    baseline, candidate : tuple of Sample
+    """
+
+    baseline: tuple[Sample, ...]
+    candidate: tuple[Sample, ...]
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """All of them."""
+        return (*self.baseline, *self.candidate)
+
+    @property
+    def resolution_ns(self) -> int:
+        """Of the coarsest timestamps."""
+        return max(sample.resolution_ns for sample in self.samples)
+
+    def measured(self, figure: Figure) -> tuple[list[Measured], list[Measured]]:
+        """A figure of the runs as they are."""
+        return _of(self.baseline, figure, False), _of(self.candidate, figure, False)
+
+    def lacks(self, figure: Figure) -> str | None:
+        """Why a figure is no estimate in one of the runs."""
+        for sample in self.samples:
+            for reading in filter(None, (sample.as_is, sample.spared)):
+                if (why := reading[figure.name].lacks) is not None:
+                    return why if figure == MAX else f"{sample.name}: {why}"
+        return None
+
+    def differences(self, figure: Figure, error: float, factor: float = 1.0) -> list[Ends]:
+        """Candidate less baseline: as they are, and without what the instrument may have spoilt.
+
+        Latencies are widened by the resolution of the timestamps.
+        """
+        found = [self._difference(figure, error, factor, spared=False)]
+        if any(sample.spared is not None for sample in self.samples):
+            found.append(self._difference(figure, error, factor, spared=True))
+        return found
+
+    def _difference(self, figure: Figure, error: float, factor: float, *, spared: bool) -> Ends:
+        baseline, candidate = (
+            [each.ends[error] for each in _of(samples, figure, spared)]
+            for samples in (self.baseline, self.candidate)
+        )
+        value, low, high = difference(baseline, candidate, error, factor)
+        coarse = self.resolution_ns if figure.is_time else 0
+        return Ends(value, low - coarse, high + coarse)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is found of a pair.
+
+    Attributes
+    ----------
+    pair : Pair
+    sides : Sides
+    findings : tuple of Finding
+    others : tuple of Other
+        What else differs between them.
+    warnings : tuple of str
+    """
+
+    pair: Pair
+    sides: Sides
+    findings: tuple[Finding, ...]
+    others: tuple[Other, ...]
+    warnings: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        pair = self.pair
+        return {
+            "cell": pair.cell or None,
+            "baseline": pair.baseline,
+            "candidate": pair.candidate,
+            "baseline_runs": [str(path) for path in pair.baseline_runs],
+            "candidate_runs": [str(path) for path in pair.candidate_runs],
+            "figures": [finding.record() for finding in self.findings],
+            "others": [other._asdict() for other in self.others],
+            "warnings": list(self.warnings),
+        }
+
+
+def error_of(statements: int) -> float:
+    """With what each end may be wrong, so that so many intervals hold together (Bonferroni)."""
+    return (1 - LEVEL) / 2 / max(1, statements)
+
+
+def compare(
+    pair: Pair, figures: Sequence[Figure], error: float, more_errors: Sequence[float] = ()
+) -> Comparison:
+    """Compare runs.
+
+    Parameters
+    ----------
+    pair : Pair
+    figures : sequence of Figure
+    error : float
+        With which each end of an interval may be wrong.
+    more_errors : sequence of float
+        Errors that intervals are wanted for beside it.
+
+    Raises
+    ------
+    RunError
+        If a run is none, was not finished, is not what was written, or lacks a figure.
+    """
+    errors = tuple(dict.fromkeys((error, *more_errors)))
+    paths = (*pair.baseline_runs, *pair.candidate_runs)
+    samples = tuple(lost_alike([read_sample(path, figures, errors) for path in paths]))
+    first = len(pair.baseline_runs)
+    sides = Sides(samples[:first], samples[first:])
+    findings = tuple(_find(figure, sides, error) for figure in figures)
+    try:
+        others = surroundings(sides.baseline, sides.candidate)
+    except (KeyError, ValueError, TypeError, AttributeError) as problem:
+        raise RunCorruptError(
+            f"{pair.baseline}, {pair.candidate}: {RUN}: not as it was written: {problem!r}"
+        ) from problem
+    return Comparison(pair, sides, findings, tuple(others), tuple(_warnings(pair, sides)))
+
+
+def _find(figure: Figure, sides: Sides, error: float) -> Finding:
+    baseline, candidate = (
+        mean([each.ends[error] for each in measured], error) for measured in sides.measured(figure)
+    )
+    lacks = sides.lacks(figure)
+    if lacks is not None:
+        return Finding(figure, Verdict.NO_ESTIMATE, baseline, candidate, lacks=lacks)
+    found = sides.differences(figure, error)
+    verdicts = [_verdict(each) for each in found]
+    if len(set(verdicts)) == 1:
+        return Finding(figure, verdicts[0], baseline, candidate, found[0])
+    spoilt = " and ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
+    why = f"it depends on the instrument, {spoilt}: {verdicts[0]} with them, {verdicts[1]} without"
+    return Finding(figure, Verdict.UNCLEAR, baseline, candidate, found[0], why)
+
+
+def _verdict(found: Ends) -> Verdict:
+    if found.low > 0:
+        return Verdict.HIGHER
+    return Verdict.LOWER if found.high < 0 else Verdict.NONE
+
+
+def _of(samples: Sequence[Sample], figure: Figure, spared: bool) -> list[Measured]:
+    readings: list[Mapping[str, Measured]] = [
+        sample.spared if spared and sample.spared is not None else sample.as_is
+        for sample in samples
+    ]
+    return [reading[figure.name] for reading in readings]
+
+
+def _warnings(pair: Pair, sides: Sides) -> Iterator[str]:
+    single = [
+        name
+        for name, runs in (
+            (pair.baseline, sides.baseline),
+            (pair.candidate, sides.candidate),
+        )
+        if len(runs) == 1
+    ]
+    if len(single) == 2:
+        yield "one run each: what differs from run to run is in no interval; repeat them"
+    elif single:
+        yield f"{single[0]}: one run: it is taken to vary from run to run as the others do"
+    for sample in sides.samples:
+        for doubt in (*sample.doubts, *sample.time_doubts):
+            yield f"{sample.name}: {doubt.reason}"
+
+
+def _record(name: str, found: Ends) -> dict[str, float | None]:
+    return {
+        name: _finite(found.value),
+        f"{name}_ci_low": _finite(found.low),
+        f"{name}_ci_high": _finite(found.high),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

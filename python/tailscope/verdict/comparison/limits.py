@@ -1,0 +1,236 @@
+"""Regressions that are too large: what may be added to a figure, and whether it was."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tailscope.exceptions import UsageError
+from tailscope.models.estimate import LEVEL
+from tailscope.text import count_text
+from tailscope.verdict.comparison.figures import LOST, quantile_figure
+from tailscope.verdict.verdict import Outcome, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailscope.models.differences import Ends
+    from tailscope.verdict.comparison.compare import Comparison, Sides
+    from tailscope.verdict.comparison.figures import Figure
+    from tailscope.verdict.evidence import Doubt
+
+__all__ = ["Judgement", "Limit", "all_together", "judge", "limit_error", "parse_limit"]
+
+_OPTION = "--fail-on"
+_EXAMPLE = "such as 'p99.99>+10%', 'p99.9>+5us' or 'lost>+0.1%'"
+_LIMIT = re.compile(r"([^\s>]+)\s*>\s*\+\s*([^\s>]+)")
+_QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)", re.ASCII)
+_PERCENT = re.compile(r"(\d+(?:\.\d*)?)%", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much may be added to a figure.
+
+    Attributes
+    ----------
+    text : str
+        As it was written.
+    figure : Figure
+    share : float
+        Of the baseline.
+    added : float
+        In the figure's unit.
+    """
+
+    text: str
+    figure: Figure
+    share: float = 0.0
+    added: float = 0.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a regression is beyond its limit.
+
+    Attributes
+    ----------
+    limit : Limit
+    outcome : Outcome
+        Pass: it is shown not to be; fail: it is shown to be.
+    excess : Ends or None
+        How far the candidate lies beyond what is allowed; None where there is no estimate.
+    packets : int or None
+        How many each run would have to have to decide it; None where it is decided, more runs would
+        do it, or nothing would.
+    runs : int or None
+        How many runs each side would have to have.
+    reasons : tuple of str
+    """
+
+    limit: Limit
+    outcome: Outcome
+    excess: Ends | None
+    packets: int | None
+    runs: int | None
+    reasons: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        ends = (None,) * 3 if self.excess is None else self.excess
+        names = ("excess", "excess_ci_low", "excess_ci_high")
+        return {
+            "limit": self.limit.text,
+            "figure": self.limit.figure.name,
+            "unit": self.limit.figure.unit,
+            "verdict": str(self.outcome),
+            **{
+                name: None if end is None or not math.isfinite(end) else end
+                for name, end in zip(names, ends, strict=True)
+            },
+            "packets": self.packets,
+            "runs": self.runs,
+            "reasons": list(self.reasons),
+        }
+
+
+def parse_limit(text: str) -> Limit:
+    """Read a limit, such as ``p99.9>+10%``, ``p99>+5us`` or ``lost>+0.1%``.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be understood, or is of a figure that no sample tells.
+    """
+    match = _LIMIT.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{_OPTION}: got {text!r}, expected NAME>+LIMIT", hint=_EXAMPLE)
+    name, value = match.groups()
+    text = f"{name}>+{value}"
+    if name == "max":
+        raise UsageError(
+            f"{_OPTION}: got {text!r}: the maximum is one packet, and no estimate of anything",
+            hint="limit a quantile that the runs support, or a packet's worst case with"
+            " `tailscope verify --slo 'max<...'`",
+        )
+    percent = _PERCENT.fullmatch(value)
+    share = float(percent.group(1)) / 100 if percent else None
+    if name == LOST.name:
+        if share is None or share >= 1:
+            raise UsageError(
+                f"{_OPTION}: {text}: got {value!r}, expected percent of the packets, such as 0.1%"
+            )
+        return Limit(text, LOST, added=share)
+    quantile = _QUANTILE.fullmatch(name)
+    if quantile is None or not float(quantile.group(1)):
+        raise UsageError(f"{_OPTION}: got {name!r} in {text!r}, expected pQ or lost", hint=_EXAMPLE)
+    figure = quantile_figure(round(float(quantile.group(1)) / 100, 12))
+    if share is not None:
+        return Limit(text, figure, share=share)
+    from tailscope.values import positive_duration_ns
+
+    return Limit(text, figure, added=positive_duration_ns(value, f"{_OPTION}: {text}"))
+
+
+def limit_error(limits: int, pairs: int) -> float:
+    """With what each bound may be wrong, so that all judgements hold together (Bonferroni)."""
+    return (1 - LEVEL) / max(1, limits * pairs)
+
+
+def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
+    """Judge a regression.
+
+    Parameters
+    ----------
+    limit : Limit
+    comparison : Comparison
+        Whose figures have intervals of this error.
+    error : float
+        With which each end may be wrong.
+    """
+    sides, figure = comparison.sides, limit.figure
+    if (lacks := sides.lacks(figure)) is not None:
+        packets, takes = _to_support(sides, figure)
+        return Judgement(limit, Outcome.INCONCLUSIVE, None, packets, None, (lacks, *takes))
+    found = [
+        type(each)(*(end - limit.added for end in each))
+        for each in sides.differences(figure, error, 1 + limit.share)
+    ]
+    outcomes = {_outcome(each) for each in found}
+    packets, runs, reasons = None, None, list[str]()
+    if len(outcomes) > 1:
+        outcome = Outcome.INCONCLUSIVE
+        reasons.append(
+            f"it depends on what the instrument spoilt: {_outcome(found[0])} with it,"
+            f" {_outcome(found[1])} without"
+        )
+    else:
+        [outcome] = outcomes
+    if any(_outcome(each) is Outcome.INCONCLUSIVE for each in found):
+        packets, runs, text = _to_settle(found, sides, figure)
+        reasons.append(text)
+    doubts = [
+        f"{sample.name}: {doubt.reason}"
+        for sample in sides.samples
+        for doubt in (*sample.doubts, *(sample.time_doubts if figure.is_time else ()))
+        if _is_against(doubt, outcome)
+    ]
+    if doubts:
+        outcome = Outcome.INCONCLUSIVE
+    return Judgement(limit, outcome, found[0], packets, runs, (*doubts, *reasons))
+
+
+def _outcome(excess: Ends) -> Outcome:
+    if excess.low > 0:
+        return Outcome.FAIL
+    return Outcome.PASS if excess.high <= 0 else Outcome.INCONCLUSIVE
+
+
+def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
+    return (outcome is Outcome.PASS and doubt.of_pass) or (
+        outcome is Outcome.FAIL and doubt.of_fail
+    )
+
+
+def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ...]]:
+    """How many packets make a figure an estimate in every run."""
+    readings = [
+        reading[figure.name]
+        for sample in sides.samples
+        for reading in filter(None, (sample.as_is, sample.spared))
+    ]
+    wanted = [each.packets_to_support for each in readings if each.packets_to_support is not None]
+    if not wanted:
+        return None, ()
+    return max(wanted), (f"it takes about {count_text(max(wanted))} packets in each run",)
+
+
+def _to_settle(
+    found: Sequence[Ends], sides: Sides, figure: Figure
+) -> tuple[int | None, int | None, str]:
+    """How many packets, or runs, decide if the difference stays what it is.
+
+    The ends come closer with the root of their number.
+    """
+    factors = []
+    for each in found:
+        reach = each.value - each.low if each.value > 0 else each.high - each.value
+        if not each.value or not math.isfinite(reach):
+            return None, None, "the difference is as good as what is allowed: nothing decides"
+        factors.append((reach / each.value) ** 2)
+    factor = max(factors)
+    most = max(len(sides.baseline), len(sides.candidate))
+    if most > 1:
+        runs = math.ceil(most * factor)
+        return None, runs, f"about {count_text(runs)} runs of each would settle it"
+    baseline, candidate = sides.measured(figure)
+    packets = math.ceil(factor * max(each.packets for each in (*baseline, *candidate)))
+    return packets, None, f"about {count_text(packets)} packets in each run would settle it"
+
+
+def all_together(judgements: Sequence[Judgement], is_complete: bool) -> Outcome:
+    """The worst of all; without a run that was to be compared nothing passes."""
+    outcomes = [each.outcome for each in judgements]
+    return worst(outcomes if is_complete else [*outcomes, Outcome.INCONCLUSIVE])

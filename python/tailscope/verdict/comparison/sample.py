@@ -1,0 +1,256 @@
+"""A run, reduced to the figures that it is compared by: its packets are read once, and let go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.exceptions import RunCorruptError
+from tailscope.models.counting import share_beyond
+from tailscope.models.differences import Ends, packets_worth, quantile_ends, ratio_ends
+from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
+from tailscope.store.layout import SUMMARY
+from tailscope.text import count_text
+from tailscope.verdict.comparison.figures import LOST, MAX, RATE, TRANSFER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tailscope.analysis import Rate
+    from tailscope.store.run import Run
+    from tailscope.verdict.comparison.figures import Figure
+    from tailscope.verdict.evidence import Doubt, Reading
+
+    Values = NDArray[np.float64]
+
+__all__ = ["Measured", "Sample", "lost_alike", "read_sample"]
+
+_NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure of a run.
+
+    Attributes
+    ----------
+    ends : Mapping of float to Ends
+        Its interval for each error that was asked for.
+    lacks : str or None
+        Why it is no estimate; None where it is one.
+    packets : int
+        That it rests on.
+    packets_to_support : int or None
+        How many would make it an estimate; None where it is one, or no number would.
+    design : float
+        How many packets say as much as one that stands alone.
+    """
+
+    ends: Mapping[float, Ends]
+    lacks: str | None = None
+    packets: int = 0
+    packets_to_support: int | None = None
+    design: float = 1.0
+
+    @property
+    def value(self) -> float:
+        """The figure."""
+        return next(iter(self.ends.values())).value
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run is compared by.
+
+    Attributes
+    ----------
+    name : str
+    info, summary : Mapping
+        ``run.json``, and the figures of the run.
+    as_is : Mapping of str to Measured
+        By the names of the figures.
+    spared : Mapping of str to Measured, or None
+        The same without what the instrument may have spoilt; None where nothing was.
+    spoilt : str
+        What that was.
+    window_ns : float
+        What a packet that never came counts as.
+    resolution_ns : int
+        Of the timestamps.
+    doubts, time_doubts : tuple of Doubt
+        Of all figures, and of latencies.
+    warnings : tuple of str
+        Of the run.
+    """
+
+    name: str
+    info: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    as_is: Mapping[str, Measured]
+    spared: Mapping[str, Measured] | None
+    spoilt: str
+    window_ns: float
+    resolution_ns: int
+    doubts: tuple[Doubt, ...]
+    time_doubts: tuple[Doubt, ...]
+
+
+def read_sample(path: Path, figures: Sequence[Figure], errors: Sequence[float]) -> Sample:
+    """Read a run.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    figures : sequence of Figure
+    errors : sequence of float
+        With which each end of an interval may be wrong.
+
+    Raises
+    ------
+    RunError
+        If it is no run, was not finished, is not what was written, or lacks a figure.
+    """
+    from tailscope.store.reader import read_run
+    from tailscope.verdict.evidence import evidence_of
+
+    run = read_run(path, label=str(path))
+    evidence = evidence_of(path, run)
+    window_ns = run.summary.get("window_ns")
+    if not isinstance(window_ns, int) or window_ns < 1:
+        raise RunCorruptError(
+            f"{path / SUMMARY}: window_ns: expected at least 1, got {window_ns!r}"
+        )
+
+    def reduced(reading: Reading) -> dict[str, Measured]:
+        return _reduced(reading, run, window_ns, figures, errors)
+
+    return Sample(
+        run.label,
+        run.info,
+        run.summary,
+        reduced(evidence.as_is),
+        None if evidence.spared is None else reduced(evidence.spared),
+        evidence.spoilt,
+        window_ns,
+        evidence.resolution_ns,
+        evidence.doubts,
+        evidence.time_doubts,
+    )
+
+
+def _reduced(
+    reading: Reading,
+    run: Run,
+    window_ns: float,
+    figures: Sequence[Figure],
+    errors: Sequence[float],
+) -> dict[str, Measured]:
+    values = np.minimum(reading.values_ns, window_ns)
+    ranked = np.sort(values)
+    found = {}
+    for figure in figures:
+        if figure.quantile is not None:
+            found[figure.name] = _quantile(values, ranked, figure.quantile, errors)
+        elif figure == MAX:
+            found[MAX.name] = _no_estimate(
+                float(ranked[-1]) if len(ranked) else math.nan,
+                errors,
+                "it is one packet, and grows with their number",
+            )
+        elif figure == LOST:
+            design = packets_worth(np.isinf(reading.values_ns))
+            found[LOST.name] = _lost(reading.lost, len(reading.values_ns), design, errors)
+        else:
+            found[figure.name] = _over_time(figure, run, errors)
+    return found
+
+
+def _no_estimate(value: float, errors: Iterable[float], why: str) -> Measured:
+    return Measured({error: Ends(value, -math.inf, math.inf) for error in errors}, why)
+
+
+def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float]) -> Measured:
+    n = len(values)
+    if not n:
+        return _no_estimate(math.nan, errors, "no packet was sent")
+    rank = rank_of(q, n)
+    at = ranked[rank - 1]
+    design = max(packets_worth(values > at), packets_worth(values >= at))
+    ends = {error: quantile_ends(ranked, q, design, error) for error in errors}
+    independent = (n - rank) / design
+    if independent >= SUPPORT:
+        return Measured(ends, packets=n)
+    why = (
+        f"packets beyond it: {count_text(n - rank)}, worth {independent:.1f} independent ones;"
+        f" it takes {SUPPORT}"
+    )
+    return Measured(ends, why, n, math.ceil(packets_for_support(q) * design))
+
+
+def _lost(lost: int, n: int, design: float, errors: Iterable[float]) -> Measured:
+    if not n:
+        return _no_estimate(math.nan, errors, "no packet was sent")
+    ends = {}
+    for error in errors:
+        share = share_beyond(lost, n, design=design, error=error)
+        ends[error] = Ends(share.estimate, share.ci_low, share.ci_high)
+    return Measured(ends, packets=n, design=design)
+
+
+def lost_alike(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """Samples in which lost packets come in bursts as large as in any of them.
+
+    A run that lost nothing does not tell how it would.
+    """
+    readings = [reading for sample in samples for reading in (sample.as_is, sample.spared)]
+    design = max(reading[LOST.name].design for reading in readings if reading is not None)
+
+    def again(reading: Mapping[str, Measured]) -> Mapping[str, Measured]:
+        found = reading[LOST.name]
+        lost = round(found.value * found.packets) if found.packets else 0
+        return {**reading, LOST.name: _lost(lost, found.packets, design, found.ends)}
+
+    for sample in samples:
+        spared = None if sample.spared is None else again(sample.spared)
+        yield replace(sample, as_is=again(sample.as_is), spared=spared)
+
+
+def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> Measured:
+    """Transfer rate or rate, whose intervals come from whole seconds."""
+    sides = [list(_per_second(run.rate[side])) for side in ("pre", "post")]
+    seconds = max(0, min(map(len, sides)) - 1)
+    sent, came = (np.array(side[:seconds], np.float64) for side in sides)
+    name = {TRANSFER: "transfer_rate", RATE: "post_rate_pps"}[figure]
+    known = run.summary.get(name)
+    value = float(known) if isinstance(known, int | float) else math.nan
+    if not seconds or not sent.sum() or math.isnan(value):
+        return _no_estimate(value, errors, "the run is shorter than 2 s")
+    under = sent if figure == TRANSFER else np.ones(seconds)
+    ends = {}
+    for error in errors:
+        found = ratio_ends(came, under, error)
+        ends[error] = Ends(value, value + found.low - found.value, value + found.high - found.value)
+    lacks = None
+    if math.isinf(ends[errors[0]].low):
+        lacks = f"whole seconds: {seconds}; it takes 5 to see how they vary"
+    return Measured(ends, lacks, seconds)
+
+
+def _per_second(rate: Rate) -> Iterator[int]:
+    """Packets in each second from the first; those without any are not in a run."""
+    counts = dict(
+        zip(
+            ((rate.start_ns - rate.start_ns[:1]) // _NS_PER_S).tolist(),
+            rate.counts.tolist(),
+            strict=True,
+        )
+    )
+    for second in range(max(counts, default=-1) + 1):
+        yield counts.get(second, 0)

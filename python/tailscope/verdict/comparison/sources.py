@@ -1,0 +1,129 @@
+"""Which runs are compared with which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import RunError
+from tailscope.store.campaign import is_campaign, read_campaign
+from tailscope.store.layout import CAMPAIGN, RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tailscope.store.campaign import CampaignRun
+
+__all__ = ["Pair", "Source", "pairs_of", "read_source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run, runs that repeat each other, or a campaign.
+
+    Attributes
+    ----------
+    name : str
+    cells : Mapping of str to list of Path
+        For the values that vary in a campaign, the runs that repeat each other; a single cell
+        without a name for runs.
+    unfinished : Mapping of str to str
+        Cells of which a run is missing, or not done, and why.
+    """
+
+    name: str
+    cells: dict[str, list[Path]] = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Runs that are compared.
+
+    Attributes
+    ----------
+    cell : str
+        The values that they have in common; empty without a campaign.
+    baseline, candidate : str
+        What they are called.
+    baseline_runs, candidate_runs : tuple of Path
+    """
+
+    cell: str
+    baseline: str
+    candidate: str
+    baseline_runs: tuple[Path, ...]
+    candidate_runs: tuple[Path, ...]
+
+
+def read_source(path: Path) -> Source:
+    """Find the runs at a path.
+
+    Raises
+    ------
+    RunError
+        If it is neither a run, a campaign nor a folder of runs.
+    RunCorruptError
+        If ``campaign.json`` is not as it was written.
+    """
+    source = Source(str(path))
+    if is_campaign(path):
+        for run in read_campaign(path):
+            cell = _cell(run)
+            if run.path is not None and run.unfinished is None:
+                source.cells.setdefault(cell, []).append(run.path)
+            else:
+                source.unfinished[cell] = f"{run.name}: {run.unfinished}"
+        return source
+    runs = (
+        [path] if (path / RUN).exists() else sorted(each.parent for each in path.glob(f"*/{RUN}"))
+    )
+    if not runs:
+        raise RunError(
+            f"{path}: expected a run, a campaign, or a folder of runs that repeat each other,"
+            f" got no {RUN} and no {CAMPAIGN} in it",
+            hint="`tailscope run --out DIR` writes a run",
+        )
+    source.cells[""] = runs
+    return source
+
+
+def _cell(run: CampaignRun) -> str:
+    """What a run shares with its repeats: the values, and which of several devices it was of."""
+    if run.values is None:
+        return run.cell
+    texts = [f"{name}={value}" for name, value in run.values.items()]
+    inside = run.name.removeprefix(run.cell).strip("/")
+    return ", ".join([*texts, *filter(None, [inside])])
+
+
+def pairs_of(sources: Sequence[Source]) -> tuple[list[Pair], list[str]]:
+    """Join cells with the same values: those of the first source with those of each other one.
+
+    Returns
+    -------
+    list of Pair
+    list of str
+        Cells that have no match, or are not complete, and why.
+    """
+    first, *others = sources
+    pairs, left_out = [], []
+    for source in sources:
+        left_out += [f"{source.name}: {why}" for why in source.unfinished.values()]
+    for other in others:
+        is_one_each = len(first.cells) == len(other.cells) == 1
+        for cell, runs in first.cells.items():
+            match = next(iter(other.cells)) if is_one_each else cell
+            if match in other.cells:
+                candidates = tuple(other.cells[match])
+                pairs.append(Pair(cell, first.name, other.name, tuple(runs), candidates))
+            else:
+                left_out.append(f"{other.name}: no run with {cell or 'no values that vary'}")
+        if not is_one_each:
+            left_out += [
+                f"{first.name}: no run with {cell or 'no values that vary'}"
+                for cell in other.cells
+                if cell not in first.cells
+            ]
+    return pairs, left_out

@@ -1,0 +1,277 @@
+"""Runs found again at the terminal: list, show, tag, note."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import captures
+import pytest
+from documentation import undocumented
+from shelves import copied, edited, shelf
+
+from tailscope.exceptions import UsageError
+from tailscope.store.catalogue import catalogue_of
+from tailscope.store.filters import choose, is_filter, parse_filter
+
+Run = Callable[..., Any]
+
+HOSTILE = ("new\nline", "\x1b[31mred", 'it\'s "quoted"; --', "<script>alert(1)</script>", "a*[b]?")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shelf(tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture
+def runs(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which there is ./runs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(original, tmp_path / "runs"))
+
+
+def named(tailscope: Run, *arguments: object) -> list[str]:
+    """The names of the runs that are listed."""
+    done = tailscope("list", *arguments, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    return [run["run"] for run in json.loads(done.stdout)["runs"]]
+
+
+def refused(tailscope: Run, *arguments: object) -> str:
+    done = tailscope(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "internal" not in done.stderr
+    error: str = done.stderr
+    return error
+
+
+def test_runs_are_listed(tailscope: Run, runs: Path) -> None:
+    done = tailscope("list")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line}
+    assert "p50" in lines["run"]
+    assert "tags" not in lines["run"], "no run has any"
+    assert "2.100 µs" in lines["plain"]
+    assert "p99.9 29.404 µs" in lines["plain"]
+    assert "100,000" in lines["fast"]
+    assert lines["guest"].endswith("EMULATED")
+    assert lines["matrix/rate=1M"].rstrip()
+    assert "partial" in done.stdout
+    assert lines["half:"] == "half: the device died"
+
+
+def test_a_run_without_support_has_bounds(tailscope: Run, runs: Path) -> None:
+    pair = captures.pair(runs.parent / "captures", [1_000 + at for at in range(15)])
+    done = tailscope("analyze", *pair, "--out", "runs/few", "--trim", "0s")
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in tailscope("list").stdout.splitlines() if line.startswith("few "))
+    assert "≥ " in line
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["dut=suricata"], ["fast"]),
+        (["rate>=100k"], ["fast", "matrix/rate=1M"]),
+        (["rate=1M", "campaign=matrix"], ["matrix/rate=1M"]),
+        (["pattern!=cbr"], ["fast"]),
+        (["name~AS"], ["fast"]),
+        (["state=partial"], ["half"]),
+        (["emulated=yes"], ["guest"]),
+        (["latency_ns_p999<20us"], []),
+        (["p99.9<1ms", "rate_pps<100k", "state=complete", "emulated=no"], ["plain"]),
+        (["duration=1s", "dut~meer"], []),
+        (["loss_ratio<1e-5", "latency_ns_p999_supported=true", "name=fast"], ["fast"]),
+        (["written<2020-01-01"], []),
+        (["sent>=20000", "wire=memif", "state!=partial", "rate<1M"], ["fast", "guest", "plain"]),
+    ],
+)
+def test_filters_choose(runs: Path, filters: list[str], expected: list[str]) -> None:
+    with catalogue_of([runs]) as catalogue:
+        found = choose(catalogue, map(parse_filter, filters), sort="run")
+    assert [run["run"] for run in found] == expected
+
+
+def test_a_folder_is_told_from_a_filter(tailscope: Run, runs: Path) -> None:
+    """By its operator; what has a slash before that is a folder."""
+    assert named(tailscope, "runs/matrix/rate=1M") == ["rate=1M"]
+    assert named(tailscope, runs / "matrix", "rate=1M") == ["rate=1M"]
+    os.chdir("runs/matrix")
+    assert named(tailscope, "./rate=1M") == ["rate=1M"]
+    assert "rate=1N: got '1N', expected a rate" in refused(tailscope, "list", "rate=1N")
+    assert "nowhere: no such folder" in refused(tailscope, "list", "nowhere")
+    assert "runs: no such folder" in refused(tailscope, "list")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("latency_p999<1ms", "latency_ns_p999"),
+        ("dutt=l2fwd", "did you mean dut"),
+        ("xyzzy=1", "--fields"),
+        ("rate~100", "expected = != < <= > >="),
+        ("dut<a", "expected = != ~"),
+        ("tag<a", "expected = != ~"),
+        ("p50<fast", "a time, such as 20us"),
+        ("emulated=maybe", "yes or no"),
+        ("written>yesterday", "a date"),
+        ("sent>many", "a number"),
+    ],
+)
+def test_a_filter_that_is_none_is_explained(wrong: str, said: str) -> None:
+    assert is_filter(wrong)
+    with pytest.raises(UsageError) as caught:
+        parse_filter(wrong)
+    assert said in f"{caught.value} {caught.value.hint}"
+
+
+def test_runs_are_sorted(tailscope: Run, runs: Path) -> None:
+    assert named(tailscope, "--sort", "name")[0] == "fast"
+    assert named(tailscope, "--sort=-rate")[:2] == ["matrix/rate=1M", "fast"]
+    assert "no such field" in refused(tailscope, "list", "--sort", "colour")
+    fields = tailscope("list", "--fields").stdout
+    assert "latency_ns_p999 " in fields
+    assert "a rate, such as 100k" in fields
+
+
+def test_a_run_that_is_wrong_is_listed(tailscope: Run, runs: Path) -> None:
+    (runs / "plain" / "run.json").write_text("{")
+    (runs / "fast" / "latency.parquet").unlink()
+    edited(runs / "half", complete=False)
+    done = tailscope("list")
+    assert done.returncode == 0
+    assert "plain: run.json: Expecting" in done.stdout
+    assert "fast: latency.parquet: missing" in done.stdout
+    assert "half: never finished, or still being written" in done.stdout
+
+
+def test_an_empty_folder_has_no_run(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert tailscope("list", "empty").stdout == "no run, of 0\n"
+    assert tailscope("list", "dut=none").stdout == "no run, of 5\n"
+
+
+def test_runs_are_found_by_tags_and_notes(tailscope: Run, runs: Path) -> None:
+    done = tailscope("tag", "plain", runs / "fast", "--add", "paper", "--add", "b")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{runs}/plain: b paper", f"{runs}/fast: b paper"]
+    tailscope("tag", "fast", "--remove", "paper")
+    assert tailscope("tag", "fast").stdout == f"{runs}/fast: b\n"
+    assert named(tailscope, "tag=paper") == ["plain"]
+    assert sorted(named(tailscope, "tag=b")) == ["fast", "plain"]
+    assert "plain" not in named(tailscope, "tag!=paper")
+    assert tailscope("note", "rate=1M", "port 2\nhas a NEW cable").returncode == 0
+    assert "has a NEW cable" in tailscope("note", "rate=1M").stdout
+    assert named(tailscope, "note~new cable") == ["matrix/rate=1M"]
+    listed = tailscope("list", "--json", "-", "tag=paper").stdout
+    (run,) = json.loads(listed)["runs"]
+    assert (run["tags"], run["notes"]) == (["b", "paper"], [])
+    assert " b paper" in tailscope("list").stdout
+    assert "a tag: got 'two words'" in refused(tailscope, "tag", "plain", "--add", "two words")
+
+
+def test_a_name_must_mean_one_run(tailscope: Run, runs: Path) -> None:
+    copied(runs / "plain", runs / "other" / "rate=1M")
+    assert "several runs" in refused(tailscope, "show", "rate=1M")
+    assert "did you mean plain" in refused(tailscope, "show", "plan")
+    assert tailscope("tag", "rate=1M", "--dir", "runs/other").returncode == 0
+
+
+def test_a_run_is_shown_as_it_was_printed(tailscope: Run, runs: Path) -> None:
+    tailscope("tag", "plain", "--add", "paper")
+    tailscope("note", "plain", "first\nsecond")
+    done = tailscope("show", "plain")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("p99.9 ") and "29.404 µs" in line for line in lines)
+    assert any(line.startswith("p99.99 *") and "≥" in line for line in lines)
+    assert "tags      paper" in lines
+    assert any(line.startswith("traffic   10,000 packets/s cbr") for line in lines)
+    assert any(line.startswith("DuT: local timer") and "75.0%" in line for line in lines)
+    assert any(line.endswith("  first") for line in lines)
+    assert any(line.endswith("  second") for line in lines)
+    assert any(line.startswith("latency.parquet") and line.endswith("there") for line in lines)
+
+
+def test_the_command_of_a_run_plans_the_same_run(tailscope: Run, runs: Path) -> None:
+    for name in ("plain", "fast"):
+        shown = json.loads(tailscope("show", name, "--json", "-").stdout)
+        program, *arguments = shlex.split(shown["repeat"])
+        assert program == "tailscope"
+        done = tailscope(*arguments, "--dry-run", "--json", "-")
+        if name == "fast":
+            assert "suricata" in arguments
+        if done.returncode != 0:
+            assert "--dut suricata" in shown["repeat"], done.stderr
+            continue
+        planned = json.loads(done.stdout)
+        was = shown["info"]["plan"]
+        assert {field: planned[field] for field in was if field != "cpus"} == {
+            field: was[field] for field in was if field != "cpus"
+        }
+
+
+def test_an_analysis_is_shown_with_its_command(tailscope: Run, runs: Path) -> None:
+    pair = captures.pair(runs.parent / "my captures", [1_000 + at for at in range(100)])
+    assert tailscope("analyze", *pair, "--out", "runs/few", "--trim", "10us").returncode == 0
+    shown = json.loads(tailscope("show", "few", "--json", "-").stdout)
+    _, *arguments = shlex.split(shown["repeat"])
+    again = tailscope(*arguments, "--json", "-")
+    assert json.loads(again.stdout) == {**shown["summary"], "warnings": shown["warnings"]}
+    row = json.loads(tailscope("list", "name=few", "--json", "-").stdout)["runs"][0]
+    assert (row["command"], row["trim_ns"], row["dut"]) == ("analyze", 10_000, None)
+
+
+def test_checksums_are_verified(tailscope: Run, runs: Path) -> None:
+    done = tailscope("show", "plain", "--verify")
+    assert done.returncode == 0
+    assert done.stdout.count("verified") == 11
+    latency = runs / "plain" / "latency.parquet"
+    content = bytearray(latency.read_bytes())
+    content[100] ^= 1
+    latency.write_bytes(content)
+    assert tailscope("show", "plain").returncode == 0, "its size is right"
+    done = tailscope("show", "plain", "--verify")
+    assert done.returncode == 1
+    assert "not all files are as they were written: latency.parquet (changed)" in done.stderr
+    latency.unlink()
+    assert "latency.parquet (missing)" in tailscope("show", "plain").stderr
+    mark = json.loads((runs / "fast" / "run.json").read_text())
+    edited(runs / "fast", files={**mark["files"], "../../secret": {"size_bytes": 1}})
+    assert "expected names within the run" in refused(tailscope, "show", "fast", "--verify")
+
+
+def test_what_json_has_is_documented(tailscope: Run, runs: Path) -> None:
+    tailscope("note", "plain", "words")
+    pages = ("catalogue.md", "analyze.md", "run.md", "energy.md")
+    (run,) = json.loads(tailscope("list", "name=plain", "--json", "-").stdout)["runs"]
+    names = {*run, *run["summary"], *run["notes"][0]} - {"summary", "tags", "notes"}
+    assert undocumented(names, *pages) == []
+    shown = json.loads(tailscope("show", "plain", "--json", "-").stdout)
+    assert undocumented([*shown, *shown["files"][0]], "catalogue.md") == []
+
+
+def test_what_has_no_shape_of_its_own_is_escaped(tailscope: Run, runs: Path) -> None:
+    for name in HOSTILE:
+        run = copied(runs / "plain", runs / name, dut=name, dut_options={name: name})
+        edited(run, partial=[name])
+        notes = [{"written_unix_ns": 1, "text": f"\x1b[2J{name}"}]
+        content = {"format": 1, "tags": [name], "notes": notes}
+        (run / "notes.json").write_text(json.dumps(content))
+    with catalogue_of([runs]) as catalogue:
+        for name in HOSTILE:
+            filters = map(parse_filter, (f"name={name}", f"tag={name}", f"dut={name}"))
+            assert [run["run"] for run in choose(catalogue, filters)] == [name]
+    shown = [("show", name) for name in HOSTILE[:2]]
+    for command in (("list",), *shown, ("note", HOSTILE[1]), ("tag", *HOSTILE)):
+        done = tailscope(*command)
+        assert done.returncode == 0, done.stderr
+        assert all(char.isprintable() for char in done.stdout.replace("\n", ""))
+    assert "new\nline" not in tailscope("list").stdout

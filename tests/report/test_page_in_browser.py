@@ -1,0 +1,137 @@
+"""Reports as a reader meets them: in a browser, offline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import browser
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+Run = Callable[..., Any]
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>$$x$$&amp;\"'"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser.browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def analysed(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of simulated packets in a folder of a hostile name, with loss."""
+    folder = tmp_path_factory.mktemp("report")
+    made = tailscope("simulate", folder / "p", "--seed", 1, "--packets", 30_000, "--loss", 0.001)
+    assert made.returncode == 0, made.stderr
+    done = tailscope("analyze", *sorted((folder / "p").glob("*.pcap"))[::-1], "--out", folder / "x")
+    assert done.returncode == 0, done.stderr
+    hostile = folder / HOSTILE.replace("/", "\N{FRACTION SLASH}")
+    (folder / "x").rename(hostile)
+    return hostile
+
+
+def check(seen: browser.Opened, path: Path) -> None:
+    assert seen.complaints == []
+    assert seen.requests == [path.resolve().as_uri()]
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (360, "dark")])
+def test_a_page_is_drawn_and_asks_for_nothing(
+    chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path, width: int, theme: str
+) -> None:
+    page = tmp_path / "report.html"
+    assert tailscope("report", analysed, "--out", page).returncode == 0
+    with browser.opened(chromium, page, width=width, theme=theme, shot="analysed") as seen:
+        names = seen.figures()
+        assert {"percentiles", "worst", "heat", "ccdf", "histogram", "gaps", "rate", "loss"} <= {
+            *names
+        }
+        assert "stalls" not in names, "a figure without data is absent"
+        told = seen.hover("heat")
+        assert "latency [µs]" in told
+        assert "packets" in told
+        # Nothing has to be scrolled sideways but tables, each within itself.
+        assert seen.page.locator("html").evaluate("html => html.scrollWidth") <= width
+        check(seen, page)
+
+
+def test_axes_and_legends_answer(
+    chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    assert tailscope("report", analysed, "--out", page).returncode == 0
+    with browser.opened(chromium, page) as seen:
+        for figure, key in (("histogram", "log y"), ("gaps", "after it")):
+            place = seen.page.locator(f"#figure-{figure}")
+            canvas = "plot => plot.querySelector('.plot > *').shadowRoot !== null"
+            assert place.evaluate(canvas)
+            before = place.screenshot()
+            button = place.get_by_role("button", name=key)
+            was = button.get_attribute("aria-pressed")
+            button.click()
+            seen.page.wait_for_timeout(500)
+            assert place.get_by_role("button", name=key).get_attribute("aria-pressed") != was
+            assert place.screenshot() != before
+        seen.page.emulate_media(color_scheme="dark")
+        seen.page.wait_for_timeout(500)
+        assert seen.page.locator("html").get_attribute("data-drawn") == "dark"
+        assert seen.figures()
+        check(seen, page)
+
+
+def test_names_of_others_stay_text(
+    chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    assert tailscope("report", analysed, analysed.parent / "y", "--out", page).returncode == 1
+    done = tailscope("verify", analysed, "--slo", "p99<1ms", "--keep")
+    assert done.returncode == 0, done.stderr
+    verdict = json.loads((analysed / "verdict.json").read_text())
+    verdict["slo"] = HOSTILE
+    (analysed / "verdict.json").write_text(json.dumps(verdict))
+    assert tailscope("report", analysed, "--out", page).returncode == 0
+    (analysed / "verdict.json").unlink()
+    with browser.opened(chromium, page, shot="hostile") as seen:
+        assert HOSTILE in seen.page.locator("h1").inner_text()
+        assert seen.page.locator("img").count() == 0
+        seen.hover("heat")
+        check(seen, page)
+
+
+def test_only_our_own_scripts_may_run(
+    chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path
+) -> None:
+    """The second wall: what slipped through the escaping is stopped by the page's own policy."""
+    page = tmp_path / "report.html"
+    assert tailscope("report", analysed, "--out", page).returncode == 0
+    text = page.read_text()
+    page.write_text(
+        text.replace("</h1>", "</h1><script>alert(3)</script><img src=x onerror=alert(4)>")
+    )
+    with browser.opened(chromium, page) as seen:
+        assert seen.figures()
+        assert not [each for each in seen.complaints if each.startswith("dialog")]
+        assert any("Content Security Policy" in each for each in seen.complaints)
+
+
+def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]]) -> None:
+    found = measure("--dut", "l2fwd", "--rate", "20k", "--duration", "2s")
+    page = found["out"] / "report.html"
+    assert page.stat().st_size < 2 * 1024 * 1024
+    with browser.opened(chromium, page, shot="measured") as seen:
+        names = seen.figures()
+        assert {"stalls", "departure-error", "percentiles", "heat"} <= {*names}
+        assert "p99.9" in seen.page.locator("body").inner_text()
+        assert "CPU" in seen.hover("stalls")
+        check(seen, page)
+    with browser.opened(chromium, page, width=360, theme="dark", shot="measured") as seen:
+        assert seen.page.locator("html").evaluate("html => html.scrollWidth") <= 360
+        check(seen, page)

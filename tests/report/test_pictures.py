@@ -1,0 +1,129 @@
+"""What figures show, as data: against files that were looked at once, and against the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from whole_run import PACKETS, whole_run
+
+from tailscope.report.figures import FIGURES, pictures
+from tailscope.report.material import Material
+from tailscope.report.picture import Picture, table_of
+from tailscope.report.reduce import extremes, longest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tailscope.store.run import Run
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="module")
+def run(tailscope: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return whole_run(tailscope, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def drawn(run: Run) -> dict[str, Picture]:
+    return {picture.name: picture for picture in pictures([Material(run)])}
+
+
+def test_every_figure_has_its_data(drawn: dict[str, Picture]) -> None:
+    # All of its packets were matched: there is no loss to be drawn.
+    assert len(drawn) == len(FIGURES) - 1
+    assert "loss" not in drawn
+    assert {path.stem for path in GOLDEN.glob("*.csv")} == {*drawn}
+
+
+@pytest.mark.parametrize("golden", sorted(GOLDEN.glob("*.csv")), ids=lambda path: path.stem)
+def test_figures_show_what_they_did(drawn: dict[str, Picture], golden: Path) -> None:
+    """Golden by data: to renew one that was meant to change, write `table_of` into its file."""
+    expected, got = (
+        [line.split(",") for line in text.splitlines()]
+        for text in (golden.read_text(), table_of(drawn[golden.stem]))
+    )
+    assert got[0] == expected[0]
+    assert len(got) == len(expected)
+    for line, other in zip(got, expected, strict=True):
+        for cell, wanted in zip(line, other, strict=True):
+            assert cell == wanted or float(cell) == pytest.approx(float(wanted), rel=1e-9)
+
+
+def test_without_data_there_is_no_figure(run: Run) -> None:
+    from dataclasses import replace
+
+    bare = replace(run, path=None, explanation=None, worst_explained={}, kept={})
+    names = {picture.name for picture in pictures([Material(bare)])}
+    assert names == {"percentiles", "worst", "cdf", "ccdf", "histogram", "gaps", "rate"}
+
+
+def test_every_worst_packet_is_drawn(drawn: dict[str, Picture], run: Run) -> None:
+    worst = drawn["worst"]
+    shown = {
+        (round(x * 1e9), round(y * 1e3))
+        for layer in worst.layers
+        for x, y in zip(layer.columns["x"], layer.columns["y"], strict=True)
+    }
+    begin = int(run.rate["pre"].start_ns[0])
+    held = {
+        (int(pre) - begin, int(latency))
+        for pre, latency in zip(run.worst.pre_ns, run.worst.latency_ns, strict=True)
+    }
+    assert shown == held
+    assert len(held) == PACKETS
+    assert [layer.part for layer in worst.layers] == ["TLB shootdown", "local timer", "unexplained"]
+
+
+def test_every_packet_is_in_a_cell(drawn: dict[str, Picture], run: Run) -> None:
+    cells = drawn["heat"].layers[0].columns
+    assert cells["value"].sum() == PACKETS
+    begin = int(run.rate["pre"].start_ns[0])
+    for pre, latency in zip(run.worst.pre_ns, run.worst.latency_ns, strict=True):
+        x, y = (int(pre) - begin) / 1e9, int(latency) / 1e3
+        inside = (cells["x"] <= x) & (x < cells["x_end"])
+        inside &= (cells["y"] <= y + 1e-3) & (y - 1e-3 < cells["y_end"])
+        assert inside.any()
+
+
+def test_runs_share_figures_where_that_says_something(run: Run) -> None:
+    names = {picture.name for picture in pictures([Material(run), Material(run)])}
+    assert {"percentiles", "worst", "rate", "power"} <= names
+    assert not {"heat", "stalls", "events", "tail-made-of", "overload"} & names
+
+
+numbers = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+@given(st.lists(st.tuples(numbers, numbers), max_size=60), st.integers(1, 9))
+def test_no_extreme_is_lost(points: list[tuple[float, float]], columns: int) -> None:
+    x, y = np.array(points, np.float64).reshape(-1, 2).T
+    kept = extremes(x, y, columns=columns)
+    assert list(kept) == sorted(set(kept))
+    if not len(x):
+        return
+    assert {0, len(x) - 1} <= {*kept}
+    width = (x.max() - x.min()) / columns
+    pixel = np.minimum((x - x.min()) / width if width > 0 else 0 * x, columns - 1).astype(int)
+    for each in np.unique(pixel):
+        here, left = y[pixel == each], y[kept][pixel[kept] == each]
+        assert here.max() == left.max()
+        assert here.min() == left.min()
+    assert len(kept) <= 2 * columns + 2 or len(kept) == len(x)
+
+
+@given(
+    st.lists(st.tuples(numbers, st.floats(0, 1e6), st.integers(0, 2)), max_size=60),
+    st.integers(1, 9),
+)
+def test_the_longest_interval_stays(spans: list[tuple[float, float, int]], columns: int) -> None:
+    start, length, lane = np.array(spans, np.float64).reshape(-1, 3).T
+    kept = longest(start, length, lane.astype(np.int64), columns=columns)
+    assert len(kept) <= 3 * columns
+    for each in np.unique(lane):
+        assert length[lane == each].max() in length[kept][lane[kept] == each]

@@ -1,0 +1,135 @@
+"""A small run that has everything that a figure can be made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import captures
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailscope.store import layout
+from tailscope.store.reader import read_run, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tailscope.store.run import Run
+
+PACKETS = 60
+GAP_NS = 100_000_000
+
+
+def whole_run(tailscope: Callable[..., Any], folder: Path) -> Run:
+    """Six seconds of ten packets each, every seventh slow, with noise, counters and power."""
+    latencies = [1_000 + 10 * at + (50_000 if at % 7 == 0 else 0) for at in range(PACKETS)]
+    pre, post = captures.pair(folder / "captures", latencies, gap=GAP_NS)
+    done = tailscope("analyze", pre, post, "--out", folder / "run")
+    assert done.returncode == 0, done.stderr
+    run = read_run(folder / "run")
+    assert run.path is not None
+    begin_ns = int(run.rate["pre"].start_ns[0])
+    latency = read_table(run.path / layout.LATENCY)
+    intended = pa.array(
+        latency["pre_ns"].to_numpy() - (np.arange(PACKETS) % 5).astype(np.uint64) * np.uint64(40)
+    )
+    at = latency.schema.get_field_index("intended_ns")
+    pq.write_table(latency.set_column(at, "intended_ns", intended), run.path / layout.LATENCY)
+    pq.write_table(_noise(begin_ns), run.path / layout.NOISE)
+    pq.write_table(_interrupts(begin_ns), run.path / layout.INTERRUPTS)
+    pq.write_table(_power(begin_ns), run.path / layout.POWER)
+    causes = np.array(["", *["local timer"] * 4, *["TLB shootdown"] * (PACKETS - 5)], object)
+    info = {name: value for name, value in run.info.items() if name != "files"}
+    return replace(
+        run,
+        info={**info, "instrument": {"cpus": {"generator": "0", "DuT": "1"}}},
+        worst_explained={"cause": causes},
+        explanation=_EXPLANATION,
+        kept={layout.TAIL: _TAIL, layout.OVERLOAD: _OVERLOAD},
+    )
+
+
+_EXPLANATION = {
+    "quantile": 0.9,
+    "causes": [
+        {"part": "dut", "cause": "local timer", "share": 0.75},
+        {"part": "instrument", "cause": "task <b>", "share": 0.2},
+        {"part": "unexplained", "cause": "", "share": 0.05},
+    ],
+}
+
+_TAIL = {
+    "count": PACKETS,
+    "latency_ns_max": 51_560,
+    "threshold_ns": 40_000,
+    "quantile_pairs": [
+        {"law_ns": 41_000.0, "measured_ns": 40_500.0},
+        {"law_ns": 51_000.0, "measured_ns": 51_560.0},
+    ],
+    "levels_ahead": [
+        {
+            "packets": packets,
+            "return_level_ns": 50_000.0 + packets,
+            "return_level_ns_ci_low": 49_000.0,
+            "return_level_ns_ci_high": 60_000.0 + packets,
+        }
+        for packets in (60.0, 600.0)
+    ],
+    "stability": [
+        {
+            "threshold_ns": 40_000,
+            "xi": [-0.1, -0.2, 0.0],
+            "mean_excess_ns": [5_000.0, 4_000.0, 6_000.0],
+        }
+    ],
+}
+
+_OVERLOAD = {"rate_max_pps": 600.0, "rate_max_pps_ci_low": 500.0, "rate_max_pps_ci_high": 800.0}
+
+
+def _noise(begin_ns: int) -> pa.Table:
+    rows = [
+        ("dut", 1, "stall", "", 1_000_000_000, 50_000),
+        ("dut", 1, "cause", "local timer", 1_000_000_000, 40_000),
+        ("dut", 1, "cause", "task <b>", 1_000_040_000, 10_000),
+        ("dut", 1, "cause", "stall", 2_000_000_000, 9_000),
+        ("instrument", 0, "stall", "", 3_000_000_000, 5_000),
+        ("instrument", 0, "cause", "TLB shootdown", 3_000_000_000, 5_000),
+        ("dut", 1, "stall", "", -1_000_000, 7_000),
+    ]
+    source, cpu, kind, cause, start, lasted = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "source": pa.array(source).dictionary_encode(),
+            "cpu": pa.array(cpu, pa.int64()),
+            "kind": pa.array(kind).dictionary_encode(),
+            "cause": pa.array(cause).dictionary_encode(),
+            "start_ns": pa.array([begin_ns + each for each in start], pa.int64()),
+            "duration_ns": pa.array(lasted, pa.int64()),
+        }
+    )
+
+
+def _interrupts(begin_ns: int) -> pa.Table:
+    rows = [
+        (begin_ns + second * 1_000_000_000, name, cpu, 1_000 + second * per_s)
+        for second in (-1, 2, 6)
+        for name, cpu, per_s in (("LOC", 0, 250), ("LOC", 1, 100), ("IWI", 1, 0), ("LOC", 7, 9))
+    ]
+    names = ("unix_ns", "interrupt", "cpu", "count")
+    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def _power(begin_ns: int) -> pa.Table:
+    starts = [begin_ns - 1_000_000_000, begin_ns, begin_ns + 3_000_000_000]
+    return pa.table(
+        {
+            "domain": ["package-0"] * 3,
+            "start_ns": starts,
+            "end_ns": [*starts[1:], begin_ns + 6_000_000_000],
+            "watts": [10.0, 25.0, 26.5],
+        }
+    )

@@ -1,0 +1,254 @@
+"""Pairs on workers: the same files as of one process, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import captures
+import numpy as np
+import psutil
+import pyarrow
+import pytest
+from command import COMMAND, run
+
+from tailscope.scale import pairs
+from tailscope.scale.pair import PairPlan, analyze_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tailscope.scale.tasks import Done
+
+PAIRS = 8
+PACKETS = 2_000
+MIB = 1 << 20
+LIMIT_S = 60
+
+Files = dict[str, bytes | dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight simulated pairs."""
+    path = tmp_path_factory.mktemp("pairs")
+    for seed in range(PAIRS):
+        options = ("--seed", seed, "--packets", PACKETS, "--loss", "0.001")
+        assert run("simulate", path / f"p{seed}", *options).returncode == 0
+        (path / f"p{seed}" / "truth.json").unlink()
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Files, Any]:
+    """What one process prints, writes and returns."""
+    path = tmp_path_factory.mktemp("expected")
+    done = run("analyze", folder, *outputs(path))
+    assert done.returncode == 0, done.stderr
+    return done.stdout, files(path), json.loads((path / "all.json").read_text())
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Temporary folders of the test's own, in which nothing is left behind."""
+    places = {name: tmp_path / name for name in ("XDG_RUNTIME_DIR", "TMPDIR")}
+    for place in places.values():
+        place.mkdir(mode=0o700)
+    yield {**os.environ, **{name: str(place) for name, place in places.items()}}
+    assert [path for place in places.values() for path in place.iterdir()] == []
+
+
+def outputs(path: Path) -> tuple[object, ...]:
+    return "--out", path / "runs", "--csv", path / "csv", "--json", path / "all.json"
+
+
+def files(path: Path) -> Files:
+    """All files of results; `run.json` without the time when it was written."""
+    found: Files = {}
+    for file in sorted((*path.glob("runs/**/*"), *path.glob("csv/**/*"))):
+        if file.name == "run.json":
+            mark = json.loads(file.read_text())
+            assert mark.pop("written_unix_ns") > 0
+            found[str(file.relative_to(path))] = mark
+        elif file.is_file():
+            found[str(file.relative_to(path))] = file.read_bytes()
+    return found
+
+
+def start(
+    folder: Path, out: Path, environment: dict[str, str], *options: object
+) -> subprocess.Popen[bytes]:
+    """Start an analysis by two processes in a process group of its own."""
+    command = ["analyze", folder, "--scheduler", "local:2", *outputs(out), *options]
+    return subprocess.Popen(
+        [COMMAND, *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        process_group=0,
+    )
+
+
+def until(found: Callable[[], Any], process: subprocess.Popen[bytes]) -> Any:
+    """What is found at last, while a process lives."""
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        if result := found():
+            return result
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    return pytest.fail("it never came")
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def at_work(out: Path) -> Callable[[], bool]:
+    """Whether a worker has begun to write a run."""
+    return lambda: any((out / "runs").rglob(".*.part/*/run.json"))
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    output, error = process.communicate(timeout=LIMIT_S)
+    return process.returncode, output.decode(), error.decode()
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    return not alive
+
+
+def test_two_processes_write_what_one_writes(
+    folder: Path, tmp_path: Path, environment: dict[str, str], expected: tuple[str, Files, Any]
+) -> None:
+    """Byte for byte, in every file; the lines and the list in the same order."""
+    status, output, error = finish(start(folder, tmp_path / "out", environment))
+    assert (status, error) == (0, "")
+    assert output == expected[0]
+    assert files(tmp_path / "out") == expected[1]
+    assert json.loads((tmp_path / "out" / "all.json").read_text()) == expected[2]
+
+
+def test_a_killed_worker_costs_nothing_but_time(
+    folder: Path, tmp_path: Path, environment: dict[str, str], expected: tuple[str, Files, Any]
+) -> None:
+    process = start(folder, tmp_path / "out", environment)
+    until(at_work(tmp_path / "out"), process)
+    workers_of(process)[0].kill()
+    status, output, error = finish(process)
+    assert (status, error) == (0, "")
+    assert output == expected[0]
+    assert files(tmp_path / "out") == expected[1]
+
+
+def test_an_interrupt_leaves_nothing(
+    folder: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """As the terminal sends it: to all processes of the group."""
+    process = start(folder, tmp_path / "out", environment)
+    until(at_work(tmp_path / "out"), process)
+    processes = workers_of(process)
+    assert len(processes) == 2
+    os.killpg(process.pid, signal.SIGINT)
+    status, _, error = finish(process)
+    assert (status, error.strip()) == (130, "error: interrupted")
+    assert gone(processes)
+    for mark in (tmp_path / "out").rglob("run.json"):
+        assert json.loads(mark.read_text())["complete"]
+    assert not list((tmp_path / "out").rglob(".*"))
+
+
+def test_workers_die_with_the_command(folder: Path, tmp_path: Path) -> None:
+    """Even where it cannot end them; its folder is then for `tailscope clean`."""
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    process = start(folder, tmp_path / "out", environment)
+    until(at_work(tmp_path / "out"), process)
+    processes = workers_of(process)
+    process.kill()
+    process.communicate()
+    assert gone(processes)
+    (left,) = tmp_path.glob("tailscope-*")
+    assert left.stat().st_mode & 0o777 == 0o700
+    assert run("clean", env=environment).returncode == 0
+    assert not left.exists()
+
+
+def test_pairs_that_cannot_be_analysed_are_reported_and_skipped(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """In the words of one process: a damaged one, and one that is not whole. And one that ends its
+    workers: four million packets in flight, where each process may have 300 MiB.
+    """
+    given, out = tmp_path / "in", tmp_path / "out"
+    for name in ("p0", "p2"):
+        captures.pair(given / name, [1_000, 2_000])
+    captures.pair(given / "p1", [1_000])[1].write_bytes(b"no capture")
+    captures.pair(given / "p3", [1_000])[1].unlink()
+    alone = run("analyze", given, *outputs(tmp_path / "alone"))
+    assert (alone.returncode, len(alone.stderr.splitlines())) == (1, 2)
+    write_many_in_flight(given, 4_000_000)
+    process = start(given, out, environment)
+    limit = (600 * MIB, 600 * MIB)
+    resource.prlimit(process.pid, resource.RLIMIT_RSS, limit)
+    status, output, error = finish(process)
+    assert (status, output) == (1, alone.stdout)
+    assert error.startswith(alone.stderr + "error: x-pre-1.pcap.zst: the worker that takes it ends")
+    assert "hint: often it is too little memory" in error
+    assert files(out) == files(tmp_path / "alone")
+    everything = json.loads((out / "all.json").read_text())
+    assert everything[:-1] == json.loads((tmp_path / "alone" / "all.json").read_text())
+    assert sorted(everything[-1]) == ["error", "pair"]
+
+
+def write_many_in_flight(folder: Path, packets: int) -> None:
+    """A pair whose packets are sent within a second, and all are lost but one."""
+    fields = [("s", "<u4"), ("ns", "<u4"), ("length", "<u4", 2), ("frame", "u1", 60)]
+    records = np.zeros(packets, np.dtype(fields))
+    records["s"], records["ns"] = 1_600_000_000, np.arange(packets) * 100
+    records["length"] = 60
+    records["frame"] = np.frombuffer(captures.udp(0), np.uint8)
+    numbers = np.arange(packets, dtype="<u4").view("u1").reshape(packets, 4)
+    records["frame"][:, 42:46] = numbers
+    post = captures.stream([1_600_000_001 * captures.SECOND])
+    contents = {"pre": captures.pcap([]) + records.tobytes(), "post": captures.pcap(post)}
+    for side, content in contents.items():
+        path = str(folder / f"x-{side}-1.pcap.zst")
+        with pyarrow.CompressedOutputStream(path, "zstd") as file:
+            file.write(content)
+
+
+def test_a_large_pair_is_divided_and_its_files_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large is what is more than the share of a process; here it need not be large as well."""
+    options = ("--seed", 1, "--packets", 20_000, "--rate", "10k", "--loss", "0.001")
+    assert run("simulate", tmp_path / "in", *options).returncode == 0
+    (pre,), (post,) = ((tmp_path / "in").glob(f"*-{side}-*") for side in ("pre", "post"))
+    plan = PairPlan(
+        pre=str(pre), post=str(post), match_on="auto", trim_ns=100_000_000, window_ns=10_000_000,
+        bucket_ns=100, worst=50, csv_folder=tmp_path / "alone/csv", out=tmp_path / "alone/runs/x",
+    )  # fmt: skip
+    alone = analyze_pair(plan)
+    monkeypatch.setattr(pairs, "SLICE_BYTES", pre.stat().st_size // 2)
+    seen: list[Done] = []
+    divided = replace(plan, csv_folder=tmp_path / "out/csv", out=tmp_path / "out/runs/x")
+    folders = [tmp_path / "out/csv", tmp_path / "out/runs"]
+    with closing(pairs.analyze_pairs("local:2", [divided], folders, progress=seen.append)) as all_:
+        (found,) = all_
+    assert found == alone
+    assert files(tmp_path / "out") == files(tmp_path / "alone")
+    assert not list((tmp_path / "out").rglob(".*"))
+    assert seen[-1].of_size == pytest.approx(pre.stat().st_size + post.stat().st_size, abs=4)
+    assert any(0 < done.size < done.of_size for done in seen), "it was one task"
+    (only,) = pairs.analyze_pairs("local:2", [replace(plan, csv_folder=None, out=None)], [])
+    assert only == alone

@@ -1,0 +1,344 @@
+"""The catalogue: always what the run directories say, whoever else looks at it, or breaks it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from command import COMMAND
+from documentation import undocumented
+from shelves import edited, linked, shelf
+
+from tailscope.exceptions import RunError
+from tailscope.store.catalogue import catalogue_of
+from tailscope.store.columns import PACKETS, RUN, SUMMARY, TABLES
+from tailscope.store.folders import find_runs
+from tailscope.store.notes import add_note, change_tags
+from tailscope.store.record import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MANY = 300
+_REFRESH = """
+import sys
+from pathlib import Path
+from tailscope.store.catalogue import catalogue_of
+mark = Path(sys.argv[2]) / "run.json"
+while True:
+    mark.touch()
+    with catalogue_of([Path(sys.argv[1])]) as catalogue:
+        print(len(catalogue.rows("FROM run")), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shelf(tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture
+def runs(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "runs"))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "tailscope" / "catalogue"
+
+
+def states(*folders: Path) -> dict[str, str]:
+    with catalogue_of(folders) as catalogue:
+        return {row["run"]: row["state"] for row in catalogue.rows("FROM run")}
+
+
+def problem(folder: Path, run: str) -> str | None:
+    with catalogue_of([folder]) as catalogue:
+        (row,) = catalogue.rows("FROM run WHERE run = ?", run)
+        found: str | None = row["problem"]
+        return found
+
+
+def all_rows(folder: Path) -> dict[str, list[Any]]:
+    with catalogue_of([folder]) as catalogue:
+        return {table: catalogue.rows(f"FROM {table} ORDER BY ALL") for table in TABLES}
+
+
+def kept(cache: Path) -> Path:
+    (file,) = cache.glob("*.duckdb")
+    return file
+
+
+def test_it_says_what_the_runs_say(runs: Path) -> None:
+    with catalogue_of([runs]) as catalogue:
+        rows = {row["run"]: row for row in catalogue.rows("FROM run JOIN summary USING (run)")}
+        files = catalogue.rows("FROM file WHERE run = 'plain'")
+    assert set(rows) == {"plain", "fast", "half", "guest", "matrix/rate=1M"}
+    for name, row in rows.items():
+        summary = json.loads((runs / name / "summary.json").read_text())
+        info = json.loads((runs / name / "run.json").read_text())
+        for figure in SUMMARY:
+            if figure != "run":
+                assert row[figure] == summary.get(figure), figure
+        assert row["rate_pps"] == info["plan"]["rate_pps"]
+        assert row["path"] == str(runs / name)
+    assert {name: row["state"] for name, row in rows.items() if row["state"] != "complete"} == {
+        "half": "partial"
+    }
+    assert [name for name, row in rows.items() if row["emulated"]] == ["guest"]
+    assert rows["matrix/rate=1M"]["campaign"] == "matrix"
+    assert rows["half"]["problem"] == "the device died"
+    mark = json.loads((runs / "plain" / "run.json").read_text())
+    assert {file["file"]: file["sha256"] for file in files} == {
+        name: file["sha256"] for name, file in mark["files"].items()
+    }
+
+
+def test_no_number_of_a_summary_is_left_out(runs: Path) -> None:
+    """But for what is no figure of the run, or is in its plan."""
+    summary = json.loads((runs / "plain" / "summary.json").read_text())
+    others = {name for name, value in summary.items() if not isinstance(value, str | list)}
+    assert others - set(SUMMARY) - set(RUN) <= {
+        *("ci_level", "floor_ns"),
+        *(f"{side}_{name}" for side in ("pre", "post") for name in ("format", "resolution")),
+        *("pre_cut_offset_bytes", "post_cut_offset_bytes"),
+    }
+
+
+def test_every_column_is_documented() -> None:
+    names = {name for columns in (*TABLES.values(), *PACKETS.values()) for name in columns}
+    pages = ("catalogue.md", "analyze.md", "run.md", "energy.md")
+    assert undocumented(names, *pages) == []
+    assert undocumented([*TABLES, *PACKETS, *STATES], "catalogue.md") == []
+    assert not (set(RUN) & set(SUMMARY)) - {"run"}, "a field has one place"
+
+
+def test_changes_are_seen(runs: Path) -> None:
+    first = states(runs)
+    shutil.rmtree(runs / "fast")
+    edited(runs / "guest", complete=False)
+    change_tags(runs / "plain", add=["paper"])
+    (runs / "new").mkdir()
+    (runs / "new" / "run.json").write_text('{"format": 1, "complete": false}')
+    assert states(runs) == {
+        **{name: state for name, state in first.items() if name != "fast"},
+        "guest": "incomplete",
+        "new": "incomplete",
+    }
+    seen = all_rows(runs)
+    assert seen["tag"] == [{"run": "plain", "tag": "paper"}]
+    add_note(runs / "plain", "second thoughts")
+    assert [row["text"] for row in all_rows(runs)["note"]] == ["second thoughts"]
+
+
+def test_it_equals_one_that_is_built_anew(runs: Path, cache: Path) -> None:
+    states(runs)
+    change_tags(runs / "plain", add=["paper"])
+    shutil.rmtree(runs / "half")
+    refreshed = all_rows(runs)
+    shutil.rmtree(cache)
+    assert all_rows(runs) == refreshed
+
+
+@pytest.mark.parametrize(
+    ("content", "state", "said"),
+    [
+        ('{"format": 1, "complete": false}', "incomplete", "never finished"),
+        ("", "damaged", "run.json: "),
+        ("[]", "damaged", "run.json: expected an object, got list"),
+        ('{"complete": true, "format": 9}', "foreign", "format: expected 1, got 9"),
+        ('{"complete": true, "format": 1}', "damaged", "run.json: not as it was written"),
+        ("[" * 100_000, "damaged", "run.json: not as it was written"),
+    ],
+)
+def test_what_is_wrong_is_said(runs: Path, content: str, state: str, said: str) -> None:
+    (runs / "plain" / "run.json").write_text(content)
+    assert states(runs)["plain"] == state
+    assert said in str(problem(runs, "plain"))
+
+
+def test_files_that_are_not_as_written_are_named(runs: Path) -> None:
+    (runs / "plain" / "latency.parquet").unlink()
+    (runs / "fast" / "summary.json").write_text("{")
+    os.truncate(runs / "half" / "worst.parquet", 7)
+    assert problem(runs, "plain") == "latency.parquet: missing"
+    assert "summary.json: expected" in str(problem(runs, "fast"))
+    assert "worst.parquet: expected" in str(problem(runs, "half"))
+    assert {states(runs)[name] for name in ("plain", "fast", "half")} == {"damaged"}
+
+
+@pytest.mark.parametrize("value", ["10**400", "2**63", "float('inf')", "'12'", "True", "[1]"])
+def test_a_value_that_no_column_holds_is_damage(runs: Path, value: str) -> None:
+    plan = json.loads((runs / "plain" / "run.json").read_text())["plan"]
+    edited(runs / "plain", plan={**plan, "rate_pps": eval(value)})
+    assert states(runs)["plain"] == "damaged"
+    assert "run.json: rate_pps: expected a whole number" in str(problem(runs, "plain"))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 2}', '{"format": 1, "tags": [1]}'])
+def test_damaged_notes_are_no_damage_of_the_run(runs: Path, content: str) -> None:
+    (runs / "plain" / "notes.json").write_text(content)
+    assert states(runs)["plain"] == "complete"
+    assert "notes.json" in str(problem(runs, "plain"))
+
+
+def test_runs_of_several_folders_have_names_of_their_own(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "others")
+    names = set(states(runs, tmp_path / "others", runs / "matrix"))
+    assert len(names) == 10
+    assert {"runs/plain", "others/plain"} <= names
+    assert set(states(runs / "plain")) == {"plain"}
+    with pytest.raises(RunError, match="nowhere: no such folder"):
+        states(tmp_path / "nowhere")
+
+
+def test_links_and_hidden_folders_are_left_alone(runs: Path) -> None:
+    (runs / "loop").symlink_to(runs, target_is_directory=True)
+    shutil.copytree(runs / "plain", runs / ".trash")
+    os.mkfifo(runs / "matrix" / "run.json")
+    assert set(states(runs)) == {"plain", "fast", "half", "guest", "matrix/rate=1M"}
+
+
+def test_nothing_is_written_among_the_runs(runs: Path, cache: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    states(runs)
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
+    assert kept(cache).stat().st_mode & 0o777 == 0o600
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_without_a_place_to_keep_it_all_is_the_same(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_cache = all_rows(runs)
+    (tmp_path / "no folder").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no folder"))
+    assert all_rows(runs) == with_cache
+    assert (tmp_path / "no folder").read_text() == ""
+
+
+def _flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    for at in range(0, len(content), 997):
+        content[at] ^= 0xFF
+    file.write_bytes(content)
+
+
+def _other_tables(file: Path) -> None:
+    file.unlink()
+    with duckdb.connect(str(file)) as connection:
+        connection.execute("CREATE TABLE seen (other INTEGER)")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(b"no database" * 1000),
+        lambda file: os.truncate(file, file.stat().st_size // 2),
+        _flip,
+        _other_tables,
+    ],
+    ids=["empty", "text", "short", "flipped", "other tables"],
+)
+def test_a_damaged_copy_is_made_anew(runs: Path, cache: Path, harm: Callable[[Path], None]) -> None:
+    before = all_rows(runs)
+    harm(kept(cache))
+    broken = kept(cache).read_bytes()
+    assert all_rows(runs) == before
+    assert kept(cache).read_bytes() != broken
+    assert all_rows(runs) == before
+
+
+def test_only_what_changed_is_read_again(original: Path, tmp_path: Path) -> None:
+    for number in range(_MANY):
+        linked(original / "plain", tmp_path / "many" / f"run {number}")
+    lasted = []
+    for _ in range(4):
+        start = time.monotonic()
+        assert len(states(tmp_path / "many")) == _MANY
+        lasted.append(time.monotonic() - start)
+    assert min(lasted[1:]) < lasted[0] / 4
+
+
+def refreshing(runs: Path, run: str) -> subprocess.Popen[str]:
+    """A process that finds a run changed, and writes the copy anew, again and again."""
+    command = [sys.executable, "-c", _REFRESH, runs, runs / run]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_several_processes_at_once_do_no_harm(runs: Path) -> None:
+    others = [refreshing(runs, run) for run in ("plain", "fast")]
+    query = [COMMAND, "sql", "SELECT count(*) FROM latency", runs, "--csv", "-"]
+    try:
+        asking = [
+            subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for _ in range(3)
+        ]
+        for each in asking:
+            said, error = each.communicate(timeout=60)
+            assert (each.returncode, error) == (0, "")
+            assert said == "count_star()\n100000\n"
+    finally:
+        for other in others:
+            other.kill()
+            said, error = other.communicate()
+            assert error == ""
+            assert set(said.splitlines()) == {"5"}
+    assert len(states(runs)) == 5
+
+
+def test_a_process_killed_in_the_middle_does_no_harm(runs: Path, cache: Path) -> None:
+    chance = random.Random(5)
+    before = all_rows(runs)
+    for _ in range(4):
+        with refreshing(runs, "plain") as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "5\n"
+            time.sleep(chance.uniform(0, 0.15))
+            process.send_signal(signal.SIGKILL)
+        assert all_rows(runs) == before
+    (cache / kept(cache).with_suffix(".part").name).write_bytes(b"left by one that was killed")
+    (runs / "plain" / "run.json").touch()
+    assert all_rows(runs) == before
+    assert sorted(path.suffix for path in cache.iterdir()) == [".duckdb", ".lock"]
+
+
+def test_what_cannot_be_looked_into_is_said(runs: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may look into every folder")
+    (runs / "matrix").chmod(0)
+    try:
+        assert "matrix: Permission denied" in find_runs([runs]).unread[0]
+    finally:
+        (runs / "matrix").chmod(0o700)
+
+
+@pytest.fixture
+def hostile(runs: Path) -> Iterator[Path]:
+    for name in (
+        "new\nline",
+        "\x1b[31mred",
+        'it\'s "quoted"; --',
+        "<script>",
+        "a*b[c]?",
+        "b\udcff",
+    ):
+        shutil.copytree(runs / "plain", runs / name)
+    yield runs
+
+
+def test_any_name_of_a_folder_will_do(hostile: Path) -> None:
+    assert set(states(hostile)) >= {"new\nline", "\x1b[31mred", 'it\'s "quoted"; --', "a*b[c]?"}
+    assert "b\\udcff" in states(hostile)

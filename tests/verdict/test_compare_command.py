@@ -1,0 +1,361 @@
+"""``tailscope compare``: runs in, which differences are real out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import captures
+import numpy as np
+import pytest
+from documentation import undocumented
+from synthetic import PACKETS, write_campaign, write_run
+
+from tailscope.cli import app
+from tailscope.exceptions import UsageError
+from tailscope.verdict.comparison.limits import parse_limit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Run = Callable[..., Any]
+
+SUPPORTED = ("p50", "p90", "p99", "p99.9", "lost")
+UNSUPPORTED = ("p99.99", "p99.999", "max")
+
+
+def queued(seed: int, factor: float = 1.0) -> NDArray[np.int64]:
+    """Latencies that vary from the first packet on."""
+    values = 2_000 + np.random.default_rng(seed).exponential(4_000 * factor, PACKETS)
+    return np.rint(values).astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same law three times, one twice as slow, one that loses, one of few packets."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed, name in enumerate(("a", "b", "c")):
+        write_run(folder / name, queued(seed))
+    write_run(folder / "slow", queued(7, 2.0))
+    late = np.arange(PACKETS) % 33 == 5
+    write_run(folder / "late", np.where(late, 6_000_000_000, queued(8)))
+    write_run(folder / "lossy", queued(8), lost=600)
+    stalled = np.arange(PACKETS) % 100 == 50
+    write_run(folder / "tainted", np.where(stalled, 90_000, queued(9)), stalled=stalled)
+    write_run(
+        folder / "elsewhere",
+        queued(10),
+        host={"kernel_command_line": "quiet isolcpus=1"},
+        info={"partial": ["interrupted"], "platform": {"name": "bare", "representative": False}},
+        rate_pps=20_000,
+        size_bytes=512,
+    )
+    write_run(folder / "few", queued(11)[:15])
+    return folder
+
+
+def compared(*arguments: object, expected: int = 0) -> dict[str, Any]:
+    """What `--json` says, by the same path as the command but for the process."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "found.json"
+        words = ["compare", *map(str, arguments), "--json", str(file)]
+        assert app(words, standalone_mode=False) == expected
+        found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def figures(found: dict[str, Any]) -> dict[str, Any]:
+    [comparison] = found["comparisons"]
+    return {each["figure"]: each for each in comparison["figures"]}
+
+
+def test_runs_of_one_law_do_not_differ(tailscope: Run, runs: Path) -> None:
+    found = compared(runs / "a", runs / "b")
+    assert found["verdict"] is None and found["left_out"] == []
+    by_name = figures(found)
+    for name in SUPPORTED:
+        each = by_name[name]
+        assert each["verdict"] == "no difference"
+        assert each["difference_ci_low"] <= 0 <= each["difference_ci_high"]
+        assert each["noticeable"] > 0
+    for name in UNSUPPORTED:
+        assert by_name[name]["verdict"] == "no estimate" and by_name[name]["difference"] is None
+    assert "worth" in by_name["p99.99"]["reason"]
+    text = tailscope("compare", runs / "a", runs / "b")
+    assert text.returncode == 0
+    assert "no difference can be seen; one below" in text.stdout
+    assert "p99.99:   ≥ " in text.stdout
+    assert "one run each: what differs from run to run is in no interval" in text.stdout
+
+
+def test_a_slower_run_is_called_slower(tailscope: Run, runs: Path) -> None:
+    by_name = figures(compared(runs / "a", runs / "slow"))
+    for name in ("p50", "p90", "p99", "p99.9"):
+        each = by_name[name]
+        assert each["verdict"] == "higher"
+        assert 0 < each["difference_ci_low"] < each["difference"] < each["difference_ci_high"]
+        assert each["difference"] == pytest.approx(each["candidate"] - each["baseline"])
+        assert each["relative"] == pytest.approx(each["difference"] / each["baseline"])
+        assert each["baseline_ci_high"] < each["candidate_ci_low"]
+    done = tailscope("compare", runs / "slow", runs / "a", runs / "b")
+    assert done.stdout.count(": faster") >= 6
+    assert done.stdout.count("p99.99:   ≥ ") == 2
+
+
+def test_every_field_is_documented(tailscope: Run, runs: Path) -> None:
+    options = ("--fail-on", "p99>+10%", "--fail-on", "lost>+1%")
+    found = compared(runs / "a", runs / "elsewhere", *options, expected=3)
+    [comparison] = found["comparisons"]
+    rows = (*comparison["figures"], *comparison["others"], *comparison["limits"])
+    for names in (found, comparison, *rows):
+        assert not undocumented(names, "compare.md")
+
+
+def test_what_else_differs_is_said(tailscope: Run, runs: Path) -> None:
+    found = compared(runs / "a", runs / "elsewhere")
+    [comparison] = found["comparisons"]
+    others = {each["name"]: (each["baseline"], each["candidate"]) for each in comparison["others"]}
+    assert others.pop("measured rate")[1].startswith("20,00")
+    assert others == {
+        "plan: rate_pps": ("10000", "20000"),
+        "plan: size_bytes": ("64", "512"),
+        "host: kernel_command_line": ("quiet", "quiet isolcpus=1"),
+        "platform: representative": ("-", "no"),
+        "partial": ("no", "interrupted"),
+        "EMULATED": ("no", "yes"),
+    }
+    assert any("a partial one: interrupted" in text for text in comparison["warnings"])
+    assert any("its times mean nothing" in text for text in comparison["warnings"])
+
+
+def test_captures_beside_a_measurement_are_another_instrument(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    pair = captures.pair(tmp_path / "pair", queued(1).tolist(), gap=100_000)
+    assert tailscope("analyze", *pair, "--out", tmp_path / "run").returncode == 0
+    done = tailscope("compare", runs / "a", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert "clock: source" in done.stdout and "tsc → capture-file" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("candidate", "limit", "status", "verdict"),
+    [
+        ("slow", "p99>+10%", 2, "fail"),
+        ("slow", "p99>+5us", 2, "fail"),
+        ("slow", "p99>+10ms", 0, "pass"),
+        ("slow", "p99>+300%", 0, "pass"),
+        ("b", "p50>+10%", 0, "pass"),
+        ("b", "p50>+0.01%", 3, "inconclusive"),
+        ("slow", "p99.99>+10%", 3, "inconclusive"),
+        ("lossy", "lost>+0.1%", 3, "inconclusive"),
+        ("lossy", "lost>+50%", 0, "pass"),
+        ("tainted", "p99>+10%", 3, "inconclusive"),
+    ],
+)
+def test_the_exit_status_is_the_verdict(
+    capsys: pytest.CaptureFixture[str],
+    runs: Path,
+    candidate: str,
+    limit: str,
+    status: int,
+    verdict: str,
+) -> None:
+    options = ("--fail-on", limit)
+    found = compared(runs / "a", runs / candidate, *options, expected=status)
+    [judged] = found["comparisons"][0]["limits"]
+    assert found["verdict"] == judged["verdict"] == verdict
+    assert judged["limit"] == limit
+    if verdict == "fail":
+        assert judged["excess_ci_low"] > 0
+    if verdict == "pass":
+        assert judged["excess_ci_high"] <= 0
+    assert f"  {limit}: {verdict}: " in capsys.readouterr().out
+
+
+def test_what_would_settle_it_is_said(tailscope: Run, runs: Path) -> None:
+    limits = ("--fail-on", "p50>+0.01%", "--fail-on", "p99.99>+10%")
+    found = compared(runs / "a", runs / "b", *limits, expected=3)
+    near, deep = found["comparisons"][0]["limits"]
+    assert near["packets"] > PACKETS and near["runs"] is None
+    assert "packets in each run would settle it" in near["reasons"][-1]
+    assert deep["packets"] >= 100_000
+    assert "it takes about" in deep["reasons"][-1]
+
+
+def test_the_worst_limit_decides(tailscope: Run, runs: Path) -> None:
+    options = ("--fail-on", "p50>+900%", "--fail-on", "p99.99>+1%", "--fail-on", "p90>+1%")
+    found = compared(runs / "a", runs / "slow", *options, expected=2)
+    verdicts = [each["verdict"] for each in found["comparisons"][0]["limits"]]
+    assert (found["verdict"], verdicts) == ("fail", ["pass", "inconclusive", "fail"])
+
+
+def test_a_device_does_not_get_faster_by_dropping(
+    capsys: pytest.CaptureFixture[str], runs: Path
+) -> None:
+    """Of all packets that were sent 3 % never came in time: p99 is the whole window."""
+    by_name = figures(compared(runs / "a", runs / "late"))
+    assert " → never came, +4.99" in capsys.readouterr().out
+    assert by_name["p99"]["candidate"] == 5_000_000_000
+    assert by_name["p99"]["verdict"] == "higher"
+
+
+def test_a_single_burst_of_lost_packets_is_one_event(runs: Path) -> None:
+    """The other run may have had the same and met none."""
+    by_name = figures(compared(runs / "a", runs / "lossy"))
+    assert by_name["lost"]["candidate"] == pytest.approx(600 / PACKETS)
+    assert by_name["lost"]["verdict"] == "no difference"
+
+
+def test_a_difference_that_the_instrument_made_is_unclear(tailscope: Run, runs: Path) -> None:
+    by_name = figures(compared(runs / "a", runs / "tainted"))
+    each = by_name["p99.9"]
+    assert each["verdict"] == "unclear" and each["difference"] > 50_000
+    assert "200 tainted samples: higher with them, no difference without" in each["reason"]
+    assert by_name["p50"]["verdict"] == "no difference"
+
+
+def repeated(folder: Path, speeds: list[float], seed: int) -> Path:
+    for number, speed in enumerate(speeds):
+        write_run(folder / f"run-{number}", queued(seed + number, speed))
+    return folder
+
+
+def test_what_differs_from_run_to_run_is_no_difference(tailscope: Run, tmp_path: Path) -> None:
+    one = repeated(tmp_path / "one", [1.0, 1.3, 0.8], 20)
+    other = repeated(tmp_path / "other", [1.2, 0.9, 1.1], 30)
+    by_name = figures(compared(one, other))
+    assert {by_name[name]["verdict"] for name in ("p50", "p90", "p99")} == {"no difference"}
+    single = figures(compared(one / "run-2", other / "run-0"))
+    assert single["p50"]["verdict"] == "higher", "single runs know nothing of others"
+    options = ("--fail-on", "p50>+5%")
+    found = compared(one, other, *options, expected=3)
+    [comparison] = found["comparisons"]
+    assert comparison["limits"][0]["runs"] > 3
+    assert len(comparison["baseline_runs"]) == len(comparison["candidate_runs"]) == 3
+    mixed = compared(one, other / "run-0")["comparisons"][0]
+    assert any("one run: it is taken to vary" in text for text in mixed["warnings"])
+
+
+def cell(name: str, repeat: int, **values: str) -> dict[str, Any]:
+    return {"name": name, "values": values, "repeat": repeat, "runs": [name]}
+
+
+def test_campaigns_are_compared_cell_by_cell(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    for campaign, fast, slow in (("one", "ab", "c"), ("other", "cb", "slow")):
+        folder = tmp_path / campaign
+        cells = []
+        for number, source in enumerate(fast, 1):
+            shutil.copytree(runs / source, folder / f"rate=1k,{number}")
+            cells.append(cell(f"rate=1k,{number}", number, rate="1k"))
+        shutil.copytree(runs / slow, folder / "rate=2k,1")
+        cells.append(cell("rate=2k,1", 1, rate="2k"))
+        write_campaign(folder, cells)
+    found = compared(tmp_path / "one", tmp_path / "other")
+    first, second = found["comparisons"]
+    assert (first["cell"], second["cell"]) == ("rate=1k", "rate=2k")
+    assert len(first["baseline_runs"]) == 2 and len(second["baseline_runs"]) == 1
+    assert first["figures"][0]["verdict"] == "no difference"
+    assert second["figures"][0]["verdict"] == "higher"
+    assert found["statements"] == 2 * len(first["figures"])
+    missing = {**cell("rate=3k,1", 1, rate="3k"), "runs": [], "state": "failed", "reason": "no"}
+    write_campaign(tmp_path / "one", [cell("rate=2k,1", 1, rate="2k"), missing])
+    write_campaign(tmp_path / "other", [cell("rate=2k,1", 1, rate="2k"), cell("x", 1, rate="4k")])
+    options = ("--fail-on", "p50>+900%")
+    partly = compared(tmp_path / "one", tmp_path / "other", *options, expected=3)
+    assert partly["comparisons"][0]["limits"][0]["verdict"] == "pass"
+    assert [text.partition(": ")[2] for text in partly["left_out"]] == [
+        "rate=3k,1: failed: no",
+        "no run with rate=4k",
+    ]
+
+
+def test_too_few_packets_are_refused(tailscope: Run, runs: Path) -> None:
+    done = tailscope("compare", runs / "a", runs / "few")
+    assert done.returncode == 3
+    assert "nothing can be said of any quantile: p50: " in done.stderr
+    assert "worth 7.0 independent ones; it takes 10" in done.stderr
+
+
+def test_junit_has_a_case_for_each_limit(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    hostile = tmp_path / "<x>&\x1b[31m"
+    shutil.copytree(runs / "slow", hostile)
+    file = tmp_path / "found.xml"
+    limits = ("--fail-on", "p50>+900%", "--fail-on", "p99.99>+1%", "--fail-on", "p90>+1%")
+    done = tailscope("compare", runs / "a", hostile, *limits, "--junit", file)
+    assert done.returncode == 2, done.stderr
+    assert "\x1b" not in done.stdout
+    [suite] = ET.parse(file).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
+    assert [case[0].tag for case in suite] == ["system-out", "error", "failure"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("max>+10%", "the maximum is one packet, and no estimate"),
+        ("p99<1ms", r"expected NAME>\+LIMIT"),
+        ("p0>+1%", "expected pQ or lost"),
+        ("jitter>+1%", "expected pQ or lost"),
+        ("p99>+soon", r"--fail-on: p99>\+soon"),
+        ("p99>+0us", "expected at least 1ns"),
+        ("lost>+5us", "expected percent of the packets"),
+        ("lost>+100%", "expected percent of the packets"),
+    ],
+)
+def test_limits_that_mean_nothing_are_refused(limit: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        parse_limit(limit)
+
+
+def test_limits_are_read_as_they_are_written() -> None:
+    relative, absolute, lost = map(parse_limit, ("p99.90 > + 10%", "p50>+5us", "lost>+0.1%"))
+    assert (relative.figure.name, relative.figure.quantile) == ("p99.9", 0.999)
+    assert (relative.share, relative.added) == (0.1, 0)
+    assert (absolute.figure.quantile, absolute.share, absolute.added) == (0.5, 0, 5_000)
+    assert (lost.figure.name, lost.added) == ("lost", pytest.approx(0.001))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["a"], "expected two runs or more"),
+        (["a", "a"], "each named once"),
+        (["a", "b", "--junit", "x.xml"], "--junit: expected --fail-on"),
+        (["a", "nowhere"], "expected a run, a campaign, or a folder of runs"),
+    ],
+)
+def test_bad_arguments(tailscope: Run, runs: Path, arguments: list[str], expected: str) -> None:
+    done = tailscope("compare", *arguments, cwd=runs)
+    assert done.returncode == 1
+    assert expected in done.stderr
+
+
+def test_campaigns_without_common_values_are_refused(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    for name, rates in (("one", ("1k", "2k")), ("other", ("3k", "4k"))):
+        cells = [cell(f"rate={rate}", 1, rate=rate) for rate in rates]
+        for each in cells:
+            shutil.copytree(runs / "a", tmp_path / name / each["name"])
+        write_campaign(tmp_path / name, cells)
+    done = tailscope("compare", tmp_path / "one", tmp_path / "other")
+    assert done.returncode == 1
+    assert "no runs that can be compared" in done.stderr
+
+
+def test_latencies_are_those_of_the_run(tailscope: Run, runs: Path) -> None:
+    """Without loss they are the figures of its table."""
+    summary = json.loads((runs / "a" / "summary.json").read_text())
+    by_name = figures(compared(runs / "a", runs / "b"))
+    for name in ("p50", "p99", "p99.9"):
+        flat = f"latency_ns_{name.replace('.', '')}"
+        assert by_name[name]["baseline"] == summary[flat]
+    assert by_name["max"]["baseline"] == summary["latency_ns_max"]
+    assert by_name["transfer"]["baseline"] == summary["transfer_rate"]
+    assert by_name["rate"]["baseline"] == summary["post_rate_pps"]
