@@ -310,7 +310,7 @@ def test_a_page_stays_small_whatever_the_number_of_cells(tmp_path: Path) -> None
     seen = drawn(tmp_path)
     assert len(seen.source.encode()) <= LARGEST_BYTES
     assert "150 more rows are left out" in seen.text
-    assert "1164 more figures are left out" in seen.text
+    assert "1176 more figures are left out" in seen.text
     assert "1,200 cells" in seen.text
 
 

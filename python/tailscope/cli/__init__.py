@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     _end_as_by_ctrl_c()
-    status = _run(None if arguments is None else list(arguments))
+    status = _run(None if arguments is None else [*arguments])
     return _failed("interrupted", None, INTERRUPTED) if status == INTERRUPTED else status
 
 

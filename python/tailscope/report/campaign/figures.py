@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_PANELS", "Family", "families"]
 
-MOST_PANELS = 36
+MOST_PANELS = 24
+"""Of each combination; browsers take a while for more."""
+
+_ALONE_PER_OVERLAID = 3
 _MOST_LINES = 18
 """As many as colours and dashes can tell apart."""
 _MOST_REPEATS = 5
@@ -84,12 +87,14 @@ def families(material: CampaignMaterial, *, panels: int = MOST_PANELS) -> list[F
     ----------
     material : CampaignMaterial
     panels : int
-        How many figures a family has at most.
+        How many combinations are drawn at most; of figures that lay several over each other, which
+        there may be of every variable, a third of that.
     """
     there = [each for each in material.combinations if each.runs]
     slugs = _slugs(material.varied)
     overlaid = [
-        _overlaid(material, there, name, f"by-{slug}", panels) for name, slug in slugs.items()
+        _overlaid(material, there, name, f"by-{slug}", -(-panels // _ALONE_PER_OVERLAID))
+        for name, slug in slugs.items()
     ]
     counted = [_over_numbers(there, name, slug, panels) for name, slug in slugs.items()]
     # Where one variable is all, its values are in one figure already.
