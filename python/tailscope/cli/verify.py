@@ -48,7 +48,10 @@ def command(
         str, typer.Option("--format", metavar="NAME", help="text, or github for its annotations.")
     ] = "text",
 ) -> int:
-    """Say whether runs meet a service level: pass (0), fail (2) or inconclusive (3)."""
+    """Say whether runs meet a service level: pass (0), fail (2) or inconclusive (3).
+
+    Exit status 0: they meet it; 2: they do not; 3: the evidence does not suffice.
+    """
     return _run(_plan(runs, slo, json_file, junit_file, text_format))
 
 

@@ -42,7 +42,10 @@ def command(
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Predict the rate at which a function overloads from medians and noise at low load."""
+    """Predict the rate at which a function overloads from medians and noise at low load.
+
+    Exit status 3: nothing follows from these runs.
+    """
     from tailscope.experiment.overload import forecast
 
     found = forecast(forwarder, function, noise)
