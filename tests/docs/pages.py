@@ -8,13 +8,14 @@ those of the project:
   line of ``...`` stands for any lines;
 - every command must end with status 0, or with one of those that a comment behind it names:
   ``# exit status 2``, ``# exit status 0 or 3``;
+- what the papers' authors have published is in ``authors``, if it is there;
 - a block of ``yaml`` whose first line is ``# NAME.yaml`` becomes that file, other first lines of
   ``# NAME`` likewise; blocks of ``python`` are run;
 - a paragraph ``Needs: root, Suricata.`` before a block says what it takes. Where that is not there
   (`NEEDS`) the block is not run: its commands are only parsed, and planned by ``--dry-run`` where
   they have that; tests list it as skipped, with the reason.
 
-To be quick, what measures does so for a shorter time (`_SHORTER`), experiments on pages that measure
+To be quick, what measures does so for a shorter time (`_SHORTER`), experiments of such pages
 included; commands are the same otherwise.
 Where a machine has fewer CPUs than pages name, the second stands for them. As root ``sudo`` is left
 out.
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
+AUTHORS = ROOT.parent / "shared" / "data"
+"""What the papers' authors have published, where it is there."""
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = ("sh", "console", "yaml", "python", "text", "json", "sql")
 LIMIT_S = 100
@@ -86,6 +90,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "LXC": lambda: _not_root() or _without("lxc-execute"),
     "stress-ng": lambda: _without("stress-ng"),
     "a guest": _no_guest,
+    "the authors' data": lambda: None if AUTHORS.is_dir() else "none of it",
     **{
         name: _never(name)
         for name in (
@@ -104,8 +109,6 @@ NEEDS: dict[str, Callable[[], str | None]] = {
             "network cards",
             "RAPL",
             "Snort 3",
-            "the authors' captures",
-            "the authors' tables",
             "xdp-tools",
         )
     },
@@ -296,9 +299,12 @@ class Folder:
             folder.mkdir(mode=0o700)
         (self.path / "experiments").symlink_to(ROOT / "experiments")
         (self.path / ".venv").symlink_to(sys.prefix)
+        if AUTHORS.is_dir():
+            (self.path / "authors").symlink_to(AUTHORS)
         self._environment = {
             **os.environ,
             "HOME": str(path),
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "XDG_RUNTIME_DIR": str(path / "run"),
             "XDG_STATE_HOME": str(path / "state"),
