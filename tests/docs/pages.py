@@ -339,11 +339,12 @@ class Folder:
 
     def _wrapped(self, number: int, command: Command) -> list[str]:
         said, status = self._said / f"{number}", self._said / f"{number}.status"
+        errors = self._said / f"{number}.errors"
         expected = " || ".join(f"[ $status = {each} ]" for each in command.statuses)
         return [
             "{",
             adapted(command.text),
-            f"}} >{said} 2>&1; status=$?; echo $status >{status}",
+            f"}} >{said} 2>{errors}; status=$?; echo $status >{status}",
             f"{{ {expected}; }} || exit 1",
         ]
 
@@ -359,34 +360,41 @@ class Folder:
             process.wait()
 
     def _check(self, number: int, command: Command) -> None:
-        status = self._said / f"{number}.status"
-        said = (self._said / f"{number}").read_text() if status.exists() else "it did not end"
-        ended = int(status.read_text()) if status.exists() else None
-        assert ended in command.statuses, f"{command.place}: status {ended}\n{command.text}\n{said}"
+        said, status = self._said / f"{number}", self._said / f"{number}.status"
+        assert status.exists(), f"{command.place}: it did not end\n{command.text}"
+        ended, output = int(status.read_text()), said.read_text().splitlines()
+        errors = said.with_suffix(".errors").read_text().splitlines()
+        assert ended in command.statuses, "\n".join(
+            [f"{command.place}: status {ended}", command.text, *output, *errors]
+        )
         if command.shown is not None:
-            assert alike(command.shown, said.splitlines()), (
-                f"{command.place}: what is shown\n"
-                + "\n".join(map(shape, command.shown))
-                + "\nis not what came\n"
-                + "\n".join(map(shape, said.splitlines()))
+            # What goes on is told to people who wait; a result or an error is told to all.
+            came = [*output, *(line for line in errors if line.startswith(("error:", "hint:")))]
+            assert alike(command.shown, came), "\n".join(
+                [
+                    f"{command.place}: what is shown",
+                    *map(shape, command.shown),
+                    "is not what came",
+                    *map(shape, came),
+                ]
             )
 
 
 def alike(shown: tuple[str, ...], said: list[str]) -> bool:
-    """Whether lines are of the shape that is shown; ``...`` is any lines."""
+    """Whether lines are of the shape that is shown; ``...`` is any text, by itself any lines."""
     pattern = ""
     for line in shown:
         if line.strip() in ("...", "…"):
             pattern += r"(?:.*\n)*?"
         else:
-            pattern += re.escape(shape(line)) + r"\n"
+            pattern += re.escape(shape(line)).replace(r"\.\.\.", ".*") + r"\n"
     return bool(re.fullmatch(pattern, "".join(shape(line) + "\n" for line in said)))
 
 
 def shape(line: str) -> str:
     """A line without what differs from run to run: numbers, times, bounds, widths."""
     line = re.sub(r"─+", "─", line)
-    line = re.sub(r"\d[\d,.]*(?:e-?\d+)?", "0", line.replace("≥", " "))
+    line = re.sub(r"-?\d[\d,.]*(?:e-?\d+)?", "0", line.replace("≥", " "))
     line = re.sub(r"\b0 (?:ns|µs|ms|s|min|h)\b", "T", line)
     line = re.sub(r"(?:sample )?\bT\b(?: to T)?", "T", line.replace(" *", ""))
     return " ".join(line.split())
