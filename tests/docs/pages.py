@@ -157,7 +157,7 @@ class Command:
 
 def blocks(path: Path) -> list[Block]:
     """All fenced blocks of a page."""
-    page = str(path.relative_to(ROOT))
+    page = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
     found, start, before, inside = [], 0, "", []
     language = None
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -59,3 +59,56 @@ def test_shapes() -> None:
     assert alike(("...",), [])
     assert not alike(("a", "b"), ["a", "c"])
     assert not alike(("a",), ["a", "b"])
+
+
+GOOD = """
+```console
+$ echo one 1; echo two >&2
+one 2
+$ false  # exit status 1
+```
+
+# so.yaml is written, and what is set stays set
+
+```yaml
+# so.yaml
+name: so
+```
+
+```sh
+kept=so
+cat $kept.yaml \\
+    | grep name
+```
+
+Needs: a laboratory.
+
+```sh
+tailscope verify RUN --slo p99.9\\<1ms && no-such-program
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("", "", None),
+        ("one 2", "two 2", "is not what came"),
+        ("false", "true", "status 0"),
+        ("  # exit status 1", "", "status 1"),
+        ("name: so", "other: so", "status 1"),
+        ("--slo", "--level", "No such option: --level"),
+        ("tailscope verify", "tailscope verified", "no command tailscope verified"),
+    ],
+)
+def test_a_page_that_is_wrong_is_found_out(
+    tmp_path: Path, old: str, new: str, complaint: str | None
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(GOOD.replace(old, new) if old else GOOD)
+    (tmp_path / "folder").mkdir()
+    if complaint is None:
+        Folder(tmp_path / "folder").run(page)
+    else:
+        with pytest.raises(AssertionError, match=re.escape(complaint)):
+            Folder(tmp_path / "folder").run(page)

@@ -59,6 +59,15 @@ def test_commands_in_sentences_exist(path: Path) -> None:
         assert used - {"-", "..."} <= known, f"{_named(path)}: tailscope {text}"
 
 
+@pytest.mark.parametrize("path", PAGES, ids=_named)
+def test_recipes_exist(path: Path) -> None:
+    known = set(re.findall(r"^## make ([a-z-]+)", (ROOT / "Makefile").read_text(), re.M))
+    known |= {"help", "setup-vm"}
+    code = "\n".join(re.findall(r"`[^`]+`|^```.*?^```$", path.read_text(), re.M | re.S))
+    named = re.findall(r"(?:^|`|run: |\()make ([a-z-]+)", code, re.M)
+    assert set(named) <= known, _named(path)
+
+
 def test_every_page_is_linked() -> None:
     """Whoever begins at the README can find it."""
     reached, waiting = set(), [ROOT / "README.md"]
