@@ -13,7 +13,7 @@ those of the project:
   ``# NAME`` likewise; blocks of ``python`` are run;
 - a paragraph ``Needs: root, Suricata.`` before a block says what it takes. Where that is not there
   (`NEEDS`) the block is not run: its commands are only parsed, and planned by ``--dry-run`` where
-  they have that; tests list it as skipped, with the reason.
+  they have that and root is not what is missing; tests list it as skipped, with the reason.
 
 To be quick, what measures does so for a shorter time (`_SHORTER`), experiments of such pages
 included; commands are the same otherwise.
@@ -252,7 +252,8 @@ def rehearsed(block: Block) -> Iterator[Command]:
     for command in commands(block):
         for words in _simple_commands(command.text):
             parsed = _parsed(command.place, words)
-            if parsed is not None and any("--dry-run" in each.opts for each in parsed.params):
+            may_plan = "root" not in block.needs or _not_root() is None
+            if may_plan and any("--dry-run" in each.opts for each in parsed.params):
                 plan = [*words, *([] if "--dry-run" in words else ["--dry-run"])]
                 yield Command(command.place, shlex.join(plan), (0,))
 
