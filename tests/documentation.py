@@ -29,7 +29,7 @@ def _patterns(pages: Iterable[str]) -> Iterator[str]:
         for line in (DOCS / page).read_text().splitlines():
             if line.startswith("| `"):
                 for name in re.findall(r"`([a-z][a-z_0-9X*.]*)`", line.split("|")[1]):
-                    yield _pattern(name.rpartition(".")[2])
+                    yield from (_pattern(part) for part in name.split(".") if part != "*")
 
 
 def _pattern(name: str) -> str:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from documentation import DOCS, undescribed
+from documentation import DOCS, undescribed, undocumented
 
 from tailscope.store import contents
 
@@ -49,3 +49,8 @@ def test_files_of_an_analysis_are_described(tailscope: Tailscope, tmp_path: Path
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "runs").iterdir()
     assert not undescribed(run, contents.RUN)
+
+
+def test_what_is_not_described_is_found() -> None:
+    assert not undocumented(["latency_ns_p50", "post_gap_ns_max", "reasons", "phases", "watts"])
+    assert undocumented(["latency_ns_median", "nothing"]) == ["latency_ns_median", "nothing"]
