@@ -107,8 +107,9 @@ lint: $(TOOLS) .venv/rust/cargo-clippy
 .venv/rust/cargo-clippy: | $(TOOLS)
 	@scripts/setup lint
 
-## make docs     the Rust crates' documentation, in target/doc
-docs: $(TOOLS)
+## make docs     docs/reference from the code, and the Rust crates' documentation in target/doc
+docs: $(ENGINE)
+	python -m docs.reference
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --workspace $(WITHOUT_DPDK) --no-deps
 
 ## make fuzz     every fuzz target for 60 seconds (FUZZ_SECONDS=N)

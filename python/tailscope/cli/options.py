@@ -15,6 +15,7 @@ from tailscope.exceptions import UsageError
 from tailscope.platforms.catalogue import PLATFORMS
 
 __all__ = [
+    "EXIT_STATUS",
     "INTERRUPTED",
     "STANDARD",
     "UNDECIDED",
@@ -56,6 +57,15 @@ INTERRUPTED = 130
 
 UNDECIDED = 3
 """The exit status where the evidence does not suffice."""
+
+EXIT_STATUS = {
+    0: "it ran, and what was measured is within limits",
+    1: "it could not run: usage, input, disk, rights; or a part of it failed",
+    2: "it ran, and a limit was exceeded",
+    UNDECIDED: "it ran, and the evidence does not suffice",
+    INTERRUPTED: "it was interrupted",
+}
+"""What a command's exit status means."""
 
 STANDARD = "-"
 """In place of a file's name: standard input or output."""

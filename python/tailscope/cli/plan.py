@@ -45,7 +45,10 @@ def command(
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Say how many packets, and how long, statements about a quantile take."""
+    """Say how many packets, and how long, statements about a quantile take.
+
+    Exit status 3: the run does not tell what was asked of it.
+    """
     return _run(_plan(quantile, rate, relative_error, from_run, json_file))
 
 

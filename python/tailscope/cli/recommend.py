@@ -25,7 +25,10 @@ def command(
     ],
     json_file: JsonFile = None,
 ) -> int:
-    """Say what to choose: the papers' recommendations that these runs give evidence for."""
+    """Say what to choose: the papers' recommendations that these runs give evidence for.
+
+    Exit status 3: there is no evidence for any of them.
+    """
     return _run(_plan(runs), json_file)
 
 

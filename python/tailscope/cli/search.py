@@ -123,7 +123,10 @@ def command(
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
 ) -> int:
-    """Find the highest rates without loss (NDR), and with as little as is permitted (PDR)."""
+    """Find the highest rates without loss (NDR), and with as little as is permitted (PDR).
+
+    Exit status 3: not even the lowest rate holds, or says anything of the device.
+    """
     from tailscope.experiment.fields import plan_of
     from tailscope.experiment.search import (
         Search,

@@ -63,12 +63,15 @@ class RunPlan:
     dut : str
         The device's name.
     dut_options : Mapping of str to str
+        Its options, by name.
     wire : str
         The kind of wire.
     wire_options : Mapping of str to str
+        Its options, by name.
     platform : str
         What the device runs on.
     platform_options : Mapping of str to str
+        Its options, by name.
     kernel : str or None
         The kernel that it runs on, one of `KERNELS`; any where it is None.
     boot : str or None

@@ -36,7 +36,10 @@ def command(
     ],
     json_file: JsonFile = None,
 ) -> int:
-    """Compare the power of idling, running and processing, and the energy of packets."""
+    """Compare the power of idling, running and processing, and the energy of packets.
+
+    Exit status 3: the power of a phase is not known.
+    """
     from tailscope.store.reader import read_run
 
     found = []

@@ -91,7 +91,10 @@ def command(
     ] = None,
     keep: Keep = False,
 ) -> int:
-    """Say what the tail holds beyond the measurement."""
+    """Say what the tail holds beyond the measurement.
+
+    Exit status 3: there are too few bursts, or nothing follows for the future.
+    """
     plan = Plan(
         _source(run, worst, count),
         _settings(threshold, split, run_length, horizon, interval, resamples),

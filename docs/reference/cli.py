@@ -1,0 +1,102 @@
+"""``cli.md``: every command, from the application itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import typer
+from docs.reference.markdown import NOTE, code, joined, table
+
+from tailscope.cli import app
+from tailscope.cli.options import EXIT_STATUS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
+
+
+def page() -> str:
+    """The page."""
+    return joined(_blocks())
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command by its full name."""
+    yield from _below("tailscope", typer.main.get_command(app))
+
+
+def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "commands"):
+        for own, inner in sorted(command.commands.items()):
+            yield from _below(f"{name} {own}", inner)
+    elif not command.hidden:
+        yield name, command
+
+
+def _blocks() -> Iterator[str]:
+    found = list(commands())
+    yield "# Commands"
+    yield NOTE
+    yield "Every command has `--help`. Data goes to standard output, all else to standard error."
+    rows = [(f"[`{name}`](#{_anchor(name)})", _first(command)) for name, command in found]
+    yield table(("command", ""), rows)
+    yield "## Exit status"
+    yield table(
+        ("status", "meaning"), ((str(status), about) for status, about in EXIT_STATUS.items())
+    )
+    yield "What 2 and 3 mean stands with the commands that have them."
+    for name, command in found:
+        yield from _command(name, command)
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    yield f"## {name}"
+    yield _help(command)
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    usage = " ".join([name, *(["[options]"] if options else []), *map(_argument, arguments)])
+    yield f"```text\n{usage}\n```"
+    rows = [(code(each.metavar or each.name), each.help or "") for each in arguments]
+    yield table(("argument", ""), rows)
+    yield table(("option", "default", ""), map(_option, options))
+
+
+def _argument(argument: Any) -> str:
+    named = argument.metavar or argument.name.upper()
+    return f"[{named}]" if not argument.required and not named.startswith("[") else str(named)
+
+
+def _option(option: Any) -> tuple[str, str, str]:
+    """Its names, its default, and what it does."""
+    about = option.help or ""
+    value = "" if option.is_flag or option.metavar is None else f" {option.metavar}"
+    names = ", ".join(code(name + value) for name in sorted(option.opts, key=len, reverse=True))
+    written = _DEFAULT.search(about)
+    if written:
+        default = written[1]
+    elif option.required:
+        default = "required"
+    else:
+        default = "" if option.default in (None, False, ()) else code(str(option.default))
+    return names, default, _DEFAULT.sub("", about) + _bounds(option.type)
+
+
+def _bounds(kind: Any) -> str:
+    low, high = getattr(kind, "min", None), getattr(kind, "max", None)
+    said = [f"at least {low}"] if low is not None else []
+    said += [f"at most {high}"] if high is not None else []
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _first(command: Any) -> str:
+    return _help(command).split("\n\n", 1)[0]
+
+
+def _help(command: Any) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+
+
+def _anchor(name: str) -> str:
+    return name.replace(" ", "-")

@@ -1,0 +1,118 @@
+"""Every command of the documentation is run, and says what the page shows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from pages import LANGUAGES, NEEDS, PAGES, ROOT, Block, Folder, alike, blocks, measures, shape
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHELL = ("sh", "console")
+
+
+def _named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _page(path: Path) -> object:
+    marks = [pytest.mark.alone] if measures(path) else []
+    return pytest.param(path, id=_named(path), marks=marks)
+
+
+def _not_run() -> list[Block]:
+    return [block for path in PAGES for block in blocks(path) if block.missing() is not None]
+
+
+@pytest.mark.parametrize("path", list(map(_page, PAGES)))
+def test_commands_of_a_page(path: Path, scratch: Path, request: pytest.FixtureRequest) -> None:
+    if measures(path):
+        request.getfixturevalue("dataplane")
+    Folder(scratch).run(path)
+
+
+@pytest.mark.parametrize("block", [pytest.param(each, id=each.place) for each in _not_run()])
+def test_not_run_here(block: Block) -> None:
+    """For the list of what was left out; its commands were parsed and planned with the page."""
+    pytest.skip(f"{block.place} needs {', '.join(block.needs)}: {block.missing()}")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_named)
+def test_nothing_escapes(path: Path) -> None:
+    """Every block says what it is, what it needs is known, and no command hides as text."""
+    for block in blocks(path):
+        assert block.language in LANGUAGES, f"{block.place}: got {block.language!r}"
+        unknown = set(block.needs) - set(NEEDS)
+        assert not unknown, f"{block.place}: nobody knows whether there is {unknown}"
+        if block.language not in SHELL and "reference" not in path.parts:
+            hidden = re.search(r"^(\$ |tailscope |sudo |make |python -m )", block.text, re.M)
+            assert not hidden, f"{block.place}: a command in a block of {block.language}"
+
+
+def test_shapes() -> None:
+    assert shape("p99.9     1.223530 ms   1.1 ms to 1.39 ms   200") == "p0 T T 0"
+    assert shape("p99.99 *   ≥ 4.65 ms    sample 4.8 ms     2") == "p0 T T 0"
+    assert shape("error p50 41 ns, p99.9 -, max 1 s") == shape(
+        "error p50 1 µs, p99.9 2 µs, max 3 s"
+    )
+    assert shape("believed up to  p99") == shape("believed up to  -")
+    assert alike(("a 1", "...", "b 2"), ["a 7", "x", "y", "b 3"])
+    assert alike(("...",), [])
+    assert not alike(("a", "b"), ["a", "c"])
+    assert not alike(("a",), ["a", "b"])
+
+
+GOOD = """
+```console
+$ echo one 1; echo two >&2
+one 2
+$ false  # exit status 1
+```
+
+# so.yaml is written, and what is set stays set
+
+```yaml
+# so.yaml
+name: so
+```
+
+```sh
+kept=so
+cat $kept.yaml \\
+    | grep name
+```
+
+Needs: a laboratory.
+
+```sh
+tailscope verify RUN --slo p99.9\\<1ms && no-such-program
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("", "", None),
+        ("one 2", "two 2", "is not what came"),
+        ("false", "true", "status 0"),
+        ("  # exit status 1", "", "status 1"),
+        ("name: so", "other: so", "status 1"),
+        ("--slo", "--level", "No such option: --level"),
+        ("tailscope verify", "tailscope verified", "no command tailscope verified"),
+    ],
+)
+def test_a_page_that_is_wrong_is_found_out(
+    tmp_path: Path, old: str, new: str, complaint: str | None
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(GOOD.replace(old, new) if old else GOOD)
+    (tmp_path / "folder").mkdir()
+    if complaint is None:
+        Folder(tmp_path / "folder").run(page)
+    else:
+        with pytest.raises(AssertionError, match=re.escape(complaint)):
+            Folder(tmp_path / "folder").run(page)

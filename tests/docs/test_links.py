@@ -1,0 +1,81 @@
+"""What the documentation points at is there: pages, headings, files, commands and options."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from pages import PAGES, ROOT
+
+from tailscope.cli import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
+
+
+def _prose(path: Path) -> str:
+    return FENCED.sub("", path.read_text())
+
+
+def _anchors(path: Path) -> set[str]:
+    """As they are made of headings where pages are shown."""
+    found: dict[str, int] = {}
+    for heading in re.findall(r"^#+ (.*)$", _prose(path), re.M):
+        text = re.sub(r"[^\w\- ]", "", heading.lower().replace("`", "")).replace(" ", "-")
+        found[text] = found.get(text, -1) + 1
+    return {
+        f"{text}-{at}" if at else text for text, last in found.items() for at in range(last + 1)
+    }
+
+
+def _named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_named)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in LINK.findall(_prose(path)):
+        name, _, anchor = target.partition("#")
+        there = (path.parent / name).resolve() if name else path
+        assert there.exists(), f"{_named(path)}: {target}"
+        if anchor:
+            assert anchor in _anchors(there), f"{_named(path)}: {target}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_named)
+def test_commands_in_sentences_exist(path: Path) -> None:
+    for text in re.findall(r"`tailscope ([^`]+)`", _prose(path)):
+        command, words = typer.main.get_command(app), text.split()
+        while hasattr(command, "commands") and words and words[0][:1].islower():
+            assert words[0] in command.commands, f"{_named(path)}: tailscope {text}"
+            command, words = command.commands[words[0]], words[1:]
+        known = {name for each in command.params for name in each.opts} | {"--help", "-h"}
+        used = {word.split("=")[0].rstrip(",.") for word in words if word.startswith("-")}
+        assert used - {"-", "..."} <= known, f"{_named(path)}: tailscope {text}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_named)
+def test_recipes_exist(path: Path) -> None:
+    known = set(re.findall(r"^## make ([a-z-]+)", (ROOT / "Makefile").read_text(), re.M))
+    known |= {"help", "setup-vm"}
+    code = "\n".join(re.findall(r"`[^`]+`|^```.*?^```$", path.read_text(), re.M | re.S))
+    named = re.findall(r"(?:^|`|run: |\()make ([a-z-]+)", code, re.M)
+    assert set(named) <= known, _named(path)
+
+
+def test_every_page_is_linked() -> None:
+    """Whoever begins at the README can find it."""
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        path = waiting.pop()
+        if path in reached or path.suffix != ".md":
+            continue
+        reached.add(path)
+        targets = (link.partition("#")[0] for link in LINK.findall(_prose(path)))
+        waiting += [(path.parent / name).resolve() for name in targets if name]
+    assert not [_named(path) for path in PAGES if path not in reached]

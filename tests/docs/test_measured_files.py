@@ -1,0 +1,49 @@
+"""What measurements write is described in `tailscope.store.contents`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from documentation import undescribed
+
+from tailscope.store import contents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Tailscope
+    from measurements import Place
+
+METER = f"command:{sys.executable} -c print(45.2)"
+EXPERIMENT = "name: one\nfixed: {dut: l2fwd, rate: 10k, duration: 200ms, warm_up: 0s}\n"
+
+
+def test_files_of_a_measurement_are_described(measure: Callable[..., dict[str, Any]]) -> None:
+    run = measure("--dut", "l2fwd", "--captures", "--power", METER, "--power-phase", "200ms")
+    assert not undescribed(run["out"], contents.RUN)
+
+
+def test_files_of_a_campaign_are_described(
+    tailscope: Tailscope, place: Place, dataplane: Path
+) -> None:
+    (place.path / "one.yaml").write_text(EXPERIMENT)
+    out = place.path / "campaign"
+    done = tailscope("run", place.path / "one.yaml", "--out", out, env=place.environment)
+    assert done.returncode == 0, done.stderr
+    files = [path for path in out.iterdir() if path.is_file() and not path.name.startswith(".")]
+    assert [path.name for path in files] == ["campaign.json"]
+    only = place.path / "only"
+    only.mkdir()
+    (only / "campaign.json").write_bytes(files[0].read_bytes())
+    assert not undescribed(only, contents.CAMPAIGN)
+
+
+def test_files_of_a_recording_are_described(
+    tailscope: Tailscope, place: Place, dataplane: Path
+) -> None:
+    out = place.path / "noise"
+    done = tailscope("noise", "--duration", "300ms", "--out", out, env=place.environment)
+    assert done.returncode == 0, done.stderr
+    assert not undescribed(out, contents.NOISE_FOLDER)
