@@ -359,3 +359,13 @@ def test_latencies_are_those_of_the_run(tailscope: Run, runs: Path) -> None:
     assert by_name["max"]["baseline"] == summary["latency_ns_max"]
     assert by_name["transfer"]["baseline"] == summary["transfer_rate"]
     assert by_name["rate"]["baseline"] == summary["post_rate_pps"]
+
+
+def test_a_page_says_it_above_shared_figures(runs: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    compared(runs / "a", runs / "slow", "--out", page)
+    text = page.read_text()
+    assert "What differs, and whether it is real" in text
+    assert ": slower</li>" in text
+    assert 'id="figure-percentiles"' in text
+    assert len(text.encode()) < 2 * 1024 * 1024

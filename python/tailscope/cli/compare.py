@@ -31,6 +31,9 @@ _WORDS = {
     ("share", "lower"): "fewer",
 }
 _NOTHING = "-"
+_DRAWN = 6
+"""As many runs as there are colours."""
+
 _MANY = 1000
 """Times that something grew: from there on a percentage says nothing to anybody."""
 
@@ -57,9 +60,15 @@ def command(
         Path | None,
         typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit's XML."),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Write a page: what is said, and all in the same figures."
+        ),
+    ] = None,
 ) -> int:
     """Say what differs between runs, and which differences are real."""
-    return _run(_plan(runs, fail_on or [], json_file, junit_file))
+    return _run(_plan(runs, fail_on or [], json_file, junit_file, out))
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class Plan:
     limits: tuple[Limit, ...]
     json_file: str | None
     junit_file: Path | None
+    out: Path | None
 
     @property
     def statements(self) -> int:
@@ -80,7 +90,11 @@ class Plan:
 
 
 def _plan(
-    runs: list[Path], fail_on: list[str], json_file: str | None, junit_file: Path | None
+    runs: list[Path],
+    fail_on: list[str],
+    json_file: str | None,
+    junit_file: Path | None,
+    out: Path | None,
 ) -> Plan:
     from tailscope.verdict.comparison.figures import figures_with
     from tailscope.verdict.comparison.limits import parse_limit
@@ -98,7 +112,7 @@ def _plan(
             hint="; ".join(left_out),
         )
     figures = figures_with(limit.figure for limit in limits)
-    return Plan(tuple(pairs), tuple(left_out), figures, limits, json_file, junit_file)
+    return Plan(tuple(pairs), tuple(left_out), figures, limits, json_file, junit_file, out)
 
 
 def _run(plan: Plan) -> int:
@@ -117,6 +131,8 @@ def _run(plan: Plan) -> int:
         write_json(plan.json_file, _record(plan, found, outcome))
     if plan.junit_file is not None:
         _write_junit(plan.junit_file, plan, found)
+    if plan.out is not None:
+        _write_page(plan.out, found)
     _check([comparison for comparison, _ in found])
     if plan.json_file != STANDARD:
         _print(plan, found)
@@ -180,6 +196,26 @@ def _write_junit(
     ]
     limits = " ".join(limit.text for limit in plan.limits)
     write_text(file, junit(f"tailscope compare {limits}", suites))
+
+
+def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
+    from tailscope.cli.options import labelled
+    from tailscope.report.page import page
+    from tailscope.store.atomic import write_text
+    from tailscope.store.reader import read_run
+
+    pairs = [comparison.pair for comparison, _ in found]
+    paths = [path for pair in pairs for path in (*pair.baseline_runs, *pair.candidate_runs)]
+    every = labelled(list(dict.fromkeys(paths)))
+    drawn = dict(list(every.items())[:_DRAWN])
+    statements = {
+        _title(comparison): [line.strip() for line in list(_lines(comparison, judged))[1:]]
+        for comparison, judged in found
+    }
+    if len(every) > _DRAWN:
+        statements["drawn"] = [f"the first {_DRAWN} of {len(every)} runs"]
+    runs = [read_run(path, label=label) for label, path in drawn.items()]
+    write_text(out, page(runs, statements=statements))
 
 
 def _print(plan: Plan, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:

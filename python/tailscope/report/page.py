@@ -51,7 +51,12 @@ _MATHS = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
 _MOST_TEXTS = 1 << 16
 
 
-def page(runs: Sequence[Run], *, links: Mapping[str, str] | None = None) -> str:
+def page(
+    runs: Sequence[Run],
+    *,
+    links: Mapping[str, str] | None = None,
+    statements: Mapping[str, Sequence[str]] | None = None,
+) -> str:
     """Draw runs as one HTML page.
 
     Parameters
@@ -60,6 +65,8 @@ def page(runs: Sequence[Run], *, links: Mapping[str, str] | None = None) -> str:
         At least one; several share their figures.
     links : Mapping of str to str, optional
         Files beside the page by what they are called, each as a relative address.
+    statements : Mapping of str to sequence of str, optional
+        What is said of them together, by title: it comes first.
     """
     drawn = pictures([Material(run) for run in runs])
     return (
@@ -79,6 +86,7 @@ def page(runs: Sequence[Run], *, links: Mapping[str, str] | None = None) -> str:
             bound_note=BOUND_NOTE if any(has_bounds(run.summary) for run in runs) else "",
             figures=drawn,
             links=links or {},
+            statements=statements or {},
             scripts=scripts(drawn),
         )
     )
