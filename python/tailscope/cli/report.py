@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +16,11 @@ from tailscope.cli.options import labelled
 from tailscope.exceptions import UsageError
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tailscope.report.campaign.material import Reading
 
 __all__ = ["command"]
 
@@ -47,9 +54,22 @@ def command(
             "--style", metavar="NAME", help="Of the figures: screen, or paper for a column of two."
         ),
     ] = STYLES[0],
+    pages: Annotated[
+        bool,
+        typer.Option("--pages", help="Of a campaign: draw the page of each of its runs anew, too."),
+    ] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Of a campaign: have its runs read and drawn by the workers of this Dask"
+            " scheduler: tcp://..., tls://..., or local[:N], N processes of this machine.",
+        ),
+    ] = None,
 ) -> int:
     """Draw one run, several runs in the same figures, or a campaign."""
-    plan = _plan(runs, out, figures, formats, style)
+    plan = _plan(runs, out, figures, formats, style, pages, scheduler)
     written = _run_campaign(plan) if plan.campaign is not None else _run(plan)
     for path in written:
         print(printable(str(path)))
@@ -66,10 +86,18 @@ class Plan:
     figures: Path | None
     formats: tuple[str, ...]
     style: str
+    pages: bool
+    scheduler: str | None
 
 
 def _plan(
-    runs: list[Path], out: Path | None, figures: Path | None, formats: str, style: str
+    runs: list[Path],
+    out: Path | None,
+    figures: Path | None,
+    formats: str,
+    style: str,
+    pages: bool,
+    scheduler: str | None,
 ) -> Plan:
     wanted = tuple(dict.fromkeys(name.strip().lower() for name in formats.split(",")))
     for name in wanted:
@@ -84,16 +112,19 @@ def _plan(
     if campaigns and len(runs) > 1:
         raise UsageError(f"expected runs, or one campaign alone, got {campaigns[0]} with others")
     campaign = campaigns[0] if campaigns else None
+    if campaign is None and (pages or scheduler is not None):
+        raise UsageError("--pages and --scheduler: expected a campaign")
     if out is None and figures is None:
         out = Path(REPORT) if campaign is None else campaign / REPORT
-    return Plan({} if campaign else labelled(runs), campaign, out, figures, wanted, style)
+    labels = {} if campaign else labelled(runs)
+    return Plan(labels, campaign, out, figures, wanted, style, pages, scheduler)
 
 
 def _run_campaign(plan: Plan) -> list[Path]:
     from tailscope.report.campaign.material import read_material
 
     assert plan.campaign is not None
-    material = read_material(plan.campaign)
+    material = read_material(plan.campaign.absolute(), partial(_readings, plan))
     for problem in material.problems():
         print("warning:", printable(problem), file=sys.stderr)
     written: list[Path] = []
@@ -111,6 +142,25 @@ def _run_campaign(plan: Plan) -> list[Path]:
         write_text(plan.out, text)
         written.append(plan.out)
     return written
+
+
+def _readings(plan: Plan, path: Path, names: Sequence[str]) -> Iterator[Reading]:
+    """Read the runs of a campaign, here or on workers."""
+    from tailscope.cli.progress import TasksBar
+    from tailscope.report.campaign.material import Reading, draw_one, read_one
+    from tailscope.scale.cluster import open_cluster
+    from tailscope.scale.tasks import map_tasks
+
+    take = partial(draw_one if plan.pages else read_one, path)
+    if plan.scheduler is None:
+        yield from map(take, names)
+        return
+    with open_cluster(plan.scheduler) as client, TasksBar("runs", "runs") as bar:
+        outcomes = map_tasks(client, take, names, progress=bar.show)
+        with closing(outcomes):
+            for name, outcome in zip(names, outcomes, strict=True):
+                failed = outcome.error
+                yield outcome.result if failed is None else Reading(name, None, str(failed), False)
 
 
 def _run(plan: Plan) -> list[Path]:

@@ -298,7 +298,6 @@ def _write_run(plan: Plan, name: str, run: Run, folder: Path) -> None:
         links={"the campaign": f"{up}{INDEX}", **{each: address_of(each) for each in here}},
     )
     write_text(folder / layout.REPORT, text)
-    info["files"][layout.REPORT] = _entry(text.encode())
     info["left_out"] = [file for file, _ in _sizes_left_out(plan, name)]
     write_text(folder / layout.RUN, _json(info))
 

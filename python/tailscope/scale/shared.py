@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import ClusterError, RunExistsError
-from tailscope.store import layout
 from tailscope.store.atomic import TEMPORARY_SUFFIX
 from tailscope.store.directory import refuse_foreign
 from tailscope.store.reader import read_mark
@@ -152,8 +151,8 @@ def _put_in_place(run: Path, target: Path) -> None:
 
 
 def _files(run: Path) -> object:
-    """Checksums of a complete run; its report names the machine that wrote it."""
+    """Checksums of a complete run."""
     mark = read_mark(run) or {}
     if not mark.get("complete"):
         return None
-    return {name: sums for name, sums in mark["files"].items() if name != layout.REPORT}
+    return mark["files"]

@@ -409,7 +409,10 @@ RUN = (
         f"{layout.CAPTURES}/",
         "`pre.pcapng.zst` and `post.pcapng.zst`, where asked.",
     ),
-    File(layout.REPORT, "The report: one file, works offline."),
+    File(
+        layout.REPORT,
+        "The report: one file, works offline. It may be drawn again, and has no checksum.",
+    ),
 )
 """The files of a run directory."""
 

@@ -213,7 +213,9 @@ class RunWriter:
         if run.explanation is not None:
             self._write_json(layout.EXPLANATION, run.explanation)
         self._write(layout.REPORT, report(run))
-        files = {name: _checksum(self.path / name) for name in self._written if name != layout.RUN}
+        # A page is no source of anything: it may be drawn again when there is more to say.
+        lasting = [name for name in self._written if name not in (layout.RUN, layout.REPORT)]
+        files = {name: _checksum(self.path / name) for name in lasting}
         self._write_json(
             layout.RUN,
             {

@@ -152,8 +152,7 @@ def _check_sizes(path: Path, info: dict[str, Any]) -> None:
             got = (path / name).stat().st_size
         except FileNotFoundError:
             raise RunCorruptError(f"{path / name}: missing") from None
-        # A page is drawn again when there is more to say.
-        if got != expected and name != layout.REPORT:
+        if got != expected:
             raise RunCorruptError(f"{path / name}: size_bytes: expected {expected}, got {got}")
 
 

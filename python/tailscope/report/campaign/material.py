@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import TailscopeError
 from tailscope.store import layout
+from tailscope.store.atomic import write_text
 from tailscope.store.campaign import DONE, CampaignCell, CampaignContent, campaign_content
-from tailscope.store.reader import read_figures
+from tailscope.store.reader import read_figures, read_run
 from tailscope.text import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tailscope.store.run import Run
 
-__all__ = ["CampaignMaterial", "Combination", "Reading", "read_material", "read_one"]
+    ReadAll = Callable[[Path, Sequence[str]], Iterable["Reading"]]
+
+__all__ = ["CampaignMaterial", "Combination", "Reading", "draw_one", "read_material", "read_one"]
 
 
 class Reading(NamedTuple):
@@ -124,18 +127,44 @@ class CampaignMaterial:
             yield f"{names[0]}{more}: no run: {reason}"
 
 
+def _in_turn(path: Path, names: Sequence[str]) -> Iterator[Reading]:
+    return (read_one(path, name) for name in names)
+
+
 def unfinished(cell: CampaignCell) -> str:
     """What became of a cell that is not done."""
     return ": ".join(filter(None, (cell.state, cell.reason)))
 
 
-def read_material(path: Path) -> CampaignMaterial:
+def draw_one(path: Path, name: str) -> Reading:
+    """Read a run as `read_one`, and draw its own page anew.
+
+    Parameters
+    ----------
+    path : Path
+        The campaign's directory.
+    name : str
+        The run's folder within it.
+    """
+    from tailscope.report.page import page
+
+    try:
+        write_text(path / name / layout.REPORT, page([read_run(path / name)]))
+    except (TailscopeError, OSError) as error:
+        problem = str(error).removeprefix(f"{path}/")
+        return Reading(name, None, problem, (path / name / layout.REPORT).is_file())
+    return read_one(path, name)
+
+
+def read_material(path: Path, read: ReadAll | None = None) -> CampaignMaterial:
     """Read a campaign; a run that cannot be read is part of it, with the reason.
 
     Parameters
     ----------
     path : Path
         The directory.
+    read : callable, optional
+        Reads its runs: receives the directory and their names; by default here, in turn.
 
     Raises
     ------
@@ -144,7 +173,8 @@ def read_material(path: Path) -> CampaignMaterial:
     """
     content = campaign_content(path)
     names = [name for cell in content.cells for name in cell.runs]
-    readings = {name: read_one(path, name) for name in dict.fromkeys(names)}
+    found = (read or _in_turn)(path, list(dict.fromkeys(names)))
+    readings = {reading.name: reading for reading in found}
     varied = {name: values for name, values in content.variables.items() if len(values) > 1}
     groups: dict[tuple[str, ...], list[CampaignCell]] = {}
     for cell in content.cells:
