@@ -348,4 +348,4 @@ def test_workers_draw_what_one_process_draws(tailscope: Run, tmp_path: Path) -> 
     assert "expected a campaign" in refused.stderr
     gone = tailscope("report", path, "--scheduler", "tcp://127.0.0.1:9")
     assert gone.returncode == 1
-    assert "no scheduler" in gone.stderr
+    assert "no Dask scheduler answers" in gone.stderr
