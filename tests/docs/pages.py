@@ -8,6 +8,7 @@ those of the project:
   line of ``...`` stands for any lines;
 - every command must end with status 0, or with one of those that a comment behind it names:
   ``# exit status 2``, ``# exit status 0 or 3``;
+- the database ``lab`` is a server that exists for the page alone;
 - what the papers' authors have published is in ``authors``, if it is there;
 - a block of ``yaml`` whose first line is ``# NAME.yaml`` becomes that file, other first lines of
   ``# NAME`` likewise; blocks of ``python`` are run;
@@ -29,15 +30,19 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import postgres_server
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
+SERVER = "a PostgreSQL server"
 AUTHORS = ROOT.parent / "shared" / "data"
 """What the papers' authors have published, where it is there."""
 
@@ -90,6 +95,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "LXC": lambda: _not_root() or _without("lxc-execute"),
     "stress-ng": lambda: _without("stress-ng"),
     "a guest": _no_guest,
+    SERVER: lambda: None if postgres_server.programs() else "none is installed",
     "the authors' data": lambda: None if AUTHORS.is_dir() else "none of it",
     **{
         name: _never(name)
@@ -102,7 +108,6 @@ NEEDS: dict[str, Callable[[], str | None]] = {
             "another kernel",
             "a browser",
             "a cluster",
-            "a PostgreSQL server",
             "captures of your own",
             "hours",
             "minutes",
@@ -322,10 +327,26 @@ class Folder:
                 known.append(command)
                 script += self._wrapped(len(known) - 1, command)
         if known:
-            self._execute(script)
+            with self._server(path):
+                self._execute(script)
             for number, command in enumerate(known):
                 self._check(number, command)
         assert not list(self.path.parent.glob("run/tailscope-*")), "left behind"
+
+    @contextmanager
+    def _server(self, path: Path) -> Iterator[None]:
+        """The database that pages call ``lab``, where a page needs one and there is one."""
+        needed = any(SERVER in block.needs and not block.missing() for block in blocks(path))
+        if not needed:
+            yield
+            return
+        with postgres_server.server() as server:
+            service = self.path.parent / "services.conf"
+            service.write_text(
+                f"[lab]\nhost={server.folder}\nuser={server.user}\ndbname=postgres\n"
+            )
+            self._environment["PGSERVICEFILE"] = str(service)
+            yield
 
     def _of(self, block: Block, *, is_short: bool) -> Iterator[Command]:
         """What is run of a block."""
