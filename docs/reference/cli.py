@@ -72,7 +72,8 @@ def _option(option: Any) -> tuple[str, str, str]:
     """Its names, its default, and what it does."""
     about = option.help or ""
     value = "" if option.is_flag or option.metavar is None else f" {option.metavar}"
-    names = ", ".join(code(name + value) for name in sorted(option.opts, key=len, reverse=True))
+    given = [*option.opts, *option.secondary_opts]
+    names = ", ".join(code(name + value) for name in sorted(given, key=len, reverse=True))
     written = _DEFAULT.search(about)
     if written:
         default = written[1]

@@ -31,7 +31,7 @@ def command(
         bool | None,
         typer.Option(
             "--with-packets/--without-packets",
-            help="Publish single packets and captures.  [default: if they are 100 MB at most]",
+            help="Publish single packets and captures.  [default: if they are 100 MiB at most]",
         ),
     ] = None,
     dry_run: Annotated[

@@ -51,6 +51,14 @@ class File(NamedTuple):
     fields: Mapping[str, str] = {}
 
 
+_KEPT = {
+    "kept.summary_sha256": "of the `summary.json` that it was drawn from, as `run.json` has it. "
+    "Where the run holds another one, the conclusion is left out with a warning",
+    "kept.command": "what was called, a list of words",
+    "kept.tailscope_version, kept.written_unix_ns": "of the tool that kept it, and when",
+}
+
+
 def _within(name: str, fields: Mapping[str, str]) -> dict[str, str]:
     """Fields of an object, by their names from outside of it."""
     return {
@@ -412,6 +420,29 @@ RUN = (
     File(
         layout.REPORT,
         "The report: one file, works offline. It may be drawn again, and has no checksum.",
+    ),
+    *(
+        File(
+            name,
+            f"Kept by `tailscope {command} --keep`, beside the checksums: its `--json`"
+            f" ([{page}](../{page})), and where that comes from.",
+            fields=_KEPT,
+        )
+        for name, command, page in (
+            (layout.TAIL, "model tail", "tail.md"),
+            (layout.OVERLOAD, "model overload", "overload.md"),
+            (layout.VERDICT, "verify", "verdict.md"),
+        )
+    ),
+    File(
+        layout.NOTES,
+        "What its user says of a run, beside the checksums: [catalogue.md](../catalogue.md).",
+        fields={
+            "format": "version; a reader refuses any other",
+            "tags": "a list, sorted",
+            "notes": "a list, the oldest first",
+            "notes.written_unix_ns, notes.text": "when a note was written, and what it says",
+        },
     ),
 )
 """The files of a run directory."""
