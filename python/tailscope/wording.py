@@ -276,9 +276,13 @@ def conclusion_rows(kept: Mapping[str, Any]) -> list[Row]:
 
 
 def _overload_rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
-    if found is not None:
-        interval = _quantities(found, "rate_max_pps", "packets/s")
-        yield Row("highest rate, R_max", _quantity(found["rate_max_pps"], "packets/s"), interval)
+    if found is None:
+        return
+    value = _quantity(found["rate_max_pps"], "packets/s")
+    if found["is_upper_bound"]:
+        yield Row("highest rate, R_max, at most", value, "without what interrupts the device")
+    else:
+        yield Row("highest rate, R_max", value, _quantities(found, "rate_max_pps", "packets/s"))
 
 
 def _tail_rows(found: Mapping[str, Any] | None) -> Iterator[Row]:

@@ -232,7 +232,7 @@ def test_an_analysis_is_shown_with_its_command(tailscope: Run, runs: Path) -> No
 def test_checksums_are_verified(tailscope: Run, runs: Path) -> None:
     done = tailscope("show", "plain", "--verify")
     assert done.returncode == 0
-    assert done.stdout.count("verified") == 11
+    assert done.stdout.count("verified") == 10
     latency = runs / "plain" / "latency.parquet"
     content = bytearray(latency.read_bytes())
     content[100] ^= 1

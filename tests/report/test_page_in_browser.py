@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import browser
 import pytest
+
+from tailscope.store import kept, layout
+from tailscope.store.reader import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,13 +94,10 @@ def test_names_of_others_stay_text(
 ) -> None:
     page = tmp_path / "report.html"
     assert tailscope("report", analysed, analysed.parent / "y", "--out", page).returncode == 1
-    done = tailscope("verify", analysed, "--slo", "p99<1ms", "--keep")
-    assert done.returncode == 0, done.stderr
+    info = read_run(analysed).info
+    kept.keep(analysed, info, layout.VERDICT, {"verdict": "pass", "slo": HOSTILE}, command=["x"])
     noted = tailscope("note", analysed, f"looked at by {HOSTILE}")
     assert noted.returncode == 0, noted.stderr
-    verdict = json.loads((analysed / "verdict.json").read_text())
-    verdict["slo"] = HOSTILE
-    (analysed / "verdict.json").write_text(json.dumps(verdict))
     assert tailscope("report", analysed, "--out", page).returncode == 0
     (analysed / "verdict.json").unlink()
     with browser.opened(chromium, page, shot="hostile") as seen:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,8 @@ from whole_run import PACKETS, whole_run
 from tailscope.report.figures import FIGURES, pictures
 from tailscope.report.material import Material
 from tailscope.report.picture import Picture, table_of
-from tailscope.report.reduce import extremes, longest
+from tailscope.report.reduce import PIXELS, extremes, longest
+from tailscope.store import layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +98,37 @@ def test_runs_share_figures_where_that_says_something(run: Run) -> None:
     names = {picture.name for picture in pictures([Material(run), Material(run)])}
     assert {"percentiles", "worst", "rate", "power"} <= names
     assert not {"heat", "stalls", "events", "tail-made-of", "overload"} & names
+
+
+def test_a_bound_is_no_estimate(run: Run) -> None:
+    from dataclasses import replace
+
+    bound = {**run.kept[layout.OVERLOAD], "is_upper_bound": True}
+    (picture,) = (
+        each
+        for each in pictures([Material(replace(run, kept={layout.OVERLOAD: bound}))])
+        if each.name == "overload"
+    )
+    assert picture.y.names == ("this run", "R_max, at most")
+    assert [layer.mark for layer in picture.layers] == ["bars", "bars"]
+
+
+def test_counters_read_often_are_reduced(run: Run, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    begin_ns = int(run.rate["pre"].start_ns[0])
+    count = 30_000
+    columns = {
+        "unix_ns": begin_ns + np.arange(count) * 200_000,
+        "interrupt": ["LOC"] * count,
+        "cpu": [1] * count,
+        "count": np.cumsum(np.arange(count) % 7),
+    }
+    pq.write_table(pa.table(columns), tmp_path / layout.INTERRUPTS)
+    for picture in pictures([Material(replace(run, path=tmp_path))]):
+        if picture.name.startswith("interrupt"):
+            (layer,) = picture.layers
+            assert len(layer.columns["x"]) <= 2 * PIXELS + 2
 
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False)

@@ -87,7 +87,12 @@ _TAIL = {
     ],
 }
 
-_OVERLOAD = {"rate_max_pps": 600.0, "rate_max_pps_ci_low": 500.0, "rate_max_pps_ci_high": 800.0}
+_OVERLOAD = {
+    "is_upper_bound": False,
+    "rate_max_pps": 600.0,
+    "rate_max_pps_ci_low": 500.0,
+    "rate_max_pps_ci_high": 800.0,
+}
 
 
 def _noise(begin_ns: int) -> pa.Table:

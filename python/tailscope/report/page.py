@@ -224,12 +224,18 @@ def _shown(text: str) -> str:
     return _MATHS.sub("\u200b", printable(text))
 
 
+def _host(host: Mapping[str, Any]) -> dict[str, str]:
+    known = {name: value for name, value in host.items() if value is not None}
+    return {name.replace("_", " "): str(value) for name, value in known.items()}
+
+
 def _day(unix_ns: int) -> str:
     return f"{datetime.fromtimestamp(unix_ns // 10**9, UTC):%Y-%m-%d}"
 
 
 def _about(run: Run) -> dict[str, Any]:
-    host = {name.replace("_", " "): value for name, value in run.info["host"].items()}
+    # In a laboratory the machine where the command was typed measures nothing.
+    hosts = run.info.get("hosts") or {"": run.info["host"]}
     return {
         "label": run.label,
         "verdict": verdict_text(run.kept.get(layout.VERDICT)),
@@ -244,7 +250,7 @@ def _about(run: Run) -> dict[str, Any]:
             **provenance(run.summary, run.info),
             "tailscope": run.info["tailscope_version"],
         },
-        "host": {name: str(value) for name, value in host.items() if value is not None},
+        "hosts": {role: _host(host) for role, host in hosts.items()},
     }
 
 

@@ -54,6 +54,7 @@ class File(NamedTuple):
 _KEPT = {
     "kept.summary_sha256": "of the `summary.json` that it was drawn from, as `run.json` has it. "
     "Where the run holds another one, the conclusion is left out with a warning",
+    "kept.content_sha256": "of all but `kept`: what was changed since is left out likewise",
     "kept.command": "what was called, a list of words",
     "kept.tailscope_version, kept.written_unix_ns": "of the tool that kept it, and when",
 }

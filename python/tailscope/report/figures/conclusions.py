@@ -76,23 +76,26 @@ def overload(runs: Sequence[Material]) -> Picture | None:
     label, sent = runs[0].label, runs[0].run.summary["pre_second_mean_pps"]
     highest, here = np.array([1.0]), np.array([0.0])
     ends = [record[f"rate_max_pps_ci_{end}"] for end in ("low", "high")]
+    predicted_name = "R_max, at most" if record["is_upper_bound"] else "predicted R_max"
     predicted = {"x": np.array([record["rate_max_pps"]]), "y": highest}
     measured = {"x": np.array([float(sent or 0)]), "y": here}
     layers = [
         Layer("bars", label, "prediction", predicted),
         Layer("bars", label, "measurement", measured, colour=1),
     ]
-    if None not in ends:
+    if None not in ends and not record["is_upper_bound"]:
         low, high = (np.array([float(end)]) for end in ends)
         interval = {"x": low, "x_end": high, "y": highest}
         layers.append(Layer("spans", label, "95 % interval", interval, colour=4))
     return Picture(
         "overload",
         "The highest rate, predicted",
-        "R_max of the overload model, from medians at low load, with its 95 % interval; below it"
-        " the rate of this run.",
+        "An upper bound of R_max of the overload model: what interrupts the device is not known."
+        if record["is_upper_bound"]
+        else "R_max of the overload model, from medians at low load, with its 95 % interval; below"
+        " it the rate of this run.",
         Axis("packets per second", "packets_per_s", starts_at_zero=True),
-        Axis("", "rate", names=("this run", "predicted R_max")),
+        Axis("", "rate", names=("this run", predicted_name)),
         tuple(layers),
     )
 

@@ -208,8 +208,9 @@ def _counters(runs: Sequence[Material], *, per_second: bool) -> tuple[Layer, ...
             # Each rate holds from its reading to the next.
             y = np.diff(y) / np.diff(x)
             y = np.append(y, y[-1:])
+        kept = extremes(x, y)
         label = f"CPU {cpu}: {name}"
         mark: Mark = "steps" if per_second else "line"
-        columns = {"x": x, "y": y}
+        columns = {"x": x[kept], "y": y[kept]}
         layers.append(Layer(mark, runs[0].label, label, columns, label, at, dash_of(at)))
     return tuple(layers)

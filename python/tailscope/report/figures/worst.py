@@ -66,7 +66,8 @@ def heat_map(runs: Sequence[Material]) -> Picture | None:
     return Picture(
         "heat",
         "All latencies over time",
-        "Darker: more packets, on a logarithmic scale. A cell without a packet is left blank.",
+        "The more packets, the further a colour is from that of the page, on a logarithmic scale."
+        " A cell without a packet is left blank.",
         TIME,
         LATENCY,
         (Layer("cells", runs[0].label, "", cells),),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 from contextlib import suppress
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import DatabaseError, RunCorruptError, UsageError
@@ -254,4 +256,14 @@ def _check_count(path: Any, expected: int, got: int) -> None:
 
 def _name(content: Content) -> str:
     """Host and directory: what tells runs apart that different machines have at the same path."""
-    return printable(f"{os.uname().nodename}:{content.path.resolve()}")
+    return printable(f"{_machine()}:{content.path.resolve()}")
+
+
+def _machine() -> str:
+    """The name of this machine, and what tells it from others of that name."""
+    try:
+        identity = Path("/etc/machine-id").read_bytes().strip()
+    except OSError:
+        identity = b""
+    # The identity itself is not to be shown: machine-id(5).
+    return f"{os.uname().nodename}-{hashlib.sha256(b'tailscope' + identity).hexdigest()[:8]}"
