@@ -342,3 +342,9 @@ def hostile(runs: Path) -> Iterator[Path]:
 def test_any_name_of_a_folder_will_do(hostile: Path) -> None:
     assert set(states(hostile)) >= {"new\nline", "\x1b[31mred", 'it\'s "quoted"; --', "a*b[c]?"}
     assert "b\\udcff" in states(hostile)
+
+
+def test_damage_is_seen_by_who_has_read_it_before(runs: Path) -> None:
+    assert states(runs)["plain"] == "complete"
+    os.truncate(runs / "plain" / "worst.parquet", 100)
+    assert states(runs)["plain"] == "damaged"

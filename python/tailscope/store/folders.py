@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,8 +20,6 @@ __all__ = ["RUNS", "Found", "Place", "find_runs", "run_named"]
 
 RUNS = Path("runs")
 """Where runs are looked for, and where ``tailscope run`` puts them."""
-
-_WATCHED = (layout.RUN, layout.SUMMARY, layout.NOTES)
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,13 @@ class Place:
 
     def signature(self) -> str:
         """What differs when the run has changed: times, sizes and numbers of its files."""
-        listed = [self.campaign or "", str(self.path.stat().st_mtime_ns)]
-        for name in _WATCHED:
-            try:
-                status = (self.path / name).stat()
-            except OSError:
-                listed.append("-")
-            else:
-                listed.append(f"{status.st_mtime_ns},{status.st_size},{status.st_ino}")
+        listed = [self.campaign or ""]
+        for folder in (self.path, self.path / layout.CAPTURES):
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    status = entry.stat(follow_symlinks=False)
+                    state = f"{status.st_mtime_ns},{status.st_size},{status.st_ino}"
+                    listed.append(f"{entry.name!r}:{state}")
         return ";".join(listed)
 
 
