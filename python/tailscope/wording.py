@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Row",
     "cause_rows",
+    "conclusion_doubts",
     "conclusion_rows",
     "count_rows",
     "device_text",
@@ -275,6 +276,21 @@ def conclusion_rows(kept: Mapping[str, Any]) -> list[Row]:
     return [*_overload_rows(kept.get(layout.OVERLOAD)), *_tail_rows(kept.get(layout.TAIL))]
 
 
+def conclusion_doubts(kept: Mapping[str, Any]) -> Iterator[str]:
+    """Say what makes a conclusion doubtful that was kept in a run.
+
+    Parameters
+    ----------
+    kept : Mapping
+        Conclusions by the names of their files.
+    """
+    tail, overload = kept.get(layout.TAIL), kept.get(layout.OVERLOAD)
+    if tail is not None and tail["refused"]:
+        yield f"of the tail nothing follows for the future: {tail['refused']}"
+    if overload is not None:
+        yield from (f"R_max: {warning}" for warning in overload["warnings"])
+
+
 def _overload_rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
     if found is None:
         return
@@ -297,8 +313,6 @@ def _tail_rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
     )
     if found["limit_ns"] is not None:
         yield Row("end of the tail", _duration(found["limit_ns"]))
-    if found["refused"]:
-        yield Row("of the future nothing follows", found["refused"])
 
 
 def verdict_text(found: Mapping[str, Any] | None) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ from whole_run import PACKETS, whole_run
 
 from tailscope.report.figures import FIGURES, pictures
 from tailscope.report.material import Material
+from tailscope.report.page import page
 from tailscope.report.picture import Picture, table_of
 from tailscope.report.reduce import PIXELS, extremes, longest
 from tailscope.store import layout
@@ -98,6 +99,13 @@ def test_runs_share_figures_where_that_says_something(run: Run) -> None:
     names = {picture.name for picture in pictures([Material(run), Material(run)])}
     assert {"percentiles", "worst", "rate", "power"} <= names
     assert not {"heat", "stalls", "events", "tail-made-of", "overload"} & names
+
+
+def test_a_page_says_what_was_concluded(run: Run) -> None:
+    text = page([run])
+    assert "R_max: the runs differ in &lt;i&gt;size&lt;/i&gt;" in text
+    assert "exceeded by one burst in 600 packets" in text
+    assert "500.0 packets/s to 800.0 packets/s" in text
 
 
 def test_a_bound_is_no_estimate(run: Run) -> None:

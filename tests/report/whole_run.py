@@ -63,6 +63,12 @@ _EXPLANATION = {
 
 _TAIL = {
     "count": PACKETS,
+    "refused": None,
+    "limit_ns": None,
+    "return_packets": 600.0,
+    "return_level_ns": 50_600.0,
+    "return_level_ns_ci_low": 49_000.0,
+    "return_level_ns_ci_high": 60_600.0,
     "latency_ns_max": 51_560,
     "threshold_ns": 40_000,
     "quantile_pairs": [
@@ -89,6 +95,7 @@ _TAIL = {
 
 _OVERLOAD = {
     "is_upper_bound": False,
+    "warnings": ["the runs differ in <i>size</i>"],
     "rate_max_pps": 600.0,
     "rate_max_pps_ci_low": 500.0,
     "rate_max_pps_ci_high": 800.0,

@@ -26,6 +26,7 @@ from tailscope.text import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,
     cause_rows,
+    conclusion_doubts,
     conclusion_rows,
     count_rows,
     energy_rows,
@@ -242,7 +243,11 @@ def _about(run: Run) -> dict[str, Any]:
         "causes": None if run.explanation is None else cause_rows(run.explanation),
         "explained": "" if run.explanation is None else explained_text(run.explanation),
         "sentence": sentence(run.summary),
-        "warnings": [*run.info.get("warnings", ()), *run.warnings],
+        "warnings": [
+            *run.info.get("warnings", ()),
+            *run.warnings,
+            *conclusion_doubts(run.kept),
+        ],
         "partial": run.info.get("partial", ()),
         "tags": run.remarks.tags,
         "notes": [(_day(note.written_unix_ns), note.text) for note in run.remarks.notes],
