@@ -275,6 +275,46 @@ def test_campaigns_are_compared_cell_by_cell(tailscope: Run, runs: Path, tmp_pat
     ]
 
 
+def failed(name: str, repeat: int, **values: str) -> dict[str, Any]:
+    return {**cell(name, repeat, **values), "runs": [], "state": "failed", "reason": "no"}
+
+
+def write_cells(folder: Path, run: Path, cells: list[dict[str, Any]]) -> Path:
+    """A campaign, of which each finished cell has the same run."""
+    for each in cells:
+        for name in each["runs"]:
+            shutil.copytree(run, folder / name)
+    folder.mkdir(exist_ok=True)
+    return write_campaign(folder, cells)
+
+
+def test_cells_that_are_left_are_compared_by_their_values(runs: Path, tmp_path: Path) -> None:
+    """What each campaign has finished of two cells is not the same cell."""
+    slow, fast = cell("rate=10k,1", 1, rate="10k"), cell("rate=50k,1", 1, rate="50k")
+    no_slow, no_fast = failed("rate=10k,1", 1, rate="10k"), failed("rate=50k,1", 1, rate="50k")
+    one = write_cells(tmp_path / "one", runs / "a", [slow, no_fast])
+    other = write_cells(tmp_path / "other", runs / "slow", [no_slow, fast])
+    with pytest.raises(UsageError, match="no values in common"):
+        compared(one, other)
+    [with_run] = compared(one, runs / "b")["comparisons"]
+    assert with_run["cell"] == "rate=10k"
+    single = write_cells(tmp_path / "single", runs / "slow", [fast])
+    half = write_cells(tmp_path / "half", runs / "a", [slow, failed("rate=10k,2", 2, rate="10k")])
+    assert len(compared(half, single)["comparisons"]) == 1, "each is of one cell"
+
+
+def test_every_unfinished_repeat_is_left_out(runs: Path, tmp_path: Path) -> None:
+    repeats = [failed(f"rate=1k,{number}", number, rate="1k") for number in (2, 3)]
+    campaign = write_cells(
+        tmp_path / "campaign", runs / "a", [cell("rate=1k,1", 1, rate="1k"), *repeats]
+    )
+    found = compared(campaign, runs / "b")
+    assert [text.partition(": ")[2] for text in found["left_out"]] == [
+        "rate=1k,2: failed: no",
+        "rate=1k,3: failed: no",
+    ]
+
+
 def test_too_few_packets_are_refused(tailscope: Run, runs: Path) -> None:
     done = tailscope("compare", runs / "a", runs / "few")
     assert done.returncode == 3
