@@ -322,6 +322,20 @@ def test_too_few_packets_are_refused(tailscope: Run, runs: Path) -> None:
     assert "worth 7.0 independent ones; it takes 10" in done.stderr
 
 
+def test_limits_decide_where_no_quantile_can_be_compared(
+    capsys: pytest.CaptureFixture[str], runs: Path, tmp_path: Path
+) -> None:
+    """Six of fifteen are lost: beyond a limit by its bound, though not by one of ten intervals."""
+    few = write_run(tmp_path / "few-lossy", queued(12)[:15], lost=6)
+    found = compared(runs / "few", few, "--fail-on", "lost>+0.1%", expected=2)
+    assert found["verdict"] == "fail"
+    assert {each["verdict"] for each in figures(found).values()} == {
+        "no estimate",
+        "no difference",
+    }
+    assert "  lost>+0.1%: fail: " in capsys.readouterr().out
+
+
 def test_junit_has_a_case_for_each_limit(tailscope: Run, runs: Path, tmp_path: Path) -> None:
     hostile = tmp_path / "<x>&\x1b[31m"
     shutil.copytree(runs / "slow", hostile)
