@@ -205,6 +205,23 @@ def test_a_device_does_not_get_faster_by_dropping(
     assert by_name["p99"]["verdict"] == "higher"
 
 
+def test_packets_that_never_came_do_not_differ_by_the_window(
+    capsys: pytest.CaptureFixture[str], tailscope: Run, tmp_path: Path
+) -> None:
+    """The same captures, of which 2 % never came, looked at with two windows."""
+    options = ("--seed", 1, "--packets", PACKETS, "--loss", "0.02")
+    assert tailscope("simulate", tmp_path / "in", *options).returncode == 0
+    (pre,), (post,) = ((tmp_path / "in").glob(f"*-{side}-*") for side in ("pre", "post"))
+    for window in ("1s", "5s"):
+        done = tailscope("analyze", pre, post, "--window", window, "--out", tmp_path / window)
+        assert done.returncode == 0, done.stderr
+    for order in (("1s", "5s"), ("5s", "1s")):
+        by_name = figures(compared(*(tmp_path / window for window in order)))
+        assert by_name["p99"]["baseline"] == by_name["p99"]["candidate"] == 1_000_000_000
+        assert by_name["p99"]["verdict"] == "no difference"
+        assert "p99:      never came → never came, " in capsys.readouterr().out
+
+
 def test_a_single_burst_of_lost_packets_is_one_event(runs: Path) -> None:
     """The other run may have had the same and met none."""
     by_name = figures(compared(runs / "a", runs / "lossy"))

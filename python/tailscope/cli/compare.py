@@ -245,7 +245,7 @@ def _title(comparison: Comparison) -> str:
 def _lines(comparison: Comparison, judged: Sequence[Judgement]) -> Iterator[str]:
     yield _title(comparison)
     width = max(len(finding.figure.name) for finding in comparison.findings)
-    window_ns = min(sample.window_ns for sample in comparison.sides.samples)
+    window_ns = comparison.sides.samples[0].window_ns
     for finding in comparison.findings:
         yield f"  {finding.figure.name + ':':<{width + 1}} {_said(finding, window_ns)}"
     if comparison.others:
