@@ -188,6 +188,21 @@ def test_what_would_settle_it_is_said(tailscope: Run, runs: Path) -> None:
     assert "it takes about" in deep["reasons"][-1]
 
 
+def test_an_end_that_there_is_none_of_is_unbounded(
+    capsys: pytest.CaptureFixture[str], runs: Path
+) -> None:
+    """Two packets lie at or below p0.01: the true one may be below all of them."""
+    found = compared(runs / "a", runs / "b", "--fail-on", "p0.01>+10%", expected=3)
+    each = figures(found)["p0.01"]
+    assert each["difference_ci_low"] is each["difference_ci_high"] is each["noticeable"] is None
+    [judged] = found["comparisons"][0]["limits"]
+    reason = "there are too few independent packets for that end of the interval"
+    assert (judged["packets"], judged["reasons"]) == (None, [reason])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  p0.01")]
+    assert lines[0].endswith("95 % interval unbounded to unbounded: no difference can be seen")
+    assert f"(unbounded to unbounded); {reason}" in lines[1]
+
+
 def test_the_worst_limit_decides(tailscope: Run, runs: Path) -> None:
     options = ("--fail-on", "p50>+900%", "--fail-on", "p99.99>+1%", "--fail-on", "p90>+1%")
     found = compared(runs / "a", runs / "slow", *options, expected=2)

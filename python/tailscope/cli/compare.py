@@ -31,6 +31,7 @@ _WORDS = {
     ("share", "lower"): "fewer",
 }
 _NOTHING = "-"
+_NO_END = "unbounded"
 _DRAWN = 6
 """As many runs as there are colours."""
 
@@ -282,7 +283,8 @@ def _said(finding: Finding, window_ns: float) -> str:
     )
     if finding.verdict == "no difference":
         said += ": no difference can be seen"
-        if noticeable := finding.noticeable:
+        noticeable = finding.noticeable
+        if noticeable and math.isfinite(noticeable):
             said += f"; one below {_text(noticeable, unit)} would not be noticed"
         return said
     word = _WORDS.get((unit, finding.verdict), str(finding.verdict))
@@ -304,6 +306,9 @@ def _judged(judgement: Judgement) -> str:
 
 
 def _signed(value: float, unit: str) -> str:
+    """A difference, or an end of its interval; there may be none."""
+    if math.isinf(value):
+        return _NO_END
     return f"+{_text(value, unit)}" if value > 0 else _text(value, unit)
 
 
