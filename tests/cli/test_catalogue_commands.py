@@ -275,3 +275,14 @@ def test_what_has_no_shape_of_its_own_is_escaped(tailscope: Run, runs: Path) -> 
         assert done.returncode == 0, done.stderr
         assert all(char.isprintable() for char in done.stdout.replace("\n", ""))
     assert "new\nline" not in tailscope("list").stdout
+
+
+def test_a_note_without_a_word_harms_nothing(tailscope: Run, runs: Path) -> None:
+    """Somebody else wrote it: `tailscope note` refuses it."""
+    tailscope("note", "plain", "words")
+    file = runs / "plain" / "notes.json"
+    file.write_text(file.read_text().replace('"words"', '""'))
+    for command in ("note", "show"):
+        done = tailscope(command, "plain")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "words" not in done.stdout

@@ -184,6 +184,13 @@ def test_no_query_does_harm_or_sees_more(runs: Path, query: str) -> None:
     assert sorted(path.name for path in runs.parent.iterdir()) == ["cache", "runs", "secret"]
 
 
+def test_an_answer_is_written_once(tailscope: Run, runs: Path) -> None:
+    done = tailscope("sql", "FROM run", "--json", "found.json", "--csv", "found.csv")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--json, --csv: expected one of them, got both" in done.stderr
+    assert not list(runs.parent.glob("found.*"))
+
+
 def test_a_refusal_is_one_line_and_a_hint(tailscope: Run, runs: Path) -> None:
     assert "Expected a single SELECT statement" in refused(tailscope, "COPY run TO 'runs/x.csv'")
     assert "Cannot access file" in refused(tailscope, "FROM read_csv('/etc/passwd')")

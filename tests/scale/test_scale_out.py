@@ -20,6 +20,7 @@ from command import COMMAND, run
 
 from tailscope.scale import pairs
 from tailscope.scale.pair import PairPlan, analyze_pair
+from tailscope.scale.shared import shared_folders
 from tailscope.scale.tasks import Task, run_tasks
 from tailscope.slices import split
 
@@ -256,3 +257,18 @@ def test_a_large_pair_is_divided_and_its_files_are_the_same(
     (task,) = given
     assert len(task.needs) == 2
     assert len(split(pre, post, at_most=2, trim=plan.trim_ns, window=plan.window_ns).slices) == 2
+
+
+def test_matches_of_slices_wait_where_the_command_cleans(tmp_path: Path) -> None:
+    """With --csv and no --out they lie in its folder, and not beside it."""
+    plan = PairPlan(
+        pre="pre", post="post", match_on="auto", trim_ns=0, window_ns=1, bucket_ns=100, worst=1,
+        csv_folder=tmp_path / "csv", out=None,
+    )  # fmt: skip
+    with pytest.raises(KeyboardInterrupt), shared_folders(tmp_path / "csv") as shared:
+        work = pairs._Work(plan, (1, 1), shared, 0)
+        work.rows.mkdir(parents=True)
+        (work.rows / "0.parquet").touch()
+        assert [path.name for path in tmp_path.iterdir()] == ["csv"]
+        raise KeyboardInterrupt
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]

@@ -188,6 +188,21 @@ def test_what_would_settle_it_is_said(tailscope: Run, runs: Path) -> None:
     assert "it takes about" in deep["reasons"][-1]
 
 
+def test_an_end_that_there_is_none_of_is_unbounded(
+    capsys: pytest.CaptureFixture[str], runs: Path
+) -> None:
+    """Two packets lie at or below p0.01: the true one may be below all of them."""
+    found = compared(runs / "a", runs / "b", "--fail-on", "p0.01>+10%", expected=3)
+    each = figures(found)["p0.01"]
+    assert each["difference_ci_low"] is each["difference_ci_high"] is each["noticeable"] is None
+    [judged] = found["comparisons"][0]["limits"]
+    reason = "there are too few independent packets for that end of the interval"
+    assert (judged["packets"], judged["reasons"]) == (None, [reason])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  p0.01")]
+    assert lines[0].endswith("95 % interval unbounded to unbounded: no difference can be seen")
+    assert f"(unbounded to unbounded); {reason}" in lines[1]
+
+
 def test_the_worst_limit_decides(tailscope: Run, runs: Path) -> None:
     options = ("--fail-on", "p50>+900%", "--fail-on", "p99.99>+1%", "--fail-on", "p90>+1%")
     found = compared(runs / "a", runs / "slow", *options, expected=2)
@@ -203,6 +218,23 @@ def test_a_device_does_not_get_faster_by_dropping(
     assert " → never came, +4.99" in capsys.readouterr().out
     assert by_name["p99"]["candidate"] == 5_000_000_000
     assert by_name["p99"]["verdict"] == "higher"
+
+
+def test_packets_that_never_came_do_not_differ_by_the_window(
+    capsys: pytest.CaptureFixture[str], tailscope: Run, tmp_path: Path
+) -> None:
+    """The same captures, of which 2 % never came, looked at with two windows."""
+    options = ("--seed", 1, "--packets", PACKETS, "--loss", "0.02")
+    assert tailscope("simulate", tmp_path / "in", *options).returncode == 0
+    (pre,), (post,) = ((tmp_path / "in").glob(f"*-{side}-*") for side in ("pre", "post"))
+    for window in ("1s", "5s"):
+        done = tailscope("analyze", pre, post, "--window", window, "--out", tmp_path / window)
+        assert done.returncode == 0, done.stderr
+    for order in (("1s", "5s"), ("5s", "1s")):
+        by_name = figures(compared(*(tmp_path / window for window in order)))
+        assert by_name["p99"]["baseline"] == by_name["p99"]["candidate"] == 1_000_000_000
+        assert by_name["p99"]["verdict"] == "no difference"
+        assert "p99:      never came → never came, " in capsys.readouterr().out
 
 
 def test_a_single_burst_of_lost_packets_is_one_event(runs: Path) -> None:
@@ -275,11 +307,65 @@ def test_campaigns_are_compared_cell_by_cell(tailscope: Run, runs: Path, tmp_pat
     ]
 
 
+def failed(name: str, repeat: int, **values: str) -> dict[str, Any]:
+    return {**cell(name, repeat, **values), "runs": [], "state": "failed", "reason": "no"}
+
+
+def write_cells(folder: Path, run: Path, cells: list[dict[str, Any]]) -> Path:
+    """A campaign, of which each finished cell has the same run."""
+    for each in cells:
+        for name in each["runs"]:
+            shutil.copytree(run, folder / name)
+    folder.mkdir(exist_ok=True)
+    return write_campaign(folder, cells)
+
+
+def test_cells_that_are_left_are_compared_by_their_values(runs: Path, tmp_path: Path) -> None:
+    """What each campaign has finished of two cells is not the same cell."""
+    slow, fast = cell("rate=10k,1", 1, rate="10k"), cell("rate=50k,1", 1, rate="50k")
+    no_slow, no_fast = failed("rate=10k,1", 1, rate="10k"), failed("rate=50k,1", 1, rate="50k")
+    one = write_cells(tmp_path / "one", runs / "a", [slow, no_fast])
+    other = write_cells(tmp_path / "other", runs / "slow", [no_slow, fast])
+    with pytest.raises(UsageError, match="no values in common"):
+        compared(one, other)
+    [with_run] = compared(one, runs / "b")["comparisons"]
+    assert with_run["cell"] == "rate=10k"
+    single = write_cells(tmp_path / "single", runs / "slow", [fast])
+    half = write_cells(tmp_path / "half", runs / "a", [slow, failed("rate=10k,2", 2, rate="10k")])
+    assert len(compared(half, single)["comparisons"]) == 1, "each is of one cell"
+
+
+def test_every_unfinished_repeat_is_left_out(runs: Path, tmp_path: Path) -> None:
+    repeats = [failed(f"rate=1k,{number}", number, rate="1k") for number in (2, 3)]
+    campaign = write_cells(
+        tmp_path / "campaign", runs / "a", [cell("rate=1k,1", 1, rate="1k"), *repeats]
+    )
+    found = compared(campaign, runs / "b")
+    assert [text.partition(": ")[2] for text in found["left_out"]] == [
+        "rate=1k,2: failed: no",
+        "rate=1k,3: failed: no",
+    ]
+
+
 def test_too_few_packets_are_refused(tailscope: Run, runs: Path) -> None:
     done = tailscope("compare", runs / "a", runs / "few")
     assert done.returncode == 3
     assert "nothing can be said of any quantile: p50: " in done.stderr
     assert "worth 7.0 independent ones; it takes 10" in done.stderr
+
+
+def test_limits_decide_where_no_quantile_can_be_compared(
+    capsys: pytest.CaptureFixture[str], runs: Path, tmp_path: Path
+) -> None:
+    """Six of fifteen are lost: beyond a limit by its bound, though not by one of ten intervals."""
+    few = write_run(tmp_path / "few-lossy", queued(12)[:15], lost=6)
+    found = compared(runs / "few", few, "--fail-on", "lost>+0.1%", expected=2)
+    assert found["verdict"] == "fail"
+    assert {each["verdict"] for each in figures(found).values()} == {
+        "no estimate",
+        "no difference",
+    }
+    assert "  lost>+0.1%: fail: " in capsys.readouterr().out
 
 
 def test_junit_has_a_case_for_each_limit(tailscope: Run, runs: Path, tmp_path: Path) -> None:

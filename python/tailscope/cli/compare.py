@@ -31,6 +31,7 @@ _WORDS = {
     ("share", "lower"): "fewer",
 }
 _NOTHING = "-"
+_NO_END = "unbounded"
 _DRAWN = 6
 """As many runs as there are colours."""
 
@@ -133,7 +134,8 @@ def _run(plan: Plan) -> int:
         _write_junit(plan.junit_file, plan, found)
     if plan.out is not None:
         _write_page(plan.out, found)
-    _check([comparison for comparison, _ in found])
+    if not plan.limits:
+        _check([comparison for comparison, _ in found])
     if plan.json_file != STANDARD:
         _print(plan, found)
     return 0 if outcome is None else _STATUS[outcome]
@@ -244,7 +246,7 @@ def _title(comparison: Comparison) -> str:
 def _lines(comparison: Comparison, judged: Sequence[Judgement]) -> Iterator[str]:
     yield _title(comparison)
     width = max(len(finding.figure.name) for finding in comparison.findings)
-    window_ns = min(sample.window_ns for sample in comparison.sides.samples)
+    window_ns = comparison.sides.samples[0].window_ns
     for finding in comparison.findings:
         yield f"  {finding.figure.name + ':':<{width + 1}} {_said(finding, window_ns)}"
     if comparison.others:
@@ -281,7 +283,8 @@ def _said(finding: Finding, window_ns: float) -> str:
     )
     if finding.verdict == "no difference":
         said += ": no difference can be seen"
-        if noticeable := finding.noticeable:
+        noticeable = finding.noticeable
+        if noticeable and math.isfinite(noticeable):
             said += f"; one below {_text(noticeable, unit)} would not be noticed"
         return said
     word = _WORDS.get((unit, finding.verdict), str(finding.verdict))
@@ -303,6 +306,9 @@ def _judged(judgement: Judgement) -> str:
 
 
 def _signed(value: float, unit: str) -> str:
+    """A difference, or an end of its interval; there may be none."""
+    if math.isinf(value):
+        return _NO_END
     return f"+{_text(value, unit)}" if value > 0 else _text(value, unit)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
     from tailscope.store.query import Answer
@@ -45,6 +46,8 @@ def command(
     from tailscope.store.query import database_of
     from tailscope.text import printable
 
+    if json_file is not None and csv_file is not None:
+        raise UsageError("--json, --csv: expected one of them, got both")
     with database_of(folders or [RUNS]) as database:
         for warning in database.warnings:
             print(printable(f"warning: {warning}"), file=sys.stderr)

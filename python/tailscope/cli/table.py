@@ -105,7 +105,7 @@ def note_lines(notes: Iterable[Note]) -> Iterator[str]:
     """Notes with their times; further lines of one are set in."""
     for note in notes:
         when = local_time(datetime.fromtimestamp(note.written_unix_ns // 10**9, UTC))
-        first, *others = note.text.splitlines()
+        first, *others = note.text.splitlines() or [""]
         yield f"{when}  {printable(first)}"
         for other in others:
             yield f"{'':<{len(when)}}  {printable(other)}"

@@ -50,9 +50,9 @@ class _Work(NamedTuple):
 
     @property
     def rows(self) -> Path:
-        """Where the matches of its slices wait to be merged."""
-        folder = self.plan.out or self.plan.csv_folder or Path()
-        return folder.parent / f".{self.shared.token}.rows{self.number}{TEMPORARY_SUFFIX}"
+        """Where the matches of its slices wait to be merged, in what the workers share."""
+        folder = self.plan.out.parent if self.plan.out else self.plan.csv_folder or Path()
+        return folder / f".{self.shared.token}.rows{self.number}{TEMPORARY_SUFFIX}"
 
 
 def analyze_pairs(

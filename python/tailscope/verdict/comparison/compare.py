@@ -12,7 +12,7 @@ from tailscope.models.differences import Ends, difference, mean
 from tailscope.models.estimate import LEVEL
 from tailscope.store.layout import RUN
 from tailscope.verdict.comparison.figures import MAX
-from tailscope.verdict.comparison.sample import lost_alike, read_sample
+from tailscope.verdict.comparison.sample import lost_alike, read_samples
 from tailscope.verdict.comparison.surroundings import surroundings
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def compare(
     """
     errors = tuple(dict.fromkeys((error, *more_errors)))
     paths = (*pair.baseline_runs, *pair.candidate_runs)
-    samples = tuple(lost_alike([read_sample(path, figures, errors) for path in paths]))
+    samples = tuple(lost_alike(read_samples(paths, figures, errors)))
     first = len(pair.baseline_runs)
     sides = Sides(samples[:first], samples[first:])
     findings = tuple(_find(figure, sides, error) for figure in figures)

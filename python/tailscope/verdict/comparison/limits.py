@@ -64,7 +64,7 @@ class Judgement:
         How far the candidate lies beyond what is allowed; None where there is no estimate.
     packets : int or None
         How many each run would have to have to decide it; None where it is decided, more runs would
-        do it, or nothing would.
+        do it, nothing would, or it cannot be told.
     runs : int or None
         How many runs each side would have to have.
     reasons : tuple of str
@@ -217,8 +217,10 @@ def _to_settle(
     factors = []
     for each in found:
         reach = each.value - each.low if each.value > 0 else each.high - each.value
-        if not each.value or not math.isfinite(reach):
+        if not each.value:
             return None, None, "the difference is as good as what is allowed: nothing decides"
+        if math.isinf(reach):
+            return None, None, "there are too few independent packets for that end of the interval"
         factors.append((reach / each.value) ** 2)
     factor = max(factors)
     most = max(len(sides.baseline), len(sides.candidate))

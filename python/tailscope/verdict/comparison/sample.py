@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
 
-__all__ = ["Measured", "Sample", "lost_alike", "read_sample"]
+__all__ = ["Measured", "Sample", "lost_alike", "read_samples"]
 
 _NS_PER_S = 1_000_000_000
 
@@ -79,8 +79,8 @@ class Sample:
         The same without what the instrument may have spoilt; None where nothing was.
     spoilt : str
         What that was.
-    window_ns : float
-        What a packet that never came counts as.
+    window_ns : int
+        What a packet that never came, or took longer, counts as.
     resolution_ns : int
         Of the timestamps.
     doubts, time_doubts : tuple of Doubt
@@ -95,19 +95,21 @@ class Sample:
     as_is: Mapping[str, Measured]
     spared: Mapping[str, Measured] | None
     spoilt: str
-    window_ns: float
+    window_ns: int
     resolution_ns: int
     doubts: tuple[Doubt, ...]
     time_doubts: tuple[Doubt, ...]
 
 
-def read_sample(path: Path, figures: Sequence[Figure], errors: Sequence[float]) -> Sample:
-    """Read a run.
+def read_samples(
+    paths: Sequence[Path], figures: Sequence[Figure], errors: Sequence[float]
+) -> list[Sample]:
+    """Read runs that are compared: the shortest of their windows counts for all of them.
 
     Parameters
     ----------
-    path : Path
-        The run directory.
+    paths : sequence of Path
+        The run directories.
     figures : sequence of Figure
     errors : sequence of float
         With which each end of an interval may be wrong.
@@ -115,18 +117,33 @@ def read_sample(path: Path, figures: Sequence[Figure], errors: Sequence[float]) 
     Raises
     ------
     RunError
-        If it is no run, was not finished, is not what was written, or lacks a figure.
+        If one is no run, was not finished, is not what was written, or lacks a figure.
     """
     from tailscope.store.reader import read_run
-    from tailscope.verdict.evidence import evidence_of
 
-    run = read_run(path, label=str(path))
-    evidence = evidence_of(path, run)
+    runs = [read_run(path, label=str(path)) for path in paths]
+    window_ns = min(_window_ns(path, run) for path, run in zip(paths, runs, strict=True))
+    return [
+        _sample(path, run, window_ns, figures, errors)
+        for path, run in zip(paths, runs, strict=True)
+    ]
+
+
+def _window_ns(path: Path, run: Run) -> int:
     window_ns = run.summary.get("window_ns")
     if not isinstance(window_ns, int) or window_ns < 1:
         raise RunCorruptError(
             f"{path / SUMMARY}: window_ns: expected at least 1, got {window_ns!r}"
         )
+    return window_ns
+
+
+def _sample(
+    path: Path, run: Run, window_ns: int, figures: Sequence[Figure], errors: Sequence[float]
+) -> Sample:
+    from tailscope.verdict.evidence import evidence_of
+
+    evidence = evidence_of(path, run)
 
     def reduced(reading: Reading) -> dict[str, Measured]:
         return _reduced(reading, run, window_ns, figures, errors)
@@ -148,7 +165,7 @@ def read_sample(path: Path, figures: Sequence[Figure], errors: Sequence[float]) 
 def _reduced(
     reading: Reading,
     run: Run,
-    window_ns: float,
+    window_ns: int,
     figures: Sequence[Figure],
     errors: Sequence[float],
 ) -> dict[str, Measured]:

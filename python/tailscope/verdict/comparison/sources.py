@@ -28,13 +28,13 @@ class Source:
     cells : Mapping of str to list of Path
         For the values that vary in a campaign, the runs that repeat each other; a single cell
         without a name for runs.
-    unfinished : Mapping of str to str
-        Cells of which a run is missing, or not done, and why.
+    unfinished : Mapping of str to list of str
+        Cells of which runs are missing, or not done, and why each of them.
     """
 
     name: str
     cells: dict[str, list[Path]] = field(default_factory=dict)
-    unfinished: dict[str, str] = field(default_factory=dict)
+    unfinished: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def read_source(path: Path) -> Source:
             if run.path is not None and run.unfinished is None:
                 source.cells.setdefault(cell, []).append(run.path)
             else:
-                source.unfinished[cell] = f"{run.name}: {run.unfinished}"
+                source.unfinished.setdefault(cell, []).append(f"{run.name}: {run.unfinished}")
         return source
     runs = (
         [path] if (path / RUN).exists() else sorted(each.parent for each in path.glob(f"*/{RUN}"))
@@ -110,9 +110,9 @@ def pairs_of(sources: Sequence[Source]) -> tuple[list[Pair], list[str]]:
     first, *others = sources
     pairs, left_out = [], []
     for source in sources:
-        left_out += [f"{source.name}: {why}" for why in source.unfinished.values()]
+        left_out += [f"{source.name}: {why}" for each in source.unfinished.values() for why in each]
     for other in others:
-        is_one_each = len(first.cells) == len(other.cells) == 1
+        is_one_each = _is_one_each(first, other)
         for cell, runs in first.cells.items():
             match = next(iter(other.cells)) if is_one_each else cell
             if match in other.cells:
@@ -127,3 +127,16 @@ def pairs_of(sources: Sequence[Source]) -> tuple[list[Pair], list[str]]:
                 if cell not in first.cells
             ]
     return pairs, left_out
+
+
+def _is_one_each(first: Source, other: Source) -> bool:
+    """Whether there is but one cell to compare with one, whatever their values.
+
+    Of a campaign, one that is left because others are unfinished is not: values decide there.
+    """
+    if not len(first.cells) == len(other.cells) == 1:
+        return False
+    is_run = "" in first.cells or "" in other.cells
+    return is_run or all(
+        source.unfinished.keys() <= source.cells.keys() for source in (first, other)
+    )
