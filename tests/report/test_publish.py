@@ -166,6 +166,15 @@ def test_nothing_private_is_published(campaign: Path, site: Path) -> None:
         ("postgresql://me:secret@db/x", "postgresql://db/x"),
         ("DB_PASSWORD='a b' rest", f"DB_PASSWORD={REMOVED} rest"),
         ("a token bucket", "a token bucket"),
+        ("Authorization: Bearer abc123", f"Authorization: {REMOVED}"),
+        ("x --proxy-authorization Basic abc123\nnext", f"x --proxy-authorization {REMOVED}\nnext"),
+        ("PGPASSWORD=hunter2 psql", f"PGPASSWORD={REMOVED} psql"),
+        ("SSHPASS=hunter2", f"SSHPASS={REMOVED}"),
+        ("AWS_SECRET_ACCESS_KEY=a/b+c", f"AWS_SECRET_ACCESS_KEY={REMOVED}"),
+        ("PRIVATE_KEY=abc", f"PRIVATE_KEY={REMOVED}"),
+        ('{"authToken": "a b"}', f'{{"authToken": {REMOVED}}}'),
+        ("-----BEGIN RSA PRIVATE KEY-----\nab\n-----END RSA PRIVATE KEY-----", REMOVED),
+        ("spec_store_bypass=on iommu.passthrough=1", "spec_store_bypass=on iommu.passthrough=1"),
         ("jane@lab3", REMOVED),
         ("quiet nohz_full=1 isolcpus=managed_irq,1", "quiet nohz_full=1 isolcpus=managed_irq,1"),
     ],
@@ -183,6 +192,24 @@ def test_records_lose_what_is_private() -> None:
         "secret": None,
         "n": 1.5,
     }
+    secrets = {"PGPASSWORD": "x", "password": ["x"], "secrets": {"a": "b"}, "authToken": "y"}
+    assert {*neutral(secrets).values()} == {REMOVED}
+    assert neutral({"passwords": "x", "sshpass": "x", "passwd": "", "keys": ["a"]}) == {
+        "passwords": REMOVED,
+        "sshpass": REMOVED,
+        "passwd": "",
+        "keys": ["a"],
+    }
+
+
+def test_tags_and_notes_are_not_published(tailscope: Run, tmp_path: Path) -> None:
+    campaigns.write(tmp_path / "campaign", {"rate": ["10k"]})
+    run = tmp_path / "campaign" / "rate=10k,r=1"
+    change_tags(run, add=["for-jane"])
+    add_note(run, "password: hunter2 on lab3")
+    published(tailscope, tmp_path / "campaign", tmp_path / "site")
+    for name, content in tree(tmp_path / "site").items():
+        assert not {word for word in (b"for-jane", b"hunter2", b"lab3") if word in content}, name
 
 
 def test_packets_may_be_left_out(tailscope: Run, campaign: Path, tmp_path: Path) -> None:
