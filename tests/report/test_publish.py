@@ -21,6 +21,7 @@ from tailscope.exceptions import RunCorruptError, RunExistsError
 from tailscope.report import site as sites
 from tailscope.report.neutral import REMOVED, neutral, neutral_text
 from tailscope.report.site import plan_site, write_site
+from tailscope.store.notes import add_note, change_tags
 from tailscope.store.reader import packet_groups, read_run
 
 if TYPE_CHECKING:
@@ -254,6 +255,27 @@ def test_what_is_of_others_is_not_replaced(campaign: Path, site: Path, tmp_path:
     campaigns.write(tmp_path / "other", {"rate": ["10k"]}, name="other")
     with pytest.raises(RunExistsError, match=r"campaign: expected .*other"):
         write_site(plan_site(tmp_path / "other"), mine)
+
+
+def test_what_comes_while_a_site_is_made_is_not_replaced(
+    campaign: Path, site: Path, tmp_path: Path
+) -> None:
+    mine = shutil.copytree(site, tmp_path / "site")
+
+    def meanwhile(done: int, of: int) -> None:
+        if done == of:
+            (mine / "CNAME").write_text("mine")
+
+    with pytest.raises(RunExistsError, match="CNAME: it would be lost"):
+        write_site(plan_site(campaign), mine, meanwhile)
+    assert tree(mine) == {**tree(site), "CNAME": b"mine"}
+
+
+def test_a_link_to_a_folder_is_not_replaced(campaign: Path, site: Path, tmp_path: Path) -> None:
+    mine = shutil.copytree(site, tmp_path / "site")
+    (mine / "more").symlink_to(campaign)
+    with pytest.raises(RunExistsError, match="more: it would be lost"):
+        write_site(plan_site(campaign), mine)
 
 
 def test_a_dry_run_lists_and_writes_nothing(tailscope: Run, campaign: Path, tmp_path: Path) -> None:
