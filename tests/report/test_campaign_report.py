@@ -152,6 +152,27 @@ def test_figures_hold_what_runs_hold(two: Path) -> None:
         assert points["columns"][role].tolist() == expected
 
 
+def test_repeats_and_instances_are_runs_of_which_some_are_drawn(tmp_path: Path) -> None:
+    vary = {"rate": ["10k", "20k"], "burst": ["1", "4"]}
+    cells = campaigns.write(tmp_path, vary, repeats=3)
+    instances = [f"{cells[0]['name']}/{number}" for number in range(1, 5)]
+    for number, name in enumerate(instances):
+        campaigns.write_run(tmp_path / name, 20 + number)
+    cells[0]["runs"] = instances
+    campaigns.finish(tmp_path, cells, vary, repeats=3)
+    found = {each.name: each for each in families(read_material(tmp_path))}
+    notes = [picture.note for picture in found["multiples"].pictures]
+    assert notes == ["The first 5 of 6 runs are drawn.", "", "", ""]
+    first, second = found["by-rate"].pictures
+    assert (first.note, second.note) == (notes[0], "")
+    points = found["over-rate"].pictures[0].layers[1]
+    assert len(points.columns["x"]) == 9
+    seen = drawn(tmp_path)
+    assert notes[0] in seen.text
+    assert "runs, which are repeats or instances of the device" in seen.text
+    assert "medians of runs" in seen.text
+
+
 def test_figures_of_a_family_share_their_axes(two: Path) -> None:
     for family in families(read_material(two)):
         limits = {(picture.x.limits, picture.y.limits) for picture in family.pictures}

@@ -70,7 +70,7 @@ def read_one(path: Path, name: str) -> Reading:
 
 @dataclass(frozen=True)
 class Combination:
-    """All repeats of a combination of values.
+    """All runs of a combination of values: its repeats, and instances of its device.
 
     Attributes
     ----------
