@@ -9,6 +9,7 @@
     ├── ModelError                 figures do not carry the conclusion that is asked for
     │   └── EvidenceError          there are too few of them, or they say too little
     ├── ClusterError               work cannot be handed to the workers of a scheduler
+    │   ├── NotSharedError         a worker does not see what the command sees
     │   └── WorkerLostError        a task ends every worker that takes it
     ├── TestbedError               a measurement cannot be set up on this machine
     │   ├── DataplaneError         a process of the data plane is missing, or failed
@@ -37,6 +38,7 @@ __all__ = [
     "EvidenceError",
     "HostError",
     "ModelError",
+    "NotSharedError",
     "OtherKernelError",
     "RunCorruptError",
     "RunError",
@@ -92,6 +94,10 @@ class ClusterError(TailscopeError):
 
 class WorkerLostError(ClusterError):
     """A task ends every worker that takes it."""
+
+
+class NotSharedError(ClusterError):
+    """A worker does not see what the command sees."""
 
 
 class TestbedError(TailscopeError):

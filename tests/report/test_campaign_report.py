@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -150,6 +152,27 @@ def test_figures_hold_what_runs_hold(two: Path) -> None:
         assert points["columns"][role].tolist() == expected
 
 
+def test_repeats_and_instances_are_runs_of_which_some_are_drawn(tmp_path: Path) -> None:
+    vary = {"rate": ["10k", "20k"], "burst": ["1", "4"]}
+    cells = campaigns.write(tmp_path, vary, repeats=3)
+    instances = [f"{cells[0]['name']}/{number}" for number in range(1, 5)]
+    for number, name in enumerate(instances):
+        campaigns.write_run(tmp_path / name, 20 + number)
+    cells[0]["runs"] = instances
+    campaigns.finish(tmp_path, cells, vary, repeats=3)
+    found = {each.name: each for each in families(read_material(tmp_path))}
+    notes = [picture.note for picture in found["multiples"].pictures]
+    assert notes == ["The first 5 of 6 runs are drawn.", "", "", ""]
+    first, second = found["by-rate"].pictures
+    assert (first.note, second.note) == (notes[0], "")
+    points = found["over-rate"].pictures[0].layers[1]
+    assert len(points.columns["x"]) == 9
+    seen = drawn(tmp_path)
+    assert notes[0] in seen.text
+    assert "runs, which are repeats or instances of the device" in seen.text
+    assert "medians of runs" in seen.text
+
+
 def test_figures_of_a_family_share_their_axes(two: Path) -> None:
     for family in families(read_material(two)):
         limits = {(picture.x.limits, picture.y.limits) for picture in family.pictures}
@@ -278,7 +301,14 @@ def test_names_of_others_are_inert(tailscope: Run, tmp_path: Path) -> None:
         ({"cells": [{"name": "a"}]}, "not as it was written"),
         ({"cells": [campaigns.cell("a", {}, runs=["../b"])]}, "a folder within the campaign"),
         ({"cells": [campaigns.cell("a", [1])]}, "not as it was written"),  # type: ignore[arg-type]
-        ({"experiment": {"vary": 3}}, "not as it was written"),
+        ({"experiment": {"vary": 3}}, "experiment.vary: expected an object or null, got 3"),
+        ({"experiment": {"vary": {"rate": {"a": 1}}}}, "vary.rate.a: expected an object"),
+        ({"experiment": {"fixed": ["a"]}}, "experiment.fixed: expected an object or null, got"),
+        ({"host": [1]}, "host: expected an object or null, got [1]"),
+        ({"cells": [campaigns.cell("a", {}, lasted_s="abc")]}, "cells[0].lasted_s: expected a"),
+        ({"cells": [campaigns.cell("a", {}, lasted_s=math.nan)]}, "expected a number, got NaN"),
+        ({"cells": [campaigns.cell("a", {}, state=None)]}, "cells[0].state: expected text, got"),
+        ({"cells": [campaigns.cell("a", {}, runs=["\ud800"])]}, "not as it was written"),
     ],
 )
 def test_a_damaged_campaign_is_refused(
@@ -290,6 +320,28 @@ def test_a_damaged_campaign_is_refused(
     assert done.returncode == 1
     assert said in done.stderr
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_cell_may_lack_what_varies(tailscope: Run, tmp_path: Path) -> None:
+    cells = campaigns.write(tmp_path, TWO)
+    del cells[0]["values"]["platform"]
+    campaigns.finish(tmp_path, cells, TWO)
+    report(tailscope, tmp_path, "--figures", tmp_path / "figures", "--format", "svg")
+    material = read_material(tmp_path)
+    assert material.varied == {"rate": ["10k", "20k"], "platform": ["bare", "lxc", "-"]}
+    assert drawn(tmp_path).text.count("lost ") == len(cells)
+
+
+def test_names_that_are_no_text_are_drawn(tailscope: Run, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff")
+    cells = campaigns.write(path, {"rate": ["10k"]})
+    lost = campaigns.cell("b", {"rate": "20k"}, state="\udcff")
+    campaigns.finish(path, [*cells, lost], {"rate": ["10k", "20k"]}, name="")
+    run = path / cells[0]["runs"][0]
+    (run / "report.html").touch()
+    report(tailscope, path, "--out", tmp_path / "page.html")
+    assert f"./a%FF/{run.name}/report.html" in campaigns.Seen(tmp_path / "page.html").links
+    assert tailscope("publish", path, tmp_path / "site").returncode == 0
 
 
 def test_a_campaign_is_reported_alone(tailscope: Run, two: Path) -> None:

@@ -21,6 +21,7 @@ from tailscope.exceptions import RunCorruptError, RunExistsError
 from tailscope.report import site as sites
 from tailscope.report.neutral import REMOVED, neutral, neutral_text
 from tailscope.report.site import plan_site, write_site
+from tailscope.store.notes import add_note, change_tags
 from tailscope.store.reader import packet_groups, read_run
 
 if TYPE_CHECKING:
@@ -166,6 +167,15 @@ def test_nothing_private_is_published(campaign: Path, site: Path) -> None:
         ("postgresql://me:secret@db/x", "postgresql://db/x"),
         ("DB_PASSWORD='a b' rest", f"DB_PASSWORD={REMOVED} rest"),
         ("a token bucket", "a token bucket"),
+        ("Authorization: Bearer abc123", f"Authorization: {REMOVED}"),
+        ("x --proxy-authorization Basic abc123\nnext", f"x --proxy-authorization {REMOVED}\nnext"),
+        ("PGPASSWORD=hunter2 psql", f"PGPASSWORD={REMOVED} psql"),
+        ("SSHPASS=hunter2", f"SSHPASS={REMOVED}"),
+        ("AWS_SECRET_ACCESS_KEY=a/b+c", f"AWS_SECRET_ACCESS_KEY={REMOVED}"),
+        ("PRIVATE_KEY=abc", f"PRIVATE_KEY={REMOVED}"),
+        ('{"authToken": "a b"}', f'{{"authToken": {REMOVED}}}'),
+        ("-----BEGIN RSA PRIVATE KEY-----\nab\n-----END RSA PRIVATE KEY-----", REMOVED),
+        ("spec_store_bypass=on iommu.passthrough=1", "spec_store_bypass=on iommu.passthrough=1"),
         ("jane@lab3", REMOVED),
         ("quiet nohz_full=1 isolcpus=managed_irq,1", "quiet nohz_full=1 isolcpus=managed_irq,1"),
     ],
@@ -183,6 +193,24 @@ def test_records_lose_what_is_private() -> None:
         "secret": None,
         "n": 1.5,
     }
+    secrets = {"PGPASSWORD": "x", "password": ["x"], "secrets": {"a": "b"}, "authToken": "y"}
+    assert {*neutral(secrets).values()} == {REMOVED}
+    assert neutral({"passwords": "x", "sshpass": "x", "passwd": "", "keys": ["a"]}) == {
+        "passwords": REMOVED,
+        "sshpass": REMOVED,
+        "passwd": "",
+        "keys": ["a"],
+    }
+
+
+def test_tags_and_notes_are_not_published(tailscope: Run, tmp_path: Path) -> None:
+    campaigns.write(tmp_path / "campaign", {"rate": ["10k"]})
+    run = tmp_path / "campaign" / "rate=10k,r=1"
+    change_tags(run, add=["for-jane"])
+    add_note(run, "password: hunter2 on lab3")
+    published(tailscope, tmp_path / "campaign", tmp_path / "site")
+    for name, content in tree(tmp_path / "site").items():
+        assert not {word for word in (b"for-jane", b"hunter2", b"lab3") if word in content}, name
 
 
 def test_packets_may_be_left_out(tailscope: Run, campaign: Path, tmp_path: Path) -> None:
@@ -227,6 +255,27 @@ def test_what_is_of_others_is_not_replaced(campaign: Path, site: Path, tmp_path:
     campaigns.write(tmp_path / "other", {"rate": ["10k"]}, name="other")
     with pytest.raises(RunExistsError, match=r"campaign: expected .*other"):
         write_site(plan_site(tmp_path / "other"), mine)
+
+
+def test_what_comes_while_a_site_is_made_is_not_replaced(
+    campaign: Path, site: Path, tmp_path: Path
+) -> None:
+    mine = shutil.copytree(site, tmp_path / "site")
+
+    def meanwhile(done: int, of: int) -> None:
+        if done == of:
+            (mine / "CNAME").write_text("mine")
+
+    with pytest.raises(RunExistsError, match="CNAME: it would be lost"):
+        write_site(plan_site(campaign), mine, meanwhile)
+    assert tree(mine) == {**tree(site), "CNAME": b"mine"}
+
+
+def test_a_link_to_a_folder_is_not_replaced(campaign: Path, site: Path, tmp_path: Path) -> None:
+    mine = shutil.copytree(site, tmp_path / "site")
+    (mine / "more").symlink_to(campaign)
+    with pytest.raises(RunExistsError, match="more: it would be lost"):
+        write_site(plan_site(campaign), mine)
 
 
 def test_a_dry_run_lists_and_writes_nothing(tailscope: Run, campaign: Path, tmp_path: Path) -> None:

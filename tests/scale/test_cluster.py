@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import captures
+import numpy as np
 import psutil
 import pytest
+import synthetic
 from command import run
 from distributed.security import Security
 
@@ -152,6 +155,31 @@ def test_the_users_own_scheduler_is_used(tmp_path: Path) -> None:
             dask.process.kill()
             with pytest.raises(ClusterError, match="scheduler"):
                 next(outcomes)
+
+
+def test_the_page_of_a_campaign_stays_where_workers_do_not_see_its_runs(tmp_path: Path) -> None:
+    """The worker works elsewhere: for it the same path leads to another folder."""
+    synthetic.write_run(tmp_path / "campaign" / "a", np.arange(1_000, 2_000))
+    cells = [{"values": {"rate": "10k"}, "runs": ["a", "gone"]}]
+    synthetic.write_campaign(tmp_path / "campaign", cells)
+    page = tmp_path / "campaign" / "report.html"
+    page.write_text("earlier")
+    importable = os.pathsep.join(map(os.path.abspath, sys.path))
+    with scheduler(tmp_path / "dask", PYTHONPATH=importable) as dask:
+        dask.add_worker()
+        command = ("report", "/proc/self/cwd/campaign", "--scheduler", dask.address)
+        unseen = run(*command, cwd=tmp_path)
+        assert (unseen.returncode, page.read_text()) == (1, "earlier"), unseen.stderr
+        assert "campaign/a/run.json: the worker on " in unseen.stderr
+        shutil.copytree(tmp_path / "campaign", tmp_path / "dask" / "campaign")
+        elsewhere = run(*command, "--pages", cwd=tmp_path)
+        assert (elsewhere.returncode, page.read_text()) == (1, "earlier"), elsewhere.stderr
+        assert "campaign: not shared with the worker on" in elsewhere.stderr
+        assert not left_aside(tmp_path / "campaign")
+        copied = run(*command, cwd=tmp_path)
+        assert copied.returncode == 0, copied.stderr
+        assert "gone: left out: " in copied.stderr
+        assert page.read_text() != "earlier"
 
 
 def test_certificates_are_those_of_dasks_configuration(tmp_path: Path) -> None:
@@ -309,4 +337,4 @@ def test_a_folder_that_a_worker_does_not_see_is_named(tmp_path: Path) -> None:
     """The worker has a folder of that name, but it is another one."""
     with pytest.raises(ClusterError, match="not shared with the worker on") as caught:
         Shared((tmp_path,), "0123").check()
-    assert "without --out and --csv" in str(caught.value.hint)
+    assert "without --out, --csv and --pages" in str(caught.value.hint)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,14 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import labelled
-from tailscope.exceptions import UsageError
+from tailscope.exceptions import NotSharedError, UsageError
 from tailscope.report.formats import FORMATS, STYLES
+from tailscope.store.layout import REPORT, RUN
 from tailscope.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tailscope.report.campaign.material import Reading
+    from tailscope.scale.shared import Shared
 
 __all__ = ["command"]
 
@@ -106,7 +109,6 @@ def _plan(
     if style not in STYLES:
         raise UsageError(f"--style: expected {' or '.join(STYLES)}, got {style!r}")
     from tailscope.store.campaign import is_campaign
-    from tailscope.store.layout import REPORT
 
     campaigns = [path for path in runs if is_campaign(path)]
     if campaigns and len(runs) > 1:
@@ -135,7 +137,6 @@ def _run_campaign(plan: Plan) -> list[Path]:
     if plan.out is not None:
         from tailscope.report.campaign.page import address_of, campaign_page
         from tailscope.store.atomic import write_text
-        from tailscope.store.layout import REPORT
 
         way = os.path.relpath(plan.campaign.resolve(), plan.out.resolve().parent)
         text = campaign_page(material, lambda name: address_of(f"{way}/{name}/{REPORT}"))
@@ -149,18 +150,51 @@ def _readings(plan: Plan, path: Path, names: Sequence[str]) -> Iterator[Reading]
     from tailscope.cli.progress import TasksBar
     from tailscope.report.campaign.material import Reading, draw_one, read_one
     from tailscope.scale.cluster import open_cluster
+    from tailscope.scale.shared import shared_folders
     from tailscope.scale.tasks import map_tasks
 
     take = partial(draw_one if plan.pages else read_one, path)
     if plan.scheduler is None:
         yield from map(take, names)
         return
-    with open_cluster(plan.scheduler) as client, TasksBar("runs", "runs") as bar:
-        outcomes = map_tasks(client, take, names, progress=bar.show)
-        with closing(outcomes):
-            for name, outcome in zip(names, outcomes, strict=True):
-                failed = outcome.error
-                yield outcome.result if failed is None else Reading(name, None, str(failed), False)
+    with ExitStack() as stack:
+        # A copy of a run can be read as well as the run; its page has to come here.
+        shared = stack.enter_context(shared_folders(*([path] if plan.pages else [])))
+        client = stack.enter_context(open_cluster(plan.scheduler))
+        bar = stack.enter_context(TasksBar("runs", "runs"))
+        items = [(name, _checksum(path / name / RUN)) for name in names]
+        outcomes = map_tasks(
+            client, partial(_on_worker, take, shared, path), items, progress=bar.show
+        )
+        stack.enter_context(closing(outcomes))
+        for name, outcome in zip(names, outcomes, strict=True):
+            failed = outcome.error
+            if isinstance(failed, NotSharedError):
+                raise failed
+            yield outcome.result if failed is None else Reading(name, None, str(failed), False)
+
+
+def _on_worker(
+    take: Callable[[str], Reading], shared: Shared, path: Path, item: tuple[str, str | None]
+) -> Reading:
+    """Read a run, which has to be the one that the command sees; called on a worker."""
+    name, expected = item
+    shared.check()
+    file = path / name / RUN
+    if expected is not None and _checksum(file) != expected:
+        raise NotSharedError(
+            f"{file}: the worker on {os.uname().nodename} does not see the same",
+            hint="put the campaign on storage that all workers see under the same path",
+        )
+    return take(name)
+
+
+def _checksum(file: Path) -> str | None:
+    """Of a file; None where it cannot be read."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return None
 
 
 def _run(plan: Plan) -> list[Path]:

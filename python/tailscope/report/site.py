@@ -18,6 +18,7 @@ from tailscope.report.neutral import neutral, neutral_text
 from tailscope.signals import uninterrupted
 from tailscope.store import layout
 from tailscope.store.atomic import write_bytes, write_text
+from tailscope.store.notes import Remarks
 from tailscope.store.reader import read_run
 from tailscope.store.run import shown_as
 from tailscope.text import count_text
@@ -160,6 +161,8 @@ def write_site(plan: Plan, out: Path, progress: Progress | None = None) -> None:
         site.mkdir()
         _fill(plan, site, progress)
         before = work / "before"
+        # Filling takes a while, in which others may have written there.
+        check_place(plan, out)
         with uninterrupted():
             if out.exists():
                 out.rename(before)
@@ -205,7 +208,11 @@ def check_place(plan: Plan, out: Path) -> None:
         raise RunExistsError(
             f"{out / MARK}: campaign: expected {ours}, got {of}", hint="choose another directory"
         )
-    there = {str(path.relative_to(out)) for path in out.rglob("*") if not path.is_dir()}
+    there = {
+        str(path.relative_to(out))
+        for path in out.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
     foreign = sorted(there - known)
     if foreign:
         raise RunExistsError(
@@ -292,6 +299,7 @@ def _write_run(plan: Plan, name: str, run: Run, folder: Path) -> None:
         warnings=tuple(neutral([*whole.warnings])),
         explanation=neutral(whole.explanation),
         kept=neutral(dict(whole.kept)),
+        remarks=Remarks(),
     )
     text = page(
         [shown],

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.exceptions import ClusterError, RunExistsError
+from tailscope.exceptions import NotSharedError, RunExistsError
 from tailscope.store.atomic import TEMPORARY_SUFFIX
 from tailscope.store.directory import refuse_foreign
 from tailscope.store.reader import read_mark
@@ -49,15 +49,15 @@ class Shared(NamedTuple):
 
         Raises
         ------
-        ClusterError
+        NotSharedError
             If it does not.
         """
         for folder in self.folders:
             if not _mark(folder, self.token).exists():
-                raise ClusterError(
+                raise NotSharedError(
                     f"{folder}: not shared with the worker on {os.uname().nodename}",
                     hint="give a folder on storage that all workers see under the same path; "
-                    "without --out and --csv, figures come back and nothing is written",
+                    "without --out, --csv and --pages, workers write nothing",
                 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store.layout import CAMPAIGN
+from tailscope.text import printable
 from tailscope.values import value_label
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DONE",
     "FORMAT",
+    "MISSING",
     "CampaignCell",
     "CampaignContent",
     "CampaignRun",
@@ -31,6 +34,13 @@ FORMAT = 1
 
 DONE = "done"
 """The state of a cell that is whole."""
+
+MISSING = "-"
+"""Stands among the values of a variable for cells that have none."""
+
+_OPTIONAL_TEXT = (str, type(None))
+_OPTIONAL_OBJECT = (dict, type(None))
+_KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", float: "a number"}
 
 
 class CampaignRun(NamedTuple):
@@ -95,7 +105,8 @@ class CampaignContent:
         All of it.
     cells : tuple of CampaignCell
     variables : Mapping of str to list of str
-        What varies, and the values that cells have, as the experiment orders them.
+        What varies, and the values that cells have, as the experiment orders them; `MISSING`
+        behind them where a cell has none.
     """
 
     path: Path
@@ -145,6 +156,7 @@ def campaign_content(path: Path) -> CampaignContent:
         If it is not as it was written.
     """
     with _as_written(path / CAMPAIGN) as record:
+        _check(path / CAMPAIGN, record)
         cells = tuple(_cell_of(path, cell) for cell in record["cells"])
         written = (record.get("experiment") or {}).get("vary") or {}
         return CampaignContent(path, record, cells, _variables(written, cells))
@@ -154,12 +166,55 @@ def campaign_content(path: Path) -> CampaignContent:
 def _as_written(file: Path) -> Iterator[dict[str, Any]]:
     """The content of a file, whose shape the block may take for granted."""
     try:
-        record = json.loads(file.read_bytes())
+        record = json.loads(file.read_bytes(), parse_constant=_no_number)
         if record["format"] != FORMAT:
             raise RunError(f"{file}: format: expected {FORMAT}, got {record['format']!r}")
         yield record
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"expected a number, got {text}")
+
+
+def _check(file: Path, record: dict[str, Any]) -> None:
+    """See that what will be read is of the kind that was written."""
+
+    def expect(where: str, value: object, *kinds: type) -> None:
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            known = " or ".join(_KINDS.get(kind, "null") for kind in kinds)
+            raise RunCorruptError(
+                f"{file}: not as it was written: {where}: expected {known},"
+                f" got {printable(repr(value))}"
+            )
+
+    for name in ("name", "about", "tailscope_version"):
+        expect(name, record.get(name), *_OPTIONAL_TEXT)
+    for name in ("host", "experiment"):
+        expect(name, record.get(name), *_OPTIONAL_OBJECT)
+    experiment = record.get("experiment") or {}
+    for name in ("fixed", "vary"):
+        expect(f"experiment.{name}", experiment.get(name), *_OPTIONAL_OBJECT)
+    for name, values in (experiment.get("vary") or {}).items():
+        expect(f"experiment.vary.{name}", values, list, dict)
+        if isinstance(values, dict):
+            for value, fields in values.items():
+                expect(f"experiment.vary.{name}.{value}", fields, *_OPTIONAL_OBJECT)
+    expect("cells", record["cells"], list)
+    for number, cell in enumerate(record["cells"]):
+        where = f"cells[{number}]"
+        expect(where, cell, dict)
+        for name in ("name", "state"):
+            expect(f"{where}.{name}", cell[name], str)
+        for name in ("reason", "hint"):
+            expect(f"{where}.{name}", cell.get(name), *_OPTIONAL_TEXT)
+        expect(f"{where}.values", cell.get("values", {}), dict)
+        expect(f"{where}.repeat", cell.get("repeat", 1), int)
+        expect(f"{where}.lasted_s", cell.get("lasted_s"), int, float, type(None))
+        expect(f"{where}.runs", cell["runs"], list)
+        for run in cell["runs"]:
+            expect(f"{where}.runs", run, str)
 
 
 def _variables(written: Mapping[str, Any], cells: Sequence[CampaignCell]) -> dict[str, list[str]]:
@@ -168,19 +223,20 @@ def _variables(written: Mapping[str, Any], cells: Sequence[CampaignCell]) -> dic
         used = dict.fromkeys(cell.values[name] for cell in cells if name in cell.values)
         listed = [value_label(value) for value in written.get(name) or ()]
         in_order = dict.fromkeys([*(value for value in listed if value in used), *used])
+        lacking = [] if all(name in cell.values for cell in cells) else [MISSING]
         if in_order:
-            found[name] = list(in_order)
+            found[name] = list(dict.fromkeys([*in_order, *lacking]))
     return found
 
 
 def _cell_of(path: Path, cell: dict[str, Any]) -> CampaignCell:
     return CampaignCell(
-        str(cell["name"]),
-        {str(name): str(value) for name, value in cell.get("values", {}).items()},
-        int(cell.get("repeat", 1)),
-        str(cell["state"]),
-        cell["reason"] and str(cell["reason"]),
-        cell.get("hint") and str(cell["hint"]),
+        cell["name"],
+        {name: str(value) for name, value in cell.get("values", {}).items()},
+        cell.get("repeat", 1),
+        printable(cell["state"]),
+        cell["reason"],
+        cell.get("hint"),
         tuple(_inside(path / CAMPAIGN, run) for run in cell["runs"]),
     )
 
@@ -199,6 +255,7 @@ def _runs_of(path: Path, cell: dict[str, Any]) -> Iterator[CampaignRun]:
 
 def _inside(file: Path, run: str) -> str:
     """The name of a run, which must lie in its campaign."""
+    os.fsencode(run)
     parts = PurePath(run)
     if parts.is_absolute() or ".." in parts.parts or not parts.parts:
         raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")

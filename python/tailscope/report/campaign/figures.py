@@ -31,7 +31,8 @@ MOST_PANELS = 24
 _ALONE_PER_OVERLAID = 3
 _MOST_LINES = 18
 """As many as colours and dashes can tell apart."""
-_MOST_REPEATS = 5
+_MOST_RUNS = 5
+"""Of a combination: its repeats, and instances of its device."""
 _PER_DECADE = 8
 
 _COMPARED = {
@@ -123,15 +124,17 @@ def _overlaid(
                 each.runs, each.values[name], compared.index(each.values[name]), alone=False
             )
         ]
-        pictures.append(_percentiles(f"{files}-{number + 1}", values, layers))
+        pictures.append(
+            _percentiles(f"{files}-{number + 1}", values, layers, combinations[:_MOST_LINES])
+        )
     most = max((len(each) for each in shown.values()), default=0)
     cut = f" The first {_MOST_LINES} of {most} are drawn." if most > _MOST_LINES else ""
     title = f"Latency by percentile: {_compared(material, name)}"
-    note = f"{_REPEATED} {DOTTED}{cut}"
+    note = f"{_EACH_RUN} {DOTTED}{cut}"
     return _family(files, title, note, pictures, len(shown), LATENCY)
 
 
-_REPEATED = "Each run is a line."
+_EACH_RUN = "Each run is a line."
 
 
 def _each_alone(there: Sequence[Combination], panels: int) -> Family | None:
@@ -141,10 +144,11 @@ def _each_alone(there: Sequence[Combination], panels: int) -> Family | None:
             f"multiples-{number + 1}",
             tuple(each.values.items()),
             _lines(each.runs, "", 0, alone=True),
+            [each],
         )
         for number, each in enumerate(there[:panels])
     ]
-    note = f"{_REPEATED} {DOTTED}"
+    note = f"{_EACH_RUN} {DOTTED}"
     return _family("multiples", "Each combination", note, pictures, len(there), LATENCY)
 
 
@@ -172,7 +176,7 @@ def _over_numbers(there: Sequence[Combination], name: str, slug: str, panels: in
         else ""
     )
     note = (
-        "Each run with its 95 % interval; the line joins medians of repeats. Only quantiles that"
+        "Each run with its 95 % interval; the line joins medians of runs. Only quantiles that"
         f" all runs of a point support.{cut}"
     )
     title = f"Latency over {name}"
@@ -208,7 +212,7 @@ def _over(
         "high": _us(run.summary[f"{figure}_ci_high"] for run in runs),
     }
     return [
-        Layer("line", label, "median of repeats", middle, label, colour, dash_of(colour)),
+        Layer("line", label, "median of runs", middle, label, colour, dash_of(colour)),
         Layer("points", label, "runs", points, label, colour),
     ]
 
@@ -238,7 +242,7 @@ def _number_of(name: str) -> Callable[[Combination], float | None] | None:
 def _lines(runs: Sequence[Run], label: str, colour: int, *, alone: bool) -> list[Layer]:
     """The percentiles of runs, in one colour; with their interval where they are few."""
     found = []
-    for run in runs[:_MOST_REPEATS]:
+    for run in runs[:_MOST_RUNS]:
         for layer in quantile_layers(run, shown_as(label, run.info), colour, dash_of(colour)):
             columns = dict(layer.columns)
             if alone or len(runs) > 1:
@@ -269,8 +273,17 @@ def _by_others(
     return found
 
 
-def _percentiles(name: str, values: Sequence[tuple[str, str]], layers: Sequence[Layer]) -> Picture:
-    return Picture(name, _said(values), "", ODDS, LATENCY, tuple(layers))
+def _percentiles(
+    name: str,
+    values: Sequence[tuple[str, str]],
+    layers: Sequence[Layer],
+    combinations: Sequence[Combination],
+) -> Picture:
+    most = max(len(each.runs) for each in combinations)
+    note = ""
+    if most > _MOST_RUNS:
+        note = f"The first {_MOST_RUNS} of {most} runs are drawn."
+    return Picture(name, _said(values), note, ODDS, LATENCY, tuple(layers))
 
 
 def _family(

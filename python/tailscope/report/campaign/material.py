@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailscope.exceptions import TailscopeError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
-from tailscope.store.campaign import DONE, CampaignCell, CampaignContent, campaign_content
+from tailscope.store.campaign import (
+    DONE,
+    MISSING,
+    CampaignCell,
+    CampaignContent,
+    campaign_content,
+)
 from tailscope.store.reader import read_figures, read_run
 from tailscope.text import count_text
 
@@ -64,7 +70,7 @@ def read_one(path: Path, name: str) -> Reading:
 
 @dataclass(frozen=True)
 class Combination:
-    """All repeats of a combination of values.
+    """All runs of a combination of values: its repeats, and instances of its device.
 
     Attributes
     ----------
@@ -178,7 +184,7 @@ def read_material(path: Path, read: ReadAll | None = None) -> CampaignMaterial:
     varied = {name: values for name, values in content.variables.items() if len(values) > 1}
     groups: dict[tuple[str, ...], list[CampaignCell]] = {}
     for cell in content.cells:
-        groups.setdefault(tuple(cell.values.get(name, "-") for name in varied), []).append(cell)
+        groups.setdefault(tuple(cell.values.get(name, MISSING) for name in varied), []).append(cell)
 
     def place(values: tuple[str, ...]) -> list[int]:
         pairs = zip(varied.values(), values, strict=True)

@@ -135,7 +135,7 @@ def _middle(values: Sequence[int]) -> str:
 
 
 def _spread(values: Sequence[int]) -> str:
-    """From the lowest to the highest of the repeats."""
+    """From the lowest to the highest of the runs."""
     if len(values) < 2:
         return ""
     return f"{duration_text(min(values))} to {duration_text(max(values))}"

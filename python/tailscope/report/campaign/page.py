@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -39,7 +40,7 @@ _FEWEST_PANELS = 4
 
 def address_of(path: str) -> str:
     """The address of a file by its path from the page, which never is taken for another kind."""
-    return quote(f"./{path}", safe="/=,+-._~")
+    return quote(os.fsencode(f"./{path}"), safe="/=,+-._~")
 
 
 def campaign_page(
