@@ -355,7 +355,8 @@ class Folder:
             text = adapted(block.text) if is_short else block.text
             (self.path / named[1]).write_text(text + "\n")
         elif block.language == "python" and block.missing() is None:
-            yield Command(block.place, f"{sys.executable} - <<'PYTHON'\n{block.text}\nPYTHON", (0,))
+            python = shlex.quote(sys.executable)
+            yield Command(block.place, f"{python} - <<'PYTHON'\n{block.text}\nPYTHON", (0,))
         elif block.language in ("sh", "console"):
             yield from commands(block) if block.missing() is None else rehearsed(block)
 
