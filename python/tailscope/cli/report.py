@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import labelled
-from tailscope.exceptions import NotSharedError, UsageError
+from tailscope.exceptions import UsageError
 from tailscope.report.formats import FORMATS, STYLES
-from tailscope.store.layout import REPORT, RUN
+from tailscope.store.layout import REPORT
 from tailscope.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tailscope.report.campaign.material import Reading
-    from tailscope.scale.shared import Shared
 
 __all__ = ["command"]
 
@@ -145,56 +142,27 @@ def _run_campaign(plan: Plan) -> list[Path]:
     return written
 
 
-def _readings(plan: Plan, path: Path, names: Sequence[str]) -> Iterator[Reading]:
+def _readings(plan: Plan, path: Path, names: Sequence[str]) -> Iterable[Reading]:
     """Read the runs of a campaign, here or on workers."""
-    from tailscope.cli.progress import TasksBar
-    from tailscope.report.campaign.material import Reading, draw_one, read_one
-    from tailscope.scale.cluster import open_cluster
-    from tailscope.scale.shared import shared_folders
-    from tailscope.scale.tasks import map_tasks
+    from tailscope.report.campaign.material import draw_one, read_one
 
     take = partial(draw_one if plan.pages else read_one, path)
     if plan.scheduler is None:
-        yield from map(take, names)
-        return
-    with ExitStack() as stack:
-        # A copy of a run can be read as well as the run; its page has to come here.
-        shared = stack.enter_context(shared_folders(*([path] if plan.pages else [])))
-        client = stack.enter_context(open_cluster(plan.scheduler))
-        bar = stack.enter_context(TasksBar("runs", "runs"))
-        items = [(name, _checksum(path / name / RUN)) for name in names]
-        outcomes = map_tasks(
-            client, partial(_on_worker, take, shared, path), items, progress=bar.show
+        return map(take, names)
+    return _on_workers(plan, path, names, take)
+
+
+def _on_workers(
+    plan: Plan, path: Path, names: Sequence[str], take: Callable[[str], Reading]
+) -> Iterator[Reading]:
+    from tailscope.cli.progress import TasksBar
+    from tailscope.scale.runs import read_runs
+
+    assert plan.scheduler is not None
+    with TasksBar("runs", "runs") as bar:
+        yield from read_runs(
+            plan.scheduler, path, names, take, is_written=plan.pages, progress=bar.show
         )
-        stack.enter_context(closing(outcomes))
-        for name, outcome in zip(names, outcomes, strict=True):
-            failed = outcome.error
-            if isinstance(failed, NotSharedError):
-                raise failed
-            yield outcome.result if failed is None else Reading(name, None, str(failed), False)
-
-
-def _on_worker(
-    take: Callable[[str], Reading], shared: Shared, path: Path, item: tuple[str, str | None]
-) -> Reading:
-    """Read a run, which has to be the one that the command sees; called on a worker."""
-    name, expected = item
-    shared.check()
-    file = path / name / RUN
-    if expected is not None and _checksum(file) != expected:
-        raise NotSharedError(
-            f"{file}: the worker on {os.uname().nodename} does not see the same",
-            hint="put the campaign on storage that all workers see under the same path",
-        )
-    return take(name)
-
-
-def _checksum(file: Path) -> str | None:
-    """Of a file; None where it cannot be read."""
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except (OSError, ValueError):
-        return None
 
 
 def _run(plan: Plan) -> list[Path]:

@@ -298,13 +298,11 @@ def _dash(layer: Layer, style: Style) -> str:
 
 def _name_percentiles(axes: Axes, picture: Picture, *, narrow: bool) -> None:
     """Say 10,000 and p99.99: the axis is for those who calculate, its names for all others."""
-    last = picture.last_x
-    ticks = [1.0, 2.0, *(10.0**power for power in range(1, 10) if 10**power <= last)]
-    axes.set_xlim(1, max(last, 10.0))
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.set_xlim(1, max(picture.last_x, 10.0))
+    axes.xaxis.set_major_locator(FixedLocator([1.0, *picture.odds]))
     axes.xaxis.set_minor_locator(NullLocator())
     if narrow:
-        axes.xaxis.set_major_locator(FixedLocator(ticks[1:]))
+        axes.xaxis.set_major_locator(FixedLocator(picture.odds))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda odds, _: percentile_name(1 - 1 / odds)))
         axes.tick_params(axis="x", labelrotation=45)
         return

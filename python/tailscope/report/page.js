@@ -34,11 +34,9 @@
     return new Response(stream).json();
   }
 
-  function decoded(column) {
-    if (column.texts) return Array.from(decoded(column.at), (at) => column.texts[at]);
-    const bytes = bytesOf(column.base64);
-    const types = { f8: Float64Array, f4: Float32Array, u2: Uint16Array };
-    return new types[column.type](bytes.buffer);
+  function decoded({ type, base64 }) {
+    const types = { f8: Float64Array, f4: Float32Array };
+    return new types[type](bytesOf(base64).buffer);
   }
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -185,7 +183,6 @@
     if (columns.y_end) found.push(["up to", number("y_end")]);
     if (columns.low) found.push(["95 % interval", `${number("low")} to ${number("high")}`]);
     if (columns.value) found.push([value, number("value")]);
-    if (columns.detail) found.push(["", "@detail"]);
     // Texts of others go in as values: in a template they would be looked at for placeholders.
     for (const text of new Set([label, part].filter(Boolean))) {
       columns[`text${found.length}`] = Array(columns.x.length).fill(text);

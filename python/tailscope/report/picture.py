@@ -25,7 +25,7 @@ Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 Scale = Literal["linear", "log", "auto"]
 
 _WIDE = 30.0
-_ROLES = ("x", "x_end", "y", "y_end", "low", "high", "value", "detail")
+_ROLES = ("x", "x_end", "y", "y_end", "low", "high", "value")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Layer:
         Which part of it.
     columns : Mapping of str to ndarray, each of shape (n,)
         ``x``, ``y``, and what the mark needs beside them; ``low`` and ``high`` are the ends of a
-        95 % interval of ``y``, nan where there is none; ``detail`` is a text for each mark.
+        95 % interval of ``y``, nan where there is none.
     label : str
         What the legend calls it; layers of one label are one.
     colour : int
@@ -134,6 +134,11 @@ class Picture:
         if self.x.limits is not None:
             return self.x.limits[1]
         return max(float(each.max()) for each in self._values("x") if len(each))
+
+    @property
+    def odds(self) -> list[float]:
+        """Where an axis of odds has its names, from p50 on."""
+        return [2.0, *(10.0**power for power in range(1, 10) if 10**power <= self.last_x)]
 
     def _values(self, *roles: str) -> list[Floats]:
         return [
@@ -191,7 +196,6 @@ def table_of(picture: Picture) -> str:
         "low": f"{picture.y.column}_ci_low",
         "high": f"{picture.y.column}_ci_high",
         "value": picture.value_column,
-        "detail": "detail",
     }
     there = [role for role in _ROLES if any(role in layer.columns for layer in picture.layers)]
     text = io.StringIO()
@@ -212,6 +216,4 @@ def _cells(picture: Picture, layer: Layer, role: str, count: int) -> list[Any]:
     names = {"x": picture.x.names, "y": picture.y.names}.get(role)
     if names:
         return [printable(names[int(value)]) for value in values]
-    if role == "detail":
-        return [printable(str(value)) for value in values]
     return ["" if np.isnan(value) else value for value in np.asarray(values, float).tolist()]

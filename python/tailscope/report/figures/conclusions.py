@@ -11,7 +11,7 @@ from tailscope.report.picture import Axis, Layer, Picture
 from tailscope.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,26 +46,22 @@ def tail_pictures(label: str, record: Record) -> list[Picture]:
 
 def tail_quantiles(runs: Sequence[Material]) -> Picture | None:
     """Bursts against the law."""
-    record = _kept(runs, layout.TAIL)
-    return None if record is None else unless_empty(_quantiles(runs[0].label, record))
+    return _of_tail(runs, _quantiles)
 
 
 def tail_levels(runs: Sequence[Material]) -> Picture | None:
     """Return levels."""
-    record = _kept(runs, layout.TAIL)
-    return None if record is None else unless_empty(_levels(runs[0].label, record))
+    return _of_tail(runs, _levels)
 
 
 def tail_shape(runs: Sequence[Material]) -> Picture | None:
     """The shape by threshold."""
-    record = _kept(runs, layout.TAIL)
-    return None if record is None else unless_empty(_shape(runs[0].label, record))
+    return _of_tail(runs, _shape)
 
 
 def tail_mean_excess(runs: Sequence[Material]) -> Picture | None:
     """The mean excess by threshold."""
-    record = _kept(runs, layout.TAIL)
-    return None if record is None else unless_empty(_mean_excess(runs[0].label, record))
+    return _of_tail(runs, _mean_excess)
 
 
 def overload(runs: Sequence[Material]) -> Picture | None:
@@ -98,6 +94,11 @@ def overload(runs: Sequence[Material]) -> Picture | None:
         Axis("", "rate", names=("this run", predicted_name)),
         tuple(layers),
     )
+
+
+def _of_tail(runs: Sequence[Material], draw: Callable[[str, Record], Picture]) -> Picture | None:
+    record = _kept(runs, layout.TAIL)
+    return None if record is None else unless_empty(draw(runs[0].label, record))
 
 
 def _kept(runs: Sequence[Material], name: str) -> Record | None:

@@ -1,0 +1,100 @@
+"""The runs of a campaign, read on workers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import NotSharedError
+from tailscope.report.campaign.material import Reading
+from tailscope.scale.cluster import open_cluster
+from tailscope.scale.shared import shared_folders
+from tailscope.scale.tasks import map_tasks
+from tailscope.store.layout import RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from tailscope.scale.shared import Shared
+    from tailscope.scale.tasks import Done
+
+__all__ = ["read_runs"]
+
+
+def read_runs(
+    scheduler: str,
+    path: Path,
+    names: Sequence[str],
+    take: Callable[[str], Reading],
+    *,
+    is_written: bool,
+    progress: Callable[[Done], None] | None = None,
+) -> Iterator[Reading]:
+    """Read runs of a campaign.
+
+    Parameters
+    ----------
+    scheduler : str
+        As of `open_cluster`.
+    path : Path
+        The campaign's directory.
+    names : sequence of str
+        Of its runs.
+    take : callable
+        Reads a run by its name; called on workers.
+    is_written : bool
+        Whether it writes into the runs.
+    progress : callable, optional
+        As of `map_tasks`.
+
+    Yields
+    ------
+    Reading
+        In the order of the names.
+
+    Raises
+    ------
+    NotSharedError
+        If a worker does not see the runs that this process sees.
+    ClusterError
+        If the scheduler cannot be reached, or is lost.
+    """
+    with ExitStack() as stack:
+        # A copy of a run can be read as well as the run; what is written has to come here.
+        shared = stack.enter_context(shared_folders(*([path] if is_written else [])))
+        client = stack.enter_context(open_cluster(scheduler))
+        items = [(name, _checksum(path / name / RUN)) for name in names]
+        outcomes = map_tasks(client, partial(_read, take, shared, path), items, progress=progress)
+        stack.enter_context(closing(outcomes))
+        for name, outcome in zip(names, outcomes, strict=True):
+            failed = outcome.error
+            if isinstance(failed, NotSharedError):
+                raise failed
+            yield outcome.result if failed is None else Reading(name, None, str(failed), False)
+
+
+def _read(
+    take: Callable[[str], Reading], shared: Shared, path: Path, item: tuple[str, str | None]
+) -> Reading:
+    """Read a run, which has to be the one that was meant; called on a worker."""
+    name, expected = item
+    shared.check()
+    file = path / name / RUN
+    if expected is not None and _checksum(file) != expected:
+        raise NotSharedError(
+            f"{file}: the worker on {os.uname().nodename} does not see the same",
+            hint="put the campaign on storage that all workers see under the same path",
+        )
+    return take(name)
+
+
+def _checksum(file: Path) -> str | None:
+    """Of a file; None where it cannot be read."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return None
