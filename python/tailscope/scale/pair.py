@@ -6,7 +6,6 @@ scheduler, so that the files are the same, byte for byte.
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis, Figure, Progress, Sink
     from tailscope.store.directory import RunWriter
-    from tailscope.store.run import Run
 
 __all__ = ["Figures", "PairPlan", "analyze_pair", "write_pair"]
 
@@ -149,23 +147,15 @@ def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figur
     return Figures(dict(analysis.summary), analysis.warnings)
 
 
-# A worker may have several threads, and Matplotlib's settings are those of the process.
-_DRAWING = threading.Lock()
-
-
 def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
     from tailscope.report.page import page
     from tailscope.store.provenance import run_info
-
-    def report(run: Run) -> str:
-        with _DRAWING:
-            return page([run])
 
     writer.finish(
         analysis,
         info=run_info(plan.record(), analysis.summary),
         bucket_ns=plan.bucket_ns,
-        report=report,
+        report=lambda run: page([run]),
     )
 
 
