@@ -30,6 +30,22 @@ pub struct Analysis {
     more: Option<More>,
 }
 
+/// How a pair of captures is analysed, as Python says it.
+pub(crate) fn config(
+    match_on: &str,
+    trim_ns: u64,
+    window_ns: u64,
+    worst: usize,
+) -> PyResult<Config> {
+    Ok(Config {
+        match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
+        trim: Nanos(trim_ns),
+        window: Nanos(window_ns),
+        worst,
+        ..Config::default()
+    })
+}
+
 #[pyfunction]
 #[pyo3(signature = (pre, post, *, match_on, trim_ns, window_ns, worst, series=false, sink=None, progress=None))]
 #[allow(clippy::too_many_arguments)]
@@ -45,13 +61,7 @@ pub fn analyze(
     sink: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Analysis> {
-    let config = Config {
-        match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
-        trim: Nanos(trim_ns),
-        window: Nanos(window_ns),
-        worst,
-        ..Config::default()
-    };
+    let config = config(match_on, trim_ns, window_ns, worst)?;
     let series = series.then(Columns::default);
     let follower = Follower { series, sink, progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {

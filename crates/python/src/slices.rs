@@ -2,14 +2,12 @@
 
 use std::path::PathBuf;
 
-use ::analysis::{Config, Plan, analyze_slice as analyze};
+use ::analysis::{Plan, analyze_slice as analyze};
 use capture::Reader;
-use probe::key::MatchOn;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use units::Nanos;
 
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, config};
 use crate::errors;
 use crate::follow::{Follower, interruptible};
 
@@ -33,13 +31,7 @@ pub fn split(
     worst: usize,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Slice>, Option<String>)> {
-    let config = Config {
-        match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
-        trim: Nanos(trim_ns),
-        window: Nanos(window_ns),
-        worst,
-        ..Config::default()
-    };
+    let config = config(match_on, trim_ns, window_ns, worst)?;
     let follower = Follower { progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
         let (pre, post) = (Reader::open(&pre)?, Reader::open(&post)?);
