@@ -349,10 +349,10 @@ class Analysis:
         series = self.series
         if series is None:
             return None
-        import pyarrow as pa
+        from tailscope.arrow import table
 
         columns = zip(series._fields, series, strict=True)
-        return pa.table({name: pa.array(of) for name, of in columns if of is not None})
+        return table({name: of for name, of in columns if of is not None})
 
     def worst_keys(self, pre: str | os.PathLike[str]) -> list[str]:
         """Key bytes of the worst packets in hexadecimal, in the order of `worst`.

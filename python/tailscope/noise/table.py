@@ -121,7 +121,7 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, Any]:
     ----------
     sides : sequence of SideNoise
     """
-    import pyarrow as pa
+    from tailscope.arrow import strings
 
     rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for side in sides:
@@ -135,7 +135,7 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, Any]:
     }
     order = np.argsort(whole["start_ns"], kind="stable")
     return {
-        name: pa.array(values[order], pa.string()).dictionary_encode()
+        name: strings(values[order].tolist()).dictionary_encode()
         if name in _TEXTS
         else values[order]
         for name, values in whole.items()
@@ -182,13 +182,15 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     RunCorruptError
         If the file has other columns.
     """
+    from tailscope.arrow import values
+
     table = read_table(content)
     if missing := [name for name in _COLUMNS if name not in table.column_names]:
         raise RunCorruptError(
             f"{name}: expected columns {', '.join(_COLUMNS)}, got no {missing[0]}"
         )
     texts = {name: _coded(table[name]) for name in _TEXTS}
-    numbers = {name: table[name].to_numpy() for name in _COLUMNS if name not in _TEXTS}
+    numbers = {name: values(table[name]) for name in _COLUMNS if name not in _TEXTS}
     found: dict[str, list[Timeline]] = {}
     for code, source in enumerate(texts["source"].names):
         own = (texts["source"].codes == code) & texts["kind"].are(_CAUSE)
@@ -214,10 +216,12 @@ class _Coded(NamedTuple):
 def _coded(column: Any) -> _Coded:
     import pyarrow as pa
 
+    from tailscope.arrow import values
+
     array = column.combine_chunks()
     if not isinstance(array, pa.DictionaryArray):
         array = array.dictionary_encode()
-    return _Coded(array.indices.to_numpy().astype(np.int64), array.dictionary.to_pylist())
+    return _Coded(values(array.indices).astype(np.int64), array.dictionary.to_pylist())
 
 
 _TEXTS = ("source", "kind", "cause", "detail")

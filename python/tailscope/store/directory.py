@@ -260,11 +260,12 @@ class RunWriter:
 
 
 def _write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from tailscope.arrow import table
+
     with replacing(path) as file:
-        pq.write_table(pa.table(dict(columns)), file, compression="zstd")
+        pq.write_table(table(columns), file, compression="zstd")
 
 
 def refuse_foreign(path: Path) -> None:

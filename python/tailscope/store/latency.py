@@ -31,10 +31,11 @@ def read_latencies(path: Path) -> list[NDArray[np.int64]]:
     """
     import numpy as np
 
+    from tailscope.arrow import values
     from tailscope.store.reader import read_table
 
     table = read_table(path, ["seq", "pre_ns", "latency_ns"])
-    return [table[name].to_numpy().astype(np.int64) for name in table.column_names]
+    return [values(column).astype(np.int64) for column in table.columns]
 
 
 def read_chunks(path: Path) -> Iterator[list[NDArray[np.uint64]]]:
@@ -52,10 +53,12 @@ def read_chunks(path: Path) -> Iterator[list[NDArray[np.uint64]]]:
     """
     import pyarrow.parquet as pq
 
+    from tailscope.arrow import values
+
     with pq.ParquetFile(path) as file:
         batches = file.iter_batches(columns=["seq", "pre_ns", "latency_ns"], use_threads=False)
         for batch in batches:
-            yield [column.to_numpy() for column in batch.columns]
+            yield [values(column) for column in batch.columns]
 
 
 class LatencyFile:
@@ -106,10 +109,12 @@ class LatencyFile:
 
     def write(self, series: Series) -> None:
         """Append matches; they reach the file a group of rows at a time."""
+        from tailscope.arrow import column
+
         pa = self._pa
         columns = [
-            pa.nulls(len(series.seq), field.type) if column is None else pa.array(column)
-            for field, column in zip(self._schema, series, strict=True)
+            pa.nulls(len(series.seq), field.type) if values is None else column(values)
+            for field, values in zip(self._schema, series, strict=True)
         ]
         self._waiting.append(pa.record_batch(columns, schema=self._schema))
         if sum(map(len, self._waiting)) >= self.ROWS_PER_GROUP:

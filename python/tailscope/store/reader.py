@@ -171,9 +171,11 @@ def read_packets(path: Path, info: Mapping[str, Any]) -> Series:
     RunCorruptError
         If the file is not the one that was written.
     """
+    from tailscope.arrow import values
+
     table = read_table(verified(Path(path), info, layout.LATENCY))
     columns = {name: table[name] for name in Series._fields}
-    known = {name: each.to_numpy() for name, each in columns.items() if not each.null_count}
+    known = {name: values(each) for name, each in columns.items() if not each.null_count}
     return Series(**known)
 
 
@@ -194,6 +196,8 @@ def packet_groups(run: Run) -> Iterator[tuple[Any, Any, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from tailscope.arrow import values
+
     source = _source(run, layout.LATENCY)
     if source is None:
         return
@@ -204,7 +208,7 @@ def packet_groups(run: Run) -> Iterator[tuple[Any, Any, Any]]:
         )
         columns = [table[name] for name in ("pre_ns", "latency_ns", "intended_ns")]
         pre_ns, latency_ns, intended_ns = (
-            None if each.null_count else each.to_numpy() for each in columns
+            None if each.null_count else values(each) for each in columns
         )
         yield pre_ns, latency_ns, intended_ns
 
@@ -224,11 +228,13 @@ def run_table(run: Run, name: str, columns: Sequence[str]) -> dict[str, Any] | N
     RunCorruptError
         If the file is not the one that was written.
     """
+    from tailscope.arrow import values
+
     source = _source(run, name)
     if source is None:
         return None
     table = read_table(source, columns)
-    return {each: table[each].to_numpy() for each in table.column_names}
+    return {each: values(table[each]) for each in table.column_names}
 
 
 def _source(run: Run, name: str) -> bytes | Path | None:
@@ -388,8 +394,10 @@ def _quantile(row: list[str]) -> Quantile:
 
 
 def _read_worst(content: bytes) -> dict[str, Any]:
+    from tailscope.arrow import values
+
     table = read_table(content)
-    columns = {name: table[name].to_numpy() for name in table.column_names}
+    columns = {name: values(table[name]) for name in table.column_names}
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
     return {"worst": worst, "worst_explained": columns}
 

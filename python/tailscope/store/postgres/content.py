@@ -194,6 +194,7 @@ def packets(capture: Path, match_on: str, capture_id: int) -> Iterator[pa.Record
     import numpy as np
 
     from tailscope.analysis import read_keys
+    from tailscope.arrow import column
 
     for found in read_keys(capture, match_on, at_once=_ROWS_AT_ONCE):
         offsets = np.concatenate([[0], found.key_ends]).astype(np.int32)
@@ -203,7 +204,7 @@ def packets(capture: Path, match_on: str, capture_id: int) -> Iterator[pa.Record
         yield pa.record_batch(
             [
                 pa.repeat(pa.scalar(capture_id, pa.int32()), count),
-                pa.array(found.ts_ns.astype(np.int64)),
+                column(found.ts_ns.astype(np.int64)),
                 pa.Array.from_buffers(pa.binary(), count, list(buffers)),
             ],
             schema=PACKETS,

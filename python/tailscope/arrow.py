@@ -1,0 +1,74 @@
+"""Arrow columns from NumPy arrays and back, without pandas.
+
+``pyarrow.array`` and ``to_numpy`` import pandas wherever it is installed, only to ask whether they
+were given something of it. A short command spent more time on that than on its work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["column", "strings", "table", "values"]
+
+
+def table(columns: Mapping[str, pa.Array | NDArray[Any] | Sequence[object]]) -> pa.Table:
+    """Make a table of columns, which may be Arrow's already.
+
+    Parameters
+    ----------
+    columns : Mapping of str to pyarrow.Array, ndarray or sequence, each of shape (n,)
+    """
+    made = [each if isinstance(each, pa.Array) else column(each) for each in columns.values()]
+    return pa.Table.from_arrays(made, names=list(columns))
+
+
+def column(values: NDArray[Any] | Sequence[object]) -> pa.Array:
+    """Make a column of numbers, booleans or strings; numbers share the memory of an array.
+
+    Parameters
+    ----------
+    values : ndarray or sequence, shape (n,)
+        Without missing values. An empty list is one of integers.
+    """
+    is_typed = isinstance(values, np.ndarray) or len(values) > 0
+    array = np.asarray(values, None if is_typed else np.int64)
+    if array.dtype.kind in "OU":
+        return strings(array.tolist())
+    is_bool = array.dtype == np.bool_
+    data = np.packbits(array, bitorder="little") if is_bool else np.ascontiguousarray(array)
+    kind = pa.from_numpy_dtype(array.dtype)
+    return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(data)])
+
+
+def strings(texts: list[str]) -> pa.Array:
+    """Make a column of strings."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+
+
+def values(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Return what a column holds: numbers share its memory if they are in one piece.
+
+    Parameters
+    ----------
+    column : pyarrow.Array or pyarrow.ChunkedArray, shape (n,)
+        Of numbers without missing values, booleans, or anything else, which becomes an array of
+        objects.
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_boolean(array.type) and not array.null_count:
+        bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+        return bits[array.offset : array.offset + len(array)].view(np.bool_)
+    if pa.types.is_primitive(array.type) and not array.null_count:
+        return np.from_dlpack(array)
+    return np.array([*array.to_pylist(), None], object)[:-1]
