@@ -3,6 +3,8 @@
 #   make demo     measure a device under test on this machine, write a report
 #   make test     every test, Rust and Python
 #   make help     the others
+#
+# PROFILE=quick builds engine and data plane as tests need them: sooner, slower, with assertions.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -15,6 +17,9 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.venv/rust:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
 
+PROFILE ?= release
+CARGO := cargo --locked --quiet
+
 TOOLS := .venv/tools.stamp
 ENGINE := python/tailscope/_engine.abi3.so
 # Folders are listed too, so that a file that goes away is noticed.
@@ -25,7 +30,9 @@ ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 	printf -- '--exclude %s ' tailscope-dpdk-sys tailscope-dpdk tailscope-dataplane)
 
-.PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci system dataplane demo test test-rust test-python lint fuzz bench batch-effect docs clean
+.PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
+	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
+	fuzz bench batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -36,8 +43,7 @@ help:
 setup: $(ENGINE) dataplane
 
 ## make setup-testbed   LXC, QEMU, kernels for guests, Suricata, stress-ng, xdp-tools
-setup-testbed: setup
-	@scripts/setup testbed
+setup-testbed: setup packages-testbed
 
 ## make setup-suricata  only Suricata 7 with DPDK
 ## make setup-vm        only QEMU and kernels for guests
@@ -45,8 +51,11 @@ setup-suricata setup-vm: setup-%: $(TOOLS)
 	@scripts/setup $*
 
 ## make setup-ci        all of the testbed, and what tests start: an sshd, a browser, PostgreSQL
-setup-ci: setup
-	@scripts/setup ci
+setup-ci: setup packages-ci
+
+# Beside the compiler, with make -j2.
+packages-testbed packages-ci: packages-%: $(TOOLS)
+	@scripts/setup $*
 
 ## make system   as root: the system packages only, for users who have no sudo
 system:
@@ -59,13 +68,13 @@ $(TOOLS): scripts/setup constraints.txt
 
 $(ENGINE): $(TOOLS) $(ENGINE_SOURCES)
 	@echo 'setup: building the engine, about a minute from nothing' >&2
-	@UV_OFFLINE=1 maturin develop --quiet --locked --release --uv
+	@UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
 	@touch $@
 
 # Always asked: cargo knows best what has changed, DPDK's headers included.
 dataplane: $(TOOLS)
-	@[[ -n '$(WITHOUT_DPDK)' ]] || { cargo build --quiet --locked --release -p tailscope-dataplane && \
-		install -D -C target/release/tailscope-dp python/tailscope/bin/tailscope-dp; }
+	@[[ -n '$(WITHOUT_DPDK)' ]] || { $(CARGO) build --profile $(PROFILE) -p tailscope-dataplane && \
+		install -D -C target/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
 
 # --- jobs --------------------------------------------------------------------
 
@@ -80,28 +89,45 @@ demo: $(ENGINE) dataplane
 	tailscope report demo/10k demo/100k demo/1M --out demo/report.html
 	@echo "The report: $(CURDIR)/demo/report.html"
 
-## make test     every test, Rust and Python
-test: test-rust test-python
+## make test     every test, Rust and Python, but those of make test-long
+test: $(ENGINE) dataplane
+	@failed=(); for part in test-rust test-together test-alone; do \
+		$(MAKE) $$part || failed+=("$$part"); \
+	done; [[ $${#failed[@]} -eq 0 ]] || { echo "make test: failed: $${failed[*]}" >&2; exit 1; }
 
 # The binding crate has no Rust tests: pytest tests it from Python.
 test-rust: $(TOOLS)
-	cargo test --locked --quiet --workspace --exclude tailscope-python $(WITHOUT_DPDK)
+	$(CARGO) test --profile quick --workspace --exclude tailscope-python $(WITHOUT_DPDK)
 
-# What measures needs the machine for itself; all else runs side by side.
-test-python: $(ENGINE) dataplane
-	pytest -m 'not alone' --numprocesses 2 --dist loadfile
-	pytest -m alone
+# Tests that judge times have the machine for themselves; all others run side by side.
+test-together: $(ENGINE) dataplane
+	pytest -m 'not alone and not long' --numprocesses 3 --dist loadfile
 
-## make lint     formatting, clippy, ruff, mypy and words
+test-alone: $(ENGINE) dataplane
+	pytest -m 'alone and not long'
+
+## make test-long   what takes minutes: campaigns that are killed, guests of every kernel
+test-long: $(ENGINE) dataplane
+	pytest -m long
+
+## make lint     formatting, clippy, shellcheck, ruff, mypy and words
+lint: lint-rust lint-python lint-text
+
 # Clippy 1.85, Debian 13's, objects to more under these two names than later ones do.
-lint: CLIPPY_LATER := -A clippy::precedence -A clippy::format_collect
-lint: $(TOOLS) .venv/rust/cargo-clippy
+lint-rust: CLIPPY_LATER := -A clippy::precedence -A clippy::format_collect
+lint-rust: $(TOOLS) .venv/rust/cargo-clippy
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --locked --quiet --workspace $(WITHOUT_DPDK) --all-targets -- -D warnings $(CLIPPY_LATER)
+	$(CARGO) clippy --profile quick --workspace $(WITHOUT_DPDK) --all-targets -- -D warnings $(CLIPPY_LATER)
+
+lint-python: $(TOOLS)
 	ruff check
 	ruff format --check
 	mypy
+
+lint-text: $(TOOLS)
+	@scripts/setup have shellcheck:shellcheck
+	scripts/shell
 	scripts/words
 
 .venv/rust/cargo-clippy: | $(TOOLS)
@@ -110,7 +136,7 @@ lint: $(TOOLS) .venv/rust/cargo-clippy
 ## make docs     docs/reference from the code, and the Rust crates' documentation in target/doc
 docs: $(ENGINE)
 	python -m docs.reference
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --workspace $(WITHOUT_DPDK) --no-deps
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(WITHOUT_DPDK) --no-deps
 
 ## make fuzz     every fuzz target for 60 seconds (FUZZ_SECONDS=N)
 FUZZ_SECONDS ?= 60

@@ -1,4 +1,5 @@
 #!/bin/sh
+# shellcheck shell=dash
 # The first process of a guest. It does what the host asks for on the second serial port, a line each:
 #   run N WORDS...      run a command:                  done N STATUS OUTPUT
 #   start N WORDS...    start one:                      line N TEXT ... end N STATUS ERRORS
@@ -48,6 +49,7 @@ started() {
 
 say "ready $(uname -r)"
 while IFS= read -r line <&3; do
+    # shellcheck disable=SC2086 # it is to be split into words
     set -- $line
     verb=$1 number=$2
     [ $# -ge 2 ] && shift 2
