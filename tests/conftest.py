@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -20,21 +21,24 @@ from tailscope.testbed.process import find_binary
 if TYPE_CHECKING:
     import subprocess
 
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 Tailscope = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-ALONE = ("dataplane", "duts", "experiment", "host", "noise", "platforms", "testbed")
-"""Folders of tests that measure, or change the host: none of them stands another beside it."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what must run alone: those folders, and whatever uses the data plane."""
+    """Mark what asks for the machine: `make test` runs those tests one by one."""
     for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in ALONE or "dataplane" in getattr(item, "fixturenames", ()):
+        if "alone" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.alone)
+
+
+@pytest.fixture(scope="session")
+def alone() -> None:
+    """Gives a test the machine: it judges times, or changes or looks over what all tests share."""
 
 
 @pytest.fixture(scope="session")

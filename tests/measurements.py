@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND
 
-QUICK = ("--duration", "1s", "--warm-up", "200ms", "--rate", "20k")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUICK = ("--duration", "200ms", "--warm-up", "50ms", "--rate", "20k")
+"""As much traffic as shows that packets go through; tests that judge times measure longer."""
+
+POLLING_TICKS = 30
+"""Of CPU time: a process of the data plane has used as much once its loop has polled a while."""
 NOBODY = 65534
 
 
@@ -23,37 +31,69 @@ class Place:
     path: Path
     environment: dict[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
+    """What commands are started by."""
 
     def left(self) -> list[str]:
         """What measurements left behind."""
-        return [path.name for path in self.path.glob("run/tailscope-*")]
+        return [path.name for path in self.path.glob("run/tailscope-*")] + self.processes()
+
+    def processes(self) -> list[str]:
+        """The command lines of what measurements have started, and what runs still."""
+        home = os.fsencode(self.path)
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                environment = path.read_bytes()
+                if home in environment and b"TAILSCOPE_MEASUREMENT=" in environment:
+                    found.append((path.parent / "cmdline").read_text().replace("\0", " "))
+        return found
 
 
 def started(place: Place, *arguments: str, processes: int = 2) -> subprocess.Popen[str]:
-    """Start a command and wait until its processes of the data plane measure."""
+    """Start a command and wait until so many processes of the data plane poll."""
     process = subprocess.Popen(
-        [COMMAND, *arguments],
+        [*place.prefix, COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=place.environment,
     )
-    for _ in range(300):
-        if len(children(process.pid)) == processes:
-            break
-        time.sleep(0.1)
-    time.sleep(1)
+    wait_until(lambda: polling(process) >= processes, process)
     return process
+
+
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
+    """Wait for something that a process brings about; its end meanwhile is a failure."""
+    deadline_s = time.monotonic() + 120
+    while not true():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s, "it never came"
+        time.sleep(0.02)
+
+
+def polling(process: subprocess.Popen[Any]) -> int:
+    """How many processes of the data plane poll that a process has started."""
+    return sum(map(polls, children(process.pid).values()))
+
+
+def polls(pid: int) -> bool:
+    """Whether a process of the data plane is in its loop."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return int(words[11]) + int(words[12]) >= POLLING_TICKS
 
 
 def children(pid: int) -> dict[str, int]:
     """The processes of the data plane that a process has started, by their programs."""
     found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-            if any(word.endswith(b"tailscope-dp") for word in words):
-                found[words[1].decode()] = int(child)
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in path.read_text().split():
+                words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+                if any(word.endswith(b"tailscope-dp") for word in words):
+                    found[words[1].decode()] = int(child)
     return found
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tailscope.store.reader import read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces and containers are root's")
 
@@ -38,22 +43,49 @@ def needed(*programs: str) -> None:
             pytest.skip(f"no {program}")
 
 
-def left_behind() -> list[str]:
-    """Namespaces, groups of containers and processes of measurements that are there."""
-    found = []
+MEASUREMENT = re.compile(r"tailscope-\d+-[0-9a-f]{8}")
+"""What a measurement calls its folder, and begins the names of all that is its with."""
+
+
+def left_behind(*containers: str) -> list[str]:
+    """What measurements that have ended left: namespaces, groups of containers, processes.
+
+    Containers that were given a name are known by it alone. Other tests may measure meanwhile, so
+    what is in use counts for nothing, nor what comes or goes while we look.
+    """
+    before = set(_belongings(containers))
+    in_use = set(_in_use())
+    return sorted(
+        thing for thing, owner in before & set(_belongings(containers)) if owner not in in_use
+    )
+
+
+def _belongings(containers: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Things of measurements, and whose they are."""
     listed = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
-    found += [line for line in listed.splitlines() if line.startswith("tailscope-")]
-    groups = Path("/sys/fs/cgroup")
+    for line in listed.splitlines():
+        if found := MEASUREMENT.match(line):
+            yield f"namespace {line}", found[0]
     for pattern in ("lxc.payload.*", "*/lxc.payload.*"):
-        found += [str(path) for path in groups.glob(pattern)]
+        for path in Path("/sys/fs/cgroup").glob(pattern):
+            name = path.name.removeprefix("lxc.payload.")
+            found = MEASUREMENT.match(name)
+            if found or name in containers:
+                yield str(path), found[0] if found else name
     for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            environment = path.read_bytes()
-        except OSError:
-            continue
-        if b"TAILSCOPE_MEASUREMENT=" in environment:
-            found.append(str(path))
-    return found
+        with suppress(OSError):
+            mark = re.search(rb"\0TAILSCOPE_MEASUREMENT=([^\0]*)", b"\0" + path.read_bytes())
+            if mark and (found := MEASUREMENT.match(mark[1].decode())):
+                yield str(path), found[0]
+
+
+def _in_use() -> Iterator[str]:
+    """Measurements whose folder some process holds by its lock."""
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            target = path.readlink()
+            if target.name == "lock" and MEASUREMENT.fullmatch(target.parent.name):
+                yield target.parent.name
 
 
 def records(path: Path) -> list[dict[str, Any]]:

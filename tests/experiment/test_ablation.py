@@ -113,7 +113,7 @@ def test_what_cannot_be_compared_is_refused(
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("dataplane")
+@pytest.mark.usefixtures("dataplane", "alone")
 def test_a_knob_is_measured_and_set_back(tailscope: Run, place: Place, tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(ONE)
@@ -141,7 +141,7 @@ def test_a_knob_is_measured_and_set_back(tailscope: Run, place: Place, tmp_path:
 
 
 @AS_ROOT
-@pytest.mark.usefixtures("dataplane")
+@pytest.mark.usefixtures("dataplane", "alone")
 @pytest.mark.parametrize(("at", "is_enough"), [(2, False), (4, True)])
 def test_complete_rounds_survive_ctrl_c(
     place: Place, tmp_path: Path, at: int, is_enough: bool

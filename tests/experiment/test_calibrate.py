@@ -73,7 +73,7 @@ def test_an_interrupted_calibration_keeps_nothing(place: Place) -> None:
     assert not (place.path / "state").exists()
 
 
-@pytest.mark.usefixtures("dataplane")
+@pytest.mark.usefixtures("dataplane", "alone")
 def test_a_calibration_is_kept_and_shown(tailscope: Callable[..., Any], place: Place) -> None:
     arguments = ("calibrate", "--duration", "1s", "--json", "-")
     done = tailscope(*arguments, env=place.environment)

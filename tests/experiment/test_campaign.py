@@ -6,12 +6,12 @@ import json
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND
+from measurements import polling, wait_until
 from runs import left_behind, needed, records, sound
 
 from tailscope.host.kernel import KERNELS, running_kernel
@@ -157,16 +157,16 @@ def started(place: Place, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_cell(out: Path, number: int) -> None:
+def wait_for_cell(process: subprocess.Popen[str], out: Path, number: int) -> None:
     """Wait until so many cells are done and another one runs."""
-    deadline_s = time.monotonic() + 120
-    while time.monotonic() < deadline_s:
-        if (out / "campaign.json").exists():
-            states = [cell["state"] for cell in records(out)]
-            if states.count("done") >= number and "running" in states:
-                return
-        time.sleep(0.02)
-    raise AssertionError("no cell was done")
+
+    def is_so() -> bool:
+        if not (out / "campaign.json").exists():
+            return False
+        states = [cell["state"] for cell in records(out)]
+        return states.count("done") >= number and "running" in states
+
+    wait_until(is_so, process)
 
 
 @pytest.mark.usefixtures("dataplane")
@@ -176,8 +176,8 @@ def test_ctrl_c_ends_an_experiment_that_can_be_resumed(
     out = place.path / "out"
     path = write(SMALL.replace("300ms", "2s"))
     process = started(place, "run", path, "--out", out)
-    wait_for_cell(out, 1)
-    time.sleep(0.8)
+    wait_for_cell(process, out, 1)
+    wait_until(lambda: polling(process) == 2, process)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
@@ -194,7 +194,7 @@ def test_two_processes_do_not_share_a_campaign(
     out = place.path / "out"
     path = write(SMALL.replace("300ms", "2s"))
     process = started(place, "run", path, "--out", out)
-    wait_for_cell(out, 0)
+    wait_for_cell(process, out, 0)
     second = tailscope("run", path, "--out", out, "--resume", env=place.environment)
     assert second.returncode == 1 and "another process works on it" in second.stderr
     process.send_signal(signal.SIGINT)
@@ -211,28 +211,47 @@ def test_a_part_of_the_quickstart_finishes(tailscope: Any, place: Place) -> None
     assert [cell["state"] for cell in records(out)].count("done") == 3
 
 
-@pytest.mark.usefixtures("dataplane")
-def test_a_killed_campaign_is_resumed_to_its_end(tailscope: Any, place: Place) -> None:
-    """SIGKILL while a guest runs and while none does; then to the end, no cell twice."""
-    needed("suricata", "qemu-system-x86_64")
+def killed_and_resumed(
+    tailscope: Any, place: Place, arguments: list[Any], after: tuple[int, ...]
+) -> str:
+    """SIGKILL during the cell that follows so many; then to the end, no cell twice."""
     out = place.path / "out"
-    low = ("--only", "rate=10k", "--only", "traffic=CBR")
-    arguments = ["run", EXPERIMENTS / "noms2020.yaml", "--profile", "reduced", *low, "--out", out]
-    for number, more in ((1, []), (4, ["--resume"])):
-        process = started(place, *arguments, *more)
-        wait_for_cell(out, number)
-        time.sleep(2)
+    for at, number in enumerate(after):
+        process = started(place, *arguments, "--out", out, *(["--resume"] if at else []))
+        wait_for_cell(process, out, number)
+        wait_until(lambda: bool(place.processes()), process)
         process.kill()
         process.communicate(timeout=60)
     done_before = {cell["name"] for cell in records(out) if cell["state"] == "done"}
     stamps = {name: (out / name / "run.json").stat().st_mtime_ns for name in done_before}
-    done = tailscope(*arguments, "--resume", env=place.environment, timeout=600)
+    resumed = ("--out", out, "--resume")
+    done = tailscope(*arguments, *resumed, env=place.environment, timeout=1200)
     assert done.returncode == 0, done.stderr + done.stdout
-    complete(out, of_them=6)
     assert stamps == {name: (out / name / "run.json").stat().st_mtime_ns for name in done_before}
+    return str(done.stdout)
+
+
+@pytest.mark.usefixtures("dataplane", "alone")
+def test_a_killed_campaign_is_resumed_to_its_end(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    killed_and_resumed(tailscope, place, ["run", write(SMALL.replace("300ms", "1s"))], (0, 1))
+    complete(place.path / "out")
+    assert not left_behind()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("dataplane", "alone")
+def test_a_killed_campaign_with_guests_is_resumed_to_its_end(tailscope: Any, place: Place) -> None:
+    needed("suricata", "qemu-system-x86_64")
+    out = place.path / "out"
+    low = ("--only", "rate=10k", "--only", "traffic=CBR")
+    arguments = ["run", EXPERIMENTS / "noms2020.yaml", "--profile", "reduced", *low]
+    said = killed_and_resumed(tailscope, place, arguments, (1, 4))
+    complete(out, of_them=6)
     of_all = [cell for cell in records(out) if cell["state"] == "done"]
     emulated = [cell for cell in of_all if not cell["figures"][0]["representative"]]
-    assert all("EMULATED" in line for line in done.stdout.splitlines() if "mode=VM" in line) or (
+    assert all("EMULATED" in line for line in said.splitlines() if "mode=VM" in line) or (
         not emulated
     )
     assert not left_behind()

@@ -48,7 +48,7 @@ def test_a_queue_is_seen_where_all_its_packets_waited() -> None:
     assert find_queues(recording, ticks(5), ticks(25)) == Queue(expected=1, seen=0)
 
 
-@pytest.mark.usefixtures("dataplane")
+@pytest.mark.usefixtures("dataplane", "alone")
 def test_injected_stalls_are_found_and_their_queues_seen(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -611,7 +611,7 @@ writable = pytest.mark.skipif(
 
 
 @pytest.fixture
-def odd_host() -> Iterator[dict[str, bytes]]:
+def odd_host(alone: None) -> Iterator[dict[str, bytes]]:
     """This machine with odd values, which it does not keep."""
     originals = {path: Machine().read(path) for path in REAL}
     defrag = str(originals[f"{THP}/defrag"])

@@ -42,7 +42,7 @@ def explanation(out: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def stalled(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stalled(alone: None, tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose device stalls on purpose: as root with names, as a user by stalls alone."""
     out = tmp_path_factory.mktemp("stalled") / "out"
     done = tailscope("run", *STALLS, "--warm-up", "200ms", "--out", out)
@@ -123,6 +123,7 @@ def test_stalls_alone_have_places_and_no_names(measure: Measure, tailscope: Run)
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_a_disturbed_device_is_told_by_name(measure: Measure, tailscope: Run) -> None:
     """Packets that waited for what was done on purpose, by name; a busy task holds many."""
     options = ("--dut-option", "disturb=busy", "--dut-option", "disturb-duration=300us")
@@ -173,6 +174,7 @@ def test_a_device_of_the_kernel_is_not_noise_to_itself(measure: Measure) -> None
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_a_device_in_a_container_is_not_noise_to_itself(measure: Measure) -> None:
     """Its loop has another number there than the kernel's events have."""
     needed("lxc-execute")
@@ -185,6 +187,7 @@ def test_a_device_in_a_container_is_not_noise_to_itself(measure: Measure) -> Non
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_a_killed_run_leaves_no_tracer_once_cleaned(place: Place, tailscope: Run) -> None:
     out = place.path / "out"
     process = started(place, "run", "--dut", "l2fwd", *LONG, "--out", str(out))
@@ -199,6 +202,7 @@ def test_a_killed_run_leaves_no_tracer_once_cleaned(place: Place, tailscope: Run
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_an_interrupted_run_leaves_no_tracer(place: Place) -> None:
     out = place.path / "out"
     process = started(place, "run", "--dut", "l2fwd", *LONG, "--out", str(out))
@@ -211,6 +215,7 @@ def test_an_interrupted_run_leaves_no_tracer(place: Place) -> None:
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_a_run_is_tuned_and_the_host_is_as_it_was(measure: Measure) -> None:
     knob = Path("/proc/sys/vm/stat_interval")
     before = knob.read_text()
@@ -267,6 +272,7 @@ def test_every_figure_of_noise_is_documented(tailscope: Run, place: Place) -> No
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_simulated_beside_measured_on_this_machine(measure: Measure, tailscope: Run) -> None:
     """The device's own interruptions, its timer's ticks among them, delay packets as predicted."""
     models = []
@@ -292,6 +298,7 @@ def test_simulated_beside_measured_on_this_machine(measure: Measure, tailscope: 
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_the_timer_s_own_rate_is_found(measure: Measure) -> None:
     """A CPU that is busy ticks as often as its kernel was built to, unless it has no ticks."""
     found = measure("--dut", "l2fwd", "--noise", "events")

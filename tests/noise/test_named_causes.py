@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("dataplane")
+pytestmark = pytest.mark.usefixtures("dataplane", "alone")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Integers = NDArray[np.int64]

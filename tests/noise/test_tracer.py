@@ -58,6 +58,7 @@ CLOCK = Clock(1_000_000_000, 0, 0)
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_ticks_are_seen_and_nothing_is_left() -> None:
     with RunFolder() as folder:
         found = recorded(folder)
@@ -72,6 +73,7 @@ def test_ticks_are_seen_and_nothing_is_left() -> None:
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_another_clock_has_a_bounded_error() -> None:
     before_ns = time.time_ns()
     with RunFolder() as folder:
@@ -88,6 +90,7 @@ def test_another_clock_has_a_bounded_error() -> None:
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_lost_events_are_counted() -> None:
     with RunFolder() as folder, Tracer(folder, [CPU], buffer_kb=8) as running:
         running._end.set()
@@ -105,6 +108,7 @@ def test_lost_events_are_counted() -> None:
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tracer.__init__, "__kwdefaults__", {"clock": None, "buffer_kb": 8})
     monkeypatch.setattr(tracer, "_READ_EVERY_S", 60.0)
@@ -238,6 +242,7 @@ def test_where_nothing_may_be_written_stalls_are_left() -> None:
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_a_tracer_that_is_read_is_not_said_to_be_removed() -> None:
     name = "tailscope-0-0123abcd-events"
     with tracefs() as root:

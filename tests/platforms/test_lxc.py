@@ -67,7 +67,7 @@ def test_the_container_has_a_namespace_and_cpus_of_its_own(
     allowed = os.sched_getaffinity(0)
     # All but the generator's own, where there is another one for everything else.
     assert set(parse_cpus(cpus.split()[1])) == (allowed - {0} if len(allowed) > 2 else allowed)
-    assert not left_behind()
+    assert not left_behind("seen")
 
 
 def test_two_containers_at_once(tailscope: Any, place: Place) -> None:
@@ -93,8 +93,6 @@ def test_one_of_two_is_loaded_beside_neighbours(measure: Measure) -> None:
     assert info["plan"]["neighbours"] == {"cpu": 1, "io": 1}
     assert not info["partial"]
     assert not left_behind()
-    running = subprocess.run(["pgrep", "stress-ng"], capture_output=True, check=False)
-    assert running.returncode == 1
 
 
 @contextmanager

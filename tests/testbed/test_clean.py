@@ -26,7 +26,7 @@ Clean = "Callable[..., str]"
 
 @pytest.fixture
 def clean(
-    tailscope: Callable[..., Any], place: Place, monkeypatch: pytest.MonkeyPatch
+    alone: None, tailscope: Callable[..., Any], place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., str]:
     """Runs the command where measurements of this process live too; returns what it says."""
     for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
@@ -130,7 +130,7 @@ def test_what_sigkill_left_of_a_container_goes(clean: Clean, place: Place, scrat
     process.communicate(timeout=30)
     # What ends with us is gone; what does not is known by its mark.
     said = clean()
-    assert not left_behind(), said
+    assert not left_behind("orphan"), said
     again = run(
         *["run", *options, "--duration", "200ms", "--out", scratch / "two"], env=place.environment
     )

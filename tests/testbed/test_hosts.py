@@ -8,35 +8,49 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from laboratory import Laboratory, laboratory
-from runs import AS_ROOT, needed, records, sound
+from measurements import polls, wait_until
+from runs import AS_ROOT, left_behind, needed, records, sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [AS_ROOT, pytest.mark.usefixtures("dataplane")]
 
-TRAFFIC = {"rate": "2k", "duration": "1s", "warm_up": "300ms"}
+TRAFFIC = {"rate": "2k", "duration": "300ms", "warm_up": "200ms"}
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    """All tests share them, one after the other."""
+    needed("sshd", "ssh-keygen", "tcpdump")
+    with laboratory(tmp_path_factory.mktemp("laboratory")) as built:
+        yield built
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Laboratory]:
-    needed("sshd", "ssh-keygen", "tcpdump")
-    before = namespaces()
-    with laboratory(tmp_path) as built:
-        yield built
-        left = [path for role in built.hosts for path in (tmp_path / f"{role}.run").iterdir()]
-        assert not left
-    assert namespaces() == before
+def lab(machines: Laboratory) -> Iterator[Laboratory]:
+    """The laboratory; nothing may be left on its machines after the test."""
+    yield machines
+    for role in machines.hosts:
+        assert not list((machines.path / f"{role}.run").iterdir())
+    assert not left_behind()
 
 
-def namespaces() -> set[str]:
-    listed = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
-    return {line.split()[0] for line in listed.splitlines()}
+@contextmanager
+def changed(path: Path, text: str) -> Iterator[None]:
+    """A file of the laboratory says something else for a while."""
+    before = path.read_text()
+    path.write_text(text)
+    try:
+        yield
+    finally:
+        path.write_text(before)
 
 
 def start(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.Popen[str]:
@@ -57,7 +71,7 @@ def run(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.Comp
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any) -> None:
+def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any, tmp_path: Path) -> None:
     """From a function of the kernel to one of DPDK in a container, stamped by tcpdump."""
     needed("lxc-execute")
     software = {
@@ -66,7 +80,7 @@ def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any) -> None:
         "container": {"dut": "l2fwd", "platform": "lxc"},
     }
     path = lab.experiment(fixed={**TRAFFIC, "captures": True}, vary={"software": software})
-    out = lab.path / "out"
+    out = tmp_path / "out"
     done = run(lab, "run", path, "--out", out)
     assert done.returncode == 0, done.stderr + done.stdout
     for cell in records(out):
@@ -85,19 +99,19 @@ def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any) -> None:
         assert figures["latency_ns_p99"] == summary["latency_ns_p99"]
 
 
-def test_the_load_generator_can_be_this_machine(lab: Laboratory) -> None:
+def test_the_load_generator_can_be_this_machine(lab: Laboratory, tmp_path: Path) -> None:
     hosts = {**lab.hosts, "loadgen": {"cards": ["out0", "in0"]}}
     path = lab.experiment(fixed={**TRAFFIC, "dut": "router"}, hosts=hosts)
-    out = lab.path / "out"
+    out = tmp_path / "out"
     done = run(lab, "run", path, "--out", out, at="loadgen")
     assert done.returncode == 0, done.stderr + done.stdout
     info = sound(out / "run")
     assert info["instrument"]["generator"]["gen"]["sent"] > 0
 
 
-def test_a_machine_with_another_kernel_is_waited_for(lab: Laboratory) -> None:
+def test_a_machine_with_another_kernel_is_waited_for(lab: Laboratory, tmp_path: Path) -> None:
     path = lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd", "boot": "no_such=1"})
-    out = lab.path / "out"
+    out = tmp_path / "out"
     done = run(lab, "run", path, "--out", out)
     assert done.returncode == 1
     [cell] = records(out)
@@ -106,86 +120,76 @@ def test_a_machine_with_another_kernel_is_waited_for(lab: Laboratory) -> None:
     assert "boot with no_such=1" in done.stdout
 
 
-def test_an_unknown_host_key_is_refused(lab: Laboratory) -> None:
-    (lab.home / ".ssh" / "known_hosts").write_text("")
-    done = run(
-        lab, "run", lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd"}), "--out", lab.path / "o"
-    )
-    assert done.returncode == 1
-    assert "failed: dut (dut): ssh: Host key is not trusted" in done.stdout
-    assert "shows its key, and asks whether to trust it" in done.stdout
+def refused(lab: Laboratory, out: Path, **more: Any) -> str:
+    """What is said where an experiment cannot be run."""
+    path = lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd"}, **more)
+    done = run(lab, "run", path, "--out", out)
+    assert done.returncode == 1, done.stdout
+    return done.stdout
 
 
-def test_a_host_that_refuses_is_named(lab: Laboratory) -> None:
-    (lab.path / "authorized").write_text("")
-    done = run(
-        lab, "run", lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd"}), "--out", lab.path / "o"
-    )
-    assert done.returncode == 1
-    assert "failed: dut (dut): ssh: Permission denied" in done.stdout
-    assert "has to work without a password" in done.stdout
+def test_an_unknown_host_key_is_refused(lab: Laboratory, tmp_path: Path) -> None:
+    with changed(lab.home / ".ssh" / "known_hosts", ""):
+        said = refused(lab, tmp_path / "out")
+    assert "failed: dut (dut): ssh: Host key is not trusted" in said
+    assert "shows its key, and asks whether to trust it" in said
 
 
-def test_a_host_that_is_not_there_is_named(lab: Laboratory) -> None:
+def test_a_host_that_refuses_is_named(lab: Laboratory, tmp_path: Path) -> None:
+    with changed(lab.path / "authorized", ""):
+        said = refused(lab, tmp_path / "out")
+    assert "failed: dut (dut): ssh: Permission denied" in said
+    assert "has to work without a password" in said
+
+
+def test_a_host_that_is_not_there_is_named(lab: Laboratory, tmp_path: Path) -> None:
     config = lab.home / ".ssh" / "config"
-    config.write_text(config.read_text().replace("10.98.0.3", "10.98.0.2").replace("2222", "2223"))
-    done = run(
-        lab, "run", lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd"}), "--out", lab.path / "o"
-    )
-    assert done.returncode == 1
-    assert "failed: dut (dut): ssh: " in done.stdout and "refused" in done.stdout
+    elsewhere = config.read_text().replace("10.98.0.3", "10.98.0.2").replace("2222", "2223")
+    with changed(config, elsewhere):
+        said = refused(lab, tmp_path / "out")
+    assert "failed: dut (dut): ssh: " in said and "refused" in said
 
 
-def test_what_a_host_lacks_is_said_with_its_name(lab: Laboratory) -> None:
-    path = lab.experiment(
-        fixed={**TRAFFIC, "dut": "l2fwd"},
-        hosts={**lab.hosts, "dut": {**lab.hosts["dut"], "cards": ["in1", "nothing7"]}},
-    )
-    done = run(lab, "run", path, "--out", lab.path / "o")
-    assert done.returncode == 1
-    assert "failed: dut (dut): dut: no link nothing7" in done.stdout
+def test_what_a_host_lacks_is_said_with_its_name(lab: Laboratory, tmp_path: Path) -> None:
+    hosts = {**lab.hosts, "dut": {**lab.hosts["dut"], "cards": ["in1", "nothing7"]}}
+    said = refused(lab, tmp_path / "out", hosts=hosts)
+    assert "failed: dut (dut): dut: no link nothing7" in said
 
 
-def test_another_version_is_refused(lab: Laboratory) -> None:
-    other = lab.home / "tail scope"
-    other.write_text('#!/bin/sh\necho \'{"event": "hello", "version": "0.0.1"}\'\ncat >/dev/null\n')
-    done = run(
-        lab, "run", lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd"}), "--out", lab.path / "o"
-    )
-    assert done.returncode == 1
-    assert "expected tailscope" in done.stdout and "got 0.0.1" in done.stdout
+def test_another_version_is_refused(lab: Laboratory, tmp_path: Path) -> None:
+    other = '#!/bin/sh\necho \'{"event": "hello", "version": "0.0.1"}\'\ncat >/dev/null\n'
+    with changed(lab.home / "tail scope", other):
+        said = refused(lab, tmp_path / "out")
+    assert "expected tailscope" in said and "got 0.0.1" in said
 
 
-def agents() -> dict[int, str]:
-    """Agents that run, and their first words."""
+def processes(lab: Laboratory) -> dict[int, list[bytes]]:
+    """What runs on the laboratory's machines, and the words of each."""
     found = {}
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[-2:-1] == [b"agent"]:
-            found[int(path.parent.name)] = words[0].decode()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.fsencode(lab.path) in (path / "environ").read_bytes():
+                found[int(path.name)] = (path / "cmdline").read_bytes().split(b"\0")
     return found
 
 
+def agents(lab: Laboratory) -> list[int]:
+    return [pid for pid, words in processes(lab).items() if words[-2:-1] == [b"agent"]]
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("dies", ["agent", "user"])
-def test_a_machine_that_dies_releases_the_others(lab: Laboratory, dies: str) -> None:
+def test_a_machine_that_dies_releases_the_others(
+    lab: Laboratory, dies: str, tmp_path: Path
+) -> None:
     path = lab.experiment(fixed={**TRAFFIC, "duration": "20s"}, vary={"dut": ["mirred", "l2fwd"]})
-    out = lab.path / "out"
+    out = tmp_path / "out"
     process = start(lab, "run", path, "--only", "dut=l2fwd", "--out", out)
-    deadline_s = time.monotonic() + 30
-    while len(list((lab.path / "loadgen.run").glob("*/*.log"))) == 0:
-        assert time.monotonic() < deadline_s and process.poll() is None
-        time.sleep(0.1)
-    time.sleep(2)
+    wait_until(lambda: any(map(polls, _data_plane(lab, b"gen"))), process)
     if dies == "agent":
-        forwarder = subprocess.run(
-            ["pgrep", "-f", "tailscope-dp l2fwd"], capture_output=True, text=True, check=True
-        )
-        dut = int(forwarder.stdout.split()[0])
+        [dut] = _data_plane(lab, b"l2fwd")
         # Its agent, by who is told to end with it.
-        os.kill(_agent_of(dut), signal.SIGKILL)
+        os.kill(_agent_of(dut, agents(lab)), signal.SIGKILL)
         text, _ = process.communicate(timeout=60)
         assert "failed: dut (dut): the connection ended" in text
         assert process.returncode == 1
@@ -193,9 +197,9 @@ def test_a_machine_that_dies_releases_the_others(lab: Laboratory, dies: str) -> 
         process.kill()
         process.communicate(timeout=60)
     deadline_s = time.monotonic() + 20
-    while agents() and time.monotonic() < deadline_s:
+    while agents(lab) and time.monotonic() < deadline_s:
         time.sleep(0.2)
-    assert not agents()
+    assert not agents(lab)
     for role in lab.hosts:
         environment = {**lab.environment, "XDG_RUNTIME_DIR": str(lab.path / f"{role}.run")}
         clean = [sys.executable, "-m", "tailscope", "clean"]
@@ -203,9 +207,17 @@ def test_a_machine_that_dies_releases_the_others(lab: Laboratory, dies: str) -> 
         subprocess.run(command, env=environment, check=True, capture_output=True)
 
 
-def _agent_of(pid: int) -> int:
+def _data_plane(lab: Laboratory, program: bytes) -> list[int]:
+    """Processes of the data plane that run a program."""
+    return [
+        pid
+        for pid, words in processes(lab).items()
+        if words[0].endswith(b"tailscope-dp") and words[1:2] == [program]
+    ]
+
+
+def _agent_of(pid: int, running: list[int]) -> int:
     """The nearest ancestor that is an agent."""
-    running = agents()
     while pid not in running:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         assert pid > 1, "it has no agent"

@@ -68,7 +68,7 @@ class _Ears:
         self._heard.put(None)
         # Who does not listen is busy with what nobody waits for any more.
         if not self._end_was_heard.wait(_PATIENCE_S):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _say(content: Mapping[str, Any]) -> None:
