@@ -31,7 +31,6 @@ def command(
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Say what packets waited for: causes of the tail, and the story of a packet."""
     from tailscope.noise.explanation import TAIL_QUANTILE, Packets, explain_tail
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked

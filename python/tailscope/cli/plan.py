@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, Rate, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Rate, write_json
+from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -45,10 +46,7 @@ def command(
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Say how many packets, and how long, statements about a quantile take.
-
-    Exit status 3: the run does not tell what was asked of it.
-    """
+    """Exit status 3: the run does not tell what was asked of it."""
     return _run(_plan(quantile, rate, relative_error, from_run, json_file))
 
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import (
-    INTERRUPTED,
-    STANDARD,
+from tailscope.cli.measuring import (
     Boot,
     BurstSize,
     ChosenWire,
@@ -21,7 +19,6 @@ from tailscope.cli.options import (
     DutOptions,
     Flows,
     FrameSize,
-    JsonFile,
     Kernel,
     NeighbourCpus,
     Neighbours,
@@ -29,13 +26,14 @@ from tailscope.cli.options import (
     Pattern,
     PlatformName,
     PlatformOptions,
+    Profile,
     Seed,
     Tune,
     WireOptions,
-    named_values,
     workers,
-    write_json,
 )
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
+from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -61,19 +59,29 @@ def command(
     boot: Boot = None,
     instances: Annotated[
         int | None,
-        typer.Option("--instances", metavar="N", help="Devices side by side.  [default: 1]"),
+        typer.Option(
+            "--instances",
+            metavar="N",
+            help="Devices side by side.  [default: 1]",
+        ),
     ] = None,
     load: Annotated[
         str | None,
-        typer.Option("--load", metavar="WHICH", help="all or one of them.  [default: all]"),
+        typer.Option(
+            "--load",
+            metavar="WHICH",
+            help="all or one of them.  [default: all]",
+        ),
     ] = None,
-    neighbour: Neighbours = None,
-    neighbour_cpus: NeighbourCpus = None,
     wire: ChosenWire = None,
     wire_option: WireOptions = None,
     rate: Annotated[
         str | None,
-        typer.Option("--rate", metavar="PPS", help="Packets per second.  [default: 10k]"),
+        typer.Option(
+            "--rate",
+            metavar="PPS",
+            help="Packets per second.  [default: 10k]",
+        ),
     ] = None,
     pattern: Pattern = None,
     burst: BurstSize = None,
@@ -83,16 +91,26 @@ def command(
     duration: Annotated[
         str | None,
         typer.Option(
-            "--duration", "-d", metavar="TIME", help="How long to measure.  [default: 10s]"
+            "--duration",
+            "-d",
+            metavar="TIME",
+            help="How long to measure.  [default: 10s]",
         ),
     ] = None,
     warm_up: Annotated[
         str | None,
-        typer.Option("--warm-up", metavar="TIME", help="How long to send before.  [default: 1s]"),
+        typer.Option(
+            "--warm-up",
+            metavar="TIME",
+            help="How long to send before.  [default: 1s]",
+        ),
     ] = None,
     captures: Annotated[
         bool | None,
-        typer.Option("--captures", help="Keep captures of both sides in the run directory."),
+        typer.Option(
+            "--captures",
+            help="Keep captures of both sides in the run directory.",
+        ),
     ] = None,
     noise: Noise = None,
     counter_interval: CounterInterval = None,
@@ -113,15 +131,20 @@ def command(
             help="How long to idle, and to run the DuT without packets, for it.  [default: 1s]",
         ),
     ] = None,
-    tune: Tune = None,
     repeat: Annotated[
-        int | None, typer.Option("--repeat", min=1, metavar="N", help="Run it so often.")
+        int | None,
+        typer.Option(
+            "--repeat",
+            min=1,
+            metavar="N",
+            help="Run it so often.",
+        ),
     ] = None,
     cpus: Cpus = None,
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", metavar="NAME", help="A variant that the experiment describes."),
-    ] = None,
+    neighbour: Neighbours = None,
+    neighbour_cpus: NeighbourCpus = None,
+    tune: Tune = None,
+    profile: Profile = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -131,7 +154,11 @@ def command(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the experiment in --out.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the experiment in --out.",
+        ),
     ] = False,
     out: Annotated[
         Path | None,
@@ -142,11 +169,8 @@ def command(
         ),
     ] = None,
     json_file: JsonFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> int:
-    """Measure the latency of a device under test, every packet of it."""
     fields = {
         "dut": dut,
         "dut_options": named_values(dut_option, "--dut-option"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, Cpus, JsonFile, named_values, write_json
+from tailscope.cli.measuring import Cpus, Profile
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.text import printable
 
@@ -25,10 +26,7 @@ __all__ = ["command"]
 
 def command(
     experiment: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")],
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", metavar="NAME", help="A variant that the experiment describes."),
-    ] = None,
+    profile: Profile = None,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="NAME=VALUE", help="The cell to measure; repeatable."),
@@ -48,11 +46,8 @@ def command(
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the order.")] = 1,
     cpus: Cpus = None,
     json_file: JsonFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> int:
-    """Measure as root the tail with all knobs, with none, and with all but one; rank them."""
     from tailscope.experiment.ablation import (
         FEWEST_ROUNDS,
         arms_of,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, Keep, checked_figure, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Keep, checked_figure, write_json
+from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -91,10 +92,7 @@ def command(
     ] = None,
     keep: Keep = False,
 ) -> int:
-    """Say what the tail holds beyond the measurement.
-
-    Exit status 3: there are too few bursts, or nothing follows for the future.
-    """
+    """Exit status 3: there are too few bursts, or nothing follows for the future."""
     plan = Plan(
         _source(run, worst, count),
         _settings(threshold, split, run_length, horizon, interval, resamples),
