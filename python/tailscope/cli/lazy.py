@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from tailscope.cli.panels import PanelCommand
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -38,7 +40,6 @@ class LazyCommand(TyperCommand):
 
     def __init__(self, package: str, name: str, summary: str) -> None:
         super().__init__(name, help=summary, rich_markup_mode=None)
-        self._summary = summary
         self._module = f"{package}.{name.replace('-', '_')}"
 
     def load(self) -> Command:
@@ -46,13 +47,11 @@ class LazyCommand(TyperCommand):
         module = import_module(self._module)
         if hasattr(module, "COMMANDS"):
             inner = commands_of(self._module, module.COMMANDS)
-            return TyperGroup(
-                name=self.name, help=self._summary, commands=inner, rich_markup_mode=None
-            )
+            return TyperGroup(name=self.name, help=self.help, commands=inner, rich_markup_mode=None)
         more = inspect.getdoc(module.command) or ""
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        about = f"{self._summary}\n\n{more}".strip()
-        app.command(self.name, help=about)(module.command)
+        about = f"{self.help}\n\n{more}".strip()
+        app.command(self.name, cls=PanelCommand, help=about)(module.command)
         return typer.main.get_command(app)
 
     def make_context(

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from tailscope.cli.options import named_values
+from tailscope.cli.panels import DUT, EXPERIMENT, HOST, MEASUREMENT, TRAFFIC
 from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
 from tailscope.platforms.catalogue import PLATFORMS
@@ -39,9 +40,7 @@ __all__ = [
 DutName: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--dut",
-        metavar="NAME",
-        help=f"What to measure: {', '.join(DUTS)}.",
+        "--dut", metavar="NAME", help=f"What to measure: {', '.join(DUTS)}.", rich_help_panel=DUT
     ),
 ]
 DutOptions: TypeAlias = Annotated[
@@ -50,6 +49,7 @@ DutOptions: TypeAlias = Annotated[
         "--dut-option",
         metavar="NAME=VALUE",
         help="An option of it; repeatable.",
+        rich_help_panel=DUT,
     ),
 ]
 PlatformName: TypeAlias = Annotated[
@@ -58,6 +58,7 @@ PlatformName: TypeAlias = Annotated[
         "--platform",
         metavar="NAME",
         help=f"What it runs on: {', '.join(PLATFORMS)}.  [default: bare]",
+        rich_help_panel=DUT,
     ),
 ]
 PlatformOptions: TypeAlias = Annotated[
@@ -66,14 +67,13 @@ PlatformOptions: TypeAlias = Annotated[
         "--platform-option",
         metavar="NAME=VALUE",
         help="An option of it; repeatable.",
+        rich_help_panel=DUT,
     ),
 ]
 Kernel: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--kernel",
-        metavar="NAME",
-        help="vanilla, rt or nohz.  [default: any]",
+        "--kernel", metavar="NAME", help="vanilla, rt or nohz.  [default: any]", rich_help_panel=DUT
     ),
 ]
 Boot: TypeAlias = Annotated[
@@ -82,6 +82,7 @@ Boot: TypeAlias = Annotated[
         "--boot",
         metavar="PARAMETERS",
         help="What the kernel is to be booted with; {cpus}.",
+        rich_help_panel=DUT,
     ),
 ]
 Neighbours: TypeAlias = Annotated[
@@ -90,15 +91,12 @@ Neighbours: TypeAlias = Annotated[
         "--neighbour",
         metavar="KIND=N",
         help="Co-runners beside them: cpu, cache, memory, io; repeatable.",
+        rich_help_panel=HOST,
     ),
 ]
 NeighbourCpus: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--neighbour-cpus",
-        metavar="LIST",
-        help="Where those run.",
-    ),
+    typer.Option("--neighbour-cpus", metavar="LIST", help="Where those run.", rich_help_panel=HOST),
 ]
 ChosenWire: TypeAlias = Annotated[
     str | None,
@@ -106,14 +104,13 @@ ChosenWire: TypeAlias = Annotated[
         "--wire",
         metavar="NAME",
         help="memif, veth (as root), pci or vhost (vm).  [default: the first that fits]",
+        rich_help_panel=TRAFFIC,
     ),
 ]
 Pattern: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--pattern",
-        metavar="NAME",
-        help="cbr or poisson.  [default: cbr]",
+        "--pattern", metavar="NAME", help="cbr or poisson.  [default: cbr]", rich_help_panel=TRAFFIC
     ),
 ]
 BurstSize: TypeAlias = Annotated[
@@ -122,6 +119,7 @@ BurstSize: TypeAlias = Annotated[
         "--burst",
         metavar="N",
         help="Packets back to back, at the same rate.  [default: 1]",
+        rich_help_panel=TRAFFIC,
     ),
 ]
 FrameSize: TypeAlias = Annotated[
@@ -130,6 +128,7 @@ FrameSize: TypeAlias = Annotated[
         "--size",
         metavar="BYTES",
         help="Of a frame, with its check sequence.  [default: 64]",
+        rich_help_panel=TRAFFIC,
     ),
 ]
 Flows: TypeAlias = Annotated[
@@ -138,6 +137,7 @@ Flows: TypeAlias = Annotated[
         "--flows",
         metavar="N",
         help="Flows; they differ by source port.  [default: 1]",
+        rich_help_panel=TRAFFIC,
     ),
 ]
 Seed: TypeAlias = Annotated[
@@ -147,6 +147,7 @@ Seed: TypeAlias = Annotated[
         min=0,
         metavar="N",
         help="Of the Poisson process.  [default: 1]",
+        rich_help_panel=TRAFFIC,
     ),
 ]
 Tune: TypeAlias = Annotated[
@@ -154,15 +155,11 @@ Tune: TypeAlias = Annotated[
     typer.Option(
         "--tune",
         help="Set the host's knobs for the run, as root; then restore.",
+        rich_help_panel=HOST,
     ),
 ]
 WireName: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--wire",
-        metavar="NAME",
-        help="memif, veth (as root) or pci.",
-    ),
+    str, typer.Option("--wire", metavar="NAME", help="memif, veth (as root) or pci.")
 ]
 WireOptions: TypeAlias = Annotated[
     list[str] | None,
@@ -170,6 +167,7 @@ WireOptions: TypeAlias = Annotated[
         "--wire-option",
         metavar="NAME=VALUE",
         help="An option of it; repeatable.",
+        rich_help_panel=TRAFFIC,
     ),
 ]
 Cpus: TypeAlias = Annotated[
@@ -179,6 +177,7 @@ Cpus: TypeAlias = Annotated[
         "-c",
         metavar="LIST",
         help="CPUs to poll on: generator, then DuT.",
+        rich_help_panel=HOST,
     ),
 ]
 Noise: TypeAlias = Annotated[
@@ -187,6 +186,7 @@ Noise: TypeAlias = Annotated[
         "--noise",
         metavar="WHAT",
         help="Record events (kernel events, as root) or stalls alone.  [default: auto]",
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 CounterInterval: TypeAlias = Annotated[
@@ -195,6 +195,7 @@ CounterInterval: TypeAlias = Annotated[
         "--counter-interval",
         metavar="TIME",
         help="Read counters of interrupts so often, too.  [default: before and after]",
+        rich_help_panel=MEASUREMENT,
     ),
 ]
 Profile: TypeAlias = Annotated[
@@ -203,6 +204,7 @@ Profile: TypeAlias = Annotated[
         "--profile",
         metavar="NAME",
         help="A variant that the experiment describes.",
+        rich_help_panel=EXPERIMENT,
     ),
 ]
 

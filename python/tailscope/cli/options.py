@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from tailscope.cli.panels import OUTPUT
 from tailscope.exceptions import UsageError
 
 __all__ = [
@@ -32,12 +33,7 @@ STANDARD = "-"
 """In place of a file's name: standard input or output."""
 
 Rate: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--rate",
-        metavar="PPS",
-        help="Packets per second, such as 10k.",
-    ),
+    str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
 ]
 RunName: TypeAlias = Annotated[
     str,
@@ -56,14 +52,11 @@ JsonFile: TypeAlias = Annotated[
         "--json",
         metavar="FILE",
         help="Write all figures as JSON; - is standard output.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 Keep: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--keep",
-        help="Keep all figures in the run, for its report.",
-    ),
+    bool, typer.Option("--keep", help="Keep all figures in the run, for its report.")
 ]
 CpusToFree: TypeAlias = Annotated[
     str, typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to keep free: those that poll.")
@@ -71,8 +64,7 @@ CpusToFree: TypeAlias = Annotated[
 DryRun: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--dry-run",
-        help="Say what would be done, and do nothing.",
+        "--dry-run", help="Say what would be done, and do nothing.", rich_help_panel=OUTPUT
     ),
 ]
 

@@ -33,6 +33,7 @@ from tailscope.cli.measuring import (
     workers,
 )
 from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
+from tailscope.cli.panels import DUT, EXPERIMENT, MEASUREMENT, OUTPUT, TRAFFIC
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 
@@ -63,6 +64,7 @@ def command(
             "--instances",
             metavar="N",
             help="Devices side by side.  [default: 1]",
+            rich_help_panel=DUT,
         ),
     ] = None,
     load: Annotated[
@@ -71,6 +73,7 @@ def command(
             "--load",
             metavar="WHICH",
             help="all or one of them.  [default: all]",
+            rich_help_panel=DUT,
         ),
     ] = None,
     wire: ChosenWire = None,
@@ -81,6 +84,7 @@ def command(
             "--rate",
             metavar="PPS",
             help="Packets per second.  [default: 10k]",
+            rich_help_panel=TRAFFIC,
         ),
     ] = None,
     pattern: Pattern = None,
@@ -95,6 +99,7 @@ def command(
             "-d",
             metavar="TIME",
             help="How long to measure.  [default: 10s]",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     warm_up: Annotated[
@@ -103,6 +108,7 @@ def command(
             "--warm-up",
             metavar="TIME",
             help="How long to send before.  [default: 1s]",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     captures: Annotated[
@@ -110,6 +116,7 @@ def command(
         typer.Option(
             "--captures",
             help="Keep captures of both sides in the run directory.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     noise: Noise = None,
@@ -121,6 +128,7 @@ def command(
             metavar="SOURCE",
             help="Read power: auto (RAPL if it may be read), none, rapl, ipmi or"
             " 'command:CMD ARGS', which prints watts.  [default: auto]",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     power_phase: Annotated[
@@ -129,15 +137,13 @@ def command(
             "--power-phase",
             metavar="TIME",
             help="How long to idle, and to run the DuT without packets, for it.  [default: 1s]",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     repeat: Annotated[
         int | None,
         typer.Option(
-            "--repeat",
-            min=1,
-            metavar="N",
-            help="Run it so often.",
+            "--repeat", min=1, metavar="N", help="Run it so often.", rich_help_panel=MEASUREMENT
         ),
     ] = None,
     cpus: Cpus = None,
@@ -151,13 +157,13 @@ def command(
             "--only",
             metavar="NAME=VALUE,...",
             help="Only cells with these values of a variable; repeatable.",
+            rich_help_panel=EXPERIMENT,
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume",
-            help="Go on with the experiment in --out.",
+            "--resume", help="Go on with the experiment in --out.", rich_help_panel=EXPERIMENT
         ),
     ] = False,
     out: Annotated[
@@ -166,6 +172,7 @@ def command(
             "--out",
             metavar="DIR",
             help="The run directory; of several runs, the folder of them.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     json_file: JsonFile = None,

@@ -33,6 +33,7 @@ from tailscope.cli.measuring import (
     workers,
 )
 from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
+from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import UNDECIDED
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
@@ -76,9 +77,7 @@ def command(
     min_rate: Annotated[
         str,
         typer.Option(
-            "--min-rate",
-            metavar="PPS",
-            help="The lowest rate to try.",
+            "--min-rate", metavar="PPS", help="The lowest rate to try.", rich_help_panel=MEASUREMENT
         ),
     ] = "1k",
     max_rate: Annotated[
@@ -87,6 +86,7 @@ def command(
             "--max-rate",
             metavar="PPS",
             help="The highest rate to try.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = "10M",
     trial_duration: Annotated[
@@ -95,6 +95,7 @@ def command(
             "--trial-duration",
             metavar="TIME",
             help="How long a trial lasts.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = "1s",
     warm_up: Annotated[
@@ -103,6 +104,7 @@ def command(
             "--warm-up",
             metavar="TIME",
             help="How long to send before each.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = "500ms",
     width: Annotated[
@@ -111,6 +113,7 @@ def command(
             "--width",
             metavar="RATIO",
             help="How closely, relative to the rate.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = 0.05,
     pdr_loss: Annotated[
@@ -119,6 +122,7 @@ def command(
             "--pdr-loss",
             metavar="RATIO",
             help="The loss that PDR permits.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = 0.005,
     slo: Annotated[
@@ -127,6 +131,7 @@ def command(
             "--slo",
             metavar="LEVEL",
             help="Find the highest rate that meets it, too: urllc-itu, or 'p99.9<1ms, loss<1e-3'.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     forwarder: Annotated[
@@ -135,6 +140,7 @@ def command(
             "--forwarder",
             metavar="NAME",
             help="Predict the rate, too, with this device as the simplest forwarder; loop is none.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     cpus: Cpus = None,
@@ -144,9 +150,7 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Keep what was found there.",
+            "--out", metavar="DIR", help="Keep what was found there.", rich_help_panel=OUTPUT
         ),
     ] = None,
     json_file: JsonFile = None,
