@@ -151,7 +151,9 @@ def _run(arguments: list[str] | None) -> int:
         )
         sys.stdout.flush()
     except typer.TyperException as error:
-        return _failed(error.format_message(), "`tailscope --help` lists what can be said")
+        context = getattr(error, "ctx", None)
+        path = "tailscope" if context is None else context.command_path
+        return _failed(error.format_message(), f"See `{path} --help`.")
     except EvidenceError as error:
         return _failed(str(error), error.hint, UNDECIDED)
     except TailscopeError as error:
