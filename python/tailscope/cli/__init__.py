@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import _completion_classes
 from typer.core import TyperGroup
 
 from tailscope.cli.lazy import commands_of
@@ -69,14 +70,17 @@ COMMANDS = {
 _MEASURING = ("calibrate", "compare-instruments", "noise", "run", "search", "tune")
 
 _app = typer.Typer(
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# zsh and fish show descriptions. typer renders them with rich, which takes "[default: 10s]" for
+# markup and breaks long lines, whose rest fish then offers as a candidate of its own.
+_completion_classes._sanitize_help_text = lambda text: text
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+
+def _print_version(context: typer.Context, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
         import tailscope
 
         print(f"tailscope {tailscope.__version__}")
