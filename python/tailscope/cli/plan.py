@@ -29,7 +29,7 @@ _NOTHING = "-"
 
 def command(
     quantile: Annotated[
-        float, typer.Option("--quantile", metavar="Q", help="Such as 0.99999, for p99.999.")
+        str, typer.Option("--quantile", metavar="Q", help="Such as p99.999, or 0.99999.")
     ],
     rate: Rate,
     relative_error: Annotated[
@@ -62,17 +62,18 @@ class Plan:
 
 
 def _plan(
-    quantile: float,
+    quantile: str,
     rate: str,
     relative_error: float | None,
     from_run: Path | None,
     json_file: str | None,
 ) -> Plan:
-    from tailscope.values import rate_pps
+    from tailscope.values import quantile_of, rate_pps
 
-    if not 0 < quantile <= 1 - _LEAST_BEYOND:
+    q = quantile_of(quantile, "--quantile")
+    if not 0 < q <= 1 - _LEAST_BEYOND:
         raise UsageError(
-            f"--quantile: expected more than 0 and less than 1, got {quantile:g}",
+            f"--quantile: expected more than 0 and less than 1, got {q:g}",
             hint="0.99999 is p99.999",
         )
     if relative_error is not None and not 0 < relative_error < 1:
@@ -82,7 +83,7 @@ def _plan(
     packets_per_s = rate_pps(rate, "--rate")
     if not packets_per_s:
         raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}")
-    return Plan(quantile, packets_per_s, relative_error, from_run, json_file)
+    return Plan(q, packets_per_s, relative_error, from_run, json_file)
 
 
 def _run(plan: Plan) -> int:

@@ -38,8 +38,8 @@ def command(
         ),
     ] = None,
     quantile: Annotated[
-        float, typer.Option("--quantile", metavar="Q", help="What is compared.")
-    ] = 0.999,
+        str, typer.Option("--quantile", metavar="Q", help="What is compared.")
+    ] = "p99.9",
     rounds: Annotated[
         int, typer.Option("--rounds", metavar="N", help="How often all is measured.")
     ] = 6,
@@ -59,9 +59,11 @@ def command(
     from tailscope.host.apply import needs_root
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import pick_cores, read_topology
+    from tailscope.values import quantile_of
 
     plan, lasts_s = _cell(experiment, profile, only)
-    check_support(plan, quantile)
+    q = quantile_of(quantile, "--quantile")
+    check_support(plan, q)
     cores = pick_cores(read_topology(), plan.pollers, plan.cpus if cpus is None else cpus)
     machine = Machine()
     knobs = _knobs(machine, tuple(sorted(set(cores.pollers))), knob)
@@ -71,7 +73,7 @@ def command(
         return _describe(plan, cores, knobs, len(arms) * rounds, lasts_s, json_file)
     needs_root(machine)
     plan.check()
-    measured = measure(plan, cores, machine, plans, quantile, _Teller(rounds))
+    measured = measure(plan, cores, machine, plans, q, _Teller(rounds))
     complete, stopped = _complete(measured)
     if len(complete) >= FEWEST_ROUNDS:
         found = {arm.name: [values[arm.name] for values in complete] for arm in arms}
@@ -79,7 +81,7 @@ def command(
         partial = f"{len(complete)} of {rounds} rounds" if stopped else None
         if json_file is not None:
             record = {
-                "quantile": quantile,
+                "quantile": q,
                 "rounds": len(complete),
                 "partial": partial,
                 "seed": seed,
@@ -91,7 +93,7 @@ def command(
             }
             write_json(json_file, record)
         if json_file != STANDARD:
-            _print(ranked, found, quantile, partial)
+            _print(ranked, found, q, partial)
     elif stopped:
         said = f"{len(complete)} rounds are complete, at least {FEWEST_ROUNDS} are needed"
         print(f"{said}: nothing can be said of any knob", file=sys.stderr)

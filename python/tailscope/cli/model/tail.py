@@ -54,7 +54,7 @@ def command(
         typer.Option(
             "--threshold",
             metavar="QUANTILE",
-            help="Model what lies beyond it, such as 0.99999.  [default: what fits best]",
+            help="Model what lies beyond it, such as p99.999.  [default: what fits best]",
         ),
     ] = None,
     split: Annotated[
@@ -173,11 +173,9 @@ def _settings(
 
 def _quantile(text: str) -> float:
     from tailscope.models.tail.model import LOWEST
+    from tailscope.values import quantile_of
 
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
+    found = quantile_of(text, "--threshold")
     if not LOWEST <= found < 1:
         raise UsageError(f"--threshold: expected a quantile from {LOWEST} to below 1, got {text!r}")
     return found
