@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import typer
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.cli import app
-from tailscope.cli.options import EXIT_STATUS
+from tailscope.cli import application
+from tailscope.cli.status import EXIT_STATUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,13 +23,13 @@ def page() -> str:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command by its full name."""
-    yield from _below("tailscope", typer.main.get_command(app))
+    yield from _below("tailscope", application())
 
 
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(command, "commands"):
         for own, inner in sorted(command.commands.items()):
-            yield from _below(f"{name} {own}", inner)
+            yield from _below(f"{name} {own}", inner.load())
     elif not command.hidden:
         yield name, command
 

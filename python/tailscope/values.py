@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tailscope.exceptions import UsageError
 
-__all__ = ["positive_duration_ns", "rate_pps", "value_label"]
+__all__ = ["positive_duration_ns", "quantile_of", "rate_pps", "value_label"]
+
+_SHARE = re.compile(r"\d*\.?\d+", re.ASCII)
+_PERCENTILE = re.compile(r"p(\d*\.?\d+)|(\d*\.?\d+)%", re.ASCII)
 
 
 def positive_duration_ns(text: str, option: str) -> int:
@@ -23,6 +27,30 @@ def positive_duration_ns(text: str, option: str) -> int:
     if found == 0:
         raise UsageError(f"{option}: expected at least 1ns, got {text}")
     return found
+
+
+def quantile_of(text: str, option: str) -> float:
+    """Read a quantile: ``0.999``, ``p99.9`` and ``99.9%`` are the same.
+
+    Raises
+    ------
+    UsageError
+        If it is none. Which quantiles make sense is for the caller to say.
+
+    Examples
+    --------
+    >>> quantile_of("p99.9", "--quantile")
+    0.999
+    """
+    from decimal import Decimal
+
+    if percentile := _PERCENTILE.fullmatch(text):
+        return float(Decimal(percentile[1] or percentile[2]) / 100)
+    if not _SHARE.fullmatch(text):
+        raise UsageError(
+            f"{option}: got {text!r}, expected a quantile such as 0.999, p99.9 or 99.9%"
+        )
+    return float(text)
 
 
 def rate_pps(text: str, option: str) -> int:

@@ -282,12 +282,12 @@ def _parsed(place: str, words: list[str]) -> Any:
     """The command that these words call, if they can be parsed."""
     import typer
 
-    from tailscope.cli import app
+    from tailscope.cli import application
 
-    command, rest = typer.main.get_command(app), words[1:]
+    command, rest = application(), words[1:]
     while hasattr(command, "commands"):
         assert rest and rest[0] in command.commands, f"{place}: no command {' '.join(words)}"
-        command, rest = command.commands[rest[0]], rest[1:]
+        command, rest = command.commands[rest[0]].load(), rest[1:]
     try:
         command.make_context("tailscope", list(rest))
     except typer.TyperException as error:

@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-import typer
 from pages import PAGES, ROOT
 
-from tailscope.cli import app
+from tailscope.cli import application
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,10 +49,10 @@ def test_links_lead_somewhere(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=_named)
 def test_commands_in_sentences_exist(path: Path) -> None:
     for text in re.findall(r"`tailscope ([^`]+)`", _prose(path)):
-        command, words = typer.main.get_command(app), text.split()
+        command, words = application(), text.split()
         while hasattr(command, "commands") and words and words[0][:1].islower():
             assert words[0] in command.commands, f"{_named(path)}: tailscope {text}"
-            command, words = command.commands[words[0]], words[1:]
+            command, words = command.commands[words[0]].load(), words[1:]
         known = {name for each in command.params for name in each.opts} | {"--help", "-h"}
         used = {word.split("=")[0].rstrip(",.") for word in words if word.startswith("-")}
         assert used - {"-", "..."} <= known, f"{_named(path)}: tailscope {text}"

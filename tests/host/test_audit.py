@@ -27,7 +27,7 @@ from trees import (
     tree,
 )
 
-from tailscope.cli.host import audit_lines
+from tailscope.cli.host.audit import audit_lines
 from tailscope.exceptions import UsageError
 from tailscope.host.audit import STATES, Audit, audit, cpus_to_keep_free
 from tailscope.host.cpus import cpu_list, cpu_mask, parse_cpu_mask

@@ -19,7 +19,8 @@ import pytest
 from nobody import as_nobody
 from trees import CPUS, KERNEL, MACHINES, NODE_PAGES, THP, VM, KernelTree, snapshot, tree
 
-from tailscope.cli.host import apply_command, remind
+from tailscope.cli.host.apply import command as apply_command
+from tailscope.cli.reminder import remind
 from tailscope.exceptions import TuningError, UsageError
 from tailscope.host.apply import Outcome, applicable, apply, planned, revert, tuned
 from tailscope.host.audit import audit

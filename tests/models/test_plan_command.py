@@ -50,6 +50,11 @@ def test_what_a_quantile_takes(tailscope: Run) -> None:
     assert planned(tailscope, "--quantile", 0.9)["share_packets"] is None
 
 
+@pytest.mark.parametrize("quantile", ["p99.9", "99.9%"])
+def test_a_quantile_may_be_written_as_a_percentile(tailscope: Run, quantile: str) -> None:
+    assert planned(tailscope, "--quantile", quantile) == planned(tailscope, "--quantile", "0.999")
+
+
 def test_a_run_says_what_bursts_cost(tailscope: Run, runs: Path) -> None:
     options = ("--quantile", 0.99, "--relative-error", 0.05, "--from")
     alone = planned(tailscope, *options, runs / "alone")
@@ -91,7 +96,9 @@ def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
     [
         (("--quantile", "0", "--rate", "10k"), "--quantile"),
         (("--quantile", "1", "--rate", "10k"), "--quantile"),
-        (("--quantile", "nan", "--rate", "10k"), "--quantile"),
+        (("--quantile", "nan", "--rate", "10k"), "--quantile: got 'nan', expected a quantile"),
+        (("--quantile", "p99%", "--rate", "10k"), "--quantile: got 'p99%', expected a quantile"),
+        (("--quantile", "p100", "--rate", "10k"), "--quantile"),
         (("--quantile", "99.9", "--rate", "10k"), "0.99999 is p99.999"),
         (("--quantile", "0.9", "--rate", "0"), "--rate"),
         (("--quantile", "0.9"), "--rate"),

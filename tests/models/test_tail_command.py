@@ -37,7 +37,7 @@ def folder_of(data: Path, name: str) -> Path:
 def test_a_fifth_of_a_run_foretells_the_rest(data: Path, tailscope: Run, name: str) -> None:
     """Scenario 1 of containers2024, where its models had 0.33 to 4.0 bursts for one expected."""
     arguments = ("--worst", folder_of(data, name), "--count", SETTINGS[name])
-    done = tailscope("model", "tail", *arguments, "--threshold", "0.99999", "--json", "-")
+    done = tailscope("model", "tail", *arguments, "--threshold", "p99.999", "--json", "-")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert 1 <= found["exceedances_bursts"] <= 2
@@ -141,7 +141,8 @@ def test_a_queue_of_known_law() -> None:
         (["RUN", "--split", "0"], "--split: expected more than 0 and at most 1, got 0"),
         (["RUN", "--split", "nan"], "--split: expected more than 0 and at most 1, got nan"),
         (["RUN", "--threshold", "0.5"], "--threshold: expected a quantile from 0.99 to below 1"),
-        (["RUN", "--threshold", "p99"], "--threshold: expected a quantile from 0.99 to below 1"),
+        (["RUN", "--threshold", "p98"], "--threshold: expected a quantile from 0.99 to below 1"),
+        (["RUN", "--threshold", "most"], "--threshold: got 'most', expected a quantile such as"),
         (["RUN", "--interval", "guess"], "--interval: expected one of integrated, profile, boot"),
         (["RUN", "--resamples", "3"], "--resamples: expected at least 100, got 3"),
         (["RUN", "--horizon", "soon"], "--horizon"),

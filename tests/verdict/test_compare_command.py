@@ -16,7 +16,7 @@ import pytest
 from documentation import undocumented
 from synthetic import PACKETS, write_campaign, write_run
 
-from tailscope.cli import app
+from tailscope.cli import application
 from tailscope.exceptions import UsageError
 from tailscope.verdict.comparison.limits import parse_limit
 
@@ -64,7 +64,7 @@ def compared(*arguments: object, expected: int = 0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found.json"
         words = ["compare", *map(str, arguments), "--json", str(file)]
-        assert app(words, standalone_mode=False) == expected
+        assert application()(words, standalone_mode=False) == expected
         found: dict[str, Any] = json.loads(file.read_text())
     return found
 

@@ -2,8 +2,8 @@
 
 Exit status: 0 ran and within limits, 1 could not run (wrong usage included), 2 ran and a limit was
 exceeded, 3 ran and the evidence does not suffice, 130 interrupted. Results go to standard output,
-all else to standard error. Heavy libraries are imported where they are used: ``tailscope --help``
-is quick.
+all else to standard error. A command is imported when it is called (`tailscope.cli.lazy`), and
+heavy libraries are imported where they are used: ``tailscope --help`` is quick.
 """
 
 from __future__ import annotations
@@ -15,36 +15,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import _completion_classes
+from typer.core import TyperGroup
 
-from tailscope.cli import (
-    agent,
-    analyze,
-    calibrate,
-    clean,
-    compare,
-    compare_instruments,
-    explain,
-    export,
-    host,
-    model,
-    noise,
-    note,
-    plan,
-    publish,
-    recommend,
-    report,
-    run,
-    schema,
-    search,
-    show,
-    simulate,
-    sql,
-    tag,
-    tune,
-    verify,
-)
-from tailscope.cli import list as list_runs
-from tailscope.cli.options import INTERRUPTED, UNDECIDED
+from tailscope.cli.lazy import commands_of
+from tailscope.cli.status import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError
 from tailscope.text import printable
 
@@ -52,28 +27,67 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "application", "main"]
+
+COMMANDS = {
+    "agent": "Play a role on this machine; `tailscope run` starts it by ssh.",
+    "analyze": "Latency, loss and order between two captures of the same traffic.",
+    "calibrate": "Measure the floor of this machine and wire; later reports show it.",
+    "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
+    "compare": "Say what differs between runs, and which differences are real.",
+    "compare-instruments": "Measure one known delay with every instrument that works here.",
+    "explain": "Say what packets waited for: causes of the tail, and the story of a packet.",
+    "export": (
+        "Send runs to PostgreSQL: every packet, the figures, and views that compute them again."
+    ),
+    "host": "Audit and tune this machine.",
+    "list": "List runs: what was measured when, how, and the most important figures.",
+    "model": "What follows from the figures of a run.",
+    "noise": (
+        "See what keeps CPUs from running, and for how long: by name as root, without as a user."
+    ),
+    "note": "Write a note about a run, with the time; without a text print its notes.",
+    "plan": "Say how many packets, and how long, statements about a quantile take.",
+    "publish": "Make a static site of a campaign: pages, data, plan, environment, figures.",
+    "recommend": (
+        "Say what to choose: the papers' recommendations that these runs give evidence for."
+    ),
+    "report": "Draw one run, several runs in the same figures, or a campaign.",
+    "run": "Measure the latency of a device under test, every packet of it.",
+    "schema": "Print the JSON Schema of experiments.",
+    "search": (
+        "Find the highest rates without loss (NDR), and with as little as is permitted (PDR)."
+    ),
+    "show": "Show a run as it was printed when it ended, with tags, notes, files and its command.",
+    "simulate": "Simulate traffic through a device that stalls, and capture it on both sides.",
+    "sql": "Ask in SQL: of tables run, summary, tag, note, file, and of all runs' packets.",
+    "tag": "Give runs tags, or take them away; without either say which they have.",
+    "tune": "Measure as root the tail with all knobs, with none, and with all but one; rank them.",
+    "verify": "Say whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
+}
+"""What each of them does, by its name."""
 
 _MEASURING = ("calibrate", "compare-instruments", "noise", "run", "search", "tune")
 
-app = typer.Typer(
-    add_completion=False,
+_app = typer.Typer(
     rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# zsh and fish show descriptions. typer renders them with rich, which takes "[default: 10s]" for
+# markup and breaks long lines, whose rest fish then offers as a candidate of its own.
+_completion_classes._sanitize_help_text = lambda text: text
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+
+def _print_version(context: typer.Context, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
         import tailscope
 
         print(f"tailscope {tailscope.__version__}")
         raise typer.Exit
 
 
-@app.callback()
+@_app.callback()
 def tailscope_command(
     context: typer.Context,
     _version: Annotated[
@@ -85,35 +99,17 @@ def tailscope_command(
 ) -> None:
     """Measure, explain and predict the tail latency of network functions."""
     if context.invoked_subcommand in _MEASURING:
-        host.remind()
+        from tailscope.cli.reminder import remind
+
+        remind()
 
 
-app.command("agent")(agent.command)
-app.command("analyze")(analyze.command)
-app.command("calibrate")(calibrate.command)
-app.command("clean")(clean.command)
-app.command("compare")(compare.command)
-app.command("compare-instruments")(compare_instruments.command)
-app.command("explain")(explain.command)
-app.command("export")(export.command)
-app.add_typer(host.app, name="host")
-app.command("list")(list_runs.command)
-app.add_typer(model.app, name="model")
-app.command("noise")(noise.command)
-app.command("note")(note.command)
-app.command("plan")(plan.command)
-app.command("publish")(publish.command)
-app.command("recommend")(recommend.command)
-app.command("report")(report.command)
-app.command("run")(run.command)
-app.command("schema")(schema.command)
-app.command("search")(search.command)
-app.command("show")(show.command)
-app.command("simulate")(simulate.command)
-app.command("sql")(sql.command)
-app.command("tag")(tag.command)
-app.command("tune")(tune.command)
-app.command("verify")(verify.command)
+def application() -> TyperGroup:
+    """The command line: a group of commands that are not yet imported."""
+    group = typer.main.get_command(_app)
+    assert isinstance(group, TyperGroup)
+    group.commands = commands_of(__name__, COMMANDS)
+    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,10 +150,14 @@ def _run(arguments: list[str] | None) -> int:
     """Turn every way in which a command can end into an exit status: the only place that does."""
     try:
         command = ("tailscope", *(sys.argv[1:] if arguments is None else arguments))
-        status = app(arguments, prog_name="tailscope", standalone_mode=False, obj=command)
+        status = application().main(
+            arguments, prog_name="tailscope", standalone_mode=False, obj=command
+        )
         sys.stdout.flush()
     except typer.TyperException as error:
-        return _failed(error.format_message(), "`tailscope --help` lists what can be said")
+        context = getattr(error, "ctx", None)
+        path = "tailscope" if context is None else context.command_path
+        return _failed(error.format_message(), f"See `{path} --help`.")
     except EvidenceError as error:
         return _failed(str(error), error.hint, UNDECIDED)
     except TailscopeError as error:

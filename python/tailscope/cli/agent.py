@@ -21,10 +21,9 @@ _PATIENCE_S = 1.0
 
 
 def command() -> int:
-    """Play a role on this machine; `tailscope run` starts it by ssh.
+    """It reads JSON objects from standard input, one a line, and says some on standard output.
 
-    It reads JSON objects from standard input, one a line, and says some on standard output. When
-    its input ends it takes down what it has put up.
+    When its input ends it takes down what it has put up.
     """
     import tailscope
 

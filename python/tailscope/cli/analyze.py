@@ -80,10 +80,7 @@ def command(
         ),
     ] = None,
 ) -> int:
-    """Latency, loss and order between two captures of the same traffic.
-
-    Times are written 1s, 5ms, 100ns.
-    """
+    """Times are written 1s, 5ms, 100ns."""
     from tailscope.analysis import duration_ns
 
     options = Options(

@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import (
-    STANDARD,
-    Cpus,
-    JsonFile,
-    Rate,
-    WireName,
-    WireOptions,
-    named_values,
-    write_json,
-)
+from tailscope.cli.measuring import Cpus, WireName, WireOptions
+from tailscope.cli.options import STANDARD, JsonFile, Rate, named_values, write_json
 from tailscope.values import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
@@ -37,7 +29,6 @@ def command(
     cpus: Cpus = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Measure the floor of this machine and wire; later reports show it."""
     from tailscope.cli.live import LiveLine
     from tailscope.experiment.calibration import calibrate
     from tailscope.store import floor

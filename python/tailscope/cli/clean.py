@@ -14,7 +14,6 @@ def command(
         bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")
     ] = False,
 ) -> int:
-    """Remove sockets, folders and namespaces of measurements that were killed."""
     from tailscope.testbed.clean import clean
 
     found = list(clean(dry_run=dry_run))

@@ -68,7 +68,6 @@ def command(
         ),
     ] = None,
 ) -> int:
-    """Say what differs between runs, and which differences are real."""
     return _run(_plan(runs, fail_on or [], json_file, junit_file, out))
 
 

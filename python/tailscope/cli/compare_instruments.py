@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import Cpus, Rate
+from tailscope.cli.measuring import Cpus
+from tailscope.cli.options import Rate
 from tailscope.values import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ def command(
     ] = "5s",
     cpus: Cpus = None,
 ) -> int:
-    """Measure one known delay with every instrument that works here."""
     from tailscope.experiment.instruments import TRUTH, compare
     from tailscope.report.drawing import write_pictures
     from tailscope.report.instruments import instruments

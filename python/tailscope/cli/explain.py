@@ -26,23 +26,24 @@ def command(
         ),
     ] = None,
     quantile: Annotated[
-        float | None,
-        typer.Option("--quantile", metavar="Q", help="The tail begins here.  [default: 0.999]"),
+        str | None,
+        typer.Option("--quantile", metavar="Q", help="The tail begins here.  [default: p99.9]"),
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Say what packets waited for: causes of the tail, and the story of a packet."""
     from tailscope.noise.explanation import TAIL_QUANTILE, Packets, explain_tail
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import read_packets, read_run
+    from tailscope.values import quantile_of
 
-    if quantile is not None and not 0 <= quantile < 1:
-        raise UsageError(f"--quantile: got {quantile:g}, expected at least 0 and less than 1")
+    beginning = TAIL_QUANTILE if quantile is None else quantile_of(quantile, "--quantile")
+    if not 0 <= beginning < 1:
+        raise UsageError(f"--quantile: got {beginning:g}, expected at least 0 and less than 1")
     found = read_run(run)
     blocked = read_blocked(run, found.info)
     packets = Packets.of(read_packets(run, found.info))
-    tail = explain_tail(packets, blocked, TAIL_QUANTILE if quantile is None else quantile)
+    tail = explain_tail(packets, blocked, beginning)
     story = tell(packets, blocked, packet)
     if json_file is not None:
         write_json(json_file, {"tail": tail.record(), "packet": story.record()})

@@ -45,10 +45,7 @@ def command(
     ] = False,
     json_file: JsonFile = None,
 ) -> int:
-    """Send runs to PostgreSQL: every packet, the figures, and views that compute them again.
-
-    A run that is there already is passed over; a run is there wholly or not at all.
-    """
+    """A run that is there already is passed over; a run is there wholly or not at all."""
     from tailscope.store.postgres.export import check_schema_name
     from tailscope.store.postgres.target import read_target
 

@@ -40,10 +40,7 @@ def command(
     fields: Annotated[bool, typer.Option("--fields", help="List the fields, and no run.")] = False,
     json_file: JsonFile = None,
 ) -> int:
-    """List runs: what was measured when, how, and the most important figures.
-
-    `tailscope list dut=suricata 'rate>=100k' 'p99.9<1ms' tag=paper`
-    """
+    """Such as `tailscope list dut=suricata 'rate>=100k' 'p99.9<1ms' tag=paper`."""
     if fields:
         _print_fields()
         return 0

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import (
-    INTERRUPTED,
-    STANDARD,
-    CounterInterval,
-    JsonFile,
-    Noise,
-    write_json,
-)
+from tailscope.cli.measuring import CounterInterval, Noise
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, write_json
+from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 from tailscope.values import positive_duration_ns
 
@@ -55,11 +50,8 @@ def command(
         Path | None, typer.Option("--out", metavar="DIR", help="Keep every stall and event.")
     ] = None,
     json_file: JsonFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> int:
-    """See what keeps CPUs from running, and for how long: by name as root, without as a user."""
     plan = _plan(duration, stall_ns, noise or "auto", counter_interval, disturb)
     cores = _cores(cpus)
     if out is not None and out.exists():

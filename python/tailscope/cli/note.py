@@ -19,7 +19,6 @@ def command(
     ] = None,
     folder: RunsFolder = Path("runs"),
 ) -> int:
-    """Write a note about a run, with the time; without a text print its notes."""
     from tailscope.cli.table import note_lines
     from tailscope.store.folders import run_named
     from tailscope.store.notes import add_note, read_notes

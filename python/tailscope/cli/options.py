@@ -10,172 +10,30 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from tailscope.duts.catalogue import DUTS
+from tailscope.cli.panels import OUTPUT
 from tailscope.exceptions import UsageError
-from tailscope.platforms.catalogue import PLATFORMS
 
 __all__ = [
-    "EXIT_STATUS",
-    "INTERRUPTED",
     "STANDARD",
-    "UNDECIDED",
-    "Boot",
-    "BurstSize",
-    "ChosenWire",
-    "CounterInterval",
-    "Cpus",
-    "DutName",
-    "DutOptions",
-    "Flows",
-    "FrameSize",
+    "CpusToFree",
+    "DryRun",
     "JsonFile",
     "Keep",
-    "Kernel",
-    "NeighbourCpus",
-    "Neighbours",
-    "Noise",
-    "Pattern",
-    "PlatformName",
-    "PlatformOptions",
     "Rate",
     "RunName",
     "RunNames",
     "RunsFolder",
-    "Seed",
-    "Tune",
-    "WireName",
-    "WireOptions",
     "checked_figure",
     "labelled",
     "named_values",
-    "workers",
     "write_json",
 ]
-
-INTERRUPTED = 130
-"""The exit status of what somebody has ended before its time."""
-
-UNDECIDED = 3
-"""The exit status where the evidence does not suffice."""
-
-EXIT_STATUS = {
-    0: "it ran, and what was measured is within limits",
-    1: "it could not run: usage, input, disk, rights; or a part of it failed",
-    2: "it ran, and a limit was exceeded",
-    UNDECIDED: "it ran, and the evidence does not suffice",
-    INTERRUPTED: "it was interrupted",
-}
-"""What a command's exit status means."""
 
 STANDARD = "-"
 """In place of a file's name: standard input or output."""
 
-DutName: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--dut", metavar="NAME", help=f"What to measure: {', '.join(DUTS)}."),
-]
-DutOptions: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--dut-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
-]
-PlatformName: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--platform",
-        metavar="NAME",
-        help=f"What it runs on: {', '.join(PLATFORMS)}.  [default: bare]",
-    ),
-]
-PlatformOptions: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--platform-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
-]
-Kernel: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--kernel", metavar="NAME", help="vanilla, rt or nohz.  [default: any]"),
-]
-Boot: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--boot", metavar="PARAMETERS", help="What the kernel is to be booted with; {cpus}."
-    ),
-]
-Neighbours: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--neighbour",
-        metavar="KIND=N",
-        help="Co-runners beside them: cpu, cache, memory, io; repeatable.",
-    ),
-]
-NeighbourCpus: TypeAlias = Annotated[
-    str | None, typer.Option("--neighbour-cpus", metavar="LIST", help="Where those run.")
-]
-ChosenWire: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--wire",
-        metavar="NAME",
-        help="memif, veth (as root), pci or vhost (vm).  [default: the first that fits]",
-    ),
-]
-Pattern: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--pattern", metavar="NAME", help="cbr or poisson.  [default: cbr]"),
-]
-BurstSize: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--burst", metavar="N", help="Packets back to back, at the same rate.  [default: 1]"
-    ),
-]
-FrameSize: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--size", metavar="BYTES", help="Of a frame, with its check sequence.  [default: 64]"
-    ),
-]
-Flows: TypeAlias = Annotated[
-    int | None,
-    typer.Option("--flows", metavar="N", help="Flows; they differ by source port.  [default: 1]"),
-]
-Seed: TypeAlias = Annotated[
-    int | None,
-    typer.Option("--seed", min=0, metavar="N", help="Of the Poisson process.  [default: 1]"),
-]
-Tune: TypeAlias = Annotated[
-    bool | None,
-    typer.Option("--tune", help="Set the host's knobs for the run, as root; then restore."),
-]
-WireName: TypeAlias = Annotated[
-    str, typer.Option("--wire", metavar="NAME", help="memif, veth (as root) or pci.")
-]
-WireOptions: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--wire-option", metavar="NAME=VALUE", help="An option of it; repeatable."),
-]
 Rate: TypeAlias = Annotated[
     str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
-]
-Cpus: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to poll on: generator, then DuT."),
-]
-Noise: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--noise",
-        metavar="WHAT",
-        help="Record events (kernel events, as root) or stalls alone.  [default: auto]",
-    ),
-]
-CounterInterval: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--counter-interval",
-        metavar="TIME",
-        help="Read counters of interrupts so often, too.  [default: before and after]",
-    ),
 ]
 RunName: TypeAlias = Annotated[
     str,
@@ -190,10 +48,24 @@ RunsFolder: TypeAlias = Annotated[
 ]
 JsonFile: TypeAlias = Annotated[
     str | None,
-    typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - is standard output."),
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write all figures as JSON; - is standard output.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 Keep: TypeAlias = Annotated[
     bool, typer.Option("--keep", help="Keep all figures in the run, for its report.")
+]
+CpusToFree: TypeAlias = Annotated[
+    str, typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to keep free: those that poll.")
+]
+DryRun: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Say what would be done, and do nothing.", rich_help_panel=OUTPUT
+    ),
 ]
 
 
@@ -249,21 +121,6 @@ def named_values(given: list[str] | None, option: str) -> dict[str, str]:
             raise UsageError(f"{option}: got {name} twice")
         found[name] = value
     return found
-
-
-def workers(given: list[str] | None) -> dict[str, int]:
-    """Read co-runners: how many workers of each kind.
-
-    Raises
-    ------
-    UsageError
-        If that is no number.
-    """
-    found = named_values(given, "--neighbour")
-    for kind, number in found.items():
-        if not number.isdecimal():
-            raise UsageError(f"--neighbour {kind}: got {number!r}, expected a number of workers")
-    return {kind: int(number) for kind, number in found.items()}
 
 
 def write_json(file: str, content: Any) -> None:

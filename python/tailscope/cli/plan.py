@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, Rate, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Rate, write_json
+from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _NOTHING = "-"
 
 def command(
     quantile: Annotated[
-        float, typer.Option("--quantile", metavar="Q", help="Such as 0.99999, for p99.999.")
+        str, typer.Option("--quantile", metavar="Q", help="Such as p99.999, or 0.99999.")
     ],
     rate: Rate,
     relative_error: Annotated[
@@ -45,10 +46,7 @@ def command(
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Say how many packets, and how long, statements about a quantile take.
-
-    Exit status 3: the run does not tell what was asked of it.
-    """
+    """Exit status 3: the run does not tell what was asked of it."""
     return _run(_plan(quantile, rate, relative_error, from_run, json_file))
 
 
@@ -64,17 +62,18 @@ class Plan:
 
 
 def _plan(
-    quantile: float,
+    quantile: str,
     rate: str,
     relative_error: float | None,
     from_run: Path | None,
     json_file: str | None,
 ) -> Plan:
-    from tailscope.values import rate_pps
+    from tailscope.values import quantile_of, rate_pps
 
-    if not 0 < quantile <= 1 - _LEAST_BEYOND:
+    q = quantile_of(quantile, "--quantile")
+    if not 0 < q <= 1 - _LEAST_BEYOND:
         raise UsageError(
-            f"--quantile: expected more than 0 and less than 1, got {quantile:g}",
+            f"--quantile: expected more than 0 and less than 1, got {q:g}",
             hint="0.99999 is p99.999",
         )
     if relative_error is not None and not 0 < relative_error < 1:
@@ -84,7 +83,7 @@ def _plan(
     packets_per_s = rate_pps(rate, "--rate")
     if not packets_per_s:
         raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}")
-    return Plan(quantile, packets_per_s, relative_error, from_run, json_file)
+    return Plan(q, packets_per_s, relative_error, from_run, json_file)
 
 
 def _run(plan: Plan) -> int:

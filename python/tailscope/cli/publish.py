@@ -38,7 +38,6 @@ def command(
         bool, typer.Option("--dry-run", help="Only list the files, and their sizes.")
     ] = False,
 ) -> int:
-    """Make a static site of a campaign: pages, data, plan, environment, figures."""
     from tailscope.report.site import check_place, plan_site, write_site
 
     plan = plan_site(campaign, packets=packets)

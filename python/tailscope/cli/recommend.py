@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, labelled, write_json
+from tailscope.cli.options import STANDARD, JsonFile, labelled, write_json
+from tailscope.cli.status import UNDECIDED
 
 if TYPE_CHECKING:
     from tailscope.verdict.recommendation.evidence import Evidence, LeftOut
@@ -25,10 +26,7 @@ def command(
     ],
     json_file: JsonFile = None,
 ) -> int:
-    """Say what to choose: the papers' recommendations that these runs give evidence for.
-
-    Exit status 3: there is no evidence for any of them.
-    """
+    """Exit status 3: there is no evidence for any of them."""
     return _run(_plan(runs), json_file)
 
 

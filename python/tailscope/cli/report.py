@@ -68,7 +68,6 @@ def command(
         ),
     ] = None,
 ) -> int:
-    """Draw one run, several runs in the same figures, or a campaign."""
     plan = _plan(runs, out, figures, formats, style, pages, scheduler)
     written = _run_campaign(plan) if plan.campaign is not None else _run(plan)
     for path in written:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import (
-    INTERRUPTED,
-    STANDARD,
+from tailscope.cli.measuring import (
     Boot,
     BurstSize,
     ChosenWire,
@@ -21,7 +19,6 @@ from tailscope.cli.options import (
     DutOptions,
     Flows,
     FrameSize,
-    JsonFile,
     Kernel,
     NeighbourCpus,
     Neighbours,
@@ -29,13 +26,15 @@ from tailscope.cli.options import (
     Pattern,
     PlatformName,
     PlatformOptions,
+    Profile,
     Seed,
     Tune,
     WireOptions,
-    named_values,
     workers,
-    write_json,
 )
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
+from tailscope.cli.panels import DUT, EXPERIMENT, MEASUREMENT, OUTPUT, TRAFFIC
+from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -61,19 +60,32 @@ def command(
     boot: Boot = None,
     instances: Annotated[
         int | None,
-        typer.Option("--instances", metavar="N", help="Devices side by side.  [default: 1]"),
+        typer.Option(
+            "--instances",
+            metavar="N",
+            help="Devices side by side.  [default: 1]",
+            rich_help_panel=DUT,
+        ),
     ] = None,
     load: Annotated[
         str | None,
-        typer.Option("--load", metavar="WHICH", help="all or one of them.  [default: all]"),
+        typer.Option(
+            "--load",
+            metavar="WHICH",
+            help="all or one of them.  [default: all]",
+            rich_help_panel=DUT,
+        ),
     ] = None,
-    neighbour: Neighbours = None,
-    neighbour_cpus: NeighbourCpus = None,
     wire: ChosenWire = None,
     wire_option: WireOptions = None,
     rate: Annotated[
         str | None,
-        typer.Option("--rate", metavar="PPS", help="Packets per second.  [default: 10k]"),
+        typer.Option(
+            "--rate",
+            metavar="PPS",
+            help="Packets per second.  [default: 10k]",
+            rich_help_panel=TRAFFIC,
+        ),
     ] = None,
     pattern: Pattern = None,
     burst: BurstSize = None,
@@ -83,16 +95,29 @@ def command(
     duration: Annotated[
         str | None,
         typer.Option(
-            "--duration", "-d", metavar="TIME", help="How long to measure.  [default: 10s]"
+            "--duration",
+            "-d",
+            metavar="TIME",
+            help="How long to measure.  [default: 10s]",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     warm_up: Annotated[
         str | None,
-        typer.Option("--warm-up", metavar="TIME", help="How long to send before.  [default: 1s]"),
+        typer.Option(
+            "--warm-up",
+            metavar="TIME",
+            help="How long to send before.  [default: 1s]",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = None,
     captures: Annotated[
         bool | None,
-        typer.Option("--captures", help="Keep captures of both sides in the run directory."),
+        typer.Option(
+            "--captures",
+            help="Keep captures of both sides in the run directory.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = None,
     noise: Noise = None,
     counter_interval: CounterInterval = None,
@@ -103,6 +128,7 @@ def command(
             metavar="SOURCE",
             help="Read power: auto (RAPL if it may be read), none, rapl, ipmi or"
             " 'command:CMD ARGS', which prints watts.  [default: auto]",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     power_phase: Annotated[
@@ -111,27 +137,34 @@ def command(
             "--power-phase",
             metavar="TIME",
             help="How long to idle, and to run the DuT without packets, for it.  [default: 1s]",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
-    tune: Tune = None,
     repeat: Annotated[
-        int | None, typer.Option("--repeat", min=1, metavar="N", help="Run it so often.")
+        int | None,
+        typer.Option(
+            "--repeat", min=1, metavar="N", help="Run it so often.", rich_help_panel=MEASUREMENT
+        ),
     ] = None,
     cpus: Cpus = None,
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", metavar="NAME", help="A variant that the experiment describes."),
-    ] = None,
+    neighbour: Neighbours = None,
+    neighbour_cpus: NeighbourCpus = None,
+    tune: Tune = None,
+    profile: Profile = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
             "--only",
             metavar="NAME=VALUE,...",
             help="Only cells with these values of a variable; repeatable.",
+            rich_help_panel=EXPERIMENT,
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the experiment in --out.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the experiment in --out.", rich_help_panel=EXPERIMENT
+        ),
     ] = False,
     out: Annotated[
         Path | None,
@@ -139,14 +172,12 @@ def command(
             "--out",
             metavar="DIR",
             help="The run directory; of several runs, the folder of them.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     json_file: JsonFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> int:
-    """Measure the latency of a device under test, every packet of it."""
     fields = {
         "dut": dut,
         "dut_options": named_values(dut_option, "--dut-option"),

@@ -8,7 +8,6 @@ __all__ = ["command"]
 
 
 def command() -> int:
-    """Print the JSON Schema of experiments."""
     from tailscope.experiment.spec import schema
 
     print(json.dumps(schema(), indent=2))

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import (
-    STANDARD,
-    UNDECIDED,
+from tailscope.cli.measuring import (
     Boot,
     BurstSize,
     ChosenWire,
@@ -23,7 +21,6 @@ from tailscope.cli.options import (
     DutOptions,
     Flows,
     FrameSize,
-    JsonFile,
     Kernel,
     NeighbourCpus,
     Neighbours,
@@ -33,10 +30,11 @@ from tailscope.cli.options import (
     Seed,
     Tune,
     WireOptions,
-    named_values,
     workers,
-    write_json,
 )
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
+from tailscope.cli.panels import MEASUREMENT, OUTPUT
+from tailscope.cli.status import UNDECIDED
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
 from tailscope.text import printable
@@ -69,8 +67,6 @@ def command(
     platform_option: PlatformOptions = None,
     kernel: Kernel = None,
     boot: Boot = None,
-    neighbour: Neighbours = None,
-    neighbour_cpus: NeighbourCpus = None,
     wire: ChosenWire = None,
     wire_option: WireOptions = None,
     pattern: Pattern = None,
@@ -78,26 +74,56 @@ def command(
     size: FrameSize = None,
     flows: Flows = None,
     seed: Seed = None,
-    tune: Tune = None,
-    cpus: Cpus = None,
     min_rate: Annotated[
-        str, typer.Option("--min-rate", metavar="PPS", help="The lowest rate to try.")
+        str,
+        typer.Option(
+            "--min-rate", metavar="PPS", help="The lowest rate to try.", rich_help_panel=MEASUREMENT
+        ),
     ] = "1k",
     max_rate: Annotated[
-        str, typer.Option("--max-rate", metavar="PPS", help="The highest rate to try.")
+        str,
+        typer.Option(
+            "--max-rate",
+            metavar="PPS",
+            help="The highest rate to try.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = "10M",
     trial_duration: Annotated[
-        str, typer.Option("--trial-duration", metavar="TIME", help="How long a trial lasts.")
+        str,
+        typer.Option(
+            "--trial-duration",
+            metavar="TIME",
+            help="How long a trial lasts.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = "1s",
     warm_up: Annotated[
-        str, typer.Option("--warm-up", metavar="TIME", help="How long to send before each.")
+        str,
+        typer.Option(
+            "--warm-up",
+            metavar="TIME",
+            help="How long to send before each.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = "500ms",
     width: Annotated[
         float,
-        typer.Option("--width", metavar="RATIO", help="How closely, relative to the rate."),
+        typer.Option(
+            "--width",
+            metavar="RATIO",
+            help="How closely, relative to the rate.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = 0.05,
     pdr_loss: Annotated[
-        float, typer.Option("--pdr-loss", metavar="RATIO", help="The loss that PDR permits.")
+        float,
+        typer.Option(
+            "--pdr-loss",
+            metavar="RATIO",
+            help="The loss that PDR permits.",
+            rich_help_panel=MEASUREMENT,
+        ),
     ] = 0.005,
     slo: Annotated[
         str | None,
@@ -105,6 +131,7 @@ def command(
             "--slo",
             metavar="LEVEL",
             help="Find the highest rate that meets it, too: urllc-itu, or 'p99.9<1ms, loss<1e-3'.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     forwarder: Annotated[
@@ -113,20 +140,23 @@ def command(
             "--forwarder",
             metavar="NAME",
             help="Predict the rate, too, with this device as the simplest forwarder; loop is none.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
+    cpus: Cpus = None,
+    neighbour: Neighbours = None,
+    neighbour_cpus: NeighbourCpus = None,
+    tune: Tune = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Keep what was found there.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Keep what was found there.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     json_file: JsonFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> int:
-    """Find the highest rates without loss (NDR), and with as little as is permitted (PDR).
-
-    Exit status 3: not even the lowest rate holds, or says anything of the device.
-    """
+    """Exit status 3: not even the lowest rate holds, or says anything of the device."""
     from tailscope.experiment.fields import plan_of
     from tailscope.experiment.search import (
         Search,

@@ -26,7 +26,6 @@ def command(
     folder: RunsFolder = Path("runs"),
     json_file: JsonFile = None,
 ) -> int:
-    """Show a run as it was printed when it ended, with tags, notes, files and its command."""
     from tailscope.store.folders import run_named
     from tailscope.store.notes import read_notes
     from tailscope.store.reader import file_states, read_run

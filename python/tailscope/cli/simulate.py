@@ -87,7 +87,6 @@ def command(
         typer.Option("--format", metavar="NAME", help="pcap, pcap.zst, pcapng or pcapng.zst."),
     ] = "pcap",
 ) -> int:
-    """Simulate traffic through a device that stalls, and capture it on both sides."""
     settings: dict[str, object] = {
         "seed": seed,
         "packets": packets,

@@ -37,10 +37,10 @@ def command(
         typer.Option("--csv", metavar="FILE", help="Write all rows as CSV; - is standard output."),
     ] = None,
 ) -> int:
-    """Ask in SQL: of tables run, summary, tag, note, file, and of all runs' packets.
+    """Such as `tailscope sql "SELECT run, max(latency_ns) FROM latency GROUP BY run"`.
 
-    `tailscope sql "SELECT run, max(latency_ns) FROM latency GROUP BY run"`; latency, worst, noise,
-    interrupts and power are the files of these names. Nothing can be changed.
+    The tables latency, worst, noise, interrupts and power are the files of these names. Nothing
+    can be changed.
     """
     from tailscope.store.folders import RUNS
     from tailscope.store.query import database_of

@@ -22,7 +22,6 @@ def command(
     ] = None,
     folder: RunsFolder = Path("runs"),
 ) -> int:
-    """Give runs tags, or take them away; without either say which they have."""
     from tailscope.store.folders import run_named
     from tailscope.store.notes import change_tags, read_notes
     from tailscope.text import printable

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, Cpus, JsonFile, named_values, write_json
+from tailscope.cli.measuring import Cpus, Profile
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.text import printable
 
@@ -25,10 +26,7 @@ __all__ = ["command"]
 
 def command(
     experiment: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment of one cell.")],
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", metavar="NAME", help="A variant that the experiment describes."),
-    ] = None,
+    profile: Profile = None,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="NAME=VALUE", help="The cell to measure; repeatable."),
@@ -40,19 +38,16 @@ def command(
         ),
     ] = None,
     quantile: Annotated[
-        float, typer.Option("--quantile", metavar="Q", help="What is compared.")
-    ] = 0.999,
+        str, typer.Option("--quantile", metavar="Q", help="What is compared.")
+    ] = "p99.9",
     rounds: Annotated[
         int, typer.Option("--rounds", metavar="N", help="How often all is measured.")
     ] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the order.")] = 1,
     cpus: Cpus = None,
     json_file: JsonFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> int:
-    """Measure as root the tail with all knobs, with none, and with all but one; rank them."""
     from tailscope.experiment.ablation import (
         FEWEST_ROUNDS,
         arms_of,
@@ -64,9 +59,11 @@ def command(
     from tailscope.host.apply import needs_root
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import pick_cores, read_topology
+    from tailscope.values import quantile_of
 
     plan, lasts_s = _cell(experiment, profile, only)
-    check_support(plan, quantile)
+    q = quantile_of(quantile, "--quantile")
+    check_support(plan, q)
     cores = pick_cores(read_topology(), plan.pollers, plan.cpus if cpus is None else cpus)
     machine = Machine()
     knobs = _knobs(machine, tuple(sorted(set(cores.pollers))), knob)
@@ -76,7 +73,7 @@ def command(
         return _describe(plan, cores, knobs, len(arms) * rounds, lasts_s, json_file)
     needs_root(machine)
     plan.check()
-    measured = measure(plan, cores, machine, plans, quantile, _Teller(rounds))
+    measured = measure(plan, cores, machine, plans, q, _Teller(rounds))
     complete, stopped = _complete(measured)
     if len(complete) >= FEWEST_ROUNDS:
         found = {arm.name: [values[arm.name] for values in complete] for arm in arms}
@@ -84,7 +81,7 @@ def command(
         partial = f"{len(complete)} of {rounds} rounds" if stopped else None
         if json_file is not None:
             record = {
-                "quantile": quantile,
+                "quantile": q,
                 "rounds": len(complete),
                 "partial": partial,
                 "seed": seed,
@@ -96,7 +93,7 @@ def command(
             }
             write_json(json_file, record)
         if json_file != STANDARD:
-            _print(ranked, found, quantile, partial)
+            _print(ranked, found, q, partial)
     elif stopped:
         said = f"{len(complete)} rounds are complete, at least {FEWEST_ROUNDS} are needed"
         print(f"{said}: nothing can be said of any knob", file=sys.stderr)

@@ -50,10 +50,7 @@ def command(
     ] = "text",
     keep: Keep = False,
 ) -> int:
-    """Say whether runs meet a service level: pass (0), fail (2) or inconclusive (3).
-
-    Exit status 0: they meet it; 2: they do not; 3: the evidence does not suffice.
-    """
+    """Exit status 0: they meet it; 2: they do not; 3: the evidence does not suffice."""
     plan = _plan(runs, slo, json_file, junit_file, text_format)
     return _run(plan, (context.obj or ()) if keep else None)
 

@@ -1,22 +1,13 @@
 """``tailscope model``: what follows from the figures of a run."""
 
-from __future__ import annotations
+__all__ = ["COMMANDS"]
 
-import typer
-
-from tailscope.cli.model import aliasing, energy, overload, tail
-
-__all__ = ["app"]
-
-app = typer.Typer(rich_markup_mode=None)
-
-
-@app.callback()
-def model_command() -> None:
-    """What follows from the figures of a run."""
-
-
-app.command("aliasing")(aliasing.command)
-app.command("energy")(energy.command)
-app.command("overload")(overload.command)
-app.command("tail")(tail.command)
+COMMANDS = {
+    "aliasing": "Find the clocks that interrupted the device, and what they do to packets.",
+    "energy": "Compare the power of idling, running and processing, and the energy of packets.",
+    "overload": (
+        "Predict the rate at which a function overloads from medians and noise at low load."
+    ),
+    "tail": "Say what the tail holds beyond the measurement.",
+}
+"""What each of them does, by its name."""

@@ -76,7 +76,6 @@ def command(
         typer.Option("--figure", metavar="FILE", help="Draw the worst packets: svg, png or pdf."),
     ] = None,
 ) -> int:
-    """Find the clocks that interrupted the device, and what they do to packets."""
     plan = _plan(run, simulate or [], interrupts, json_file, figure)
     if recorded and plan.asked:
         raise UsageError("--simulate: got --recorded too, expected one of them")

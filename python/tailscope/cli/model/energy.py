@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -36,10 +37,7 @@ def command(
     ],
     json_file: JsonFile = None,
 ) -> int:
-    """Compare the power of idling, running and processing, and the energy of packets.
-
-    Exit status 3: the power of a phase is not known.
-    """
+    """Exit status 3: the power of a phase is not known."""
     from tailscope.store.reader import read_run
 
     found = []

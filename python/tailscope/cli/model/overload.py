@@ -46,10 +46,7 @@ def command(
     json_file: JsonFile = None,
     keep: Keep = False,
 ) -> int:
-    """Predict the rate at which a function overloads from medians and noise at low load.
-
-    Exit status 3: nothing follows from these runs.
-    """
+    """Exit status 3: nothing follows from these runs."""
     from tailscope.experiment.overload import forecast
 
     found = forecast(forwarder, function, noise)

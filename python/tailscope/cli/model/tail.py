@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, UNDECIDED, JsonFile, Keep, checked_figure, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Keep, checked_figure, write_json
+from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def command(
         typer.Option(
             "--threshold",
             metavar="QUANTILE",
-            help="Model what lies beyond it, such as 0.99999.  [default: what fits best]",
+            help="Model what lies beyond it, such as p99.999.  [default: what fits best]",
         ),
     ] = None,
     split: Annotated[
@@ -91,10 +92,7 @@ def command(
     ] = None,
     keep: Keep = False,
 ) -> int:
-    """Say what the tail holds beyond the measurement.
-
-    Exit status 3: there are too few bursts, or nothing follows for the future.
-    """
+    """Exit status 3: there are too few bursts, or nothing follows for the future."""
     plan = Plan(
         _source(run, worst, count),
         _settings(threshold, split, run_length, horizon, interval, resamples),
@@ -175,11 +173,9 @@ def _settings(
 
 def _quantile(text: str) -> float:
     from tailscope.models.tail.model import LOWEST
+    from tailscope.values import quantile_of
 
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
+    found = quantile_of(text, "--threshold")
     if not LOWEST <= found < 1:
         raise UsageError(f"--threshold: expected a quantile from {LOWEST} to below 1, got {text!r}")
     return found

@@ -1,0 +1,68 @@
+"""``tailscope host apply``: set what can be set while the machine runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tailscope.cli.host.changes import change_text
+from tailscope.cli.options import CpusToFree
+from tailscope.exceptions import UsageError
+from tailscope.text import printable
+
+__all__ = ["command"]
+
+
+def command(
+    cpus: CpusToFree,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="A knob, or some, as nic-*; repeatable."),
+    ] = None,
+) -> int:
+    from tailscope.host.apply import applicable, apply, needs_root, planned
+    from tailscope.host.audit import cpus_to_keep_free, remarks
+    from tailscope.host.machine import Machine
+
+    machine = Machine()
+    wanted = cpus_to_keep_free(machine, cpus)
+    plan = planned(machine, wanted, only)
+    if not dry_run:
+        needs_root(machine)
+    if dry_run or not yes:
+        for knob, changes in plan:
+            for path, text in changes:
+                print(f"{knob.name}: {change_text(path, machine.read(path), text)}")
+    for name, why in applicable(machine, wanted, only, holding=False).left_out.items():
+        print(f"left out: {name}: {printable(why)}")
+    for remark in remarks(machine, wanted):
+        print(remark)
+    if not plan:
+        print("nothing to change")
+    if dry_run or not plan or not (yes or _agreed()):
+        return 0
+    outcomes = apply(machine, wanted, only, by=f"tailscope host apply --cpus {cpus}")
+    for each in outcomes:
+        refused = "" if each.refused is None else f"  refused: {each.refused}"
+        print(
+            f"{each.knob}: {change_text(each.path, each.original, each.wanted)}{printable(refused)}"
+        )
+    count = sum(each.refused is None for each in outcomes)
+    back = "; `tailscope host revert` takes them back" if count else ""
+    print(f"{count} set, {len(outcomes) - count} refused{back}", file=sys.stderr)
+    return 0 if count else 1
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "standard input is no terminal: nobody can be asked",
+            hint="--yes agrees; --dry-run says to what",
+        )
+    return typer.confirm("write this?", err=True)

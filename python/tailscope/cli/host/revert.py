@@ -1,0 +1,33 @@
+"""``tailscope host revert``: set everything back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tailscope.cli.host.changes import one_line
+from tailscope.text import printable
+
+__all__ = ["command"]
+
+
+def command(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be restored, and restore nothing.")
+    ] = False,
+) -> int:
+    from tailscope.host.apply import revert
+    from tailscope.host.machine import Machine
+
+    found = revert(Machine(), dry_run=dry_run)
+    if found.aside is not None:
+        print(f"booted since, which takes all settings back; the journal is {found.aside}")
+    elif found.by is None:
+        print("nothing to revert")
+    for entry in found.restored:
+        verb = "would restore" if dry_run else "restored"
+        print(f"{verb} {printable(entry.path)} to {one_line(entry.original)}")
+    for entry, why in found.failed:
+        print(f"failed {entry.path}: {printable(why)}")
+    return 1 if found.failed else 0

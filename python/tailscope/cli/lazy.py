@@ -1,0 +1,61 @@
+"""Commands that are known by name and summary, and imported when they are called."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from tailscope.cli.panels import PanelCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typer._click import Command, Context
+
+__all__ = ["LazyCommand", "commands_of"]
+
+
+def commands_of(package: str, summaries: Mapping[str, str]) -> dict[str, Command]:
+    """The commands of a package: by name what each of them does."""
+    return {name: LazyCommand(package, name, about) for name, about in summaries.items()}
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a command, or for a group, until it is called.
+
+    The module of a command holds the function ``command``, whose docstring says what the help says
+    beyond the summary; that of a group, the table ``COMMANDS``.
+
+    Parameters
+    ----------
+    package : str
+        Where its module lies, which is called as it is.
+    name : str
+    summary : str
+    """
+
+    def __init__(self, package: str, name: str, summary: str) -> None:
+        super().__init__(name, help=summary, rich_markup_mode=None)
+        self._module = f"{package}.{name.replace('-', '_')}"
+
+    def load(self) -> Command:
+        """Import the command."""
+        module = import_module(self._module)
+        if hasattr(module, "COMMANDS"):
+            inner = commands_of(self._module, module.COMMANDS)
+            return TyperGroup(name=self.name, help=self.help, commands=inner, rich_markup_mode=None)
+        more = inspect.getdoc(module.command) or ""
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        about = f"{self.help}\n\n{more}".strip()
+        app.command(self.name, cls=PanelCommand, help=about)(module.command)
+        return typer.main.get_command(app)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
+    ) -> Context:
+        """Let the command read its arguments: who is called is the context's command."""
+        return self.load().make_context(info_name, args, parent, **extra)

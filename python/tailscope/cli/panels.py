@@ -1,0 +1,47 @@
+"""Pages of help whose options stand in sections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typer.core import TyperArgument, TyperCommand, TyperOption
+
+if TYPE_CHECKING:
+    from typer._click import Context, HelpFormatter
+
+__all__ = ["DUT", "EXPERIMENT", "HOST", "MEASUREMENT", "OUTPUT", "TRAFFIC", "PanelCommand"]
+
+DUT = "Device under test"
+TRAFFIC = "Traffic"
+MEASUREMENT = "Measurement"
+HOST = "Host"
+EXPERIMENT = "Experiment"
+OUTPUT = "Output"
+
+_WIDEST = 30
+"""A name that is longer stands on a line of its own."""
+
+
+class PanelCommand(TyperCommand):
+    """A command whose options stand in sections, if each of them names one (``rich_help_panel``).
+
+    typer itself draws panels with rich alone, whose import takes longer than all of the help.
+    """
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the sections in the order of their first options, all names in one column."""
+        panels = {each.rich_help_panel for each in self.params if isinstance(each, TyperOption)}
+        has_panels = len(panels) > 1 and None not in panels
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            assert isinstance(each, TyperArgument | TyperOption)
+            record = each.get_help_record(ctx)
+            if record is not None:
+                panel = has_panels and each.rich_help_panel
+                title = panel or f"{each.param_type_name.capitalize()}s"
+                sections.setdefault(title, []).append(record)
+        names = [name for rows in sections.values() for name, _ in rows]
+        width = min(max(map(len, names)), _WIDEST)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), about) for name, about in rows])

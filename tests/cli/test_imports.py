@@ -1,0 +1,109 @@
+"""A command imports what it needs: help and completion are quick because they import little."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from docs.reference.cli import commands
+
+from tailscope import cli
+from tailscope.cli import host, model
+
+NAMES = [name.split()[1:] for name, _ in commands()]
+TABLES = {"": cli.COMMANDS, "host.": host.COMMANDS, "model.": model.COMMANDS}
+MODULES = {
+    f"tailscope.cli.{group}{name.replace('-', '_')}"
+    for group, table in TABLES.items()
+    for name in table
+}
+"""Those of commands and groups."""
+
+ALWAYS = {"tailscope", "tailscope.exceptions", "tailscope.text"} | {
+    f"tailscope.cli{name}" for name in ("", ".lazy", ".panels", ".status")
+}
+"""What every call imports of tailscope."""
+
+REPORT = """
+import sys
+from tailscope.cli import main
+
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def imported(program: str, *arguments: str, **environment: str) -> set[str]:
+    """The modules that a program has imported when it ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return set(done.stderr.split())
+
+
+def own(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.split(".")[0] == "tailscope"}
+
+
+def others(modules: set[str]) -> set[str]:
+    """The packages that come neither with Python nor with tailscope."""
+    return {name.split(".")[0] for name in modules} - sys.stdlib_module_names - {"tailscope"}
+
+
+@pytest.fixture(scope="module")
+def typers() -> set[str]:
+    """What typer imports by itself."""
+    return others(imported("import sys, typer; print(*sys.modules, file=sys.stderr)"))
+
+
+def of_command(words: list[str]) -> set[str]:
+    """The modules of a command, and of the group that it is in."""
+    names = [word.replace("-", "_") for word in words]
+    return {".".join(["tailscope.cli", *names[:count]]) for count in range(1, len(names) + 1)}
+
+
+def test_help_imports_no_command(typers: set[str]) -> None:
+    found = imported(REPORT, "--help")
+    assert own(found) == ALWAYS
+    assert others(found) == typers
+    assert "rich" not in typers
+
+
+@pytest.mark.parametrize("words", [["host"], ["model"], *NAMES], ids=" ".join)
+def test_help_of_a_command_imports_that_command(words: list[str], typers: set[str]) -> None:
+    found = imported(REPORT, *words, "--help")
+    assert own(found) & MODULES == of_command(words)
+    assert others(found) == typers
+    assert "tailscope._engine" not in found
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("words", [[], ["model"], ["model", "tail"], ["run"]], ids=" ".join)
+def test_completion_imports_what_is_completed(
+    words: list[str], shell: str, typers: set[str]
+) -> None:
+    line = ["tailscope", *words, "--"]
+    found = imported(
+        REPORT,
+        _TAILSCOPE_COMPLETE=f"complete_{shell}",
+        COMP_WORDS="\n".join(line),
+        COMP_CWORD=str(len(line) - 1),
+        _TYPER_COMPLETE_ARGS=" ".join(line),
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+    )
+    assert own(found) & MODULES == of_command(words)
+    assert others(found) == typers
+
+
+def test_only_what_measures_asks_whether_the_host_was_left_tuned() -> None:
+    reminder = "tailscope.cli.reminder"
+    assert reminder in imported(REPORT, "run", "--help")
+    assert reminder not in imported(REPORT, "list", "--help")
