@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 HOST_PATH := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.venv/rust:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
-unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+unexport CONDA_PREFIX PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 PROFILE ?= release
 CARGO := cargo --locked --quiet

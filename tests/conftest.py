@@ -21,8 +21,9 @@ from tailscope.testbed.process import find_binary
 if TYPE_CHECKING:
     import subprocess
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and so what they start.
+# Started in the background the tests ignore Ctrl-C, or the end of a terminal; what they start would.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

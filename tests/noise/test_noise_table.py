@@ -87,6 +87,7 @@ def noise(threads: list[Thread]) -> RecordedNoise:
     return RecordedNoise(None, None, nothing, {}, (), threads)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_device_has_the_threads_of_its_mark() -> None:
     threads = [Thread(10, 10, "x"), Thread(20, 3, "x-platform"), Thread(21, 4, "x-platform")]
     found = noise(threads)
@@ -96,6 +97,7 @@ def test_a_device_has_the_threads_of_its_mark() -> None:
     assert found.threads_of("x-platform", [99]) == [20, 21]
 
 
+@pytest.mark.usefixtures("alone")
 def test_threads_are_found_by_marks_of_parts_and_by_descent() -> None:
     name = "tailscope-0-0123abcd"
     inner = "import os, time; os.environ.clear(); time.sleep(60)"

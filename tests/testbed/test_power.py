@@ -243,7 +243,7 @@ def meter_of(place: Place) -> str:
 
 @pytest.mark.usefixtures("dataplane")
 def test_a_run_says_what_a_packet_takes(measure: Measure, place: Place, tailscope: Run) -> None:
-    found = measure("--dut", "l2fwd", "--power", meter_of(place))
+    found = measure("--dut", "l2fwd", "--power", meter_of(place), "--duration", "1s")
     assert found["power_includes"] == "what the command measures"
     watts = {"idle": 31, "running": 42, "processing": 45}
     for phase, expected in watts.items():

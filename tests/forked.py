@@ -1,0 +1,138 @@
+"""Commands without the time that imports take: forked from a process that has imported everything.
+
+Each is a process of its own, with its own arguments, environment and streams, that begins where the
+installed command does. Tests of how a command starts and of signals start the installed one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+LIBRARIES = (
+    *("bokeh.embed", "duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
+    *("pydantic", "pyroute2", "scipy.interpolate", "scipy.optimize", "scipy.stats"),
+    *("statsmodels.tsa.stattools", "yaml"),
+)
+"""What commands import when they need it."""
+
+MODES = ("r", "w", "w")
+REQUEST_BYTES = 1 << 20
+
+
+class Server:
+    """The process that has imported everything."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
+            command = [sys.executable, __file__, str(theirs.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def run(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path | str,
+        given: IO[bytes] | int,
+        timeout_s: float,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            If that takes longer; the command is killed.
+        """
+        with ExitStack() as stack:
+            output, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            files = [given if isinstance(given, int) else given.fileno()]
+            files += [output.fileno(), errors.fileno()]
+            request = {"words": words, "environment": dict(environment), "folder": str(folder)}
+            socket.send_fds(self._socket, [json.dumps(request).encode()], files)
+            pid = int(self._socket.recv(64))
+            self._socket.settimeout(timeout_s)
+            try:
+                status = int(self._socket.recv(64))
+            except TimeoutError:
+                os.kill(pid, 9)
+                self._socket.settimeout(None)
+                self._socket.recv(64)
+                raise subprocess.TimeoutExpired(["tailscope", *words], timeout_s) from None
+            self._socket.settimeout(None)
+            output.seek(0)
+            errors.seek(0)
+            said = (output.read().decode(), errors.read().decode())
+            return subprocess.CompletedProcess(["tailscope", *words], status, *said)
+
+
+def serve(requests: socket.socket) -> None:
+    """Fork a command for each request, and answer with its number and then its exit status."""
+    import tailscope
+
+    for found in pkgutil.walk_packages(tailscope.__path__, "tailscope."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    gc.freeze()
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, len(MODES))
+        if not request:
+            return
+        pid = os.fork()
+        if pid == 0:
+            requests.detach()
+            status = become(files, **json.loads(request))
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            # Not `sys.exit`: to take down all that was imported would take longer than the command.
+            os._exit(status)
+        for file in files:
+            os.close(file)
+        requests.send(str(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        requests.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def become(
+    files: Sequence[int], words: Sequence[str], environment: Mapping[str, str], folder: str
+) -> int:
+    """Be the command."""
+    from tailscope.cli import main
+
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    os.closerange(len(MODES), os.sysconf("SC_OPEN_MAX"))
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["tailscope", *words]
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(number, mode, closefd=False) for number, mode in enumerate(MODES)
+    )
+    return main()
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    os._exit(0)
