@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import os
-import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from forked import Server
+
+if TYPE_CHECKING:
+    import subprocess
 
 COMMAND = Path(sys.executable).with_name("tailscope")
 

@@ -21,7 +21,7 @@ from tailscope.testbed.process import find_binary
 if TYPE_CHECKING:
     import subprocess
 
-# Started in the background the tests ignore Ctrl-C, or the end of a terminal; what they start would.
+# What is started in the background ignores Ctrl-C, or the end of its terminal, and hands that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

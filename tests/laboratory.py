@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 SSHD = "/usr/sbin/sshd"
 ADDRESSES = {"loadgen": "10.98.0.1", "dut": "10.98.0.2", "timestamper": "10.98.0.3"}
 HUB = "10.98.0.254"
+_NUMBERS = count()
 
 
 @dataclass
@@ -59,7 +61,8 @@ def ip(*words: str) -> None:
 def laboratory(path: Path) -> Iterator[Laboratory]:
     """Build it in a private folder, and take it down."""
     with ExitStack() as stack:
-        names = {role: f"lab-{os.getpid()}-{role[:4]}" for role in (*ADDRESSES, "hub")}
+        prefix = f"lab-{os.getpid()}-{next(_NUMBERS)}"
+        names = {role: f"{prefix}-{role[:4]}" for role in (*ADDRESSES, "hub")}
         for name in names.values():
             ip("netns", "add", name)
             stack.callback(subprocess.run, ["ip", "netns", "del", name], capture_output=True)

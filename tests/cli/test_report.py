@@ -119,7 +119,8 @@ def test_names_in_a_page_are_text(tailscope: Run, tmp_path: Path) -> None:
     run = analysed(tailscope, tmp_path, "<img src=x onerror=alert(1)>&amp;")
     page = (run / "report.html").read_text()
     assert "<img src=x" not in page
-    done = tailscope("report", run, "--out", tmp_path / "page.html", "--figures", tmp_path / "svg")
+    drawn = ("--figures", tmp_path / "svg", "--format", "svg")
+    done = tailscope("report", run, *drawn, "--out", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     assert "<img src=x" not in (tmp_path / "page.html").read_text()
     for svg in (tmp_path / "svg").glob("*.svg"):
@@ -132,7 +133,8 @@ def test_a_run_without_a_single_match_can_be_drawn(tailscope: Run, tmp_path: Pat
     done = tailscope("analyze", tmp_path / "pre", tmp_path / "post", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     check_page((tmp_path / "run" / "report.html").read_text())
-    assert tailscope("report", tmp_path / "run", "--figures", tmp_path / "f").returncode == 0
+    drawn = ("--figures", tmp_path / "figures", "--format", "svg")
+    assert tailscope("report", tmp_path / "run", *drawn).returncode == 0
 
 
 @pytest.mark.parametrize("what", ["missing", "empty"])

@@ -62,6 +62,9 @@ _MEASURING = re.compile(
     r"tailscope (run|calibrate|noise|search|tune|compare-instruments)\b(?!.*--dry-run)"
     r"|python -m experiments\."
 )
+_TUNING = re.compile(
+    r"tailscope (host apply|host revert|tune|clean|run\b.*--tune)\b(?!.*--dry-run)"
+)
 _NAMED_CPU = 3
 """The highest CPU that pages name."""
 
@@ -189,8 +192,17 @@ def _needs(paragraph: str) -> tuple[str, ...]:
 
 def measures(path: Path) -> bool:
     """Whether a page sends packets or watches CPUs."""
+    return _does(path, _MEASURING)
+
+
+def tunes(path: Path) -> bool:
+    """Whether a page changes settings of the host, or cleans it."""
+    return _does(path, _TUNING)
+
+
+def _does(path: Path, what: re.Pattern[str]) -> bool:
     return any(
-        _MEASURING.search(block.text)
+        what.search(block.text)
         for block in blocks(path)
         if block.language in ("sh", "console") and block.missing() is None
     )

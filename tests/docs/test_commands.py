@@ -6,7 +6,19 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from pages import LANGUAGES, NEEDS, PAGES, ROOT, Block, Folder, alike, blocks, measures, shape
+from pages import (
+    LANGUAGES,
+    NEEDS,
+    PAGES,
+    ROOT,
+    Block,
+    Folder,
+    alike,
+    blocks,
+    measures,
+    shape,
+    tunes,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +31,7 @@ def _named(path: Path) -> str:
 
 
 def _page(path: Path) -> object:
-    marks = [pytest.mark.alone] if measures(path) else []
+    marks = [pytest.mark.alone] if tunes(path) else []
     return pytest.param(path, id=_named(path), marks=marks)
 
 

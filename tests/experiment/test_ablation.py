@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 ONE = "name: one\nfixed: {dut: l2fwd, rate: 50k, duration: 500ms, warm_up: 100ms}\n"
+BRIEF = ONE.replace("500ms", "200ms")
 TWO = f"{ONE}vary: {{burst: [1, 2]}}\n"
 
 
@@ -116,7 +117,7 @@ def test_what_cannot_be_compared_is_refused(
 @pytest.mark.usefixtures("dataplane", "alone")
 def test_a_knob_is_measured_and_set_back(tailscope: Run, place: Place, tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
-    file.write_text(ONE)
+    file.write_text(BRIEF)
     knob = Path("/proc/sys/vm/stat_interval")
     before = knob.read_text()
     knob.write_text("7")
@@ -147,7 +148,7 @@ def test_complete_rounds_survive_ctrl_c(
     place: Place, tmp_path: Path, at: int, is_enough: bool
 ) -> None:
     file, figures = tmp_path / "one.yaml", tmp_path / "figures.json"
-    file.write_text(ONE)
+    file.write_text(BRIEF)
     knob = Path("/proc/sys/vm/dirty_writeback_centisecs")
     before = knob.read_text()
     knob.write_text("777")

@@ -25,7 +25,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 SMALL = """\
 name: small
-fixed: {duration: 300ms, warm_up: 100ms, rate: 5k}
+fixed: {duration: 200ms, warm_up: 50ms, rate: 5k}
 vary:
   dut: [l2fwd, l3fwd]
 repeats: 2
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_an_experiment_that_can_be_resumed(
     tailscope: Any, place: Place, write: Callable[[str], Path]
 ) -> None:
     out = place.path / "out"
-    path = write(SMALL.replace("300ms", "2s"))
+    path = write(SMALL.replace("200ms", "2s"))
     process = started(place, "run", path, "--out", out)
     wait_for_cell(process, out, 1)
     wait_until(lambda: polling(process) == 2, process)
@@ -192,7 +192,7 @@ def test_two_processes_do_not_share_a_campaign(
     tailscope: Any, place: Place, write: Callable[[str], Path]
 ) -> None:
     out = place.path / "out"
-    path = write(SMALL.replace("300ms", "2s"))
+    path = write(SMALL.replace("200ms", "2s"))
     process = started(place, "run", path, "--out", out)
     wait_for_cell(process, out, 0)
     second = tailscope("run", path, "--out", out, "--resume", env=place.environment)
@@ -202,10 +202,16 @@ def test_two_processes_do_not_share_a_campaign(
 
 
 @pytest.mark.usefixtures("dataplane")
-def test_a_part_of_the_quickstart_finishes(tailscope: Any, place: Place) -> None:
+def test_a_part_of_the_quickstart_finishes(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    """As it is written, but for a shorter time."""
     out = place.path / "out"
+    text = (EXPERIMENTS / "quickstart.yaml").read_text()
+    short = text.replace("duration: 3s", "duration: 200ms").replace("500ms", "100ms")
+    assert short != text
     only = ("--only", "rate=100k", "--only", "dut=l3fwd")
-    arguments = ("run", EXPERIMENTS / "quickstart.yaml", *only, "--out", out)
+    arguments = ("run", write(short), *only, "--out", out)
     done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 0, done.stderr
     assert [cell["state"] for cell in records(out)].count("done") == 3
@@ -235,7 +241,7 @@ def killed_and_resumed(
 def test_a_killed_campaign_is_resumed_to_its_end(
     tailscope: Any, place: Place, write: Callable[[str], Path]
 ) -> None:
-    killed_and_resumed(tailscope, place, ["run", write(SMALL.replace("300ms", "1s"))], (0, 1))
+    killed_and_resumed(tailscope, place, ["run", write(SMALL.replace("200ms", "1s"))], (0, 1))
     complete(place.path / "out")
     assert not left_behind()
 

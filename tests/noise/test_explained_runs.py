@@ -32,7 +32,7 @@ STALLS = (
     *("--dut-option", "stall-period=50ms", "--duration", "3s", "--rate", "50k"),
 )
 OWN = "task tailscope-dp"
-LONG = ("--duration", "60s", "--warm-up", "100ms")
+LONG = ("--rate", "100k", "--duration", "60s", "--warm-up", "0s")
 PARTS = ("service_ns", "dut_ns", "queue_ns", "instrument_ns", "unexplained_ns")
 
 
@@ -277,7 +277,7 @@ def test_simulated_beside_measured_on_this_machine(measure: Measure, tailscope: 
     """The device's own interruptions, its timer's ticks among them, delay packets as predicted."""
     models = []
     for _ in range(3):
-        found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "3s", "--noise", "events")
+        found = measure("--dut", "l2fwd", "--rate", "20k", "--duration", "3s", "--noise", "events")
         done = tailscope("model", "aliasing", found["out"], "--recorded", "--json", "-")
         assert done.returncode == 0, done.stderr
         model = json.loads(done.stdout)

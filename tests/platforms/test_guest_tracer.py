@@ -190,7 +190,7 @@ def instances(guest: Guest) -> str:
     return guest.run(["ls", f"{TRACING}/instances"]).strip()
 
 
-@pytest.mark.parametrize("kind", ["vanilla", "osnoise"])
+@pytest.mark.parametrize("kind", ["vanilla", pytest.param("osnoise", marks=pytest.mark.long)])
 def test_other_kernels_are_understood(tmp_path: Path, kind: str) -> None:
     has_osnoise = kind == "osnoise"
     with guest_with_python(kind, tmp_path) as (guest, port):
@@ -227,6 +227,7 @@ def test_other_kernels_are_understood(tmp_path: Path, kind: str) -> None:
     assert lasted_ns == pytest.approx(told_ns, abs=ROUNDING_NS)
 
 
+@pytest.mark.long
 def test_osnoise_is_put_back_after_a_crash(tmp_path: Path) -> None:
     with guest_with_python("osnoise", tmp_path) as (guest, _):
         process = start_recording(guest)

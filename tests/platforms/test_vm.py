@@ -37,7 +37,9 @@ def kernel(kind: str) -> GuestKernel:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("kind", ["vanilla", "rt", "nohz"])
+@pytest.mark.parametrize(
+    "kind", ["vanilla", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("rt", "nohz"))]
+)
 def test_l2fwd_lives_in_a_guest(measure: Measure, place: Place, kind: str) -> None:
     """As the user who runs it: no root is needed."""
     kernel("rt" if kind == "rt" else "vanilla")
@@ -58,6 +60,7 @@ def test_l2fwd_lives_in_a_guest(measure: Measure, place: Place, kind: str) -> No
     assert not left_behind()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dut", ["mirred", "xdp"])
 def test_the_guests_kernel_forwards(measure: Measure, dut: str) -> None:
     """Where this machine's kernel lacks what XDP needs, Debian's has it."""
@@ -70,6 +73,7 @@ def test_the_guests_kernel_forwards(measure: Measure, dut: str) -> None:
     assert "redirect" in str(info["dut"]["configuration"])
 
 
+@pytest.mark.long
 def test_parameters_reach_the_guest(measure: Measure) -> None:
     kernel("vanilla")
     given = ("--boot", "isolcpus={cpus} skew_tick=1", "--platform-option", "accelerator=tcg")
