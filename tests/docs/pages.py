@@ -52,9 +52,9 @@ LIMIT_S = 300
 """A page that takes longer hangs."""
 
 _SHORTER = (
-    (r"(tailscope run\b.*?)(?:--duration|-d) [0-9]\w+", r"\1--duration 400ms --warm-up 100ms"),
-    (r"(--duration|--trial-duration|--power-phase) [0-9]\w+", r"\1 400ms"),
-    (r"\b(duration|power_phase): [0-9]\w+", r"\1: 400ms"),
+    (r"(tailscope run\b.*?)(?:--duration|-d) [0-9]\w+", r"\1--duration 250ms --warm-up 50ms"),
+    (r"(--duration|--trial-duration|--power-phase) [0-9]\w+", r"\1 250ms"),
+    (r"\b(duration|power_phase): [0-9]\w+", r"\1: 250ms"),
     (r"\bwarm_up: [0-9]\w+", "warm_up: 100ms"),
 )
 _CPUS = re.compile(r"(--cpus|-c) [0-9][0-9,-]*")
@@ -62,8 +62,8 @@ _MEASURING = re.compile(
     r"tailscope (run|calibrate|noise|search|tune|compare-instruments)\b(?!.*--dry-run)"
     r"|python -m experiments\."
 )
-_TUNING = re.compile(
-    r"tailscope (host apply|host revert|tune|clean|run\b.*--tune)\b(?!.*--dry-run)"
+_ALONE = re.compile(
+    r"tailscope (host apply|host revert|tune|clean|model overload|run\b.*--tune)\b(?!.*--dry-run)"
 )
 _NAMED_CPU = 3
 """The highest CPU that pages name."""
@@ -195,9 +195,9 @@ def measures(path: Path) -> bool:
     return _does(path, _MEASURING)
 
 
-def tunes(path: Path) -> bool:
-    """Whether a page changes settings of the host, or cleans it."""
-    return _does(path, _TUNING)
+def needs_the_machine(path: Path) -> bool:
+    """Whether a page changes settings of the host, cleans it, or compares times."""
+    return _does(path, _ALONE)
 
 
 def _does(path: Path, what: re.Pattern[str]) -> bool:

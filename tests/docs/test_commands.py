@@ -16,8 +16,8 @@ from pages import (
     alike,
     blocks,
     measures,
+    needs_the_machine,
     shape,
-    tunes,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _named(path: Path) -> str:
 
 
 def _page(path: Path) -> object:
-    marks = [pytest.mark.alone] if tunes(path) else []
+    marks = [pytest.mark.alone] if needs_the_machine(path) else []
     return pytest.param(path, id=_named(path), marks=marks)
 
 

@@ -38,7 +38,13 @@ if TYPE_CHECKING:
 
 SECRET = "s3cret%2Fword"
 WORD = "s3cret/word"
-PAIRS = ("motivation", "dpdk-l2fwd/hw", "snort-filter/hw")
+PAIRS = (
+    pytest.param("motivation", marks=pytest.mark.long),
+    "dpdk-l2fwd/hw",
+    pytest.param("snort-filter/hw", marks=pytest.mark.long),
+)
+"""The queries take half a minute for each."""
+
 VIEWS = {
     "percentiles", "filtered_percentiles", "histogram", "worst", "transfer_rate",
     "gaps_pre", "gaps_post", "packet_rate_pre", "packet_rate_post",
