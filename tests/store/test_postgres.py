@@ -196,10 +196,7 @@ def test_sql_finds_our_figures(noms: Callable[[str], Path], database: Database, 
     path = noms(name)
     output, _ = export(path, "--to", database.uri())
     assert "600,000 packets" in output
-    if name == "motivation":
-        assert_all_views(database, path)
-    else:
-        assert_percentiles(database, path)
+    assert_all_views(database, path)
 
 
 def test_sql_of_the_papers_finds_our_figures(
