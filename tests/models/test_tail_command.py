@@ -100,13 +100,12 @@ def test_what_drifts_is_refused_with_the_reason(tailscope: Run, tmp_path: Path) 
     latencies = 3_000 + rng.exponential(20_000, PACKETS) * np.linspace(1, 6, PACKETS)
     pair = captures.pair(tmp_path / "pair", np.rint(latencies).astype(int).tolist(), gap=GAP_NS)
     assert tailscope("analyze", *pair, "--out", tmp_path / "run").returncode == 0
-    arguments = ("model", "tail", tmp_path / "run", "--horizon", "1h")
-    done = tailscope(*arguments)
+    file = tmp_path / "tail.json"
+    done = tailscope("model", "tail", tmp_path / "run", "--horizon", "1h", "--json", file)
     assert done.returncode == DOES_NOT_SUFFICE
     assert "nothing follows for the future: " in done.stdout
     assert "expect one burst" not in done.stdout
-    found = json.loads(tailscope(*arguments, "--json", "-").stdout)
-    assert found["refused"]
+    assert json.loads(file.read_text())["refused"]
 
 
 def test_a_queue_of_known_law() -> None:

@@ -106,11 +106,10 @@ class Fit:
         expected = self.bursts_in(packets)
         if expected <= 1:
             return float(self.threshold_ns)
-        law, rate = self.laws.law, self.laws.rate
-        high = float(law.quantile(1 / expected).max())
+        high = float(self.laws.distinct.quantile(1 / expected).max())
 
         def surplus(excess: float) -> float:
-            return expected * self.laws.mean(rate * law.survival(excess)) - 1
+            return expected * self.laws.survival(excess) - 1
 
         return self.threshold_ns + float(brentq(surplus, 0, 2 * high, xtol=0.5))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Integers = NDArray[np.int64]
 
 __all__ = ["Laws", "plausible", "resampled"]
 
@@ -24,15 +27,20 @@ _DROP = 16.0
 
 _RATES, _RATE_WIDTHS = 11, 4.0
 _NODES, _EXACT = 400, 16
+_AT_ONCE = 100_000
+"""So many logarithms are taken in one go: few enough for the cache."""
 
 
-class Laws(NamedTuple):
+@dataclass(frozen=True)
+class Laws:
     """Many laws, and how often each lets an excess come.
 
     Attributes
     ----------
-    law : Pareto
-        Arrays of shape (n_laws,).
+    distinct : Pareto
+        Arrays of shape (n_distinct,): laws that differ in their rate only are one.
+    which : ndarray of int64, shape (n_laws,)
+        The place of each among them.
     rate : ndarray of float64, shape (n_laws,)
         Excesses where one was seen.
     log_likelihood : ndarray of float64, shape (n_laws,)
@@ -41,20 +49,35 @@ class Laws(NamedTuple):
         The sum is 1.
     """
 
-    law: Pareto
+    distinct: Pareto
+    which: Integers
     rate: Floats
     log_likelihood: Floats
     weight: Floats
+
+    @cached_property
+    def law(self) -> Pareto:
+        """Each of them: arrays of shape (n_laws,)."""
+        return Pareto(self.distinct.xi[self.which], self.distinct.sigma[self.which])
 
     def mean(self, values: Floats) -> float:
         """The mean over all laws of a figure that each has."""
         return float((self.weight * values).sum())
 
+    def survival(self, excess: float) -> float:
+        """The mean over all laws of how many are larger, where one excess was seen."""
+        return float((self._rate_of_distinct * self.distinct.survival(excess)).sum())
+
+    @cached_property
+    def _rate_of_distinct(self) -> Floats:
+        rates = np.bincount(self.which, self.weight * self.rate, len(self.distinct.xi))
+        return rates.astype(float)
+
     def central(self, values: Floats, level: float) -> tuple[float, float]:
         """The interval that has this share of the weight within, and as much below as above."""
         order = np.argsort(values)
-        upto = np.cumsum(self.weight[order])
-        middle = upto - self.weight[order] / 2
+        weight = self.weight[order]
+        middle = np.cumsum(weight) - weight / 2
         low, high = np.interp([(1 - level) / 2, (1 + level) / 2], middle, values[order])
         return float(low), float(high)
 
@@ -93,16 +116,18 @@ def plausible(excesses: Floats, best: Pareto) -> Laws:
         kept = found >= found.max() - _DROP
         xi = _around(rows, kept.any(1))
         log_sigma = _around(columns, kept.any(0))
+    found -= found.max()
+    kept = found > -_DROP
+    every = np.broadcast_arrays(rows[:, None], np.exp(columns), found)
+    xi_of, sigma_of, likelihood_of = (each[kept] for each in every)
     count = len(excesses)
     log_rate = np.linspace(-_RATE_WIDTHS, _RATE_WIDTHS, _RATES) / np.sqrt(count)
     # Excesses come as a Poisson process does: of n seen, a rate r has the likelihood r^n·exp(−n·r).
-    found = found - found.max() + count * (log_rate - np.expm1(log_rate))[:, None, None]
-    every = np.broadcast_arrays(
-        rows[:, None], np.exp(columns), np.exp(log_rate)[:, None, None], found
-    )
-    likely = found > -_DROP
-    xi_of, sigma_of, rate_of, log_likelihood = (each[likely] for each in every)
-    return Laws(Pareto(xi_of, sigma_of), rate_of, log_likelihood, _shares(log_likelihood))
+    with_rate = likelihood_of[:, None] + count * (log_rate - np.expm1(log_rate))
+    likely = with_rate > -_DROP
+    which, rate_at = np.nonzero(likely)
+    rate, log_likelihood = np.exp(log_rate)[rate_at], with_rate[likely]
+    return Laws(Pareto(xi_of, sigma_of), which, rate, log_likelihood, _shares(log_likelihood))
 
 
 def resampled(excesses: Floats, best: Pareto, count: int, rng: np.random.Generator) -> Laws:
@@ -119,7 +144,7 @@ def resampled(excesses: Floats, best: Pareto, count: int, rng: np.random.Generat
     laws = refit(best.draw((count, len(excesses)), rng), best)
     rate = np.maximum(rng.poisson(len(excesses), count), 1) / len(excesses)
     alike = np.zeros(count)
-    return Laws(laws, rate, alike, _shares(alike))
+    return Laws(laws, np.arange(count), rate, alike, _shares(alike))
 
 
 def _shares(log_likelihood: Floats) -> Floats:
@@ -155,21 +180,21 @@ class _Sums:
     def _over(self, kappa: Floats) -> Floats:
         from scipy.interpolate import CubicSpline
 
-        found = np.zeros(kappa.shape)
-        for one in self._largest:
-            found += _log_over(kappa, one)
+        found = _log_over(kappa, self._largest)
         if len(self._rest):
             # Denser towards the low end, where the sum bends.
             low, high = float(kappa.min()), float(kappa.max())
             place = np.linspace(0, 1, _NODES)
-            nodes = low + (high - low) * place**2
-            sums = np.array([_log_over(node, self._rest).sum() for node in nodes])
+            sums = _log_over(low + (high - low) * place**2, self._rest)
             found += CubicSpline(place, sums)(np.sqrt((kappa - low) / (high - low)))
         return found
 
 
-def _log_over(kappa: Floats, excess: Floats) -> Floats:
-    """log(1 + κ·y)/κ, and y for κ = 0."""
-    flat = np.abs(kappa * excess) < 1e-9
-    safe = np.where(flat, 1, kappa)
-    return np.where(flat, excess, np.log1p(safe * np.where(flat, 0, excess)) / safe)
+def _log_over(kappa: Floats, excesses: Floats) -> Floats:
+    """The sum of log(1 + κ·y)/κ over all excesses y, and of y for κ = 0."""
+    at_once = max(1, _AT_ONCE // kappa.size)
+    found = np.zeros(kappa.shape)
+    for begin in range(0, len(excesses), at_once):
+        found += np.log1p(np.multiply.outer(excesses[begin : begin + at_once], kappa)).sum(0)
+    flat = kappa == 0
+    return np.where(flat, excesses.sum(), found / np.where(flat, 1, kappa))
