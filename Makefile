@@ -18,7 +18,8 @@ export VIRTUAL_ENV := $(CURDIR)/.venv
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 PROFILE ?= release
-CARGO := cargo --locked --quiet
+# Without make's flags: cargo would look for a job server that make keeps from it.
+CARGO := env -u MAKEFLAGS cargo --locked --quiet
 
 TOOLS := .venv/tools.stamp
 ENGINE := python/tailscope/_engine.abi3.so
@@ -68,7 +69,7 @@ $(TOOLS): scripts/setup constraints.txt
 
 $(ENGINE): $(TOOLS) $(ENGINE_SOURCES)
 	@echo 'setup: building the engine, about a minute from nothing' >&2
-	@UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
+	@env -u MAKEFLAGS UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
 	@touch $@
 
 # Always asked: cargo knows best what has changed, DPDK's headers included.
