@@ -162,10 +162,11 @@ def refit(samples: Floats, start: Pareto) -> Pareto:
 
 
 def _scored(samples: Floats, start: Pareto) -> tuple[Floats, Floats]:
-    """Steps of the expected information, halved where they lead to what is impossible."""
+    """Steps of the expected information, halved where they turn back or lead to the impossible."""
     largest = samples.max(1)
     xi = np.full(len(samples), start.xi)
     log_sigma = np.full(len(samples), np.log(start.sigma))
+    last_xi, last_sigma, length = (np.full(len(samples), value) for value in (0.0, 0.0, 1.0))
     for _ in range(_SCORING_STEPS):
         scaled = samples * np.exp(-log_sigma)[:, None]
         inner = scaled / (1 + xi[:, None] * scaled)
@@ -182,7 +183,9 @@ def _scored(samples: Floats, start: Pareto) -> tuple[Floats, Floats]:
         # The inverse of the expected information of one excess, for xi and log sigma.
         step_xi = np.clip((1 + xi) * ((1 + xi) * by_xi - by_log_sigma), -1, 1)
         step_sigma = np.clip((1 + xi) * (2 * by_log_sigma - by_xi), -1, 1)
-        size = np.ones(len(samples))
+        turned_back = step_xi * last_xi + step_sigma * last_sigma < 0
+        size = length = np.where(turned_back, length / 2, np.minimum(1.2 * length, 1))
+        last_xi, last_sigma = step_xi, step_sigma
         for _ in range(_SCORING_STEPS):
             new_xi = np.clip(xi + size * step_xi, LOWEST_XI, HIGHEST_XI)
             new_log = log_sigma + size * step_sigma
