@@ -174,7 +174,7 @@ def test_ctrl_c_ends_an_experiment_that_can_be_resumed(
     tailscope: Any, place: Place, write: Callable[[str], Path]
 ) -> None:
     out = place.path / "out"
-    path = write(SMALL.replace("200ms", "2s"))
+    path = write(SMALL.replace("200ms", "1s"))
     process = started(place, "run", path, "--out", out)
     wait_for_cell(process, out, 1)
     wait_until(lambda: polling(process) == 2, process)
