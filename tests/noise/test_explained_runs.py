@@ -275,26 +275,42 @@ def test_every_figure_of_noise_is_documented(tailscope: Run, place: Place) -> No
 @pytest.mark.usefixtures("alone")
 def test_simulated_beside_measured_on_this_machine(measure: Measure, tailscope: Run) -> None:
     """The device's own interruptions, its timer's ticks among them, delay packets as predicted."""
+    models, words = simulated_beside_measured(measure, tailscope, rounds=3)
+    assert not undocumented(models[0], "models.md")
+    assert 0.5 < usual_ratio(models, "delayed") < 2
+    assert 0.25 < usual_ratio(models, "latency_ns_p999") < 4
+    assert "interruptions were recorded on the device's CPU" in words
+
+
+@AS_ROOT
+@pytest.mark.long
+@pytest.mark.usefixtures("alone")
+def test_simulated_and_measured_latencies_agree(measure: Measure, tailscope: Run) -> None:
+    """In most rounds: not where a hypervisor holds the CPU for milliseconds and packets queue."""
+    models, _ = simulated_beside_measured(measure, tailscope, rounds=9)
+    assert np.median([model["agreement"] for model in models]) > 0.4
+
+
+def simulated_beside_measured(
+    measure: Measure, tailscope: Run, rounds: int
+) -> tuple[list[dict[str, Any]], str]:
+    """What the model says of some runs, and of the last one in words."""
     models = []
-    for _ in range(3):
-        found = measure("--dut", "l2fwd", "--rate", "20k", "--duration", "3s", "--noise", "events")
+    for _ in range(rounds):
+        found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "5s", "--noise", "events")
         done = tailscope("model", "aliasing", found["out"], "--recorded", "--json", "-")
         assert done.returncode == 0, done.stderr
         model = json.loads(done.stdout)
         assert model["interruptions"] > 100
         assert model["measured"]["delayed"] > 50
         models.append(model)
-    assert not undocumented(models[0], "models.md")
+    return models, tailscope("model", "aliasing", found["out"], "--recorded").stdout
 
-    def usual_ratio(figure: str) -> float:
-        ratios = [model["predicted"][figure] / model["measured"][figure] for model in models]
-        return float(np.median(ratios))
 
-    assert 0.5 < usual_ratio("delayed") < 2
-    assert 0.25 < usual_ratio("latency_ns_p999") < 4
-    assert np.median([model["agreement"] for model in models]) > 0.4
-    words = tailscope("model", "aliasing", found["out"], "--recorded").stdout
-    assert "interruptions were recorded on the device's CPU" in words
+def usual_ratio(models: list[dict[str, Any]], figure: str) -> float:
+    """The median of predicted over measured."""
+    ratios = [model["predicted"][figure] / model["measured"][figure] for model in models]
+    return float(np.median(ratios))
 
 
 @AS_ROOT
