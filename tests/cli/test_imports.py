@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
+import captures
 import pytest
 from docs.reference.cli import commands
 
 from tailscope import cli
 from tailscope.cli import host, model
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = [name.split()[1:] for name, _ in commands()]
 TABLES = {"": cli.COMMANDS, "host.": host.COMMANDS, "model.": model.COMMANDS}
@@ -107,3 +112,12 @@ def test_only_what_measures_asks_whether_the_host_was_left_tuned() -> None:
     reminder = "tailscope.cli.reminder"
     assert reminder in imported(REPORT, "run", "--help")
     assert reminder not in imported(REPORT, "list", "--help")
+
+
+def test_a_run_directory_is_written_and_read_without_pandas(tmp_path: Path) -> None:
+    """Arrow's own conversions import it; see `tailscope.arrow`."""
+    pair = captures.pair(tmp_path / "pair", [1_000, 2_000])
+    out = str(tmp_path / "run")
+    assert "pandas" not in imported(REPORT, "analyze", *map(str, pair), "--out", out)
+    assert "pandas" not in imported(REPORT, "verify", out, "--slo", "p50<1ms")
+    assert "pandas" not in imported(REPORT, "report", out, "--out", str(tmp_path / "page.html"))
