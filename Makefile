@@ -1,7 +1,7 @@
 # One recipe per thing a person or CI does. Each sets up what it needs, once.
 #
 #   make demo     measure a device under test on this machine, write a report
-#   make test     every test, Rust and Python
+#   make test     the tests, Rust and Python
 #   make help     the others
 #
 # PROFILE=quick builds engine and data plane as tests need them: sooner, slower, with assertions.
@@ -23,6 +23,8 @@ CARGO := env -u MAKEFLAGS cargo --locked --quiet
 
 TOOLS := .venv/tools.stamp
 ENGINE := python/tailscope/_engine.abi3.so
+# Another profile builds the engine anew: a benchmark must not find the one that tests have left.
+PROFILED := .venv/profile-$(PROFILE).stamp
 # Folders are listed too, so that a file that goes away is noticed.
 ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find crates -not -path '*/tests*' -not -path 'crates/dataplane*' -not -path 'crates/dpdk*' \( -type d -o -name '*.rs' -o -name Cargo.toml \))
@@ -67,7 +69,11 @@ $(TOOLS): scripts/setup constraints.txt
 	@scripts/setup
 	@touch $@
 
-$(ENGINE): $(TOOLS) $(ENGINE_SOURCES)
+$(PROFILED): | $(TOOLS)
+	@rm -f .venv/profile-*.stamp
+	@touch $@
+
+$(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES)
 	@echo 'setup: building the engine, about a minute from nothing' >&2
 	@env -u MAKEFLAGS UV_OFFLINE=1 maturin develop --quiet --locked --profile $(PROFILE) --uv
 	@touch $@
