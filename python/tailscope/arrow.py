@@ -30,16 +30,16 @@ def table(columns: Mapping[str, pa.Array | NDArray[Any] | Sequence[object]]) -> 
     return pa.Table.from_arrays(made, names=list(columns))
 
 
-def column(values: NDArray[Any] | Sequence[object]) -> pa.Array:
+def column(cells: NDArray[Any] | Sequence[object]) -> pa.Array:
     """Make a column of numbers, booleans or strings; numbers share the memory of an array.
 
     Parameters
     ----------
-    values : ndarray or sequence, shape (n,)
+    cells : ndarray or sequence, shape (n,)
         Without missing values. An empty list is one of integers.
     """
-    is_typed = isinstance(values, np.ndarray) or len(values) > 0
-    array = np.asarray(values, None if is_typed else np.int64)
+    is_typed = isinstance(cells, np.ndarray) or len(cells) > 0
+    array = np.asarray(cells, None if is_typed else np.int64)
     if array.dtype.kind in "OU":
         return strings(array.tolist())
     is_bool = array.dtype == np.bool_
@@ -49,23 +49,29 @@ def column(values: NDArray[Any] | Sequence[object]) -> pa.Array:
 
 
 def strings(texts: list[str]) -> pa.Array:
-    """Make a column of strings."""
+    """Make a column of strings.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If they are longer than 2 GiB together, which is as far as a column of strings counts.
+    """
     encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+    return pa.Array.from_buffers(pa.large_string(), len(texts), buffers).cast(pa.string())
 
 
-def values(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+def values(cells: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Return what a column holds: numbers share its memory if they are in one piece.
 
     Parameters
     ----------
-    column : pyarrow.Array or pyarrow.ChunkedArray, shape (n,)
-        Of numbers without missing values, booleans, or anything else, which becomes an array of
+    cells : pyarrow.Array or pyarrow.ChunkedArray, shape (n,)
+        Numbers without missing values, booleans, or anything else, which becomes an array of
         objects.
     """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
     if pa.types.is_boolean(array.type) and not array.null_count:
         bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
         return bits[array.offset : array.offset + len(array)].view(np.bool_)
