@@ -110,7 +110,7 @@ def measure(tailscope: Tailscope, place: Place, dataplane: Path) -> Callable[...
         done = tailscope(
             "run", *QUICK, *options, "--json", "-", "--out", out, env=place.environment
         )
-        assert done.returncode == expected, done.stderr
+        assert done.returncode == expected, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return {**found, "out": out}
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Measure = Callable[..., dict[str, Any]]
 
 RATE = ("--rate", "500")
+_WITHOUT_KVM_S = 120.0
 
 
 def kernel(kind: str) -> GuestKernel:
@@ -85,7 +86,7 @@ def test_parameters_reach_the_guest(measure: Measure) -> None:
 def test_the_probe_tells_what_boots(tmp_path: Path) -> None:
     """The same guest as KVM is probed with, where it must boot and where it cannot."""
     own = kernel("vanilla")
-    assert boots("tcg", own, Here(tmp_path))
+    assert boots("tcg", own, Here(tmp_path), timeout_s=_WITHOUT_KVM_S)
     broken = tmp_path / "vmlinuz"
     broken.write_bytes(own.image.read_bytes()[:4096])
     assert not boots("tcg", GuestKernel(broken, own.modules, own.release), Here(tmp_path))

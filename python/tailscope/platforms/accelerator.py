@@ -57,7 +57,9 @@ def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
     return "kvm" if has_kvm else "tcg"
 
 
-def boots(accelerator: str, kernel: GuestKernel, here: Here) -> bool:
+def boots(
+    accelerator: str, kernel: GuestKernel, here: Here, *, timeout_s: float = _PROBE_S
+) -> bool:
     """Boot a guest that ends itself; ``/dev/kvm`` alone says little under a nested hypervisor."""
     root = here.folder / "probe.cpio"
     build_initramfs(root, kernel, modules=(), programs=(), files=(), dpdk=False, cards=False)
@@ -65,7 +67,7 @@ def boots(accelerator: str, kernel: GuestKernel, here: Here) -> bool:
     command += ["-kernel", str(kernel.image), "-initrd", str(root)]
     command += ["-append", "console=ttyS0 quiet panic=-1 rdinit=/bin/poweroff -- -f"]
     with here.start("probe", command, merged=True) as process:
-        if not process.wait_end(_PROBE_S):
+        if not process.wait_end(timeout_s):
             return False
         ended_well = process.how_it_ended() == "ended with status 0"
     return ended_well and "panic" not in (here.read("probe.log") or "panic")
