@@ -25,7 +25,7 @@ from tailscope.testbed.cores import pick_cores, read_topology
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailscope.experiment.search import Found, Trial
+    from tailscope.experiment.search import RateFound, Trial
     from tailscope.testbed.cores import Cores
 
 PDR = 0.005
@@ -109,7 +109,7 @@ def _predicted(case: Case, plan: RunPlan, cores: Cores, folder: Path) -> float |
     return rate.estimate
 
 
-def _against(found: Found) -> str:
+def _against(found: RateFound) -> str:
     is_its_own = found.limited_by in (LOSS, BACK_PRESSURE)
     return f"NDR ({found.limited_by})" if is_its_own else f"NDR, at least ({found.limited_by})"
 

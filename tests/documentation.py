@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tailscope.store.contents import File
+    from tailscope.store.contents import RunFile
 
 DOCS = Path(__file__).parents[1] / "docs"
 GENERATED = "reference/files.md"
@@ -37,9 +37,9 @@ def _pattern(name: str) -> str:
     return re.sub("^pre_", "(pre|post)_", pattern)
 
 
-def undescribed(folder: Path, files: Iterable[File]) -> list[str]:
+def undescribed(folder: Path, files: Iterable[RunFile]) -> list[str]:
     """Files, columns and fields in a folder of which `tailscope.store.contents` says nothing."""
-    known: dict[str, list[File]] = {}
+    known: dict[str, list[RunFile]] = {}
     for file in files:
         known.setdefault(file.name, []).append(file)
     found = []

@@ -10,7 +10,7 @@ from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
-from tailscope.testbed.wires import Ends, Memif
+from tailscope.testbed.wires import Memif, WireEnds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Pair:
     """A generator and a device, each with a CPU of its own where there are two."""
 
-    ends: Ends
+    ends: WireEnds
     folder: RunFolder
     cores: Cores
 

@@ -110,9 +110,6 @@ def analyze_recording(
 def simulate(
     out_dir: str, *, suffix: str = "pcap", progress: _Progress | None = None, **settings: Any
 ) -> dict[str, Any]: ...
-def excesses(
-    values: NDArray[np.uint64], quantiles: list[float]
-) -> tuple[list[int], NDArray[np.uint64]]: ...
 def read_trace(
     formats: list[tuple[str, str]],
     sources: list[tuple[int, str]],

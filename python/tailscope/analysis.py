@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tailscope import _engine
 from tailscope.exceptions import AnalysisError, CaptureError, UsageError
+from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +39,6 @@ __all__ = [
     "Worst",
     "analyze",
     "analyze_recording",
-    "duration_ns",
     "engine_errors",
     "load_ticks",
     "read_keys",
@@ -386,31 +386,6 @@ def engine_errors() -> Iterator[None]:
         raise AnalysisError(str(error), hint=error.hint) from None
     except (ValueError, OverflowError) as error:
         raise UsageError(str(error)) from None
-
-
-def duration_ns(value: int | str, name: str) -> int:
-    """Read a duration.
-
-    Parameters
-    ----------
-    value : int or str
-        Nanoseconds, or a text such as ``"5ms"``, ``"100ns"``, ``"1s"``.
-    name : str
-        What the duration is, for the error.
-
-    Raises
-    ------
-    UsageError
-        If it is no duration.
-    """
-    if isinstance(value, int):
-        if value < 0:
-            raise UsageError(f"{name}: a duration is not negative, got {value} ns")
-        return value
-    try:
-        return int(_engine.parse_duration_ns(value))
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
 
 
 def analyze(

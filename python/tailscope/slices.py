@@ -13,8 +13,9 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope import _engine
-from tailscope.analysis import Analysis, duration_ns, engine_errors
+from tailscope.analysis import Analysis, engine_errors
 from tailscope.exceptions import UsageError
+from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tailscope.store import layout
 from tailscope.store.columns import QUANTILES
 from tailscope.store.run import EMULATED, is_emulated
-from tailscope.text import (
+from tailscope.units import (
     count_text,
     duration_text,
     percentile_name,

@@ -26,7 +26,7 @@ MODULES = {
 }
 """Those of commands and groups."""
 
-ALWAYS = {"tailscope", "tailscope.exceptions", "tailscope.text"} | {
+ALWAYS = {"tailscope", "tailscope.exceptions", "tailscope.units"} | {
     f"tailscope.cli{name}" for name in ("", ".lazy", ".panels", ".status")
 }
 """What every call imports of tailscope."""

@@ -10,7 +10,7 @@ from captures import probe_numbers
 from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.duts.catalogue import dut_named
-from tailscope.duts.dut import Site
+from tailscope.duts.dut import DutContext
 from tailscope.testbed.places import Here
 from tailscope.testbed.wires import Side
 
@@ -99,6 +99,7 @@ def test_rules_that_are_not_there_are_named(tailscope: Any, place: Place) -> Non
 
 
 @AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_it_lives_in_a_container(measure: Measure) -> None:
     needed("lxc-execute")
     found = measure("--dut", "suricata", "--platform", "lxc", *RATE)
@@ -113,7 +114,7 @@ def test_two_ports_have_two_workers(tmp_path: Path) -> None:
     assert dut.cpus == dut.ports == 2
     eal = ("--no-huge", "-m", "256", "--vdev=net_memif0,id=0", "--vdev=net_memif1,id=1")
     side = Side(eal, ("net_memif0", "net_memif1"))
-    site = Site(Here(tmp_path), side, (2, 3), (0,), 1000)
+    site = DutContext(Here(tmp_path), side, (2, 3), (0,), 1000)
     content = yaml.safe_load(dut.configuration(site, tmp_path))  # type: ignore[attr-defined]
     ports = {each["interface"]: each["copy-iface"] for each in content["dpdk"]["interfaces"]}
     assert ports == {"net_memif0": "net_memif1", "net_memif1": "net_memif0"}

@@ -22,8 +22,8 @@ from tailscope.experiment.search import (
     LEVEL,
     LOSS,
     MAX_RATE,
-    Found,
     Goal,
+    RateFound,
     Search,
     SearchPlan,
     Trial,
@@ -78,11 +78,11 @@ class Device:
         return Trial(rate_pps, figures(rate_pps, unsent=unsent, lost_in_dut=lost))
 
 
-def search(device: Device, goals: list[Goal] | None = None, **more: Any) -> list[Found]:
+def search(device: Device, goals: list[Goal] | None = None, **more: Any) -> list[RateFound]:
     return Search(PLAN, goals or loss_goals(PDR), device, **more).run()
 
 
-def holds(found: Found, capacity_pps: float, width: float = WIDTH) -> bool:
+def holds(found: RateFound, capacity_pps: float, width: float = WIDTH) -> bool:
     assert found.rate_pps is not None and found.fails_at_pps is not None
     is_close = found.rate_pps >= (1 - width) * found.fails_at_pps - 1
     return is_close and found.rate_pps <= capacity_pps < found.fails_at_pps
@@ -170,7 +170,7 @@ def test_a_level_is_a_goal() -> None:
 
 def test_what_carries_all_is_limited_by_the_search() -> None:
     for found in search(Device(1e9)):
-        assert found == Found(found.goal, PLAN.max_rate_pps, None, MAX_RATE)
+        assert found == RateFound(found.goal, PLAN.max_rate_pps, None, MAX_RATE)
 
 
 def test_what_carries_nothing_has_no_rate() -> None:

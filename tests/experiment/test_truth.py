@@ -11,7 +11,7 @@ from tailscope.analysis import Clock, Recording, load_ticks
 from tailscope.experiment.calibration import STALLS, check_stalls
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import Measured, execute
-from tailscope.experiment.truth import Found, Queue, find_injected, find_queues
+from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.testbed.cores import pick_cores, read_topology
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_injected_stalls_are_found_and_their_queues_seen(
         warm_up_ns=200_000_000,
         duration_ns=3_000_000_000,
     )
-    seen: list[tuple[Found, Queue, float]] = []
+    seen: list[tuple[StallRecovery, Queue, float]] = []
 
     def inspect(measured: Measured) -> None:
         assert measured.dut_folder is not None

@@ -22,7 +22,7 @@ from trees import CPUS, KERNEL, MACHINES, NODE_PAGES, THP, VM, KernelTree, snaps
 from tailscope.cli.host.apply import command as apply_command
 from tailscope.cli.reminder import remind
 from tailscope.exceptions import TuningError, UsageError
-from tailscope.host.apply import Outcome, applicable, apply, planned, revert, tuned
+from tailscope.host.apply import KnobOutcome, applicable, apply, planned, revert, tuned
 from tailscope.host.audit import audit
 from tailscope.host.journal import _line, journal_file, tuning_lock
 from tailscope.host.machine import Machine
@@ -60,7 +60,7 @@ def rewrite(machine: Machine, content: bytes) -> None:
     journal_file(machine).write_bytes(content)
 
 
-def refused(outcomes: list[Outcome]) -> set[str]:
+def refused(outcomes: list[KnobOutcome]) -> set[str]:
     return {outcome.path for outcome in outcomes if outcome.refused is not None}
 
 

@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 from scipy.stats import binom
 
 from tailscope.models.differences import (
-    Ends,
+    Bounds,
     difference,
     mean,
     packets_worth,
@@ -67,7 +67,7 @@ def remembering(rng: np.random.Generator) -> Values:
     return np.exp(noise * math.sqrt(1 - keep * keep)) * 1e4
 
 
-def found(values: Values, *errors: float, naive: bool = False) -> dict[float, list[Ends]]:
+def found(values: Values, *errors: float, naive: bool = False) -> dict[float, list[Bounds]]:
     """The quantiles that the packets support, as `tailscope compare` has them."""
     ranked, ends = np.sort(values), {}
     for q in QUANTILES:
@@ -78,7 +78,7 @@ def found(values: Values, *errors: float, naive: bool = False) -> dict[float, li
     return ends
 
 
-def is_real(a: Ends, b: Ends, error: float) -> bool:
+def is_real(a: Bounds, b: Bounds, error: float) -> bool:
     between = difference([a], [b], error)
     return between.low > 0 or between.high < 0
 
@@ -125,7 +125,7 @@ def test_a_large_difference_is_seen(law: Law) -> None:
     assert seen >= 27
 
 
-def runs_of(rng: np.random.Generator, count: int, spread: float) -> list[Ends]:
+def runs_of(rng: np.random.Generator, count: int, spread: float) -> list[Bounds]:
     """Runs that repeat each other, of which each has a speed of its own."""
     runs = []
     for _ in range(count):
@@ -155,7 +155,7 @@ def test_single_runs_know_nothing_of_others() -> None:
 
 
 def test_runs_that_are_alike_by_chance_do_not_hide_their_own_width() -> None:
-    alike = [Ends(100.0, 80.0, 120.0)] * 2
+    alike = [Bounds(100.0, 80.0, 120.0)] * 2
     assert mean(alike, ONE) == pytest.approx(
         (100, 100 - 20 / math.sqrt(2), 100 + 20 / math.sqrt(2))
     )
@@ -175,7 +175,7 @@ def test_ends_are_those_of_order_statistics() -> None:
 def test_an_end_that_samples_do_not_give_is_infinite() -> None:
     ends = quantile_ends(np.arange(100.0), 0.999, 1.0, ONE)
     assert ends.high == math.inf and math.isfinite(ends.low)
-    between = difference([ends], [Ends(1.0, 0.0, 2.0)], ONE)
+    between = difference([ends], [Bounds(1.0, 0.0, 2.0)], ONE)
     assert between.low == -math.inf and math.isfinite(between.high)
     assert quantile_ends(np.array([7.0]), 0.5, 1.0, ONE) == (7, -math.inf, math.inf)
 
@@ -205,7 +205,7 @@ def test_a_rate_varies_as_its_seconds_do() -> None:
 
 
 def test_a_multiple_of_the_baseline_can_be_compared() -> None:
-    a, b = [Ends(100.0, 98.0, 102.0)], [Ends(115.0, 113.0, 117.0)]
+    a, b = [Bounds(100.0, 98.0, 102.0)], [Bounds(115.0, 113.0, 117.0)]
     assert difference(a, b, ONE, 1.1).low > 0
     assert difference(a, b, ONE, 1.2).high < 0
     assert difference(a, b, ONE, 1.15) == pytest.approx(

@@ -17,7 +17,7 @@ from documentation import undocumented
 from tailscope.analysis import Clock, Recording
 from tailscope.experiment.energy import RunEnergy
 from tailscope.models.energy import PHASES
-from tailscope.testbed.power import Ipmi, Reading, RecordedPower
+from tailscope.testbed.power import Ipmi, PowerReading, RecordedPower
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,8 @@ def energy(watts: tuple[int, ...], skipped: int = 0) -> RunEnergy:
     """Readings of whole watts, once a second, in three phases of ten, the first of them skipped."""
     at_s = [second for at in range(3) for second in range(at * 100, at * 100 + PHASE_S + 1)]
     readings = [
-        Reading(second * S, 1000, (Decimal(watts[second // 100]),)) for second in at_s[skipped:]
+        PowerReading(second * S, 1000, (Decimal(watts[second // 100]),))
+        for second in at_s[skipped:]
     ]
     phases = {name: (at * 100 * S, (at * 100 + PHASE_S) * S) for at, name in enumerate(PHASES[:2])}
     recorded = RecordedPower(Ipmi(), None, readings, [], phases)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,10 +9,7 @@ from hypothesis import strategies as st
 
 from tailscope.exceptions import ModelError
 from tailscope.models.tail.bursts import bursts, intervals_index, usual_run_length_ns
-from tailscope.models.tail.excesses import Excesses, read_worst, select
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tailscope.models.tail.excesses import Excesses, of_worst, select
 
 LATENCIES = st.lists(st.integers(0, 40), min_size=1, max_size=200)
 
@@ -65,13 +60,9 @@ def test_times_and_latencies_belong_together() -> None:
         select(np.arange(3), np.arange(2), 0.9)
 
 
-TABLE = "latency,prets,postts,encode\n900,5000,5900,aa\n800,1000,1800,bb\n700,3000,3700,cc\n"
-
-
-def test_a_table_of_the_worst_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "worst.csv"
-    path.write_text(TABLE)
-    found = read_worst(path, 5)
+def test_the_worst_stand_for_what_lies_beyond() -> None:
+    sent_ns, latency_ns = np.array([5000, 1000, 3000]), np.array([900, 800, 700])
+    found = of_worst(sent_ns, latency_ns, 5)
     assert found.sent_ns.tolist() == [1000, 5000]
     assert found.latency_ns.tolist() == [800, 900]
     assert found.place.tolist() == [0, 4]
@@ -79,27 +70,13 @@ def test_a_table_of_the_worst_is_read(tmp_path: Path) -> None:
     assert (found.floor_ns, found.count) == (700, 5)
     assert found.threshold_ns(0.6) == 700
     assert found.threshold_ns(0.3) is None
-    assert read_worst(path, 3).latency_ns.tolist() == [800, 700, 900]
+    assert of_worst(sent_ns, latency_ns, 3).latency_ns.tolist() == [800, 700, 900]
 
 
-@pytest.mark.parametrize(
-    ("text", "count", "expected"),
-    [
-        ("a,b\n1,2\n", 5, "latency"),
-        ("latency,prets\n", 5, "expected 1 to 5 packets, the number in all, got 0"),
-        (TABLE, 2, "expected 1 to 2 packets, the number in all, got 3"),
-        ("latency,prets\n-4,5\n", 5, "-4"),
-        ("latency,prets\nnan,5\n", 5, "row 1: expected latency in whole ns, got no number"),
-        ("", 5, "worst.csv"),
-    ],
-)
-def test_what_is_no_such_table_is_refused(
-    tmp_path: Path, text: str, count: int, expected: str
-) -> None:
-    path = tmp_path / "worst.csv"
-    path.write_text(text)
-    with pytest.raises(ModelError, match=expected):
-        read_worst(path, count)
+@pytest.mark.parametrize(("worst", "count"), [(0, 5), (3, 2)])
+def test_the_worst_are_some_of_all(worst: int, count: int) -> None:
+    with pytest.raises(ModelError, match=f"expected 1 to {count} packets.* got {worst}"):
+        of_worst(np.arange(worst), np.arange(worst), count)
 
 
 @given(

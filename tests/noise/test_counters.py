@@ -9,8 +9,8 @@ import pytest
 
 from tailscope.exceptions import UsageError
 from tailscope.noise.counters import (
+    CounterSample,
     CounterSampler,
-    Sample,
     columns,
     increments,
     read_authors_csv,
@@ -63,8 +63,8 @@ def test_steal_is_in_ticks(proc: Path) -> None:
 
 
 def test_only_what_counted_is_told() -> None:
-    before = Sample(1, {("LOC", 0): 5, ("LOC", 1): 5, ("RES", 1): 1})
-    after = Sample(2, {("LOC", 0): 9, ("LOC", 1): 6, ("RES", 1): 1, ("TLB", 1): 2})
+    before = CounterSample(1, {("LOC", 0): 5, ("LOC", 1): 5, ("RES", 1): 1})
+    after = CounterSample(2, {("LOC", 0): 9, ("LOC", 1): 6, ("RES", 1): 1, ("TLB", 1): 2})
     assert increments([before, after], [1]) == {"LOC": {1: 1}, "TLB": {1: 2}}
     table = columns([before, after])
     assert table["unix_ns"] == [1, 1, 1, 2, 2, 2, 2]

@@ -20,7 +20,7 @@ from tailscope.exceptions import AnalysisError, TestbedError
 from tailscope.noise import tracer
 from tailscope.noise.events import read_events
 from tailscope.noise.recorder import NoiseRecorder
-from tailscope.noise.tracer import Recorded, Tracer
+from tailscope.noise.tracer import RecordedTrace, Tracer
 from tailscope.testbed.clean import clean
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.tracefs import instances, tracefs
@@ -41,7 +41,7 @@ def burn(lasts_s: float) -> None:
     os.sched_setaffinity(0, before)
 
 
-def recorded(folder: RunFolder, **options: object) -> Recorded:
+def recorded(folder: RunFolder, **options: object) -> RecordedTrace:
     with Tracer(folder, [CPU], **options) as running:  # type: ignore[arg-type]
         burn(0.5)
         return running.finish()
@@ -210,13 +210,13 @@ def test_only_root_may_record() -> None:
 def test_broken_pages_are_refused(tmp_path: Path) -> None:
     pages = tmp_path / "cpu0.pages"
     pages.write_bytes(bytes(8) + (5000).to_bytes(8, "little") + bytes(4080))
-    found = Recorded({0: pages}, {}, [], 4096, "mono")
+    found = RecordedTrace({0: pages}, {}, [], 4096, "mono")
     with pytest.raises(
         AnalysisError, match=r"byte 8: bytes in use: got 5000, expected at most 4080"
     ):
         read_events(found, CLOCK, [0], [])
     with pytest.raises(AnalysisError, match="No such file"):
-        read_events(Recorded({0: tmp_path / "x"}, {}, [], 4096, "mono"), CLOCK, [0], [])
+        read_events(RecordedTrace({0: tmp_path / "x"}, {}, [], 4096, "mono"), CLOCK, [0], [])
 
 
 @AS_ROOT

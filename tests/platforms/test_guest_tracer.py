@@ -22,7 +22,7 @@ from test_vm import kernel
 
 from tailscope.analysis import Clock
 from tailscope.noise.events import read_events
-from tailscope.noise.tracer import Recorded
+from tailscope.noise.tracer import RecordedTrace
 from tailscope.platforms.accelerator import machine
 from tailscope.platforms.guest import Guest
 from tailscope.platforms.initramfs import build_initramfs
@@ -157,7 +157,7 @@ def fetch(guest: Guest, name: str) -> bytes:
     return gzip.decompress(base64.b64decode(said))
 
 
-def fetch_recorded(guest: Guest, folder: Path) -> tuple[Recorded, int]:
+def fetch_recorded(guest: Guest, folder: Path) -> tuple[RecordedTrace, int]:
     """What was recorded in a guest, and the number of the task that recorded it."""
     said = json.loads(fetch(guest, "recorded"))
     pid = said.pop("pid")
@@ -168,7 +168,7 @@ def fetch_recorded(guest: Guest, folder: Path) -> tuple[Recorded, int]:
     said["formats"] = [tuple(pair) for pair in said["formats"]]
     for name in ("lost", "comms"):
         said[name] = {int(key): value for key, value in said[name].items()}
-    return Recorded(**said), pid
+    return RecordedTrace(**said), pid
 
 
 def counter_hz(guest: Guest) -> int:

@@ -105,7 +105,7 @@ def test_what_varies_makes_rows_and_columns(
 
 
 def test_a_cell_says_the_median_of_repeats_and_how_far_they_reach(two: Path) -> None:
-    from tailscope.text import duration_text
+    from tailscope.units import duration_text
 
     runs = [read_run(two / f"rate=10k,platform=lxc,r={repeat}") for repeat in (1, 2)]
     low, high = sorted(int(run.summary["latency_ns_p50"]) for run in runs)

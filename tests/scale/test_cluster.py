@@ -25,8 +25,8 @@ from distributed.security import Security
 
 import tailscope
 from tailscope.exceptions import ClusterError, RunExistsError, UsageError, WorkerLostError
+from tailscope.experiment.pair import PairPlan, analyze_pair
 from tailscope.scale.cluster import differing_versions, open_cluster
-from tailscope.scale.pair import PairPlan, analyze_pair
 from tailscope.scale.shared import Shared, aside, shared_folders
 from tailscope.scale.tasks import Done, Task, map_tasks, run_tasks, stop_if_unwanted
 

@@ -18,8 +18,8 @@ import pyarrow
 import pytest
 from command import COMMAND, run
 
+from tailscope.experiment.pair import PairPlan, analyze_pair
 from tailscope.scale import pairs
-from tailscope.scale.pair import PairPlan, analyze_pair
 from tailscope.scale.shared import shared_folders
 from tailscope.scale.tasks import Task, run_tasks
 from tailscope.slices import split

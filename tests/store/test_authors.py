@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import captures
 import pytest
 
+from tailscope.exceptions import CaptureError
+from tailscope.store.authors import read_worst
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -143,3 +146,27 @@ def test_the_papers_own_ranks(data: Path, folder: Path) -> None:
     theirs = [row["percentile"] for row in csv.DictReader(published.splitlines())]
     ours = [row["percentile"] for row in rows(folder, "trim_ms0", "percentiles")]
     assert ours == theirs
+
+
+def test_a_table_of_the_worst_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "worst.csv"
+    path.write_text("latency,prets,postts,encode\n900,5000,5900,aa\n800,1000,1800,bb\n")
+    sent_ns, latency_ns = read_worst(path)
+    assert sent_ns.tolist() == [5000, 1000]
+    assert latency_ns.tolist() == [900, 800]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a,b\n1,2\n", "latency"),
+        ("latency,prets\n-4,5\n", "-4"),
+        ("latency,prets\nnan,5\n", "row 1: expected latency in whole ns, got no number"),
+        ("", "worst.csv"),
+    ],
+)
+def test_what_is_no_such_table_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "worst.csv"
+    path.write_text(text)
+    with pytest.raises(CaptureError, match=expected):
+        read_worst(path)

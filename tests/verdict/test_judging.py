@@ -17,7 +17,7 @@ from tailscope.models.counting import (
     share_beyond,
     tolerated_design_effect,
 )
-from tailscope.verdict.evidence import Doubt, Evidence, Reading
+from tailscope.verdict.evidence import Doubt, PacketSample, RunSample
 from tailscope.verdict.slo import parse_level
 from tailscope.verdict.verdict import Outcome, TermVerdict, judge, meets, worst
 
@@ -34,17 +34,17 @@ CHANCE = 3 * math.sqrt(WRONG * (1 - WRONG) / RUNS)
 NONE = dict.fromkeys(("lost", "dropped", "late", "reordered", "duplicated", "corrupt"), 0)
 
 
-def reading(values: Values | list[float], **counts: int) -> Reading:
+def reading(values: Values | list[float], **counts: int) -> PacketSample:
     values = np.asarray(values, np.float64)
     lost = int(np.isinf(values).sum())
-    return Reading(values, lost, {**NONE, "lost": lost, **counts})
+    return PacketSample(values, lost, {**NONE, "lost": lost, **counts})
 
 
-def evidence(values: Values | list[float], **fields: object) -> Evidence:
-    return Evidence("run", 10_000.0, reading(values), **fields)  # type: ignore[arg-type]
+def evidence(values: Values | list[float], **fields: object) -> RunSample:
+    return RunSample("run", 10_000.0, reading(values), **fields)  # type: ignore[arg-type]
 
 
-def verdict(slo: str, about: Evidence) -> TermVerdict:
+def verdict(slo: str, about: RunSample) -> TermVerdict:
     (found,) = judge(parse_level(slo), about).terms
     return found
 
@@ -217,7 +217,7 @@ def test_lost_packets_take_forever() -> None:
 
 
 def test_late_packets_exceed_every_maximum() -> None:
-    about = Evidence("run", None, Reading(np.array([1.0, np.inf]), 0, {**NONE, "late": 1}))
+    about = RunSample("run", None, PacketSample(np.array([1.0, np.inf]), 0, {**NONE, "late": 1}))
     assert verdict("max<10s", about).outcome is Outcome.FAIL
 
 

@@ -7,7 +7,6 @@
 //!
 //! Start reading in `pair.rs`: it merges two streams of keyed packets (`ingest.rs`) by time and hands
 //! them to the matcher (`matcher.rs`, over `flight.rs`); what the matcher decides goes to the
-//! statistics (`histogram.rs`, `variation.rs`, `arrival.rs`, `worst.rs`). `excess.rs` selects tails for models.
 //!
 //! A large pair can be analysed in slices of time: [`Plan`] divides it (`slice.rs`, over `skim.rs`),
 //! [`analyze_slice`] analyses one, and [`Part`]s are joined into the [`Analysis`] of the pair (`part.rs`).
@@ -16,7 +15,6 @@ mod arrival;
 mod bytes;
 mod encoding;
 mod error;
-mod excess;
 mod flight;
 mod histogram;
 mod hlog;
@@ -37,7 +35,6 @@ mod variation;
 mod worst;
 
 pub use error::Error;
-pub use excess::{Excesses, excesses};
 pub use histogram::Histogram;
 pub use instrument::{Instrument, Recorded};
 pub use keys::{KeyColumns, Keys, worst_keys};

@@ -5,7 +5,6 @@
 
 mod analysis;
 mod errors;
-mod excess;
 mod follow;
 mod keys;
 mod simulation;
@@ -23,7 +22,6 @@ mod _engine {
     #[pymodule_export]
     use super::errors::{CaptureError, EngineError};
     #[pymodule_export]
-    use super::excess::excesses;
     #[pymodule_export]
     use super::keys::Keys;
     #[pymodule_export]

@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from tailscope.cli.lazy import commands_of
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

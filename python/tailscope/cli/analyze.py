@@ -12,13 +12,13 @@ import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.values import positive_duration_ns
+from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from tailscope.cli.pairs import Pair
-    from tailscope.scale.pair import Figures, PairPlan
+    from tailscope.experiment.pair import Figures, PairPlan
 
     Plans = Mapping[str, PairPlan | UsageError]
 
@@ -81,7 +81,7 @@ def command(
     ] = None,
 ) -> int:
     """Times are written 1s, 5ms, 100ns."""
-    from tailscope.analysis import duration_ns
+    from tailscope.units import duration_ns
 
     options = Options(
         match_on=match_on,
@@ -115,7 +115,7 @@ class Options:
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
         """What will be done with one pair."""
-        from tailscope.scale.pair import PairPlan
+        from tailscope.experiment.pair import PairPlan
 
         return PairPlan(
             pre=pre,
@@ -168,7 +168,7 @@ def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageE
 def _run_pair(plan: PairPlan, json_file: str | None) -> int:
     from tailscope.cli.progress import ProgressBar
     from tailscope.cli.table import print_table
-    from tailscope.scale.pair import analyze_pair
+    from tailscope.experiment.pair import analyze_pair
 
     with ProgressBar("analysing") as bar:
         figures = analyze_pair(plan, bar.callback)
@@ -182,7 +182,7 @@ def _run_pair(plan: PairPlan, json_file: str | None) -> int:
 def _run_folder(folder: Path, options: Options) -> int:
     from tailscope.cli.pairs import find_pairs
     from tailscope.cli.table import one_line
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     plans = {
         str(pair.name.relative_to(folder)): _plan_found(folder, pair, options)
@@ -217,7 +217,7 @@ def _analyses(plans: Plans, options: Options) -> Generator[Figures | Exception]:
 
 def _in_turn(plans: Plans) -> Generator[Figures | Exception]:
     from tailscope.cli.progress import ProgressBar
-    from tailscope.scale.pair import analyze_pair
+    from tailscope.experiment.pair import analyze_pair
 
     for plan in plans.values():
         if isinstance(plan, UsageError):

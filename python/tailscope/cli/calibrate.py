@@ -8,7 +8,7 @@ import typer
 
 from tailscope.cli.measuring import Cpus, WireName, WireOptions
 from tailscope.cli.options import STANDARD, JsonFile, Rate, named_values, write_json
-from tailscope.values import positive_duration_ns, rate_pps
+from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ def command(
     from tailscope.experiment.calibration import calibrate
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     cores = pick_cores(read_topology(), 2, cpus)
     with LiveLine() as line:
@@ -59,7 +59,7 @@ def command(
 
 
 def _lines(found: Mapping[str, Any]) -> dict[str, str]:
-    from tailscope.text import count_text, duration_text, percentile_name
+    from tailscope.units import count_text, duration_text, percentile_name
 
     def times(prefix: str) -> str:
         parts = (("p50", "p50"), ("p99.9", "p999"), ("max", "max"))

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import STANDARD, write_json
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
-from tailscope.experiment.campaign import Campaign, Record
+from tailscope.experiment.campaign import Campaign, CellRecord
 from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.run import Measured, execute
 from tailscope.experiment.spec import load_experiment
 from tailscope.store.run import EMULATED
 from tailscope.testbed.clean import clean
 from tailscope.testbed.cores import pick_cores, read_topology
-from tailscope.text import count_text, duration_text, percentile_name, printable
-from tailscope.values import value_label
+from tailscope.units import count_text, duration_text, percentile_name, printable, value_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,7 +122,7 @@ class _TimeLeft:
         return f"{share:4.0%}, {_span(left_s)} left"
 
 
-def _outcome(record: Record) -> str:
+def _outcome(record: CellRecord) -> str:
     """What the line of a cell says behind its name."""
     if record.state in ("failed", "waiting"):
         hint = f" ({record.hint})" if record.hint else ""

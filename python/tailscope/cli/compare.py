@@ -15,10 +15,10 @@ from tailscope.exceptions import EvidenceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tailscope.verdict.comparison.compare import Comparison, Finding
-    from tailscope.verdict.comparison.figures import Figure
-    from tailscope.verdict.comparison.limits import Judgement, Limit
-    from tailscope.verdict.comparison.sources import Pair
+    from tailscope.compare.compare import Comparison, FigureChange
+    from tailscope.compare.figures import Figure
+    from tailscope.compare.limits import Judgement, Limit
+    from tailscope.compare.sources import ComparedRuns
     from tailscope.verdict.verdict import Outcome
 
 __all__ = ["command"]
@@ -72,10 +72,10 @@ def command(
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompareRequest:
     """Which runs are compared, by which figures, and what must not be exceeded."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ComparedRuns, ...]
     left_out: tuple[str, ...]
     figures: tuple[Figure, ...]
     limits: tuple[Limit, ...]
@@ -95,10 +95,10 @@ def _plan(
     json_file: str | None,
     junit_file: Path | None,
     out: Path | None,
-) -> Plan:
-    from tailscope.verdict.comparison.figures import figures_with
-    from tailscope.verdict.comparison.limits import parse_limit
-    from tailscope.verdict.comparison.sources import pairs_of, read_source
+) -> CompareRequest:
+    from tailscope.compare.figures import figures_with
+    from tailscope.compare.limits import parse_limit
+    from tailscope.compare.sources import pairs_of, read_source
 
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise UsageError("expected two runs or more, each named once; the first is the baseline")
@@ -112,12 +112,14 @@ def _plan(
             hint="; ".join(left_out),
         )
     figures = figures_with(limit.figure for limit in limits)
-    return Plan(tuple(pairs), tuple(left_out), figures, limits, json_file, junit_file, out)
+    return CompareRequest(
+        tuple(pairs), tuple(left_out), figures, limits, json_file, junit_file, out
+    )
 
 
-def _run(plan: Plan) -> int:
-    from tailscope.verdict.comparison.compare import compare, error_of
-    from tailscope.verdict.comparison.limits import all_together, judge, limit_error
+def _run(plan: CompareRequest) -> int:
+    from tailscope.compare.compare import compare, error_of
+    from tailscope.compare.limits import all_together, judge, limit_error
 
     error = error_of(plan.statements)
     own = limit_error(len(plan.limits), len(plan.pairs))
@@ -162,7 +164,9 @@ def _check(found: Sequence[Comparison]) -> None:
 
 
 def _record(
-    plan: Plan, found: Sequence[tuple[Comparison, Sequence[Judgement]]], outcome: Outcome | None
+    plan: CompareRequest,
+    found: Sequence[tuple[Comparison, Sequence[Judgement]]],
+    outcome: Outcome | None,
 ) -> dict[str, Any]:
     from tailscope.models.estimate import LEVEL
 
@@ -179,7 +183,7 @@ def _record(
 
 
 def _write_junit(
-    file: Path, plan: Plan, found: Sequence[tuple[Comparison, Sequence[Judgement]]]
+    file: Path, plan: CompareRequest, found: Sequence[tuple[Comparison, Sequence[Judgement]]]
 ) -> None:
     from tailscope.store.atomic import write_text
     from tailscope.verdict.junit import Case, Suite, junit
@@ -219,8 +223,8 @@ def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]
     write_text(out, page(runs, statements=statements))
 
 
-def _print(plan: Plan, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
-    from tailscope.text import printable
+def _print(plan: CompareRequest, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
+    from tailscope.units import printable
 
     for comparison, judged in found:
         for line in _lines(comparison, judged):
@@ -259,7 +263,7 @@ def _lines(comparison: Comparison, judged: Sequence[Judgement]) -> Iterator[str]
         yield f"  {each.limit.text}: {each.outcome}: {_judged(each)}"
 
 
-def _said(finding: Finding, window_ns: float) -> str:
+def _said(finding: FigureChange, window_ns: float) -> str:
     """A finding in a sentence; a packet that never came counts as the window."""
     unit, found = finding.figure.unit, finding.difference
 
@@ -312,7 +316,7 @@ def _signed(value: float, unit: str) -> str:
 
 
 def _text(value: float, unit: str) -> str:
-    from tailscope.text import duration_text
+    from tailscope.units import duration_text
 
     if not math.isfinite(value):
         return _NOTHING

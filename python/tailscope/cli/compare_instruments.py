@@ -10,7 +10,7 @@ import typer
 
 from tailscope.cli.measuring import Cpus
 from tailscope.cli.options import Rate
-from tailscope.values import positive_duration_ns, rate_pps
+from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
     from tailscope.experiment.instruments import Seen
@@ -50,7 +50,7 @@ def command(
 
 def _print(found: list[Seen]) -> None:
     from tailscope.experiment.instruments import HIGH_NS, LOW_NS
-    from tailscope.text import count_text, duration_text, printable
+    from tailscope.units import count_text, duration_text, printable
 
     names = ("p50", "p90", "p99", "p999")
     header = ("p50", "p90", "p99", "p99.9")

@@ -35,7 +35,7 @@ def command(
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import read_packets, read_run
-    from tailscope.values import quantile_of
+    from tailscope.units import quantile_of
 
     beginning = TAIL_QUANTILE if quantile is None else quantile_of(quantile, "--quantile")
     if not 0 <= beginning < 1:
@@ -54,7 +54,7 @@ def command(
     _print_story(story)
     why_not = found.info["noise"]["events_missing_because"]
     if why_not is not None:
-        from tailscope.text import printable
+        from tailscope.units import printable
 
         print(f"\nnames are unknown: {printable(why_not)}")
     return 0
@@ -73,7 +73,7 @@ def _print_tail(tail: Explanation) -> None:
 
 def _print_story(story: Story) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import count_text, duration_text, printable
+    from tailscope.units import count_text, duration_text, printable
     from tailscope.wording import part_text
 
     print(

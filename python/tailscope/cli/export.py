@@ -14,7 +14,7 @@ from tailscope.exceptions import RunError, TailscopeError
 
 if TYPE_CHECKING:
     from tailscope.store.postgres.content import Content
-    from tailscope.store.postgres.export import Outcome
+    from tailscope.store.postgres.export import ExportedRun
     from tailscope.store.postgres.server import Server
     from tailscope.store.postgres.target import Target
 
@@ -50,7 +50,7 @@ def command(
     from tailscope.store.postgres.target import read_target
 
     check_schema_name(schema)
-    plan = Plan(_found(runs), read_target(to), schema, dry_run, json_file)
+    plan = ExportRequest(_found(runs), read_target(to), schema, dry_run, json_file)
     records = _dry(plan) if dry_run else _run(plan)
     if json_file is not None:
         write_json(json_file, {"to": plan.target.shown, "schema": schema, "runs": records})
@@ -58,7 +58,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExportRequest:
     """What will be sent where."""
 
     runs: list[Path]
@@ -69,7 +69,7 @@ class Plan:
 
     def say(self, text: str) -> None:
         """Print a line for people, where standard output is theirs."""
-        from tailscope.text import printable
+        from tailscope.units import printable
 
         if self.json_file != STANDARD:
             print(printable(text), flush=True)
@@ -94,9 +94,9 @@ def _found(paths: list[Path]) -> list[Path]:
     return list({path.resolve(): path for path in found}.values())
 
 
-def _dry(plan: Plan) -> list[dict[str, Any]]:
+def _dry(plan: ExportRequest) -> list[dict[str, Any]]:
     from tailscope.store.postgres.content import read_content
-    from tailscope.text import count_text
+    from tailscope.units import count_text
 
     records = []
     for path in plan.runs:
@@ -111,14 +111,14 @@ def _dry(plan: Plan) -> list[dict[str, Any]]:
     return records
 
 
-def _run(plan: Plan) -> list[dict[str, Any]]:
+def _run(plan: ExportRequest) -> list[dict[str, Any]]:
     from tailscope.store.postgres.server import connected
 
     with connected(plan.target) as server:
         return [_export(plan, server, path) for path in plan.runs]
 
 
-def _export(plan: Plan, server: Server, path: Path) -> dict[str, Any]:
+def _export(plan: ExportRequest, server: Server, path: Path) -> dict[str, Any]:
     """Send one run; one that is broken does not stop the others, a server that refuses does."""
     from tailscope.cli.progress import ProgressBar
     from tailscope.exceptions import DatabaseError
@@ -148,8 +148,8 @@ def _export(plan: Plan, server: Server, path: Path) -> dict[str, Any]:
     return {**_record(path, content), **outcome._asdict()}
 
 
-def _sentence(path: Path, content: Content, outcome: Outcome) -> str:
-    from tailscope.text import count_text
+def _sentence(path: Path, content: Content, outcome: ExportedRun) -> str:
+    from tailscope.units import count_text
 
     if outcome.state == "already there":
         return f"{path}: already there as run {outcome.run_id}: {outcome.name}"
@@ -160,7 +160,7 @@ def _sentence(path: Path, content: Content, outcome: Outcome) -> str:
     )
 
 
-def _say_lacking(plan: Plan, content: Content) -> None:
+def _say_lacking(plan: ExportRequest, content: Content) -> None:
     if content.lacking is not None:
         plan.say(f"  pkt has no packets of it: {content.lacking}")
 
@@ -173,6 +173,6 @@ def _record(path: Path, content: Content) -> dict[str, Any]:
 
 
 def _tell(text: str) -> None:
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     print(printable(text), file=sys.stderr)

@@ -49,7 +49,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Plan:
+class ListRequest:
     """Which runs of which folders, in which order."""
 
     folders: tuple[Path, ...]
@@ -58,7 +58,7 @@ class Plan:
     json_file: str | None
 
 
-def _plan(arguments: list[str], sort: str, json_file: str | None) -> Plan:
+def _plan(arguments: list[str], sort: str, json_file: str | None) -> ListRequest:
     from tailscope.store.filters import field_named, is_filter, parse_filter
     from tailscope.store.folders import RUNS
 
@@ -66,13 +66,13 @@ def _plan(arguments: list[str], sort: str, json_file: str | None) -> Plan:
     filters = tuple(parse_filter(each) for each in arguments if is_filter(each))
     descending = "-" if sort.startswith("-") else ""
     by = descending + field_named(sort.removeprefix("-"))
-    return Plan(folders or (RUNS,), filters, by, json_file)
+    return ListRequest(folders or (RUNS,), filters, by, json_file)
 
 
-def _run(plan: Plan) -> None:
+def _run(plan: ListRequest) -> None:
     from tailscope.store.catalogue import catalogue_of
     from tailscope.store.filters import choose
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     with catalogue_of(plan.folders) as catalogue:
         runs = choose(catalogue, plan.filters, sort=plan.sort)
@@ -90,7 +90,7 @@ def _run(plan: Plan) -> None:
 
 def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     rows = [_row(run) for run in runs]
     shown = [
@@ -108,7 +108,7 @@ def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
 def _row(run: Mapping[str, Any]) -> dict[str, str]:
     """The columns of a terminal."""
     from tailscope.cli.table import local_time
-    from tailscope.text import count_text, printable, typed_duration
+    from tailscope.units import count_text, printable, typed_duration
     from tailscope.wording import median_and_tail
 
     def said(name: str, show: Any = str) -> str:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from tailscope.text import count_text, duration_text
+from tailscope.units import count_text, duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

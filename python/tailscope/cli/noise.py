@@ -12,7 +12,7 @@ from tailscope.cli.measuring import CounterInterval, Noise
 from tailscope.cli.options import STANDARD, DryRun, JsonFile, write_json
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
-from tailscope.values import positive_duration_ns
+from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,7 +153,7 @@ _HEADER = ("cause", "count", "per s and CPU", "total", "share", "p50", "p99", "m
 
 def _print(cores: Cores, watched: Watched, record: Mapping[str, Any], out: Path | None) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import count_text, duration_text, printable
+    from tailscope.units import count_text, duration_text, printable
 
     rows = [_row(cause) for cause in watched.causes]
     for line in aligned(_HEADER, [rows]):
@@ -185,7 +185,7 @@ def _print(cores: Cores, watched: Watched, record: Mapping[str, Any], out: Path 
 
 
 def _row(cause: Cause) -> tuple[str, ...]:
-    from tailscope.text import count_text, duration_text, printable
+    from tailscope.units import count_text, duration_text, printable
 
     mark = "" if cause.p99_supported else " *"
     return (

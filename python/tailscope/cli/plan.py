@@ -51,7 +51,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Plan:
+class SampleRequest:
     """For which quantile at which rate, and where to."""
 
     quantile: float
@@ -67,8 +67,8 @@ def _plan(
     relative_error: float | None,
     from_run: Path | None,
     json_file: str | None,
-) -> Plan:
-    from tailscope.values import quantile_of, rate_pps
+) -> SampleRequest:
+    from tailscope.units import quantile_of, rate_pps
 
     q = quantile_of(quantile, "--quantile")
     if not 0 < q <= 1 - _LEAST_BEYOND:
@@ -83,10 +83,10 @@ def _plan(
     packets_per_s = rate_pps(rate, "--rate")
     if not packets_per_s:
         raise UsageError(f"--rate: expected at least 1 packet per second, got {rate}")
-    return Plan(q, packets_per_s, relative_error, from_run, json_file)
+    return SampleRequest(q, packets_per_s, relative_error, from_run, json_file)
 
 
-def _run(plan: Plan) -> int:
+def _run(plan: SampleRequest) -> int:
     latency_ns = None if plan.from_run is None else _latencies(plan.from_run)
     record = _record(plan, latency_ns)
     if plan.json_file is not None:
@@ -107,13 +107,13 @@ def _latencies(path: Path) -> NDArray[np.float64]:
     return packets.latency_ns.astype(np.float64)
 
 
-def _record(plan: Plan, latency_ns: NDArray[np.float64] | None) -> dict[str, Any]:
+def _record(plan: SampleRequest, latency_ns: NDArray[np.float64] | None) -> dict[str, Any]:
     from tailscope.models import samples
     from tailscope.models.counting import design_effect
     from tailscope.models.estimate import LEVEL
 
     q, error, design = plan.quantile, plan.relative_error, None
-    latency = samples.Answer(None)
+    latency = samples.SampleSize(None)
     if latency_ns is not None:
         design = design_effect(latency_ns, latency_ns > samples.quantile_of(latency_ns, q))
         if error is not None:
@@ -140,9 +140,9 @@ def _record(plan: Plan, latency_ns: NDArray[np.float64] | None) -> dict[str, Any
     return {**record, "reason": latency.reason}
 
 
-def _print(plan: Plan, record: Mapping[str, Any]) -> None:
+def _print(plan: SampleRequest, record: Mapping[str, Any]) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import percentile_name
+    from tailscope.units import percentile_name
 
     name = percentile_name(plan.quantile)
     error = "" if plan.relative_error is None else f"within {plan.relative_error:.3g} of itself"
@@ -171,7 +171,7 @@ def _print(plan: Plan, record: Mapping[str, Any]) -> None:
 
 
 def _amount(record: Mapping[str, Any], key: str, suffix: str) -> tuple[str, str]:
-    from tailscope.text import count_text, long_text
+    from tailscope.units import count_text, long_text
 
     packets, lasts_s = record[f"{key}_packets{suffix}"], record[f"{key}_s{suffix}"]
     if packets is None:

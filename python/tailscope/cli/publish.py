@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.progress import ProgressBar
-from tailscope.text import count_text, printable
+from tailscope.units import count_text, printable
 
 if TYPE_CHECKING:
-    from tailscope.report.site import Plan
+    from tailscope.report.site import Publication
 
 __all__ = ["command"]
 
@@ -54,7 +54,7 @@ def command(
     return 0
 
 
-def _describe(plan: Plan) -> None:
+def _describe(plan: Publication) -> None:
     total = 0
     for name, size in plan.files():
         total += size or 0
@@ -64,7 +64,7 @@ def _describe(plan: Plan) -> None:
     _say_left_out(plan)
 
 
-def _say_left_out(plan: Plan) -> None:
+def _say_left_out(plan: Publication) -> None:
     if plan.left_out:
         size = count_text(sum(plan.left_out.values()))
         count = count_text(len(plan.left_out))

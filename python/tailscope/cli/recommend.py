@@ -12,9 +12,9 @@ from tailscope.cli.options import STANDARD, JsonFile, labelled, write_json
 from tailscope.cli.status import UNDECIDED
 
 if TYPE_CHECKING:
-    from tailscope.verdict.recommendation.evidence import Evidence, LeftOut
-    from tailscope.verdict.recommendation.rule import Answer, Rule
-    from tailscope.verdict.recommendation.tables import Table
+    from tailscope.recommend.evidence import Evidence, LeftOut
+    from tailscope.recommend.rule import Rule, RuleAnswer
+    from tailscope.recommend.tables import TailTables
 
 __all__ = ["command"]
 
@@ -31,15 +31,15 @@ def command(
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecommendRequest:
     """What will be read: run directories by name, and cells without a run."""
 
     runs: dict[str, Path]
     left_out: list[LeftOut]
 
 
-def _plan(given: list[Path]) -> Plan:
-    from tailscope.verdict.recommendation.evidence import runs_in
+def _plan(given: list[Path]) -> RecommendRequest:
+    from tailscope.recommend.evidence import runs_in
 
     paths: list[Path] = []
     left_out: list[LeftOut] = []
@@ -47,13 +47,13 @@ def _plan(given: list[Path]) -> Plan:
         found, left = runs_in(each)
         paths += found
         left_out += left
-    return Plan(labelled(paths), left_out)
+    return RecommendRequest(labelled(paths), left_out)
 
 
-def _run(plan: Plan, json_file: str | None) -> int:
-    from tailscope.verdict.recommendation.evidence import read_evidence
-    from tailscope.verdict.recommendation.rules import RULES
-    from tailscope.verdict.recommendation.tables import tables
+def _run(plan: RecommendRequest, json_file: str | None) -> int:
+    from tailscope.recommend.evidence import read_evidence
+    from tailscope.recommend.rules import RULES
+    from tailscope.recommend.tables import tables
 
     evidence = read_evidence(plan.runs, plan.left_out)
     found = tables(evidence)
@@ -70,7 +70,7 @@ def _run(plan: Plan, json_file: str | None) -> int:
 
 
 def _record(
-    evidence: Evidence, found: list[Table], answers: list[tuple[Rule, Answer]]
+    evidence: Evidence, found: list[TailTables], answers: list[tuple[Rule, RuleAnswer]]
 ) -> dict[str, Any]:
     return {
         "recommendations": [
@@ -87,10 +87,9 @@ def _record(
     }
 
 
-def _print_table(table: Table) -> None:
+def _print_table(table: TailTables) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import printable
-    from tailscope.verdict.recommendation.wording import (
+    from tailscope.recommend.wording import (
         RANK_HEADER,
         TAIL_HEADER,
         rank_row,
@@ -98,6 +97,7 @@ def _print_table(table: Table) -> None:
         tail_row,
         tail_title,
     )
+    from tailscope.units import printable
 
     print(printable(tail_title(table)))
     print()
@@ -109,8 +109,8 @@ def _print_table(table: Table) -> None:
         print(printable(line))
 
 
-def _print_answers(answers: list[tuple[Rule, Answer]]) -> None:
-    from tailscope.text import printable
+def _print_answers(answers: list[tuple[Rule, RuleAnswer]]) -> None:
+    from tailscope.units import printable
 
     for rule, answer in answers:
         if answer.recommendation is not None:
@@ -125,7 +125,7 @@ def _print_answers(answers: list[tuple[Rule, Answer]]) -> None:
 
 
 def _print_runs(evidence: Evidence) -> None:
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     print()
     for case in evidence.cases:

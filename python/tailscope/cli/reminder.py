@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from tailscope.host.machine import Machine

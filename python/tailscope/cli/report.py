@@ -15,12 +15,12 @@ from tailscope.cli.options import labelled
 from tailscope.exceptions import UsageError
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tailscope.report.campaign.material import Reading
+    from tailscope.report.campaign.material import CampaignReading
 
 __all__ = ["command"]
 
@@ -76,7 +76,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReportRequest:
     """What will be drawn where; run directories by label, or a campaign."""
 
     runs: dict[str, Path]
@@ -97,7 +97,7 @@ def _plan(
     style: str,
     pages: bool,
     scheduler: str | None,
-) -> Plan:
+) -> ReportRequest:
     wanted = tuple(dict.fromkeys(name.strip().lower() for name in formats.split(",")))
     for name in wanted:
         if name not in FORMATS:
@@ -115,10 +115,10 @@ def _plan(
     if out is None and figures is None:
         out = Path(REPORT) if campaign is None else campaign / REPORT
     labels = {} if campaign else labelled(runs)
-    return Plan(labels, campaign, out, figures, wanted, style, pages, scheduler)
+    return ReportRequest(labels, campaign, out, figures, wanted, style, pages, scheduler)
 
 
-def _run_campaign(plan: Plan) -> list[Path]:
+def _run_campaign(plan: ReportRequest) -> list[Path]:
     from tailscope.report.campaign.material import read_material
 
     assert plan.campaign is not None
@@ -141,7 +141,7 @@ def _run_campaign(plan: Plan) -> list[Path]:
     return written
 
 
-def _readings(plan: Plan, path: Path, names: Sequence[str]) -> Iterable[Reading]:
+def _readings(plan: ReportRequest, path: Path, names: Sequence[str]) -> Iterable[CampaignReading]:
     """Read the runs of a campaign, here or on workers."""
     from tailscope.report.campaign.material import draw_one, read_one
 
@@ -152,8 +152,8 @@ def _readings(plan: Plan, path: Path, names: Sequence[str]) -> Iterable[Reading]
 
 
 def _on_workers(
-    plan: Plan, path: Path, names: Sequence[str], take: Callable[[str], Reading]
-) -> Iterator[Reading]:
+    plan: ReportRequest, path: Path, names: Sequence[str], take: Callable[[str], CampaignReading]
+) -> Iterator[CampaignReading]:
     from tailscope.cli.progress import TasksBar
     from tailscope.scale.runs import read_runs
 
@@ -164,7 +164,7 @@ def _on_workers(
         )
 
 
-def _run(plan: Plan) -> list[Path]:
+def _run(plan: ReportRequest) -> list[Path]:
     from tailscope.store.reader import read_run
 
     found = [read_run(path, label=label) for label, path in plan.runs.items()]

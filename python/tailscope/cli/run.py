@@ -292,7 +292,7 @@ def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
 
 
 def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str | None) -> int:
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     missing = plan.missing()
     if json_file is not None:

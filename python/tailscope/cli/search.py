@@ -37,14 +37,14 @@ from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import UNDECIDED
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, UsageError
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.experiment.overload import Forecast
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.search import Found, Search, SearchPlan, Trial
+    from tailscope.experiment.search import RateFound, Search, SearchPlan, Trial
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]
@@ -167,7 +167,7 @@ def command(
     )
     from tailscope.experiment.search import without_device as without
     from tailscope.testbed.cores import pick_cores, read_topology
-    from tailscope.values import positive_duration_ns, rate_pps
+    from tailscope.units import positive_duration_ns, rate_pps
     from tailscope.verdict.slo import parse_level
 
     plan = plan_of(
@@ -206,7 +206,7 @@ def command(
     if level is not None:
         goals.append(service_level_goal())
     cores = pick_cores(read_topology(), plan.pollers, plan.cpus)
-    asked = Asked(plan, where, pdr_loss, slo, forwarder, cores, out, json_file)
+    asked = SearchRequest(plan, where, pdr_loss, slo, forwarder, cores, out, json_file)
     asked.check()
     if dry_run:
         return asked.describe()
@@ -223,7 +223,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Asked:
+class SearchRequest:
     """All that was asked for."""
 
     plan: RunPlan
@@ -382,7 +382,9 @@ class _Teller:
         print(line, file=sys.stderr, flush=True)
 
 
-def _print(found: list[Found], pdr_loss: float, slo: str | None, forecast: Forecast | None) -> None:
+def _print(
+    found: list[RateFound], pdr_loss: float, slo: str | None, forecast: Forecast | None
+) -> None:
     from tailscope.cli.table import aligned
 
     means = {"NDR": "no loss", "PDR": f"loss up to {pdr_loss:.3%}", "level": slo}
@@ -409,7 +411,7 @@ def _rate(rate_pps: int | None) -> str:
     return _NOTHING if rate_pps is None else f"{rate_pps:,}"
 
 
-def _reason(found: Found) -> str:
+def _reason(found: RateFound) -> str:
     limit = _LIMITS[found.limited_by]
     if found.fails_at_pps is None:
         return f"limited by {limit}"

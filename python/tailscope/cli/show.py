@@ -69,7 +69,7 @@ def _record(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> d
 def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> None:
     from tailscope.cli.table import aligned, note_lines, print_table
     from tailscope.store.repeat import command_of
-    from tailscope.text import count_text, printable
+    from tailscope.units import count_text, printable
 
     print_table(run, run.info, written=[path])
     repeat = command_of(run.info) or "`tailscope run FILE`: the experiment names the machines"

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tailscope.cli.options import Rate
-from tailscope.text import count_text, duration_text, printable
-from tailscope.values import positive_duration_ns, rate_pps
+from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
 
 __all__ = ["command"]
 
@@ -109,7 +108,7 @@ def command(
 
 
 def _stalls_ns(period: str, duration: str) -> tuple[int, int]:
-    from tailscope.analysis import duration_ns
+    from tailscope.units import duration_ns
 
     return (
         positive_duration_ns(period, "--stall-period"),

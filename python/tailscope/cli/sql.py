@@ -17,7 +17,7 @@ from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from tailscope.store.query import Answer
+    from tailscope.store.query import QueryResult
 
 __all__ = ["command"]
 
@@ -44,7 +44,7 @@ def command(
     """
     from tailscope.store.folders import RUNS
     from tailscope.store.query import database_of
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     if json_file is not None and csv_file is not None:
         raise UsageError("--json, --csv: expected one of them, got both")
@@ -61,9 +61,9 @@ def command(
     return 0
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: QueryResult) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     rows = [
         tuple(printable(_cell(value)) for value in row) for row in islice(answer.rows, _MOST_ROWS)
@@ -78,7 +78,7 @@ def _cell(value: Any) -> str:
     return _NOTHING if value is None else str(value)
 
 
-def _json_rows(answer: Answer) -> list[list[Any]]:
+def _json_rows(answer: QueryResult) -> list[list[Any]]:
     return [[_json_value(value) for value in row] for row in answer.rows]
 
 
@@ -95,7 +95,7 @@ def _json_value(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
-def _write_csv(file: str, answer: Answer) -> None:
+def _write_csv(file: str, answer: QueryResult) -> None:
     if file == STANDARD:
         _write_rows(sys.stdout, answer)
         return
@@ -107,7 +107,7 @@ def _write_csv(file: str, answer: Answer) -> None:
         text.detach()
 
 
-def _write_rows(text: Any, answer: Answer) -> None:
+def _write_rows(text: Any, answer: QueryResult) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(answer.columns)
     writer.writerows(answer.rows)

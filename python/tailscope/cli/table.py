@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from tailscope.text import printable
+from tailscope.units import printable
 from tailscope.wording import (
     BOUND_NOTE,
     count_rows,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.analysis import Analysis
-    from tailscope.scale.pair import Figures
+    from tailscope.experiment.pair import Figures
     from tailscope.store.notes import Note
     from tailscope.store.run import Run
 

@@ -24,7 +24,7 @@ def command(
 ) -> int:
     from tailscope.store.folders import run_named
     from tailscope.store.notes import change_tags, read_notes
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     paths = [run_named(name, folder) for name in runs]
     for path in paths:

@@ -11,7 +11,7 @@ import typer
 from tailscope.cli.measuring import Cpus, Profile
 from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
 from tailscope.exceptions import TailscopeError, UsageError
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ def command(
     from tailscope.host.apply import needs_root
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import pick_cores, read_topology
-    from tailscope.values import quantile_of
+    from tailscope.units import quantile_of
 
     plan, lasts_s = _cell(experiment, profile, only)
     q = quantile_of(quantile, "--quantile")
@@ -180,7 +180,7 @@ def _describe(
     lasts_s: float,
     json_file: str | None,
 ) -> int:
-    from tailscope.text import duration_text
+    from tailscope.units import duration_text
 
     missing = plan.missing()
     if json_file is not None:
@@ -208,7 +208,7 @@ def _print(
 
     from tailscope.cli.table import aligned
     from tailscope.experiment.ablation import ALL, NONE
-    from tailscope.text import duration_text, percentile_name
+    from tailscope.units import duration_text, percentile_name
 
     name = percentile_name(quantile)
     with_all, with_none = (duration_text(median(found[arm])) for arm in (ALL, NONE))

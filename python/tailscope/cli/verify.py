@@ -56,7 +56,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Plan:
+class VerifyRequest:
     """Which runs, by which level, and where to."""
 
     runs: tuple[Path, ...]
@@ -68,15 +68,15 @@ class Plan:
 
 def _plan(
     runs: list[Path], slo: str, json_file: str | None, junit_file: Path | None, text_format: str
-) -> Plan:
+) -> VerifyRequest:
     from tailscope.verdict.slo import parse_level
 
     if text_format not in _FORMATS:
         raise UsageError(f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}")
-    return Plan(tuple(runs), parse_level(slo), json_file, junit_file, text_format)
+    return VerifyRequest(tuple(runs), parse_level(slo), json_file, junit_file, text_format)
 
 
-def _run(plan: Plan, command: Sequence[str] | None) -> int:
+def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:
     from tailscope.verdict.verdict import worst
 
     found = _verdicts(plan)
@@ -100,7 +100,7 @@ def _run(plan: Plan, command: Sequence[str] | None) -> int:
     return _STATUS[outcome]
 
 
-def _record(plan: Plan, verdicts: list[RunVerdict]) -> dict[str, Any]:
+def _record(plan: VerifyRequest, verdicts: list[RunVerdict]) -> dict[str, Any]:
     from tailscope.models.estimate import LEVEL
     from tailscope.verdict.verdict import worst
 
@@ -112,7 +112,9 @@ def _record(plan: Plan, verdicts: list[RunVerdict]) -> dict[str, Any]:
     }
 
 
-def _keep(plan: Plan, found: list[tuple[Path | None, RunVerdict]], command: Sequence[str]) -> None:
+def _keep(
+    plan: VerifyRequest, found: list[tuple[Path | None, RunVerdict]], command: Sequence[str]
+) -> None:
     """Keep in each run what was said of it."""
     from tailscope.store import layout
     from tailscope.store.kept import keep
@@ -124,7 +126,7 @@ def _keep(plan: Plan, found: list[tuple[Path | None, RunVerdict]], command: Sequ
             keep(path, info, layout.VERDICT, _record(plan, [verdict]), command=command)
 
 
-def _verdicts(plan: Plan) -> list[tuple[Path | None, RunVerdict]]:
+def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
     from tailscope.verdict.evidence import read_evidence
     from tailscope.verdict.verdict import Outcome, RunVerdict, judge
 
@@ -153,7 +155,7 @@ def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
         yield str(path), path, None
 
 
-def _print(plan: Plan, verdicts: list[RunVerdict], outcome: Outcome) -> None:
+def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) -> None:
     if plan.text_format == "github":
         for verdict in verdicts:
             for about, said in _sentences(verdict):
@@ -171,7 +173,7 @@ def _print(plan: Plan, verdicts: list[RunVerdict], outcome: Outcome) -> None:
 
 def _print_run(verdict: RunVerdict) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     print(printable(f"{verdict.name}: {verdict.outcome}"))
     if verdict.reason is not None:
@@ -188,7 +190,7 @@ def _print_run(verdict: RunVerdict) -> None:
 
 
 def _row(verdict: TermVerdict) -> tuple[str, ...]:
-    from tailscope.text import count_text
+    from tailscope.units import count_text
 
     term, finding = verdict.term, verdict.as_is
     share = finding.share
@@ -206,7 +208,7 @@ def _row(verdict: TermVerdict) -> tuple[str, ...]:
 
 
 def _found(term: Term, finding: Finding) -> str:
-    from tailscope.text import count_text, duration_text
+    from tailscope.units import count_text, duration_text
 
     if finding.found is None:
         return "never came" if finding.packets else _NOTHING
@@ -223,7 +225,7 @@ def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
 
 
 def _sentence(verdict: TermVerdict) -> str:
-    from tailscope.text import count_text
+    from tailscope.units import count_text
 
     finding, term = verdict.as_is, verdict.term
     parts = [f"found {_found(term, finding)}"]
@@ -241,7 +243,7 @@ def _sentence(verdict: TermVerdict) -> str:
 
 def _annotation(run: str, term: str, outcome: Outcome, said: str) -> str:
     """A workflow command of GitHub: in its title more characters are its own than behind it."""
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     title = printable(f"{run} {term}".strip()).replace("%", "%25")
     title = title.replace(":", "%3A").replace(",", "%2C")

@@ -7,7 +7,7 @@ import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tailscope.duts.dut import Dut, Running, Site, as_it_is
+from tailscope.duts.dut import Dut, DutContext, Running, as_it_is
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.programs import which
@@ -77,37 +77,37 @@ class Command(Dut):
         return tuple(filter(None, (which(words[0]) for words in commands)))
 
     @contextmanager
-    def open(self, site: Site) -> Iterator[Running]:
+    def open(self, context: DutContext) -> Iterator[Running]:
         """Start it, and wait for its probe."""
-        command = _filled(self.given["run"], site)
-        with site.place.start(
-            "dut", command, cpus=(*site.cpus, *site.housekeeping), merged=True, urgent=True
+        command = _filled(self.given["run"], context)
+        with context.place.start(
+            "dut", command, cpus=(*context.cpus, *context.housekeeping), merged=True, urgent=True
         ) as process:
             ready: Any = self.given.get("ready")
             if ready is None:
-                probe = _filled(self.given["ready-command"], site)
+                probe = _filled(self.given["ready-command"], context)
 
                 def ready() -> bool:
-                    return _succeeds(site, probe)
+                    return _succeeds(context, probe)
 
             wait_for(command[0], process, ready, timeout_s=_READY_S)
             version = self.given.get("version")
-            said = site.place.run(version).strip() if version else "unknown"
+            said = context.place.run(version).strip() if version else "unknown"
             yield RunningProgram(command[0], process, version=said, configuration=command)
 
 
-def _filled(words: list[str], site: Site) -> list[str]:
+def _filled(words: list[str], context: DutContext) -> list[str]:
     filled: list[str] = []
     single = {
-        "{cpus}": ",".join(map(str, site.cpus)),
-        "{folder}": str(site.place.folder),
-        **{f"{{link{number}}}": link for number, link in enumerate(site.side.links)},
+        "{cpus}": ",".join(map(str, context.cpus)),
+        "{folder}": str(context.place.folder),
+        **{f"{{link{number}}}": link for number, link in enumerate(context.side.links)},
     }
     for word in words:
         if word == "{eal}":
-            filled += site.side.eal
+            filled += context.side.eal
         elif word == "{links}":
-            filled += site.side.links
+            filled += context.side.links
         else:
             for name, value in single.items():
                 word = word.replace(name, value)
@@ -115,9 +115,9 @@ def _filled(words: list[str], site: Site) -> list[str]:
     return filled
 
 
-def _succeeds(site: Site, command: list[str]) -> bool:
+def _succeeds(context: DutContext, command: list[str]) -> bool:
     try:
-        site.place.run(command)
+        context.place.run(command)
     except TestbedError:
         return False
     return True

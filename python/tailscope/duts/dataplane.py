@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tailscope.duts.dut import Dut, Running, Site, as_it_is, one_of
+from tailscope.duts.dut import Dut, DutContext, Running, as_it_is, one_of
 from tailscope.exceptions import UsageError
 from tailscope.testbed.process import Dataplane, find_binary
 
@@ -36,7 +36,7 @@ def _number(name: str, value: str) -> int:
 
 
 def _drain(name: str, value: str) -> list[str]:
-    from tailscope.analysis import duration_ns
+    from tailscope.units import duration_ns
 
     ns = duration_ns(value, f"--dut-option {name}")
     if ns % 1000:
@@ -49,7 +49,7 @@ def _mac_updating(name: str, value: str) -> list[str]:
 
 
 def _times(name: str, value: str) -> list[str]:
-    from tailscope.analysis import duration_ns
+    from tailscope.units import duration_ns
 
     times = [duration_ns(each, f"--dut-option {name}") for each in value.split(",")]
     return [f"--{name}={','.join(f'{ns}ns' for ns in times)}"]
@@ -74,17 +74,17 @@ class Forwarder(Dut):
         return (find_binary()[0],)
 
     @contextmanager
-    def open(self, site: Site) -> Iterator[Running]:
+    def open(self, context: DutContext) -> Iterator[Running]:
         """Start the program."""
-        record = [] if site.record is None else [f"--record={site.record}"]
+        record = [] if context.record is None else [f"--record={context.record}"]
         process = Dataplane(
             "dut",
             self.name,
-            site.side.eal,
-            [*self.arguments, f"--stall-ns={site.stall_ns}", *record],
-            place=site.place,
-            lcores=site.cpus,
-            housekeeping=site.housekeeping,
+            context.side.eal,
+            [*self.arguments, f"--stall-ns={context.stall_ns}", *record],
+            place=context.place,
+            lcores=context.cpus,
+            housekeeping=context.housekeeping,
         )
         with process:
             process.wait_ready()
@@ -121,9 +121,9 @@ class Loop(Dut):
         return 0
 
     @contextmanager
-    def open(self, site: Site) -> Iterator[Running]:
+    def open(self, context: DutContext) -> Iterator[Running]:
         """Nothing is there to start."""
-        raise AssertionError(f"a loop has no device: {site}")
+        raise AssertionError(f"a loop has no device: {context}")
         yield
 
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 
-__all__ = ["Dut", "Running", "Site", "as_it_is", "one_of"]
+__all__ = ["Dut", "DutContext", "Running", "as_it_is", "one_of"]
 
 ANY_WIRE = ("memif", "veth", "pci", "vhost")
 
 
 @dataclass(frozen=True)
-class Site:
+class DutContext:
     """What a device is given to live in.
 
     Attributes
@@ -167,7 +167,7 @@ class Dut(ABC):
             find_program(f"dut {self.name}", program, package)
 
     @abstractmethod
-    def open(self, site: Site) -> AbstractContextManager[Running]:
+    def open(self, context: DutContext) -> AbstractContextManager[Running]:
         """Start it within a block, at whose beginning it is ready.
 
         Raises

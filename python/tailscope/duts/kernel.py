@@ -6,7 +6,7 @@ from abc import abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tailscope.duts.dut import Dut, Running, Site, one_of
+from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.exceptions import TestbedError
 
 if TYPE_CHECKING:
@@ -34,22 +34,22 @@ class Kernel(Dut):
         return False
 
     @contextmanager
-    def open(self, site: Site) -> Iterator[Running]:
+    def open(self, context: DutContext) -> Iterator[Running]:
         """Run the commands."""
-        for link in site.side.links:
-            _steer(site.place, link, site.cpus)
-        yield _Running(site, self.set_up(site))
+        for link in context.side.links:
+            _steer(context.place, link, context.cpus)
+        yield _Running(context, self.set_up(context))
 
     @abstractmethod
-    def set_up(self, site: Site) -> list[list[str]]:
+    def set_up(self, context: DutContext) -> list[list[str]]:
         """Make it forward, and return the commands that did."""
 
 
 class _Running(Running):
-    def __init__(self, site: Site, commands: list[list[str]]) -> None:
-        self._site = site
+    def __init__(self, context: DutContext, commands: list[list[str]]) -> None:
+        self._context = context
         self.configuration = commands
-        self.version = f"Linux {site.place.run(['uname', '-r']).strip()}"
+        self.version = f"Linux {context.place.run(['uname', '-r']).strip()}"
 
     @property
     def is_running(self) -> bool:
@@ -62,16 +62,16 @@ class _Running(Running):
         """What the links counted."""
         names = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
         links: dict[str, Any] = {}
-        for link in self._site.side.links:
+        for link in self._context.side.links:
             words = [f"/sys/class/net/{link}/statistics/{name}" for name in names]
-            counts = self._site.place.run(["cat", *words]).split()
+            counts = self._context.place.run(["cat", *words]).split()
             links[link] = dict(zip(names, map(int, counts), strict=True))
         return {"links": links}
 
 
-def _do(site: Site, *commands: list[str]) -> list[list[str]]:
+def _do(context: DutContext, *commands: list[str]) -> list[list[str]]:
     for command in commands:
-        site.place.run(command)
+        context.place.run(command)
     return list(commands)
 
 
@@ -100,16 +100,16 @@ class Mirred(Kernel):
         """Of traffic control."""
         return ("sch_ingress", "cls_matchall", "cls_u32", "act_mirred")
 
-    def set_up(self, site: Site) -> list[list[str]]:
+    def set_up(self, context: DutContext) -> list[list[str]]:
         """Redirect both directions; `u32` where the kernel has no `matchall`."""
-        first, second = site.side.links
+        first, second = context.side.links
         done: list[list[str]] = []
         for here, there in ((first, second), (second, first)):
-            done += _do(site, ["tc", "qdisc", "add", "dev", here, "ingress"])
-            done += self._redirect(site, here, there)
+            done += _do(context, ["tc", "qdisc", "add", "dev", here, "ingress"])
+            done += self._redirect(context, here, there)
         return done
 
-    def _redirect(self, site: Site, here: str, there: str) -> list[list[str]]:
+    def _redirect(self, context: DutContext, here: str, there: str) -> list[list[str]]:
         wanted = self.given.get("classifier", "auto")
         kinds = {"matchall": ["matchall"], "u32": ["u32", "match", "u32", "0", "0"]}
         choices = list(kinds) if wanted == "auto" else [wanted]
@@ -117,7 +117,7 @@ class Mirred(Kernel):
         action = ["action", "mirred", "egress", "redirect", "dev", there]
         for kind in choices:
             try:
-                return _do(site, [*add, *kinds[kind], *action])
+                return _do(context, [*add, *kinds[kind], *action])
             except TestbedError as error:
                 refused = error
         raise refused
@@ -135,13 +135,13 @@ class Bridge(Kernel):
         """The bridge's."""
         return ("bridge",)
 
-    def set_up(self, site: Site) -> list[list[str]]:
+    def set_up(self, context: DutContext) -> list[list[str]]:
         """Put both links into a bridge without spanning tree."""
         plain = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"]
         return _do(
-            site,
+            context,
             ["ip", "link", "add", "name", _BRIDGE, "type", "bridge", *plain],
-            *(["ip", "link", "set", "dev", link, "master", _BRIDGE] for link in site.side.links),
+            *(["ip", "link", "set", "dev", link, "master", _BRIDGE] for link in context.side.links),
             ["ip", "link", "set", "dev", _BRIDGE, "up"],
         )
 
@@ -153,12 +153,12 @@ class Router(Kernel):
     about = "IP forwarding of the kernel"
     programs = {"ip": "iproute2", "sysctl": "procps"}  # noqa: RUF012
 
-    def set_up(self, site: Site) -> list[list[str]]:
+    def set_up(self, context: DutContext) -> list[list[str]]:
         """Two networks, the generator's addresses in them, and a neighbour that never answers."""
-        near, far = site.side.links
+        near, far = context.side.links
         neighbour = ["ip", "neigh", "replace", "10.0.1.1", "lladdr", _FAR_MAC, "dev", far]
         return _do(
-            site,
+            context,
             ["ip", "link", "set", "dev", near, "address", _MAC],
             ["ip", "address", "add", "10.0.0.254/24", "dev", near],
             ["ip", "address", "add", "10.0.1.254/24", "dev", far],

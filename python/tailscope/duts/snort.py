@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailscope.duts.dut import Dut, Running, Site, as_it_is, one_of
+from tailscope.duts.dut import Dut, DutContext, Running, as_it_is, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.programs import which
@@ -66,29 +66,29 @@ class Snort(Dut):
             raise TestbedError(f"dut snort: no file of rules {rules}")
 
     @contextmanager
-    def open(self, site: Site) -> Iterator[Running]:
+    def open(self, context: DutContext) -> Iterator[Running]:
         """Write a configuration, start it, and wait until it takes packets."""
-        said = site.place.run(["snort", "-V"])
+        said = context.place.run(["snort", "-V"])
         version = re.search(r"Version (\S+)", said)
         if version is None or not version[1].startswith("3."):
             raise TestbedError(
                 f"dut snort: expected version 3, got {version[1] if version else said!r}",
                 hint=_HINT,
             )
-        self._check_module(site)
-        configuration = self.configuration(site.side.eal, site.cpus)
-        path = site.place.write("snort.lua", configuration)
-        command = ["snort", "-c", str(path), "-Q", "-i", ":".join(self._inputs(site))]
-        command += ["-l", str(site.place.folder), "-z", "1"]
-        cpus = (*site.cpus, *site.housekeeping)
-        with site.place.start("dut", command, cpus=cpus, merged=True, urgent=True) as process:
+        self._check_module(context)
+        configuration = self.configuration(context.side.eal, context.cpus)
+        path = context.place.write("snort.lua", configuration)
+        command = ["snort", "-c", str(path), "-Q", "-i", ":".join(self._inputs(context))]
+        command += ["-l", str(context.place.folder), "-z", "1"]
+        cpus = (*context.cpus, *context.housekeeping)
+        with context.place.start("dut", command, cpus=cpus, merged=True, urgent=True) as process:
             wait_for("snort", process, r"Commencing packet processing", timeout_s=_READY_S)
             yield RunningProgram(
                 "snort",
                 process,
                 version=f"Snort {version[1]}",
                 configuration=configuration,
-                counts=lambda: _counts(site.place.read("dut.log")),
+                counts=lambda: _counts(context.place.read("dut.log")),
             )
 
     def configuration(self, eal: Sequence[str], cpus: Sequence[int]) -> str:
@@ -110,12 +110,14 @@ class Snort(Dut):
     def _mode(self) -> str:
         return str(self.given.get("mode", "afpacket" if self.wire == "veth" else "dpdk"))
 
-    def _inputs(self, site: Site) -> Sequence[str]:
-        return ["dpdk0", "dpdk1"] if self.uses_dpdk else site.side.links
+    def _inputs(self, context: DutContext) -> Sequence[str]:
+        return ["dpdk0", "dpdk1"] if self.uses_dpdk else context.side.links
 
-    def _check_module(self, site: Site) -> None:
+    def _check_module(self, context: DutContext) -> None:
         where = ["--daq-dir", self.given["daq-dir"]] if "daq-dir" in self.given else []
-        known = re.findall(r"^(\w+)\(v\d+\)", site.place.run(["snort", *where, "--daq-list"]), re.M)
+        known = re.findall(
+            r"^(\w+)\(v\d+\)", context.place.run(["snort", *where, "--daq-list"]), re.M
+        )
         if self._mode not in known:
             raise TestbedError(
                 f"dut snort: no packet module {self._mode}, expected one of {', '.join(known)}",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailscope.duts.dut import Dut, Running, Site, one_of
+from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError, UsageError
 
@@ -93,17 +93,17 @@ class Suricata(Dut):
             )
 
     @contextmanager
-    def open(self, site: Site) -> Iterator[Running]:
+    def open(self, context: DutContext) -> Iterator[Running]:
         """Write a configuration, start it, and wait for its engine."""
-        place = site.place
+        place = context.place
         version = _version(place, needs_dpdk=self.uses_dpdk)
         log = place.folder / "suricata"
         place.run(["mkdir", "-p", str(log)])
-        configuration = self.configuration(site, log)
+        configuration = self.configuration(context, log)
         path = place.write("suricata.yaml", configuration)
         command = ["suricata", "-c", str(path), "-l", str(log), "--runmode", "workers"]
         command += [f"--{self._mode}", "--init-errors-fatal"]
-        cpus = (*site.cpus, *site.housekeeping)
+        cpus = (*context.cpus, *context.housekeeping)
         with place.start("dut", command, cpus=cpus, merged=True, urgent=True) as process:
             wait_for(
                 "suricata",
@@ -119,7 +119,7 @@ class Suricata(Dut):
                 counts=lambda: _counts(place.read("suricata/eve.json")),
             )
 
-    def configuration(self, site: Site, log: Path) -> str:
+    def configuration(self, context: DutContext, log: Path) -> str:
         """The smallest configuration that forwards: nothing is logged but what was counted."""
         import yaml
 
@@ -155,8 +155,8 @@ class Suricata(Dut):
             "threading": {
                 "set-cpu-affinity": "yes",
                 "cpu-affinity": [
-                    {"management-cpu-set": {"cpu": list(site.housekeeping)}},
-                    {"worker-cpu-set": {"cpu": list(site.cpus), "mode": "exclusive"}},
+                    {"management-cpu-set": {"cpu": list(context.housekeeping)}},
+                    {"worker-cpu-set": {"cpu": list(context.cpus), "mode": "exclusive"}},
                 ],
             },
             # Off unless they are named; Debian's rules speak of them.
@@ -170,7 +170,7 @@ class Suricata(Dut):
             "reference-config-file": _FACTS[1],
             "default-rule-path": str(DEFAULT_RULES),
             "rule-files": self._rule_files(),
-            **self._interfaces(site),
+            **self._interfaces(context),
         }
         return "%YAML 1.1\n---\n" + yaml.safe_dump(content, sort_keys=False)
 
@@ -180,10 +180,10 @@ class Suricata(Dut):
             return []
         return ["*.rules"] if rules == "default" else [str(rules)]
 
-    def _interfaces(self, site: Site) -> dict[str, Any]:
+    def _interfaces(self, context: DutContext) -> dict[str, Any]:
         if self.uses_dpdk:
-            return {"dpdk": {"eal-params": _eal(site), "interfaces": self._dpdk_ports(site)}}
-        first, second = site.side.links
+            return {"dpdk": {"eal-params": _eal(context), "interfaces": self._dpdk_ports(context)}}
+        first, second = context.side.links
         common = {
             "threads": 1,
             "cluster-type": "cluster_flow",
@@ -198,8 +198,8 @@ class Suricata(Dut):
             ]
         }
 
-    def _dpdk_ports(self, site: Site) -> list[dict[str, Any]]:
-        devices = site.side.devices
+    def _dpdk_ports(self, context: DutContext) -> list[dict[str, Any]]:
+        devices = context.side.devices
         partners = devices if len(devices) == 1 else devices[::-1]
         common = {
             "threads": 1,
@@ -219,10 +219,10 @@ class Suricata(Dut):
         ]
 
 
-def _eal(site: Site) -> dict[str, Any]:
+def _eal(context: DutContext) -> dict[str, Any]:
     """DPDK's options as Suricata writes them: by name, several values as a list."""
     found: dict[str, Any] = {"proc-type": "primary", "no-telemetry": None}
-    words = list(site.side.eal)
+    words = list(context.side.eal)
     while words:
         name, equals, value = words.pop(0).lstrip("-").partition("=")
         if name.startswith("a") and ":" in name:

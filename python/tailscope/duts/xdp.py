@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tailscope.duts.dut import Dut, Running, Site, one_of
+from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError
 
@@ -33,23 +33,23 @@ class Xdp(Dut):
         return False
 
     @contextmanager
-    def open(self, site: Site) -> Iterator[Running]:
+    def open(self, context: DutContext) -> Iterator[Running]:
         """Attach the program; xdp-bench detaches it when it ends."""
-        mode = self.given.get("mode") or ("native" if _is_card(site) else "skb")
-        command = ["xdp-bench", "redirect", *site.side.links, "--mode", mode, "--interval", "1"]
+        mode = self.given.get("mode") or ("native" if _is_card(context) else "skb")
+        command = ["xdp-bench", "redirect", *context.side.links, "--mode", mode, "--interval", "1"]
         # It says its version, and fails.
         asked = ["sh", "-c", "xdp-bench redirect --version || true"]
-        version = site.place.run(asked).strip()
-        cpus = (*site.cpus, *site.housekeeping)
-        with site.place.start("dut", command, cpus=cpus, merged=True) as process:
+        version = context.place.run(asked).strip()
+        cpus = (*context.cpus, *context.housekeeping)
+        with context.place.start("dut", command, cpus=cpus, merged=True) as process:
             wait_for("xdp-bench", process, r"Redirecting from", timeout_s=_READY_S)
             yield RunningProgram("xdp-bench", process, version=version, configuration=command)
 
 
-def _is_card(site: Site) -> bool:
+def _is_card(context: DutContext) -> bool:
     """Whether it leaves by a card: a veth takes native redirects only where its peer polls."""
     try:
-        site.place.run(["test", "-e", f"/sys/class/net/{site.side.links[1]}/device"])
+        context.place.run(["test", "-e", f"/sys/class/net/{context.side.links[1]}/device"])
     except TestbedError:
         return False
     return True

@@ -134,7 +134,7 @@ def check_support(plan: RunPlan, quantile: float) -> None:
     UsageError
         If fewer than 10 lie beyond it.
     """
-    from tailscope.text import count_text, percentile_name
+    from tailscope.units import count_text, percentile_name
 
     if not 0 < quantile < 1:
         raise UsageError(f"--quantile: got {quantile:g}, expected more than 0 and less than 1")

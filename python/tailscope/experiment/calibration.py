@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.analysis import load_ticks
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import Measured, execute_whole
-from tailscope.experiment.truth import Found, Queue, find_injected, find_queues
+from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.store.floor import FLOOR_GRID, believed_up_to
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _median(analysis: Any) -> int:
     return int(analysis.summary["latency_ns_p50"] or 0)
 
 
-def check_stalls(measured: Measured) -> tuple[Found, Queue]:
+def check_stalls(measured: Measured) -> tuple[StallRecovery, Queue]:
     """Compare what both sides wrote down with the stalls that the device `delay` injected.
 
     Parameters

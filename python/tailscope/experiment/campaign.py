@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.run import Measured
     from tailscope.experiment.spec import Experiment
 
-__all__ = ["FINISHED", "Campaign", "Record"]
+__all__ = ["FINISHED", "Campaign", "CellRecord"]
 
 FINISHED = ("done",)
 """States of cells that are not run again."""
@@ -44,7 +44,7 @@ _FIGURES = ("p50", "p99", "p999", "p9999", "p99999", "max")
 
 
 @dataclass
-class Record:
+class CellRecord:
     """What became of a cell.
 
     Attributes
@@ -93,7 +93,9 @@ class Campaign:
         self.path, self.cells = path, list(cells)
         self._experiment = experiment
         self._started_unix_ns = time.time_ns()
-        self.records = {cell.name: Record(cell.name, cell.values, cell.repeat) for cell in cells}
+        self.records = {
+            cell.name: CellRecord(cell.name, cell.values, cell.repeat) for cell in cells
+        }
 
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
@@ -132,7 +134,9 @@ class Campaign:
         """Cells that are not finished."""
         return [cell for cell in self.cells if self.records[cell.name].state not in FINISHED]
 
-    def run_cell(self, cell: Cell, measure: Callable[[Cell, Path], Sequence[Measured]]) -> Record:
+    def run_cell(
+        self, cell: Cell, measure: Callable[[Cell, Path], Sequence[Measured]]
+    ) -> CellRecord:
         """Run a cell; what goes wrong is written down, and the next one may follow.
 
         Parameters
@@ -146,7 +150,9 @@ class Campaign:
         KeyboardInterrupt
             If it was interrupted; what was measured is kept as a partial result.
         """
-        record = self.records[cell.name] = Record(cell.name, cell.values, cell.repeat, "running")
+        record = self.records[cell.name] = CellRecord(
+            cell.name, cell.values, cell.repeat, "running"
+        )
         record.started_unix_ns = time.time_ns()
         self._write()
         self._clear(cell)
@@ -189,7 +195,7 @@ class Campaign:
         assert isinstance(plan, dict)
         return plan
 
-    def _keep(self, record: Record, found: Sequence[Measured]) -> None:
+    def _keep(self, record: CellRecord, found: Sequence[Measured]) -> None:
         partial = [reason for measured in found for reason in measured.info["partial"]]
         record.state = "partial" if partial else "done"
         record.reason = "; ".join(partial) or None
@@ -213,7 +219,7 @@ class Campaign:
         path = self.path / CAMPAIGN
         try:
             content = json.loads(path.read_bytes())
-            records = [Record(**each) for each in content["cells"]]
+            records = [CellRecord(**each) for each in content["cells"]]
             plan, format_ = content["experiment"], content["format"]
         except (ValueError, KeyError, TypeError) as error:
             raise RunCorruptError(f"{path}: not as it was written: {error!r}") from None
@@ -232,13 +238,13 @@ class Campaign:
             if record.name in self.records:
                 self.records[record.name] = self._taken_up(record)
 
-    def _taken_up(self, record: Record) -> Record:
+    def _taken_up(self, record: CellRecord) -> CellRecord:
         """A finished cell, if its runs are there; else one that is to be run."""
         if record.state in FINISHED:
             marks = [read_mark(self.path / run) for run in record.runs]
             if marks and all(mark and mark.get("complete") for mark in marks):
                 return record
-        return Record(record.name, record.values, record.repeat, reason=record.reason)
+        return CellRecord(record.name, record.values, record.repeat, reason=record.reason)
 
 
 def _figures(measured: Measured) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tailscope.models.energy import PHASES, Power, Span, account
 
 if TYPE_CHECKING:
     from tailscope.analysis import Recording
-    from tailscope.testbed.power import PowerSource, Reading, RecordedPower
+    from tailscope.testbed.power import PowerReading, PowerSource, RecordedPower
 
 __all__ = ["RunEnergy"]
 
@@ -92,7 +92,7 @@ class RunEnergy:
         }
 
 
-def _power(source: PowerSource, readings: list[Reading]) -> Power:
+def _power(source: PowerSource, readings: list[PowerReading]) -> Power:
     times = [reading.unix_ns for reading in readings]
     if source.range_uj:
         counts = [[int(value) for value in reading.values] for reading in readings]

@@ -8,7 +8,7 @@ from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
 from tailscope.experiment.plan import RunPlan
 from tailscope.platforms.catalogue import PLATFORMS
-from tailscope.values import positive_duration_ns, rate_pps
+from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ __all__ = ["FIELDS", "plan_of"]
 
 
 def _duration_ns(text: str, option: str) -> int:
-    from tailscope.analysis import duration_ns
+    from tailscope.units import duration_ns
 
     return duration_ns(text, option)
 

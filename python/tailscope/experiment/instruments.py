@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.analysis import Clock, Recording, analyze, analyze_recording
 from tailscope.duts.catalogue import dut_named
-from tailscope.duts.dut import Site
+from tailscope.duts.dut import DutContext
 from tailscope.exceptions import TailscopeError, TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import execute_whole
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis
     from tailscope.testbed.cores import Cores
-    from tailscope.testbed.wires import Ends
+    from tailscope.testbed.wires import WireEnds
 
 __all__ = ["HIGH_NS", "INSTRUMENTS", "LOW_NS", "TRUTH", "Seen", "compare"]
 
@@ -118,7 +118,7 @@ def _tcpdump(plan: RunPlan, cores: Cores) -> Analysis:
     seen: list[Analysis] = []
 
     @contextmanager
-    def around(folder: RunFolder, ends: Ends) -> Iterator[None]:
+    def around(folder: RunFolder, ends: WireEnds) -> Iterator[None]:
         taps = {"pre": Tap("dut0", ends.dut.command), "post": Tap("gen1", ends.generator.command)}
         with recording(taps, Here(folder.path)):
             yield
@@ -153,7 +153,7 @@ def _sockperf(plan: RunPlan, cores: Cores) -> Analysis:
         place = Here(folder.path, ends.dut.command, mark=folder.name)
         device = dut_named("delay", _LAW, wire.name)
         cpus = (cores.pollers[1],)
-        site = Site(place, ends.dut, cpus, cores.housekeeping, wire.stall_ns)
+        site = DutContext(place, ends.dut, cpus, cores.housekeeping, wire.stall_ns)
         stack.enter_context(device.open(site))
         server = [*hosts["gen1"], program, "server", "-i", _SERVER, "-p", str(_PORT)]
         stack.enter_context(_started(server, folder, "sockperf-server"))

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, plan_of
 from tailscope.experiment.spec import Fields
-from tailscope.values import value_label
+from tailscope.units import value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ from tailscope.models.overload.prediction import predict
 from tailscope.noise.taken import of_run, taken_by
 from tailscope.store.reader import read_run
 from tailscope.store.run import is_emulated
-from tailscope.text import count_text, duration_text
+from tailscope.units import count_text, duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.plan import RunPlan
     from tailscope.models.overload.prediction import Prediction
-    from tailscope.noise.taken import Taken
+    from tailscope.noise.taken import TimeTaken
     from tailscope.store.run import Run
     from tailscope.testbed.cores import Cores
 
@@ -60,7 +60,7 @@ class Forecast:
     forwarder: str
     function: str
     prediction: Prediction
-    taken: Taken | None
+    taken: TimeTaken | None
     warnings: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _doubts(role: str, run: Run) -> Iterator[str]:
         )
 
 
-def _noise_warnings(function: Run, taken: Taken | None) -> Iterator[str]:
+def _noise_warnings(function: Run, taken: TimeTaken | None) -> Iterator[str]:
     if taken is None:
         yield _HINT_NO_NOISE
         return

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import Wire
 
-__all__ = ["LOADS", "PATTERNS", "RunPlan", "Seats"]
+__all__ = ["LOADS", "PATTERNS", "InstanceCpus", "RunPlan"]
 
 PATTERNS = ("cbr", "poisson")
 LOADS = ("all", "one")
@@ -33,7 +33,7 @@ _MOST_BURST = 512
 
 
 @dataclass(frozen=True)
-class Seats:
+class InstanceCpus:
     """The CPUs of one instance.
 
     Attributes
@@ -247,7 +247,7 @@ class RunPlan:
         """How many CPUs it wants: one for each generator, and those of each device."""
         return self.loaded + self.instances * self.make_dut().cpus
 
-    def seats(self, cores: Cores) -> list[Seats]:
+    def seats(self, cores: Cores) -> list[InstanceCpus]:
         """For each instance, its CPUs: in the order of `cores`, generator before device."""
         left = list(cores.pollers)
 
@@ -257,7 +257,7 @@ class RunPlan:
 
         own = self.make_dut().cpus
         return [
-            Seats((take(1) or (None,))[0] if at < self.loaded else None, take(own))
+            InstanceCpus((take(1) or (None,))[0] if at < self.loaded else None, take(own))
             for at in range(self.instances)
         ]
 

@@ -60,7 +60,7 @@ _PLANNED = frozenset(RunPlan.__dataclass_fields__)
 
 
 def _be_dut(plan: RunPlan, part: Mapping[str, Any], cpus: str | None, say: Say, hear: Hear) -> None:
-    from tailscope.duts.dut import Site
+    from tailscope.duts.dut import DutContext
 
     dut, platform = plan.make_dut(), plan.make_platform()
     platform.check()
@@ -72,7 +72,7 @@ def _be_dut(plan: RunPlan, part: Mapping[str, Any], cpus: str | None, say: Say, 
         side = stack.enter_context(cards(folder, "dut", part["cards"]))
         given = {"cpus": cores.pollers, "housekeeping": cores.housekeeping}
         home = stack.enter_context(platform.open(folder.part("platform"), side, dut, **given))
-        site = Site(home.place, home.side, home.cpus, home.housekeeping, plan.stall_ns)
+        site = DutContext(home.place, home.side, home.cpus, home.housekeeping, plan.stall_ns)
         running = stack.enter_context(dut.open(site))
         busy_on = (
             cores.housekeeping if plan.neighbour_cpus is None else parse_cpus(plan.neighbour_cpus)

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tailscope.analysis import Clock, Recording, analyze_recording
-from tailscope.duts.dut import Site
+from tailscope.duts.dut import DutContext
 from tailscope.exceptions import DataplaneError, TestbedError
 from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import NoiseRecorder
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from tailscope.analysis import Analysis, Worst
     from tailscope.duts.dut import Running
     from tailscope.experiment.energy import RunEnergy
-    from tailscope.experiment.plan import RunPlan, Seats
-    from tailscope.host.apply import Outcome
+    from tailscope.experiment.plan import InstanceCpus, RunPlan
+    from tailscope.host.apply import KnobOutcome
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.noise.table import SideNoise
-    from tailscope.platforms.platform import Home, Platform
+    from tailscope.platforms.platform import OpenPlatform, Platform
     from tailscope.store.directory import RunWriter
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.power import RecordedPower
-    from tailscope.testbed.wires import Ends, Side
+    from tailscope.testbed.wires import Side, WireEnds
 
     Progress = Callable[[Mapping[str, Any]], None]
 
@@ -111,7 +111,7 @@ def execute(
     out: Path | None = None,
     progress: Progress | None = None,
     inspect: Callable[[Measured], None] | None = None,
-    around: Callable[[RunFolder, Ends], AbstractContextManager[None]] | None = None,
+    around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
 ) -> list[Measured]:
     """Carry out a plan.
 
@@ -206,7 +206,7 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _tuned(plan: RunPlan, cores: Cores) -> AbstractContextManager[Sequence[Outcome]]:
+def _tuned(plan: RunPlan, cores: Cores) -> AbstractContextManager[Sequence[KnobOutcome]]:
     """Set the host's knobs for the CPUs that poll, where that is wanted."""
     if not plan.tune:
         return nullcontext(())
@@ -302,9 +302,9 @@ class _Instance:
         plan: RunPlan,
         cores: Cores,
         folder: Folder,
-        seats: Seats,
+        seats: InstanceCpus,
         number: int | None,
-        tuning: Sequence[Outcome],
+        tuning: Sequence[KnobOutcome],
     ) -> None:
         self.plan, self.cores, self.seats, self.tuning = plan, cores, seats, tuning
         self.number = number
@@ -315,10 +315,10 @@ class _Instance:
         self.interrupted = False
         self.niced = True
         self.partial: list[str] = []
-        self.ends: Ends
+        self.ends: WireEnds
         self._dut = plan.make_dut()
         self._side: Side
-        self._home: Home | None = None
+        self._home: OpenPlatform | None = None
         self._running: Running | None = None
         self._generator: Dataplane | None = None
         self._result: Mapping[str, Any] = {}
@@ -353,7 +353,7 @@ class _Instance:
             return
         if self._home.shares_clock:
             self.records["dut"] = self.folder.make("dut")
-        site = Site(
+        site = DutContext(
             self._home.place,
             self._home.side,
             self._home.cpus,

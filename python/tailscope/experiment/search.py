@@ -42,8 +42,8 @@ __all__ = [
     "LEVEL",
     "LOSS",
     "MAX_RATE",
-    "Found",
     "Goal",
+    "RateFound",
     "Search",
     "SearchPlan",
     "Trial",
@@ -197,7 +197,7 @@ class SearchPlan:
 
 
 @dataclass(frozen=True)
-class Found:
+class RateFound:
     """What is known of a goal.
 
     Attributes
@@ -258,7 +258,7 @@ class Search:
     _beyond: Trial | None = None
     _has_looked: bool = False
 
-    def run(self) -> list[Found]:
+    def run(self) -> list[RateFound]:
         """Search for all goals.
 
         Raises
@@ -276,11 +276,11 @@ class Search:
         self._look_without_device()
         return self.found()
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[RateFound]:
         """What is known by now, by goal."""
         known = {each.goal: each for engine in self._engines for each in engine.found()}
         nothing = (None, None, None)
-        return [known.get(goal.name, Found(goal.name, *nothing)) for goal in self.goals]
+        return [known.get(goal.name, RateFound(goal.name, *nothing)) for goal in self.goals]
 
     @property
     def instrument_limit_pps(self) -> int | None:
@@ -381,19 +381,19 @@ class _Engine(AbstractMeasurer):  # type: ignore[misc]
             loss_count=math.ceil(round(ratio * _PARTS, 3)),
         )
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[RateFound]:
         """What is known by now."""
         return [self._found(goal) for goal in self._goals]
 
-    def _found(self, goal: Goal) -> Found:
+    def _found(self, goal: Goal) -> RateFound:
         if self._controller.database is None:
-            return Found(goal.name, None, None, None)
+            return RateFound(goal.name, None, None, None)
         target = self._controller.scaling.goal_to_final_target[self._goals[goal]]
         bounds = self._controller.database.get_relevant_bounds(target)
         rate, fails_at = (
             None if bound is None else round(float(bound)) for bound in (bounds.clo, bounds.chi)
         )
-        return Found(goal.name, rate, fails_at, self._limit(goal, rate, fails_at))
+        return RateFound(goal.name, rate, fails_at, self._limit(goal, rate, fails_at))
 
     def _limit(self, goal: Goal, rate: int | None, fails_at: int | None) -> str | None:
         search = self._search

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tailscope.analysis import Recording, Ticks
 
-__all__ = ["Found", "Queue", "find_injected", "find_queues"]
+__all__ = ["Queue", "StallRecovery", "find_injected", "find_queues"]
 
 
-class Found(NamedTuple):
+class StallRecovery(NamedTuple):
     """Injected stalls, and what the stall log of the same loop says.
 
     Attributes
@@ -55,7 +55,7 @@ def find_injected(
     *,
     tsc_hz: int,
     around_ns: int = 10_000,
-) -> Found:
+) -> StallRecovery:
     """Look for injected stalls in a stall log.
 
     A stall is found where a logged one begins at or before it and ends at or after it. One that is
@@ -85,7 +85,7 @@ def find_injected(
     at, start, end = at[there], start[there], end[there]
     error_ns = ((log_end[at] - log_start[at]) - (end - start)) * 1_000_000_000 // tsc_hz
     alone = error_ns < around_ns
-    return Found(len(there), int(there.sum()), int((~alone).sum()), error_ns[alone])
+    return StallRecovery(len(there), int(there.sum()), int((~alone).sum()), error_ns[alone])
 
 
 def find_queues(recording: Recording, truth_start_tsc: Ticks, truth_duration_tsc: Ticks) -> Queue:

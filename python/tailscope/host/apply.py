@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Choice",
-    "Outcome",
+    "KnobOutcome",
     "Reverted",
     "applicable",
     "apply",
@@ -54,7 +54,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KnobOutcome:
     """What became of one change.
 
     Attributes
@@ -145,7 +145,7 @@ def planned(
 
 def apply(
     machine: Machine, cpus: Cpus, only: Iterable[str] | None = None, *, by: str
-) -> list[Outcome]:
+) -> list[KnobOutcome]:
     """Set knobs, to stay until `revert`; what is refused is said, and the rest goes on.
 
     An exception, Ctrl-C included, takes back what was done. Where nothing was taken, there is
@@ -175,7 +175,7 @@ def apply(
 @contextmanager
 def tuned(
     machine: Machine, cpus: Cpus, only: Iterable[str] | None = None, *, by: str
-) -> Iterator[list[Outcome]]:
+) -> Iterator[list[KnobOutcome]]:
     """Set knobs within a block, those that have to be held included.
 
     Parameters
@@ -185,7 +185,7 @@ def tuned(
 
     Yields
     ------
-    list of Outcome
+    list of KnobOutcome
 
     Raises
     ------
@@ -276,20 +276,20 @@ def _plan(machine: Machine, cpus: Cpus, choice: Choice) -> list[tuple[Knob, list
     return [(knob, knob.changes(machine, cpus)) for knob in knobs]
 
 
-def _hold(machine: Machine, held: ExitStack, name: str) -> Outcome:
+def _hold(machine: Machine, held: ExitStack, name: str) -> KnobOutcome:
     path, content = CpuDmaLatency.path, CpuDmaLatency.content
     refused = None
     try:
         held.enter_context(machine.holding(path, content))
     except OSError as error:
         refused = error.strerror
-    return Outcome(name, path, None, "0 µs", refused)
+    return KnobOutcome(name, path, None, "0 µs", refused)
 
 
 @contextmanager
 def _changed(
     machine: Machine, cpus: Cpus, plan: list[tuple[Knob, list[Change]]], by: str, *, keep: bool
-) -> Iterator[list[Outcome]]:
+) -> Iterator[list[KnobOutcome]]:
     """Set knobs and take them back behind the block; or keep them, if it ends well."""
     if not plan:
         yield []
@@ -311,7 +311,7 @@ def _changed(
 
 def _set(
     machine: Machine, knob: Knob, changes: list[Change], cpus: Cpus, journal: Journal
-) -> Iterator[Outcome]:
+) -> Iterator[KnobOutcome]:
     for change in changes:
         original = machine.read(change.path)
         if original is None and not change.path.endswith("/"):
@@ -319,7 +319,7 @@ def _set(
         else:
             journal.add(Entry(knob.name, change.path, original, change.text))
             refused = _write(machine, knob, change, cpus)
-        yield Outcome(knob.name, change.path, original, change.text, refused)
+        yield KnobOutcome(knob.name, change.path, original, change.text, refused)
         if refused is not None and getattr(knob, "together", False):
             return
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from tailscope.host.knobs.knob import Cpus, Knob
     from tailscope.host.machine import Machine
 
-__all__ = ["STATES", "Audit", "Finding", "audit", "cpus_to_keep_free", "remarks"]
+__all__ = ["STATES", "Audit", "KnobFinding", "audit", "cpus_to_keep_free", "remarks"]
 
 STATES = ("bad", "unknown", "good", "not applicable")
 """What can be said of a knob, worst first."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class KnobFinding:
     """What was found at one knob.
 
     Attributes
@@ -60,13 +60,13 @@ class Audit:
     ----------
     cpus : str
         The CPUs to keep free, as a list.
-    findings : list of Finding
+    findings : list of KnobFinding
     remarks : list of str
         What is to be known of all of them.
     """
 
     cpus: str
-    findings: list[Finding]
+    findings: list[KnobFinding]
     remarks: list[str]
 
     def count(self, state: str) -> int:
@@ -131,7 +131,7 @@ def remarks(machine: Machine, cpus: Cpus) -> list[str]:
     return ["no CPU is left for everything else: knobs that keep CPUs free do not apply"]
 
 
-def _finding(knob: Knob, machine: Machine, cpus: Cpus) -> Finding:
+def _finding(knob: Knob, machine: Machine, cpus: Cpus) -> KnobFinding:
     should_be = knob.recommended(machine, cpus)
     applies = should_be is not None
     as_is = knob.read(machine, cpus) if applies else None
@@ -141,7 +141,7 @@ def _finding(knob: Knob, machine: Machine, cpus: Cpus) -> Finding:
         state = "unknown"
     else:
         state = "good" if knob.is_good(machine, cpus) else "bad"
-    return Finding(
+    return KnobFinding(
         name=knob.name,
         title=knob.title,
         state=state,

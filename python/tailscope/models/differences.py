@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
     Values = NDArray[np.float64]
 
-__all__ = ["Ends", "difference", "mean", "packets_worth", "quantile_ends", "ratio_ends"]
+__all__ = ["Bounds", "difference", "mean", "packets_worth", "quantile_ends", "ratio_ends"]
 
 _STRETCHES = (100, 20)
 _DOUBT = 1.5
 _BATCHES, _FEWEST_BATCHES = 10, 5
 
 
-class Ends(NamedTuple):
+class Bounds(NamedTuple):
     """A figure, and the ends of its interval.
 
     Attributes
@@ -70,7 +70,7 @@ def packets_worth(marks: Marks) -> float:
     return 1 + _DOUBT * (found - 1)
 
 
-def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Ends:
+def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Bounds:
     """A quantile, and the samples between which the true one lies.
 
     Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
@@ -96,14 +96,14 @@ def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Ends
         return float(betainc(high / design, (n - high) / design + 1, q)) <= error
 
     low, from_end = _last(is_below, rank), _last(is_above, n + 1 - rank)
-    return Ends(
+    return Bounds(
         float(ranked[rank - 1]),
         float(ranked[low - 1]) if low else -math.inf,
         float(ranked[n - from_end]) if from_end else math.inf,
     )
 
 
-def ratio_ends(over: Values, under: Values, error: float) -> Ends:
+def ratio_ends(over: Values, under: Values, error: float) -> Bounds:
     """A ratio of sums over time, with Student's interval of ten batches of neighbours.
 
     Parameters
@@ -116,19 +116,19 @@ def ratio_ends(over: Values, under: Values, error: float) -> Ends:
     ratio = float(over.sum() / under.sum())
     batches = min(_BATCHES, len(over))
     if batches < _FEWEST_BATCHES:
-        return Ends(ratio, -math.inf, math.inf)
+        return Bounds(ratio, -math.inf, math.inf)
     at = np.arange(batches) * len(over) // batches
     rest = np.add.reduceat(over - ratio * under, at)
     reach = _student(batches - 1, error) * float(rest.std(ddof=1)) * math.sqrt(batches)
-    return Ends(ratio, ratio - reach / float(under.sum()), ratio + reach / float(under.sum()))
+    return Bounds(ratio, ratio - reach / float(under.sum()), ratio + reach / float(under.sum()))
 
 
-def mean(runs: Sequence[Ends], error: float) -> Ends:
+def mean(runs: Sequence[Bounds], error: float) -> Bounds:
     """The mean figure of runs that repeat each other.
 
     Parameters
     ----------
-    runs : sequence of Ends
+    runs : sequence of Bounds
         At least one.
     error : float
         Each end is wrong with at most this probability.
@@ -137,12 +137,12 @@ def mean(runs: Sequence[Ends], error: float) -> Ends:
     between = 0.0
     if len(runs) > 1:
         between = _student(len(runs) - 1, error) * math.sqrt(_variance(runs) / len(runs))
-    return Ends(value, value - max(below, between), value + max(above, between))
+    return Bounds(value, value - max(below, between), value + max(above, between))
 
 
 def difference(
-    baseline: Sequence[Ends], candidate: Sequence[Ends], error: float, factor: float = 1.0
-) -> Ends:
+    baseline: Sequence[Bounds], candidate: Sequence[Bounds], error: float, factor: float = 1.0
+) -> Bounds:
     """How far the mean figure of runs lies above that of others, or above a multiple of it.
 
     Within runs, distances to the ends add as squares do (MOVER: G. Y. Zou, A. Donner, Statistics in
@@ -151,7 +151,7 @@ def difference(
 
     Parameters
     ----------
-    baseline, candidate : sequence of Ends
+    baseline, candidate : sequence of Bounds
         Of the runs; at least one each, with ends of the same error.
     error : float
         Each end is wrong with at most this probability.
@@ -164,10 +164,10 @@ def difference(
     below = math.hypot(other_below, factor * base_above)
     above = math.hypot(other_above, factor * base_below)
     between = _between(baseline, candidate, error, factor)
-    return Ends(value, value - max(below, between), value + max(above, between))
+    return Bounds(value, value - max(below, between), value + max(above, between))
 
 
-def _within(runs: Sequence[Ends]) -> tuple[float, float, float]:
+def _within(runs: Sequence[Bounds]) -> tuple[float, float, float]:
     """The mean, and how far its ends are below and above by what each run says of itself."""
     n = len(runs)
     below = math.hypot(*(each.value - each.low for each in runs)) / n
@@ -176,7 +176,7 @@ def _within(runs: Sequence[Ends]) -> tuple[float, float, float]:
 
 
 def _between(
-    baseline: Sequence[Ends], candidate: Sequence[Ends], error: float, factor: float
+    baseline: Sequence[Bounds], candidate: Sequence[Bounds], error: float, factor: float
 ) -> float:
     """How far the ends of a difference reach by what differs from run to run; 0 of single runs.
 
@@ -200,7 +200,7 @@ def _between(
     return max(reach, _student(freedom, error) * math.sqrt(sum(parts)))
 
 
-def _variance(runs: Sequence[Ends]) -> float:
+def _variance(runs: Sequence[Bounds]) -> float:
     return float(np.var([each.value for each in runs], ddof=1))
 
 

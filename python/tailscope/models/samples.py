@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SUPPORT",
-    "Answer",
+    "SampleSize",
     "packets_for_bound",
     "packets_for_interval",
     "packets_for_latency",
@@ -33,7 +33,7 @@ SUPPORT = 10
 """Samples that must lie beyond a quantile before it is more than a bound."""
 
 
-class Answer(NamedTuple):
+class SampleSize(NamedTuple):
     """A number of packets, or why there is none."""
 
     packets: int | None
@@ -77,7 +77,9 @@ def packets_for_share(q: float, relative_error: float) -> int:
     return math.ceil((_z() / relative_error) ** 2 * q / float(_beyond(q)))
 
 
-def packets_for_latency(latency_ns: NDArray[np.float64], q: float, relative_error: float) -> Answer:
+def packets_for_latency(
+    latency_ns: NDArray[np.float64], q: float, relative_error: float
+) -> SampleSize:
     """Packets that tell a quantile of the latency within a relative error, with 95 %.
 
     Of a sample the share at or below the true quantile has the standard error
@@ -95,7 +97,7 @@ def packets_for_latency(latency_ns: NDArray[np.float64], q: float, relative_erro
     """
     n, rank = len(latency_ns), rank_of(q, len(latency_ns))
     if n - rank < SUPPORT:
-        return Answer(
+        return SampleSize(
             None,
             f"{max(0, n - rank)} of the run's {n:,} packets lie beyond the quantile, expected at"
             f" least {SUPPORT}: how dense they are there is not known",
@@ -106,12 +108,12 @@ def packets_for_latency(latency_ns: NDArray[np.float64], q: float, relative_erro
     between = min(below, above)
     if between < SUPPORT:
         side = "above" if above < below else "below"
-        return Answer(
+        return SampleSize(
             None,
             f"{max(0, between):.0f} of the run's packets lie within that error {side} the quantile,"
             f" expected at least {SUPPORT}: how dense they are there is not known",
         )
-    return Answer(math.ceil(q * (1 - q) * (_z() * n / between) ** 2))
+    return SampleSize(math.ceil(q * (1 - q) * (_z() * n / between) ** 2))
 
 
 def _z() -> float:

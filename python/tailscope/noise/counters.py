@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SAMPLING_WARNING",
+    "CounterSample",
     "CounterSampler",
-    "Sample",
     "columns",
     "increments",
     "rates_hz",
@@ -40,7 +40,7 @@ _PROC = Path("/proc")
 _AUTHORS_COLUMN = re.compile(r"(?P<name>.+)_CPU(?P<cpu>\d+)")
 
 
-class Sample(NamedTuple):
+class CounterSample(NamedTuple):
     """All counters at a moment.
 
     Attributes
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
     counts: dict[tuple[str, int], int]
 
 
-def read_counters(proc: Path = _PROC) -> Sample:
+def read_counters(proc: Path = _PROC) -> CounterSample:
     """Read ``/proc/interrupts`` and ``/proc/softirqs``.
 
     Parameters
@@ -67,7 +67,7 @@ def read_counters(proc: Path = _PROC) -> Sample:
     for name, prefix in (("interrupts", ""), ("softirqs", "softirq ")):
         with suppress(OSError):
             counts.update(_table((proc / name).read_text(errors="replace"), prefix))
-    return Sample(now_ns, counts)
+    return CounterSample(now_ns, counts)
 
 
 def read_steal_ns(proc: Path = _PROC) -> dict[int, int]:
@@ -98,7 +98,7 @@ class CounterSampler:
         self._interval_s = interval_s
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        self.samples: list[Sample] = []
+        self.samples: list[CounterSample] = []
 
     def __enter__(self) -> Self:
         self.samples.append(read_counters())
@@ -119,7 +119,7 @@ class CounterSampler:
             self.samples.append(read_counters())
 
 
-def increments(samples: Sequence[Sample], cpus: Sequence[int]) -> dict[str, dict[int, int]]:
+def increments(samples: Sequence[CounterSample], cpus: Sequence[int]) -> dict[str, dict[int, int]]:
     """How often each counter counted between the first sample and the last, where it did.
 
     Returns
@@ -136,7 +136,7 @@ def increments(samples: Sequence[Sample], cpus: Sequence[int]) -> dict[str, dict
     return found
 
 
-def columns(samples: Sequence[Sample]) -> dict[str, list[int] | list[str]]:
+def columns(samples: Sequence[CounterSample]) -> dict[str, list[int] | list[str]]:
     """Samples as ``interrupts.parquet`` has them, a row for each counter and CPU."""
     rows = [
         (sample.unix_ns, name, cpu, count)
@@ -152,12 +152,12 @@ def columns(samples: Sequence[Sample]) -> dict[str, list[int] | list[str]]:
     }
 
 
-def rates_hz(samples: Sequence[Sample], path: Path) -> dict[str, list[float]]:
+def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[float]]:
     """How often each counter counted in a second, on each CPU on which it did.
 
     Parameters
     ----------
-    samples : sequence of Sample
+    samples : sequence of CounterSample
     path : Path
         Where they are from, for errors.
 
@@ -174,7 +174,7 @@ def rates_hz(samples: Sequence[Sample], path: Path) -> dict[str, list[float]]:
     return {name: [count / lasted_s for count in each.values()] for name, each in counted.items()}
 
 
-def read_samples(path: Path) -> list[Sample]:
+def read_samples(path: Path) -> list[CounterSample]:
     """Read ``interrupts.parquet`` of a run, or any other file as the authors' CSV.
 
     Raises
@@ -195,10 +195,10 @@ def read_samples(path: Path) -> list[Sample]:
     found: dict[int, dict[tuple[str, int], int]] = {}
     for unix_ns, name, cpu, count in zip(*rows.values(), strict=True):
         found.setdefault(unix_ns, {})[name, cpu] = count
-    return [Sample(unix_ns, counts) for unix_ns, counts in found.items()]
+    return [CounterSample(unix_ns, counts) for unix_ns, counts in found.items()]
 
 
-def read_authors_csv(path: Path) -> list[Sample]:
+def read_authors_csv(path: Path) -> list[CounterSample]:
     """Read the counters that the authors of noms2020 have published.
 
     A line for each sample; columns in any order, divided by semicolons: ``timestamp_us``, and one
@@ -224,7 +224,7 @@ def read_authors_csv(path: Path) -> list[Sample]:
 
 def _authors_sample(
     path: Path, number: int, cells: list[str], named: list[tuple[str, re.Match[str] | None]]
-) -> Sample:
+) -> CounterSample:
     if len(cells) != len(named):
         raise UsageError(f"{path}: line {number}: got {len(cells)} columns, expected {len(named)}")
     unix_ns, counts = 0, {}
@@ -237,7 +237,7 @@ def _authors_sample(
             unix_ns = int(cell) * 1000
         elif parts is not None:
             counts[parts["name"].replace("_", " "), int(parts["cpu"])] = int(cell)
-    return Sample(unix_ns, counts)
+    return CounterSample(unix_ns, counts)
 
 
 def _table(text: str, prefix: str) -> Iterator[tuple[tuple[str, int], int]]:

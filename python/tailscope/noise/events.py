@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.analysis import Clock
-    from tailscope.noise.tracer import Recorded
+    from tailscope.noise.tracer import RecordedTrace
 
     Integers = NDArray[np.int64]
 
@@ -98,13 +98,13 @@ class Events:
 
 
 def read_events(
-    recorded: Recorded, clock: Clock, cpus: Sequence[int], measured: Sequence[int]
+    recorded: RecordedTrace, clock: Clock, cpus: Sequence[int], measured: Sequence[int]
 ) -> list[Events]:
     """Read what was recorded on some CPUs.
 
     Parameters
     ----------
-    recorded : Recorded
+    recorded : RecordedTrace
     clock : Clock
         Of the packets.
     cpus : sequence of int
@@ -140,7 +140,7 @@ def read_events(
 
 def _named(
     found: Mapping[str, Any],
-    recorded: Recorded,
+    recorded: RecordedTrace,
     at_ns: Callable[[Any], Integers],
     symbols: _Symbols,
 ) -> Events:

@@ -23,9 +23,9 @@ from tailscope.testbed.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailscope.noise.counters import Sample
+    from tailscope.noise.counters import CounterSample
     from tailscope.noise.table import SideNoise
-    from tailscope.noise.tracer import Recorded
+    from tailscope.noise.tracer import RecordedTrace
     from tailscope.testbed.folder import Folder
 
 __all__ = ["NOISE", "NoiseRecorder", "RecordedNoise", "Thread", "marked_threads"]
@@ -62,7 +62,7 @@ class RecordedNoise:
         None where they were not recorded,
     why_not : str or None
         and why.
-    samples : list of Sample
+    samples : list of CounterSample
         Counters of interrupts, the first and the last at least.
     steal_ns : dict of int to int
         What a hypervisor took from each CPU, as far as the kernel knows.
@@ -72,9 +72,9 @@ class RecordedNoise:
         Those of the programs that were started, but for co-runners.
     """
 
-    events: Recorded | None
+    events: RecordedTrace | None
     why_not: str | None
-    samples: list[Sample]
+    samples: list[CounterSample]
     steal_ns: dict[int, int]
     cpus: tuple[int, ...]
     threads: list[Thread]

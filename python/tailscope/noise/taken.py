@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tailscope.noise.timeline import Timeline
     from tailscope.store.run import Run
 
-__all__ = ["Taken", "taken_by"]
+__all__ = ["TimeTaken", "taken_by"]
 
 _SLICES = 20
 
 
 @dataclass(frozen=True)
-class Taken:
+class TimeTaken:
     """What was taken.
 
     Attributes
@@ -52,7 +52,7 @@ class Taken:
     causes: list[Cause]
 
 
-def taken_by(path: Path) -> Taken | None:
+def taken_by(path: Path) -> TimeTaken | None:
     """Read what was taken from the device's CPUs in a run, or from CPUs that were watched.
 
     Parameters
@@ -62,7 +62,7 @@ def taken_by(path: Path) -> Taken | None:
 
     Returns
     -------
-    Taken or None
+    TimeTaken or None
         None for a run in which nobody has watched the device's CPUs.
 
     Raises
@@ -75,7 +75,7 @@ def taken_by(path: Path) -> Taken | None:
     return of_run(path, read_run(path))
 
 
-def of_run(path: Path, run: Run) -> Taken | None:
+def of_run(path: Path, run: Run) -> TimeTaken | None:
     """The same, of a run that is read already."""
     info = run.info
     is_watched = layout.NOISE in info["files"] and (
@@ -99,7 +99,7 @@ def of_run(path: Path, run: Run) -> Taken | None:
     )
 
 
-def _of_watched(path: Path) -> Taken:
+def _of_watched(path: Path) -> TimeTaken:
     file, table = path / layout.WATCHED, path / layout.NOISE
     try:
         record = json.loads(file.read_bytes())
@@ -116,7 +116,9 @@ def _of_watched(path: Path) -> Taken:
     return _taken(timelines, cpus, begin_ns, begin_ns + duration_ns)
 
 
-def _taken(timelines: Sequence[Timeline], cpus: Sequence[str], begin_ns: int, end_ns: int) -> Taken:
+def _taken(
+    timelines: Sequence[Timeline], cpus: Sequence[str], begin_ns: int, end_ns: int
+) -> TimeTaken:
     watched = tuple(dict.fromkeys(cpus))
     inside = [timeline.between(begin_ns, end_ns) for timeline in timelines]
     # CPUs on which nothing happened have no timeline, and count.
@@ -126,6 +128,6 @@ def _taken(timelines: Sequence[Timeline], cpus: Sequence[str], begin_ns: int, en
         total += covered(edges[:-1], edges[1:], timeline.start_ns, timeline.end_ns)
     seconds = max(1, end_ns - begin_ns) / _SLICES / 1e9
     whole_ns = (end_ns - begin_ns) * len(watched) // max(1, len(inside))
-    return Taken(
+    return TimeTaken(
         watched, end_ns - begin_ns, total / seconds / len(watched), causes_of(inside, whole_ns)
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.folder import Folder
 
-__all__ = ["EVENTS", "Recorded", "Tracer"]
+__all__ = ["EVENTS", "RecordedTrace", "Tracer"]
 
 EVENTS = (
     "irq_vectors/*_entry",
@@ -54,7 +54,7 @@ _MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
 
 
 @dataclass
-class Recorded:
+class RecordedTrace:
     """What was recorded, not yet read.
 
     Attributes
@@ -134,7 +134,7 @@ class Tracer:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._before = (0, 0)
-        self._recorded: Recorded | None = None
+        self._recorded: RecordedTrace | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -177,7 +177,7 @@ class Tracer:
                 f"kernel events: this kernel has none of {', '.join(lacking)}",
                 hint="boot a distribution's kernel, or run without events: --noise stalls",
             )
-        self._recorded = Recorded(
+        self._recorded = RecordedTrace(
             events.files,
             senders.files,
             [*events.formats(), *senders.formats()],
@@ -226,7 +226,7 @@ class Tracer:
             for instance in self._instances:
                 instance.switch(on=False)
 
-    def finish(self) -> Recorded:
+    def finish(self) -> RecordedTrace:
         """Stop, and say what was recorded; the files last as long as the folder."""
         recorded = self._recorded
         assert recorded is not None and self._thread is not None, "it is a context"

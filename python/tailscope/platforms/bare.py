@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tailscope.host.kernel import check_kernel
-from tailscope.platforms.platform import Home, Platform
+from tailscope.platforms.platform import OpenPlatform, Platform
 from tailscope.testbed.places import Here
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Bare(Platform):
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
-    ) -> Iterator[Home]:
+    ) -> Iterator[OpenPlatform]:
         """Nothing is to be made."""
-        yield Home(Here(folder.path, side.command, mark=folder.name), side, cpus, housekeeping)
+        yield OpenPlatform(
+            Here(folder.path, side.command, mark=folder.name), side, cpus, housekeeping
+        )

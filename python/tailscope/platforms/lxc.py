@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.kernel import check_kernel
-from tailscope.platforms.platform import Home, Platform
+from tailscope.platforms.platform import OpenPlatform, Platform
 from tailscope.testbed.containers import container_names, remove_cgroups
 from tailscope.testbed.namespaces import inside, move_link
 from tailscope.testbed.places import Here
@@ -77,7 +77,7 @@ class Lxc(Platform):
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
-    ) -> Iterator[Home]:
+    ) -> Iterator[OpenPlatform]:
         """Start a container that waits; the device joins it."""
         name = self.given.get("name", folder.name)
         _check_free(name)
@@ -94,7 +94,7 @@ class Lxc(Platform):
                 place.run(["ip", "link", "set", "dev", link, "up"])
             about = {"container": name, "version": _version(here)}
             there = replace(side, namespace=None)
-            yield Home(place, there, cpus, housekeeping, about=about)
+            yield OpenPlatform(place, there, cpus, housekeeping, about=about)
 
 
 def _stop(here: Here, known: list[str], process: Process) -> None:

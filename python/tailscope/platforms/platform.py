@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 
-__all__ = ["Home", "Platform"]
+__all__ = ["OpenPlatform", "Platform"]
 
 
 def _nothing() -> None:
@@ -26,7 +26,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Home:
+class OpenPlatform:
     """A platform that is there.
 
     Attributes
@@ -120,7 +120,7 @@ class Platform(ABC):
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
-    ) -> AbstractContextManager[Home]:
+    ) -> AbstractContextManager[OpenPlatform]:
         """Make a home for a device within a block.
 
         Parameters

@@ -15,7 +15,7 @@ from tailscope.host.kernel import NOHZ
 from tailscope.platforms.accelerator import find_accelerator, machine
 from tailscope.platforms.guest import Guest
 from tailscope.platforms.initramfs import build_initramfs, guest_kernel
-from tailscope.platforms.platform import Home, Platform
+from tailscope.platforms.platform import OpenPlatform, Platform
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import Side
@@ -99,7 +99,7 @@ class Vm(Platform):
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
-    ) -> Iterator[Home]:
+    ) -> Iterator[OpenPlatform]:
         """Boot a guest with a CPU for itself and those of the device."""
         kernel = self._kernel()
         here = Here(folder.path, mark=folder.name)
@@ -142,7 +142,7 @@ class Vm(Platform):
                 }
                 inside = ports.set_up(guest)
                 warnings = () if accelerator == "kvm" else (_EMULATED,)
-                yield Home(guest, inside, inner, (0,), False, about, warnings, held.close)
+                yield OpenPlatform(guest, inside, inner, (0,), False, about, warnings, held.close)
             finally:
                 held.close()
                 guest.close()

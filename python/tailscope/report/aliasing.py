@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.report.picture import Axis, Layer, Picture
-from tailscope.text import count_text
+from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from tailscope.report.formats import COLOURS, FORMATS, STYLES
 from tailscope.report.picture import table_of
 from tailscope.store.atomic import replacing, write_text
-from tailscope.text import percentile_name, printable
+from tailscope.units import percentile_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from tailscope.report.figures import pictures
 from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
 from tailscope.store import layout
-from tailscope.text import percentile_name, printable
+from tailscope.units import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,
     cause_rows,

@@ -21,7 +21,7 @@ from tailscope.store.atomic import write_bytes, write_text
 from tailscope.store.notes import Remarks
 from tailscope.store.reader import read_run
 from tailscope.store.run import shown_as
-from tailscope.text import count_text
+from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ __all__ = [
     "INDEX",
     "MARK",
     "PACKETS_UP_TO_BYTES",
-    "Plan",
+    "Publication",
     "check_place",
     "plan_site",
     "write_site",
@@ -68,7 +68,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class Publication:
     """What will be published.
 
     Attributes
@@ -103,7 +103,7 @@ class Plan:
                 yield f"{folder}/{copied}", int(run.info["files"][copied]["size_bytes"])
 
 
-def plan_site(campaign: Path, *, packets: bool | None = None) -> Plan:
+def plan_site(campaign: Path, *, packets: bool | None = None) -> Publication:
     """Say what will be published.
 
     Parameters
@@ -132,15 +132,17 @@ def plan_site(campaign: Path, *, packets: bool | None = None) -> Plan:
         name: tuple(file for file in files if packets or not _is_packets(file))
         for name, files in sizes.items()
     }
-    return Plan(material, _folders(material.content, sizes), copied, {} if packets else single)
+    return Publication(
+        material, _folders(material.content, sizes), copied, {} if packets else single
+    )
 
 
-def write_site(plan: Plan, out: Path, progress: Progress | None = None) -> None:
+def write_site(plan: Publication, out: Path, progress: Progress | None = None) -> None:
     """Write a site as a whole, or nothing.
 
     Parameters
     ----------
-    plan : Plan
+    plan : Publication
     out : Path
         Empty, not there, or an earlier publication of the same campaign, which is replaced.
     progress : callable, optional
@@ -185,7 +187,7 @@ def _scratch(out: Path) -> Iterator[Path]:
             shutil.rmtree(path)
 
 
-def check_place(plan: Plan, out: Path) -> None:
+def check_place(plan: Publication, out: Path) -> None:
     """See that nothing but an earlier publication of this campaign is replaced.
 
     Raises
@@ -221,7 +223,7 @@ def check_place(plan: Plan, out: Path) -> None:
         )
 
 
-def _fill(plan: Plan, site: Path, progress: Progress | None) -> None:
+def _fill(plan: Publication, site: Path, progress: Progress | None) -> None:
     from tailscope.report.campaign.files import write_families
     from tailscope.report.campaign.page import address_of, campaign_page
 
@@ -267,7 +269,7 @@ def _fill(plan: Plan, site: Path, progress: Progress | None) -> None:
     write_text(site / CHECKSUMS, "".join(sums))
 
 
-def _write_run(plan: Plan, name: str, run: Run, folder: Path) -> None:
+def _write_run(plan: Publication, name: str, run: Run, folder: Path) -> None:
     """Publish a run: what is private is taken out of its records, and their checksums follow."""
     from tailscope.report.campaign.page import address_of
     from tailscope.report.page import page
@@ -343,7 +345,7 @@ def _is_packets(name: str) -> bool:
     return name == layout.LATENCY or name.startswith(f"{layout.CAPTURES}/")
 
 
-def _sizes_left_out(plan: Plan, run: str) -> Iterator[tuple[str, int]]:
+def _sizes_left_out(plan: Publication, run: str) -> Iterator[tuple[str, int]]:
     for path, size in plan.left_out.items():
         folder, _, file = path.partition(f"{run}/")
         if not folder and file:
@@ -374,7 +376,7 @@ def _neutral_name(content: CampaignContent, name: str) -> str:
     return name
 
 
-def _neutral_campaign(plan: Plan) -> dict[str, Any]:
+def _neutral_campaign(plan: Publication) -> dict[str, Any]:
     """``campaign.json`` of the site: it can be read as that of a campaign."""
     content = plan.material.content
     record: dict[str, Any] = neutral(dict(content.record))
@@ -430,7 +432,7 @@ def _environment(material: CampaignMaterial) -> dict[str, Any]:
     return {"environments": list(found.values())}
 
 
-def _left_out(plan: Plan) -> str:
+def _left_out(plan: Publication) -> str:
     if not plan.left_out:
         return ""
     megabytes = sum(plan.left_out.values()) / 1e6

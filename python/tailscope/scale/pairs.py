@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.analysis import Series
 from tailscope.exceptions import CaptureError, ClusterError, RunError, TailscopeError
+from tailscope.experiment.pair import Figures, PairPlan, analyze_pair, write_pair
 from tailscope.scale.cluster import open_cluster
-from tailscope.scale.pair import Figures, PairPlan, analyze_pair, write_pair
 from tailscope.scale.shared import Shared, aside, shared_folders
 from tailscope.scale.tasks import Task, run_tasks, stop_if_unwanted
 from tailscope.slices import Part, Split, analyze_slice, merge, split

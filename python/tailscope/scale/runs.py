@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import NotSharedError
-from tailscope.report.campaign.material import Reading
+from tailscope.report.campaign.material import CampaignReading
 from tailscope.scale.cluster import open_cluster
 from tailscope.scale.shared import shared_folders
 from tailscope.scale.tasks import map_tasks
@@ -29,11 +29,11 @@ def read_runs(
     scheduler: str,
     path: Path,
     names: Sequence[str],
-    take: Callable[[str], Reading],
+    take: Callable[[str], CampaignReading],
     *,
     is_written: bool,
     progress: Callable[[Done], None] | None = None,
-) -> Iterator[Reading]:
+) -> Iterator[CampaignReading]:
     """Read runs of a campaign.
 
     Parameters
@@ -53,7 +53,7 @@ def read_runs(
 
     Yields
     ------
-    Reading
+    CampaignReading
         In the order of the names.
 
     Raises
@@ -74,12 +74,16 @@ def read_runs(
             failed = outcome.error
             if isinstance(failed, NotSharedError):
                 raise failed
-            yield outcome.result if failed is None else Reading(name, None, str(failed), False)
+            yield (
+                outcome.result
+                if failed is None
+                else CampaignReading(name, None, str(failed), False)
+            )
 
 
 def _read(
-    take: Callable[[str], Reading], shared: Shared, path: Path, item: tuple[str, str | None]
-) -> Reading:
+    take: Callable[[str], CampaignReading], shared: Shared, path: Path, item: tuple[str, str | None]
+) -> CampaignReading:
     """Read a run, which has to be the one that was meant; called on a worker."""
     name, expected = item
     shared.check()

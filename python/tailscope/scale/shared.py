@@ -23,7 +23,7 @@ from tailscope.store.reader import read_mark
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tailscope.scale.pair import PairPlan
+    from tailscope.experiment.pair import PairPlan
 
 __all__ = ["Shared", "aside", "shared_folders"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-__all__ = ["Done", "Outcome", "Task", "map_tasks", "run_tasks", "stop_if_unwanted"]
+__all__ = ["Done", "Task", "TaskOutcome", "map_tasks", "run_tasks", "stop_if_unwanted"]
 
 _LOOK_S = 0.05
 _EVERY_S = 0.5
@@ -43,7 +43,7 @@ class Task(NamedTuple):
     size: int = 1
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """What became of a task.
 
     Attributes
@@ -85,7 +85,7 @@ def map_tasks(
     items: Iterable[Any],
     *,
     progress: Callable[[Done], None] | None = None,
-) -> Generator[Outcome]:
+) -> Generator[TaskOutcome]:
     """Call a function for each item, on workers.
 
     Parameters
@@ -99,7 +99,7 @@ def map_tasks(
 
     Yields
     ------
-    Outcome
+    TaskOutcome
         In the order of the items.
 
     Raises
@@ -112,7 +112,7 @@ def map_tasks(
 
 def run_tasks(
     client: Client, tasks: Sequence[Task], *, progress: Callable[[Done], None] | None = None
-) -> Generator[Outcome]:
+) -> Generator[TaskOutcome]:
     """Run tasks on workers.
 
     A task whose worker is lost is repeated. One that was lost as often as the scheduler allows may
@@ -129,7 +129,7 @@ def run_tasks(
 
     Yields
     ------
-    Outcome
+    TaskOutcome
         In the order of the tasks. When the generator is closed, what runs is stopped.
 
     Raises
@@ -154,11 +154,11 @@ class _Watch:
         self._running: dict[int, _Submitted] = {}
         self._suspects: list[int] = []
         self._lost: Counter[int] = Counter()
-        self._done: dict[int, Outcome] = {}
+        self._done: dict[int, TaskOutcome] = {}
         self._looked_s = time.monotonic()
         self._workers = 0
 
-    def outcomes(self) -> Generator[Outcome]:
+    def outcomes(self) -> Generator[TaskOutcome]:
         """The outcome of each task, in their order."""
         for index, task in enumerate(self._tasks):
             self._running[index] = _Submitted(self._client, task)
@@ -170,7 +170,7 @@ class _Watch:
                     alone = self._suspects.pop(0)
                     self._running[alone] = _Submitted(self._client, self._tasks[alone])
             yield self._done[index]
-            self._done[index] = Outcome(None, None)
+            self._done[index] = TaskOutcome(None, None)
 
     def release(self) -> None:
         """Have the workers stop what runs."""
@@ -225,7 +225,7 @@ class _Submitted:
         """What it counts for already."""
         return sum(task.size for task in self._all if self._futures[id(task)].done())
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> TaskOutcome:
         """What became of it."""
         from distributed import KilledWorker
 
@@ -236,14 +236,14 @@ class _Submitted:
             )
         error = self.future.exception()
         if error is None:
-            return Outcome(self.future.result(), None)
+            return TaskOutcome(self.future.result(), None)
         if isinstance(error, KilledWorker):
             error = WorkerLostError(
                 "the worker that takes it ends, also where it is alone: the last one was"
                 f" {error.last_worker.address}",
                 hint="often it is too little memory; the log of the worker says more",
             )
-        return Outcome(None, error)
+        return TaskOutcome(None, error)
 
     def release(self) -> None:
         """Have the workers forget it."""

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from tailscope.exceptions import CaptureError
 from tailscope.store.atomic import replacing
 from tailscope.store.grid import AUTHORS_GRID
 from tailscope.store.run import SIDES
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis, Counts, Nanoseconds, Side
 
-__all__ = ["CsvWriter"]
+__all__ = ["CsvWriter", "read_worst"]
 
 _NS_PER_MS = 1_000_000
+_WORST_COLUMNS = ("latency", "prets")
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -141,3 +143,41 @@ class CsvWriter:
 
     def _path(self, *parts: str) -> Path:
         return self._folder / ".".join((self._pre.name, *parts, "csv"))
+
+
+def read_worst(path: Path) -> tuple[Nanoseconds, Nanoseconds]:
+    """Read a table of the worst packets, as the authors publish it.
+
+    Parameters
+    ----------
+    path : Path
+        CSV with a header and columns ``latency`` and ``prets`` in ns; compressed if its name says.
+
+    Returns
+    -------
+    sent_ns, latency_ns : ndarray of uint64, shape (n_worst,)
+
+    Raises
+    ------
+    CaptureError
+        If it is no such table.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = dict.fromkeys(_WORST_COLUMNS, pa.uint64())
+    options = csv.ConvertOptions(include_columns=list(_WORST_COLUMNS), column_types=types)
+    try:
+        with pa.input_stream(path) as stream:
+            table = csv.read_csv(stream, convert_options=options)
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        raise CaptureError(
+            f"{path}: {error}",
+            hint=f"expected CSV with columns {', '.join(_WORST_COLUMNS)} in ns",
+        ) from None
+    for name in _WORST_COLUMNS:
+        if table[name].null_count:
+            row = table[name].is_valid().index(False).as_py()
+            raise CaptureError(f"{path}: row {row + 1}: expected {name} in whole ns, got no number")
+    latency_ns, sent_ns = (table[name].to_numpy() for name in _WORST_COLUMNS)
+    return sent_ns, latency_ns

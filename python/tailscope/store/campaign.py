@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store.layout import CAMPAIGN
-from tailscope.text import printable
-from tailscope.values import value_label
+from tailscope.units import printable, value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from tailscope.store.folders import Found, Place
+    from tailscope.store.folders import FoundRuns, RunPlace
 
 __all__ = ["Catalogue", "catalogue_of", "quoted", "text_literal"]
 
@@ -45,12 +45,12 @@ class Catalogue:
     ----------
     connection : DuckDBPyConnection
         To a database in memory with the tables of `tailscope.store.columns.TABLES`.
-    found : Found
+    found : FoundRuns
         Where the runs are.
     """
 
     connection: DuckDBPyConnection
-    found: Found
+    found: FoundRuns
 
     def rows(self, query: str, *values: object) -> list[dict[str, Any]]:
         """Rows that a query gives, by the names of their columns."""
@@ -134,7 +134,7 @@ def _kept(file: Path) -> DuckDBPyConnection | None:
     return connection
 
 
-def _refresh(connection: DuckDBPyConnection, runs: Mapping[str, Place]) -> bool:
+def _refresh(connection: DuckDBPyConnection, runs: Mapping[str, RunPlace]) -> bool:
     """Read what has changed; whether anything had."""
     now = {}
     for name, place in runs.items():

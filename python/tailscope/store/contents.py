@@ -15,7 +15,7 @@ from tailscope.store import layout
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CAMPAIGN", "NOISE_FOLDER", "RUN", "SEARCH", "SUMMARY", "Column", "File"]
+__all__ = ["CAMPAIGN", "NOISE_FOLDER", "RUN", "SEARCH", "SUMMARY", "Column", "RunFile"]
 
 
 class Column(NamedTuple):
@@ -32,7 +32,7 @@ class Column(NamedTuple):
     about: str
 
 
-class File(NamedTuple):
+class RunFile(NamedTuple):
     """A file of a directory.
 
     Attributes
@@ -263,7 +263,7 @@ _RUN_FIELDS = {
 
 _NS = "of each of the worst packets, the part of its latency: [noise.md](../noise.md)"
 
-_INTERRUPTS = File(
+_INTERRUPTS = RunFile(
     layout.INTERRUPTS,
     "Counters of interrupts, a row for each sample, counter and CPU.",
     {
@@ -274,7 +274,7 @@ _INTERRUPTS = File(
     },
 )
 
-_NOISE = File(
+_NOISE = RunFile(
     layout.NOISE,
     "What kept CPUs from their work, an interval a row, in order of time.",
     {
@@ -294,20 +294,20 @@ _NOISE = File(
 )
 
 RUN = (
-    File(
+    RunFile(
         layout.RUN,
         "Where a run comes from, and the checksums of all else. Written last: a run is complete "
         "when it says so.",
         fields=_RUN_FIELDS,
     ),
-    File(
+    RunFile(
         layout.SUMMARY,
         "Every figure, flat; also what `--json` writes. Units are in the names: `_ns` nanoseconds, "
         "`_s` seconds, `_pps` packets per second, `_w` watts, `_j` joules. `null` means that there "
         "is no such value: no sample, or none that the samples support. "
         "[statistics.md](../statistics.md) says what each is worth.",
     ),
-    File(
+    RunFile(
         layout.PERCENTILES,
         "Quantiles of the latency on a fine grid, from the minimum up to the last one that has a "
         "sample beyond.",
@@ -320,7 +320,7 @@ RUN = (
             "supported": Column("bool", "whether at least 10 samples lie beyond"),
         },
     ),
-    File(
+    RunFile(
         layout.LATENCY,
         "Every match, in the order in which packets were sent.",
         {
@@ -331,7 +331,7 @@ RUN = (
             "tainted": Column("bool", "whether the instrument stalled; null for captures"),
         },
     ),
-    File(
+    RunFile(
         layout.WORST,
         "The worst packets, by latency, then by time.",
         {
@@ -341,7 +341,7 @@ RUN = (
             "pre_seq": Column("uint64", "its place before the device, from 0"),
         },
     ),
-    File(
+    RunFile(
         layout.WORST,
         "Of a measurement it also has what they waited for.",
         {
@@ -353,7 +353,7 @@ RUN = (
             "queue_cause": Column("string", "what delayed the first packet of its queue"),
         },
     ),
-    File(
+    RunFile(
         layout.HISTOGRAM,
         "Histogram of the latency: buckets that are not empty.",
         {
@@ -361,11 +361,11 @@ RUN = (
             "count": Column("int", "packets"),
         },
     ),
-    File(
+    RunFile(
         layout.HLOG,
         "The same in HdrHistogram's log format, values within 0.1 %.",
     ),
-    File(
+    RunFile(
         layout.GAPS,
         "Histograms of the gaps between packets.",
         {
@@ -374,7 +374,7 @@ RUN = (
             "count": Column("int", "gaps"),
         },
     ),
-    File(
+    RunFile(
         layout.RATE,
         "Packets per second.",
         {
@@ -385,7 +385,7 @@ RUN = (
     ),
     _NOISE,
     _INTERRUPTS,
-    File(
+    RunFile(
         layout.EXPLANATION,
         "What the tail is made of, of a measurement.",
         fields={
@@ -403,7 +403,7 @@ RUN = (
             "waited for it; how long, all together, as a share of the excess, and one of them",
         },
     ),
-    File(
+    RunFile(
         layout.POWER,
         "Power over time, a row for each stretch between readings and each domain; where power "
         "was read.",
@@ -414,16 +414,16 @@ RUN = (
             "watts": Column("double", "mean power meanwhile"),
         },
     ),
-    File(
+    RunFile(
         f"{layout.CAPTURES}/",
         "`pre.pcapng.zst` and `post.pcapng.zst`, where asked.",
     ),
-    File(
+    RunFile(
         layout.REPORT,
         "The report: one file, works offline. It may be drawn again, and has no checksum.",
     ),
     *(
-        File(
+        RunFile(
             name,
             f"Kept by `tailscope {command} --keep`, beside the checksums: its `--json`"
             f" ([{page}](../{page})), and where that comes from.",
@@ -435,7 +435,7 @@ RUN = (
             (layout.VERDICT, "verify", "verdict.md"),
         )
     ),
-    File(
+    RunFile(
         layout.NOTES,
         "What its user says of a run, beside the checksums: [catalogue.md](../catalogue.md).",
         fields={
@@ -449,7 +449,7 @@ RUN = (
 """The files of a run directory."""
 
 CAMPAIGN = (
-    File(
+    RunFile(
         layout.CAMPAIGN,
         "Written after each cell. The runs are directories beside it.",
         fields={
@@ -483,7 +483,7 @@ _TRIAL = {
 }
 
 SEARCH = (
-    File(
+    RunFile(
         layout.SEARCH,
         "What a search found; with `--forwarder` the runs `forwarder` and `function` lie beside "
         "it.",
@@ -522,7 +522,7 @@ _CAUSE = {
 }
 
 NOISE_FOLDER = (
-    File(
+    RunFile(
         layout.WATCHED,
         "What CPUs were kept from, without packets; also what `--json` writes.",
         fields={

@@ -11,7 +11,7 @@ from tailscope.exceptions import UsageError
 from tailscope.store.catalogue import quoted
 from tailscope.store.columns import COUNT, QUANTILES, REAL, RUN, SUMMARY, TEXT, TIME, TRUTH
 from tailscope.store.record import plain
-from tailscope.values import rate_pps
+from tailscope.units import rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -193,7 +193,7 @@ def _of_runs(catalogue: Catalogue, table: str) -> dict[str, list[dict[str, Any]]
 
 
 def _value(text: str, field: str, kind: str, value: str) -> str | int | float | bool | datetime:
-    from tailscope.analysis import duration_ns
+    from tailscope.units import duration_ns
 
     if kind == TEXT:
         return plain(value)

@@ -16,14 +16,14 @@ from tailscope.store.record import plain
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["RUNS", "Found", "Place", "find_runs", "run_named"]
+__all__ = ["RUNS", "FoundRuns", "RunPlace", "find_runs", "run_named"]
 
 RUNS = Path("runs")
 """Where runs are looked for, and where ``tailscope run`` puts them."""
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPlace:
     """Where a run is.
 
     Attributes
@@ -50,22 +50,22 @@ class Place:
 
 
 @dataclass
-class Found:
+class FoundRuns:
     """Runs below folders.
 
     Attributes
     ----------
-    runs : dict of str to Place
+    runs : dict of str to RunPlace
         By name, in the order of names.
     unread : list of str
         Folders that could not be looked into, and why.
     """
 
-    runs: dict[str, Place] = field(default_factory=dict)
+    runs: dict[str, RunPlace] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
 
 
-def find_runs(folders: Sequence[Path]) -> Found:
+def find_runs(folders: Sequence[Path]) -> FoundRuns:
     """Find all runs below folders.
 
     A run is called by its path below the folder; below what the folders share, if there are
@@ -90,7 +90,7 @@ def find_runs(folders: Sequence[Path]) -> Found:
     shared = Path(os.path.commonpath(tops))
     if (shared / layout.RUN).is_file():
         shared = shared.parent
-    found = Found()
+    found = FoundRuns()
     for top in tops:
         for place in _walk(top, shared, found.unread):
             found.runs[_name(place.path, shared)] = place
@@ -130,7 +130,7 @@ def run_named(text: str, folder: Path = RUNS) -> Path:
     )
 
 
-def _walk(top: Path, shared: Path, unread: list[str]) -> Iterator[Place]:
+def _walk(top: Path, shared: Path, unread: list[str]) -> Iterator[RunPlace]:
     """Run directories at and below a folder; what cannot be looked into is added to `unread`."""
     left: list[tuple[Path, str | None]] = [(top, None)]
     while left:
@@ -142,7 +142,7 @@ def _walk(top: Path, shared: Path, unread: list[str]) -> Iterator[Place]:
             unread.append(f"{folder}: {error.strerror}")
             continue
         if layout.RUN in inside and inside[layout.RUN].is_file():
-            yield Place(folder, campaign)
+            yield RunPlace(folder, campaign)
             continue
         if layout.CAMPAIGN in inside:
             campaign = _name(folder, shared)

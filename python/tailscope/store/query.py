@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tailscope.store.catalogue import Catalogue
 
-__all__ = ["Answer", "Database", "database_of"]
+__all__ = ["Database", "QueryResult", "database_of"]
 
 _FILES = {
     "latency": layout.LATENCY,
@@ -42,7 +42,7 @@ _HINT = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """What a query gives.
 
     Attributes
@@ -70,7 +70,7 @@ class Database:
     _connection: DuckDBPyConnection
     warnings: list[str] = field(default_factory=list)
 
-    def ask(self, query: str) -> Answer:
+    def ask(self, query: str) -> QueryResult:
         """Answer a query.
 
         It is given to DuckDB as a text that stands for a table. There only a single SELECT is let
@@ -90,7 +90,7 @@ class Database:
         """
         with _in_our_words():
             done = self._execute("FROM query($query)", {"query": plain(query)})
-        return Answer([column[0] for column in done.description], _rows(done))
+        return QueryResult([column[0] for column in done.description], _rows(done))
 
     def _execute(self, statement: str, values: dict[str, str]) -> DuckDBPyConnection:
         """Execute in a thread: DuckDB may work for long without a look at signals."""

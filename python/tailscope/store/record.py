@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["STATES", "Record", "plain", "read_record"]
+__all__ = ["STATES", "CatalogueRow", "plain", "read_record"]
 
 STATES = ("complete", "partial", "incomplete", "damaged", "foreign")
 """Of runs: whole; measured in part; never finished, or not yet; not what was written; written by
@@ -38,7 +38,7 @@ _MOST = 2**63
 
 
 @dataclass
-class Record:
+class CatalogueRow:
     """A run as the tables have it.
 
     Attributes
@@ -69,7 +69,7 @@ class Record:
         }
 
 
-def read_record(path: Path, *, name: str, campaign: str | None) -> Record:
+def read_record(path: Path, *, name: str, campaign: str | None) -> CatalogueRow:
     """Read what the catalogue keeps of a run; what is wrong with it is part of that.
 
     Parameters
@@ -81,7 +81,7 @@ def read_record(path: Path, *, name: str, campaign: str | None) -> Record:
     campaign : str or None
         The campaign that it is part of.
     """
-    record = Record(dict.fromkeys(RUN), dict.fromkeys(SUMMARY))
+    record = CatalogueRow(dict.fromkeys(RUN), dict.fromkeys(SUMMARY))
     record.summary["run"] = name
     record.run |= {"run": name, "path": plain(str(path)), "campaign": campaign}
     wrong: list[str] = []
@@ -103,7 +103,7 @@ def plain(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _fill(record: Record, path: Path, wrong: list[str]) -> str:
+def _fill(record: CatalogueRow, path: Path, wrong: list[str]) -> str:
     """Fill in all but notes; add what is wrong, and return the state."""
     info = read_mark(path)
     if info is None:

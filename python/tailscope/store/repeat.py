@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from tailscope.text import typed_duration
+from tailscope.units import typed_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

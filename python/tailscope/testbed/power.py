@@ -30,10 +30,10 @@ __all__ = [
     "POWER",
     "Command",
     "Ipmi",
+    "PowerReading",
     "PowerRecorder",
     "PowerSource",
     "Rapl",
-    "Reading",
     "RecordedPower",
     "check_power",
     "source_named",
@@ -258,7 +258,7 @@ def check_power(text: str) -> None:
         source.check()
 
 
-class Reading(NamedTuple):
+class PowerReading(NamedTuple):
     """One reading of a source.
 
     Attributes
@@ -285,7 +285,7 @@ class RecordedPower:
         None where there is none,
     why_not : str or None
         and why.
-    readings : list of Reading
+    readings : list of PowerReading
     failures : list of str
         What readings failed for.
     phases : dict of str to (int, int)
@@ -294,7 +294,7 @@ class RecordedPower:
 
     source: PowerSource | None
     why_not: str | None
-    readings: list[Reading]
+    readings: list[PowerReading]
     failures: list[str]
     phases: dict[str, tuple[int, int]]
 
@@ -324,7 +324,7 @@ class PowerRecorder:
         self._what, self._phase_s = what, phase_s
         self._source = source_named(what)
         self._why_not = None if self._source is not None else "not asked for"
-        self._readings: list[Reading] = []
+        self._readings: list[PowerReading] = []
         self._failures: list[str] = []
         self._phases: dict[str, tuple[int, int]] = {}
         self._reading = threading.Lock()
@@ -393,11 +393,11 @@ class PowerRecorder:
             self._readings.append(reading)
             return reading.unix_ns
 
-    def _read(self, source: PowerSource) -> Reading:
+    def _read(self, source: PowerSource) -> PowerReading:
         start_ns = self._now_ns()
         values = source.read(self._place)
         took_ns = self._now_ns() - start_ns
-        return Reading(start_ns + took_ns // 2, took_ns, values)
+        return PowerReading(start_ns + took_ns // 2, took_ns, values)
 
     def _now_ns(self) -> int:
         return self._unix_ns + time.monotonic_ns()

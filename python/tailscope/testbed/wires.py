@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WIRES",
-    "Ends",
     "Memif",
     "Pci",
     "Side",
     "Veth",
     "Vhost",
     "Wire",
+    "WireEnds",
     "are_links",
     "cards",
     "check_cards",
@@ -82,7 +82,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Ends:
+class WireEnds:
     """Both sides of a wire."""
 
     generator: Side
@@ -125,7 +125,7 @@ class Wire(ABC):
         """
 
     @abstractmethod
-    def open(self, folder: Folder, ports: int = 2) -> AbstractContextManager[Ends]:
+    def open(self, folder: Folder, ports: int = 2) -> AbstractContextManager[WireEnds]:
         """Put the wire up within a block.
 
         Parameters
@@ -147,9 +147,9 @@ class Memif(Wire):
     name = "memif"
 
     @contextmanager
-    def open(self, folder: Folder, ports: int = 2) -> Iterator[Ends]:
+    def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
         """Choose a socket in the folder; the device serves it."""
-        yield Ends(
+        yield WireEnds(
             *(self._side(folder, [(role, link) for link in range(ports)]) for role in _MEMIF_ROLES)
         )
 
@@ -198,7 +198,7 @@ class Veth(Wire):
         _check_namespaces("wire veth", "take --wire memif, which needs no rights")
 
     @contextmanager
-    def open(self, folder: Folder, ports: int = 2) -> Iterator[Ends]:
+    def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
         """Make two namespaces, and pairs of links between them."""
         numbers = range(ports)
         with ExitStack() as stack:
@@ -207,7 +207,7 @@ class Veth(Wire):
                 for side in ("gen", "dut")
             )
             make_links(generator, [(f"gen{at}", f"dut{at}") for at in numbers], dut)
-            yield Ends(
+            yield WireEnds(
                 link_side([f"gen{at}" for at in numbers], generator, self._driver),
                 link_side([f"dut{at}" for at in numbers], dut, self._driver),
             )
@@ -296,14 +296,14 @@ class Pci(Wire):
         return found
 
     @contextmanager
-    def open(self, folder: Folder, ports: int = 2) -> Iterator[Ends]:
+    def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
         """Name the cards; links are lent to namespaces of their own."""
         with ExitStack() as stack:
             generator, dut = (
                 stack.enter_context(cards(folder, side, self._cards(role)[:ports]))
                 for side, role in (("gen", "generator"), ("dut", "dut"))
             )
-            yield Ends(generator, dut)
+            yield WireEnds(generator, dut)
 
     @contextmanager
     def open_loop(self, folder: Folder) -> Iterator[Side]:
@@ -318,7 +318,7 @@ class Vhost(Wire):
     name = "vhost"
 
     @contextmanager
-    def open(self, folder: Folder, ports: int = 2) -> Iterator[Ends]:
+    def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
         """Choose sockets in the folder; the guest serves them, so that it outlives generators."""
         sockets = tuple(_socket_path(folder, f"vhost{number}") for number in range(ports))
         devices = tuple(f"net_vhost{number}" for number in range(ports))
@@ -327,7 +327,7 @@ class Vhost(Wire):
             for device, socket in zip(devices, sockets, strict=True)
         ]
         generator = Side((*_memory(), "--no-pci", *vdevs), devices)
-        yield Ends(generator, Side(sockets=sockets))
+        yield WireEnds(generator, Side(sockets=sockets))
 
     def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:  # noqa: ARG002
         """There is always a guest."""

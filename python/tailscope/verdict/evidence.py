@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
 
-__all__ = ["Doubt", "Evidence", "Reading", "evidence_of", "read_evidence"]
+__all__ = ["Doubt", "PacketSample", "RunSample", "evidence_of", "read_evidence"]
 
 _FAILED = ("late", "corrupt")
 
@@ -44,7 +44,7 @@ class Doubt:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PacketSample:
     """The packets of a run, as they are or without those that the instrument spoilt.
 
     Attributes
@@ -71,7 +71,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunSample:
     """A run, as far as a service level is concerned.
 
     Attributes
@@ -79,7 +79,7 @@ class Evidence:
     name : str
     rate_pps : float or None
         At which packets were sent.
-    as_is : Reading
+    as_is : PacketSample
     spared : Reading or None
         The same without what the instrument may have spoilt; None where nothing was, or it does not
         tell.
@@ -95,8 +95,8 @@ class Evidence:
 
     name: str
     rate_pps: float | None
-    as_is: Reading
-    spared: Reading | None = None
+    as_is: PacketSample
+    spared: PacketSample | None = None
     spoilt: str = ""
     resolution_ns: int = 1
     floor: tuple[tuple[float, float], ...] = ()
@@ -123,7 +123,7 @@ class Evidence:
         return [Doubt(reason, of_pass=False)]
 
 
-def read_evidence(path: Path, level: Level, *, name: str | None = None) -> Evidence:
+def read_evidence(path: Path, level: Level, *, name: str | None = None) -> RunSample:
     """Read what a run directory knows of a service level.
 
     Parameters
@@ -147,7 +147,7 @@ def read_evidence(path: Path, level: Level, *, name: str | None = None) -> Evide
     return evidence_of(path, run)
 
 
-def evidence_of(path: Path, run: Run) -> Evidence:
+def evidence_of(path: Path, run: Run) -> RunSample:
     """What a run that was read knows of its packets.
 
     Parameters
@@ -179,7 +179,7 @@ def evidence_of(path: Path, run: Run) -> Evidence:
         )
     spared, spoilt = _spared(packets, counts)
     rate = summary.get("pre_rate_pps")
-    return Evidence(
+    return RunSample(
         name=run.label,
         rate_pps=float(rate) if isinstance(rate, int | float) and rate > 0 else None,
         as_is=_reading(packets, counts, np.ones(len(packets.latency_ns), bool), with_spoilt=True),
@@ -212,7 +212,7 @@ class _Counts:
         return found
 
 
-def _spared(packets: Series, counts: _Counts) -> tuple[Reading | None, str]:
+def _spared(packets: Series, counts: _Counts) -> tuple[PacketSample | None, str]:
     """The packets that the instrument has not spoilt, and what it has."""
     tainted = packets.tainted
     number = 0 if tainted is None else int(np.count_nonzero(tainted))
@@ -230,12 +230,12 @@ def _spared(packets: Series, counts: _Counts) -> tuple[Reading | None, str]:
 
 def _reading(
     packets: Series, counts: _Counts, kept: NDArray[np.bool_], *, with_spoilt: bool
-) -> Reading:
+) -> PacketSample:
     dropped = counts.of("dropped_by_dut")
     lost = counts.of("lost") - dropped
     lost += counts.of("unsent") if with_spoilt else -counts.of("lost_in_instrument")
     failed = lost + sum(map(counts.of, _FAILED))
-    return Reading(
+    return PacketSample(
         _in_order(packets.seq[kept], packets.latency_ns[kept], packets.seq, failed),
         lost,
         {
@@ -268,7 +268,7 @@ def _in_order(seq: Any, latency_ns: Any, matched: Any, failed: int) -> Values:
 
 def _resolution_ns(summary: Mapping[str, Figure]) -> int:
     """Of the coarser capture; 1 where it is finer than that, or not said."""
-    from tailscope.analysis import duration_ns
+    from tailscope.units import duration_ns
 
     found = 1
     for side in ("pre", "post"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree as ET
 
-from tailscope.text import printable
+from tailscope.units import printable
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:

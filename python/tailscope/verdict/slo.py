@@ -13,7 +13,7 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PROFILES", "Level", "Profile", "Term", "parse_level"]
+__all__ = ["PROFILES", "Level", "NamedLevel", "Term", "parse_level"]
 
 Kind: TypeAlias = Literal["latency", "pdv", "max", "loss", "count"]
 Operator: TypeAlias = Literal["<", "<=", "="]
@@ -28,7 +28,7 @@ _SHARE = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(%?)", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Profile:
+class NamedLevel:
     """A service level that others have set.
 
     Attributes
@@ -43,16 +43,16 @@ class Profile:
 
 
 PROFILES = {
-    "urllc-itu": Profile(
+    "urllc-itu": NamedLevel(
         "p99.999<=1ms",
         "ITU-R M.2410-0 (2017), as in NOMS 2020 (Gallenmüller et al., 5G QoS), section I",
     ),
-    "urllc-22.104": Profile(
+    "urllc-22.104": NamedLevel(
         "p99.99999<0.5ms",
         "3GPP TS 22.104 V17.3.0, as in IEEE Communications Magazine 2020 (Gallenmüller et al.,"
         " 5G URLLC), section I",
     ),
-    "nf-350us": Profile(
+    "nf-350us": NamedLevel(
         "p99.999<=350us",
         "the share of a chain of network functions (Xiang et al.), as in NOMS 2020, section V",
     ),
@@ -154,7 +154,7 @@ def _terms(part: str, name: str) -> Iterator[Term]:
         yield _term(part, name)
 
 
-def _profile(part: str, name: str) -> Profile:
+def _profile(part: str, name: str) -> NamedLevel:
     if part in PROFILES:
         return PROFILES[part]
     near = get_close_matches(part, PROFILES, n=1)
@@ -184,7 +184,7 @@ def _term(part: str, name: str) -> Term:
     if what == "loss":
         share = _share(value, part, name)
         return Term(part, what, "loss", operator, share, allowed=share)
-    from tailscope.values import positive_duration_ns
+    from tailscope.units import positive_duration_ns
 
     limit_ns = positive_duration_ns(value, f"{name}: {part}")
     if quantile is None:

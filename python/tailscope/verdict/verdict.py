@@ -16,7 +16,7 @@ from tailscope.models.counting import (
     tolerated_design_effect,
 )
 from tailscope.models.estimate import LEVEL
-from tailscope.text import count_text, long_text
+from tailscope.units import count_text, long_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Figure, Histogram
     from tailscope.models.estimate import Estimate
-    from tailscope.verdict.evidence import Doubt, Evidence, Reading
+    from tailscope.verdict.evidence import Doubt, PacketSample, RunSample
     from tailscope.verdict.slo import Level, Term
 
     Values = NDArray[np.float64]
@@ -177,7 +177,7 @@ class RunVerdict:
         }
 
 
-def judge(level: Level, evidence: Evidence, *, runs: int = 1) -> RunVerdict:
+def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
     """Judge a run by a service level.
 
     A term with a share (quantiles, loss) passes when the upper bound of the share beyond its limit
@@ -188,7 +188,7 @@ def judge(level: Level, evidence: Evidence, *, runs: int = 1) -> RunVerdict:
     Parameters
     ----------
     level : Level
-    evidence : Evidence
+    evidence : RunSample
     runs : int
         How many are judged together.
     """
@@ -213,7 +213,7 @@ def meets(level: Level, figures: Mapping[str, Figure], latency: Histogram) -> bo
     latency : Histogram
         With buckets of 1 ns: exact.
     """
-    from tailscope.verdict.evidence import Reading
+    from tailscope.verdict.evidence import PacketSample
 
     def count(name: str) -> int:
         return int(figures.get(name) or 0)
@@ -223,13 +223,13 @@ def meets(level: Level, figures: Mapping[str, Figure], latency: Histogram) -> bo
     came = np.repeat(latency.bucket_ns.astype(np.float64), latency.counts.astype(np.int64))
     counts = {"lost": lost, "dropped": count("dropped_by_dut")}
     counts |= {name: count(name) for name in ("reordered", "duplicated", "corrupt", "late")}
-    reading = Reading(np.concatenate([came, failed]), lost, counts)
+    reading = PacketSample(np.concatenate([came, failed]), lost, counts)
     return bool(len(reading.values_ns)) and all(
         term.is_met_by(_sample(term, reading)[0]) for term in level.terms
     )
 
 
-def _judge_term(term: Term, evidence: Evidence, error: float) -> TermVerdict:
+def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
     as_is = _find(term, evidence.as_is, error)
     spared = None if evidence.spared is None else _find(term, evidence.spared, error)
     findings = [as_is] if spared is None else [as_is, spared]
@@ -257,7 +257,7 @@ def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
     )
 
 
-def _to_settle(undecided: list[Finding], evidence: Evidence) -> tuple[int | None, str]:
+def _to_settle(undecided: list[Finding], evidence: RunSample) -> tuple[int | None, str]:
     """How many more packets would decide, and that in words."""
     totals = [each.to_settle for each in undecided if each.to_settle is not None]
     if len(totals) < len(undecided):
@@ -268,7 +268,7 @@ def _to_settle(undecided: list[Finding], evidence: Evidence) -> tuple[int | None
     return more, f"about {count_text(more)} more packets would settle it{lasts}"
 
 
-def _find(term: Term, reading: Reading, error: float) -> Finding:
+def _find(term: Term, reading: PacketSample, error: float) -> Finding:
     n = len(reading.values_ns)
     if not n:
         return Finding(Outcome.INCONCLUSIVE, None, None, 0)
@@ -295,7 +295,7 @@ def _find(term: Term, reading: Reading, error: float) -> Finding:
     return Finding(outcome, shown, beyond, n, share, design, tolerated, total)
 
 
-def _sample(term: Term, reading: Reading) -> tuple[float, int | None]:
+def _sample(term: Term, reading: PacketSample) -> tuple[float, int | None]:
     """The figure that a term speaks of, and the packets beyond its limit, where it has such."""
     values = reading.values_ns
     if term.kind == "count":
@@ -315,7 +315,7 @@ def _sample(term: Term, reading: Reading) -> tuple[float, int | None]:
     return float(np.partition(values, rank - 1)[rank - 1]) - _base_ns(term, reading), beyond
 
 
-def _is_beyond(term: Term, reading: Reading) -> NDArray[np.bool_]:
+def _is_beyond(term: Term, reading: PacketSample) -> NDArray[np.bool_]:
     values = reading.values_ns
     if term.kind == "loss":
         return np.isinf(values)
@@ -324,7 +324,7 @@ def _is_beyond(term: Term, reading: Reading) -> NDArray[np.bool_]:
     return found
 
 
-def _base_ns(term: Term, reading: Reading) -> float:
+def _base_ns(term: Term, reading: PacketSample) -> float:
     """What latencies are counted from: variation from the smallest one."""
     least = float(reading.values_ns.min()) if term.kind == "pdv" else 0.0
     return least if math.isfinite(least) else 0.0

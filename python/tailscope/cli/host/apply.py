@@ -10,7 +10,7 @@ import typer
 from tailscope.cli.host.changes import change_text
 from tailscope.cli.options import CpusToFree
 from tailscope.exceptions import UsageError
-from tailscope.text import printable
+from tailscope.units import printable
 
 __all__ = ["command"]
 

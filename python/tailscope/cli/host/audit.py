@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailscope.cli.options import STANDARD, CpusToFree, JsonFile, write_json
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

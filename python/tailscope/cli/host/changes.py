@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailscope.text import printable
+from tailscope.units import printable
 
 __all__ = ["change_text", "one_line"]
 

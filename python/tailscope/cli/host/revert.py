@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tailscope.cli.host.changes import one_line
-from tailscope.text import printable
+from tailscope.units import printable
 
 __all__ = ["command"]
 

@@ -11,12 +11,12 @@ import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, checked_figure, write_json
 from tailscope.exceptions import RunError, UsageError
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailscope.models.aliasing.fit import Fit, Source
+    from tailscope.models.aliasing.fit import Fit, FittedSource
     from tailscope.models.aliasing.prediction import Prediction
     from tailscope.models.aliasing.simulation import Periodic, Times
 
@@ -87,7 +87,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Asked:
+class SourceRequest:
     """A source as it is given; it has either a largest latency or a duration."""
 
     rate_hz: float
@@ -100,7 +100,7 @@ class Asked:
     def periodic(self, base_ns: int) -> Periodic:
         """The interruptions, given the latency of a packet that meets none."""
         from tailscope.models.aliasing.simulation import Periodic
-        from tailscope.text import duration_text
+        from tailscope.units import duration_text
 
         duration_ns = self.duration_ns
         if duration_ns is None:
@@ -117,11 +117,11 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AliasingRequest:
     """Which run, with which sources, and where to."""
 
     run: Path
-    asked: tuple[Asked, ...]
+    asked: tuple[SourceRequest, ...]
     interrupts: Path | None
     json_file: str | None
     figure: Path | None
@@ -133,12 +133,14 @@ def _plan(
     interrupts: Path | None,
     json_file: str | None,
     figure: Path | None,
-) -> Plan:
-    return Plan(run, tuple(map(_asked, simulate)), interrupts, json_file, checked_figure(figure))
+) -> AliasingRequest:
+    return AliasingRequest(
+        run, tuple(map(_asked, simulate)), interrupts, json_file, checked_figure(figure)
+    )
 
 
-def _asked(text: str) -> Asked:
-    from tailscope.analysis import duration_ns
+def _asked(text: str) -> SourceRequest:
+    from tailscope.units import duration_ns
 
     values = _values(text)
     if "rate" not in values or ("latency" in values) == ("duration" in values):
@@ -158,7 +160,7 @@ def _asked(text: str) -> Asked:
             f"--simulate: expected every of at least 1, and teeth below it,"
             f" got every={every}, teeth={'+'.join(map(str, teeth))}"
         )
-    return Asked(
+    return SourceRequest(
         _rate_hz(values["rate"]),
         times.get("latency"),
         times.get("duration"),
@@ -198,7 +200,7 @@ def _rate_hz(text: str) -> float:
     return rate_hz
 
 
-def _run(plan: Plan) -> None:
+def _run(plan: AliasingRequest) -> None:
     from tailscope.models.aliasing.prediction import predict
     from tailscope.store.reader import read_run
 
@@ -232,18 +234,18 @@ def _names(found: Fit, interrupts: Path | None) -> list[list[str] | None]:
     return [counted_as(source.periodic, rates) for source in found.sources]
 
 
-def _run_recorded(plan: Plan) -> None:
+def _run_recorded(plan: AliasingRequest) -> None:
     from tailscope.models.aliasing.prediction import predict_recorded
-    from tailscope.models.aliasing.simulation import Recorded
+    from tailscope.models.aliasing.simulation import RecordedInterruptions
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import read_run
-    from tailscope.text import count_text
+    from tailscope.units import count_text
 
     run = read_run(plan.run)
     arrival_ns, latency_ns, tainted = _packets(plan.run, run.info)
     blocked = read_blocked(plan.run, run.info)
     start_ns = blocked.start_ns[blocked.is_dut]
-    recorded = Recorded(start_ns, blocked.end_ns[blocked.is_dut] - start_ns)
+    recorded = RecordedInterruptions(start_ns, blocked.end_ns[blocked.is_dut] - start_ns)
     prediction = predict_recorded(recorded, arrival_ns, latency_ns)
     if plan.json_file is not None:
         record = {
@@ -266,7 +268,11 @@ def _run_recorded(plan: Plan) -> None:
 
 
 def _draw(
-    plan: Plan, label: str, arrival_ns: Times, latency_ns: Times, prediction: Prediction | None
+    plan: AliasingRequest,
+    label: str,
+    arrival_ns: Times,
+    latency_ns: Times,
+    prediction: Prediction | None,
 ) -> None:
     if plan.figure is None:
         return
@@ -295,7 +301,7 @@ def _packets(path: Path, info: Mapping[str, Any]) -> tuple[Times, Times, int]:
     return arrival_ns[order], latency_ns[order], int(np.count_nonzero(tainted))
 
 
-def _found(asked: Sequence[Asked], arrival_ns: Times, latency_ns: Times) -> Fit:
+def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times) -> Fit:
     from tailscope.models.aliasing.fit import fit, given, median_ns
 
     if not asked:
@@ -333,7 +339,7 @@ def _record(
 
 def _print(found: Fit, prediction: Prediction | None) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import count_text, duration_text
+    from tailscope.units import count_text, duration_text
 
     if prediction is None:
         print(found.reason)
@@ -351,7 +357,7 @@ def _print(found: Fit, prediction: Prediction | None) -> None:
 
 def _print_beside(prediction: Prediction) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import count_text, duration_text
+    from tailscope.units import count_text, duration_text
 
     both = (prediction.measured, prediction.predicted)
     rows = [
@@ -368,8 +374,8 @@ def _print_beside(prediction: Prediction) -> None:
         )
 
 
-def _source_row(source: Source) -> tuple[str, ...]:
-    from tailscope.text import count_text, duration_text
+def _source_row(source: FittedSource) -> tuple[str, ...]:
+    from tailscope.units import count_text, duration_text
 
     periodic = source.periodic
     ci_hz = source.rate_ci_hz
@@ -388,7 +394,7 @@ def _source_row(source: Source) -> tuple[str, ...]:
 
 def _rest_rows(found: Fit) -> list[tuple[str, ...]]:
     """What the sources leave, and the whole, if packets were counted."""
-    from tailscope.text import count_text
+    from tailscope.units import count_text
 
     caught = [source.packets for source in found.sources if source.packets is not None]
     if not caught or not found.delayed:

@@ -150,7 +150,7 @@ def _record(name: str, estimate: Estimate | None) -> dict[str, Any]:
 def _print(found: Sequence[_Drawn]) -> None:
     from tailscope.cli.table import aligned
     from tailscope.models.energy import PHASES
-    from tailscope.text import printable
+    from tailscope.units import printable
 
     first = found[0]
     sections = [list(_phase_rows(one)) for one in found]
@@ -214,6 +214,6 @@ def _interval(estimate: Estimate | None, form: str, scale: float) -> str:
 
 
 def _joules(value: float | None) -> str:
-    from tailscope.text import quantity_text
+    from tailscope.units import quantity_text
 
     return _NOTHING if value is None else quantity_text(value, "J")

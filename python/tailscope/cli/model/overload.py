@@ -71,7 +71,7 @@ def _keep(function: Path, found: Forecast, command: Sequence[str]) -> None:
 def print_forecast(found: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
     from tailscope.cli.table import aligned
-    from tailscope.text import duration_text, printable
+    from tailscope.units import duration_text, printable
 
     prediction = found.prediction
     rate, noise = prediction.rate_max_pps, prediction.noise_ns_per_s

@@ -93,7 +93,7 @@ def command(
     keep: Keep = False,
 ) -> int:
     """Exit status 3: there are too few bursts, or nothing follows for the future."""
-    plan = Plan(
+    plan = TailRequest(
         _source(run, worst, count),
         _settings(threshold, split, run_length, horizon, interval, resamples),
         seed,
@@ -105,7 +105,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Source:
+class LatencySource:
     """A run, or the worst packets of so many."""
 
     path: Path
@@ -113,10 +113,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TailRequest:
     """What to model, how, and where to."""
 
-    source: Source
+    source: LatencySource
     settings: Settings
     seed: int
     json_file: str | None
@@ -129,7 +129,7 @@ class Plan:
             raise UsageError("--keep: --worst is no run to keep figures in")
 
 
-def _source(run: Path | None, worst: Path | None, count: int | None) -> Source:
+def _source(run: Path | None, worst: Path | None, count: int | None) -> LatencySource:
     if (run is None) == (worst is None):
         raise UsageError("expected a run directory, or --worst FILE with --count N")
     if (worst is None) != (count is None):
@@ -138,7 +138,7 @@ def _source(run: Path | None, worst: Path | None, count: int | None) -> Source:
         raise UsageError(f"--count: expected at least 1, got {count}")
     path = run or worst
     assert path is not None
-    return Source(path, count)
+    return LatencySource(path, count)
 
 
 def _settings(
@@ -151,7 +151,7 @@ def _settings(
 ) -> Settings:
     from tailscope.models.tail.fit import METHODS
     from tailscope.models.tail.model import CANDIDATES, Settings
-    from tailscope.values import positive_duration_ns
+    from tailscope.units import positive_duration_ns
 
     if not 0 < split <= 1:
         raise UsageError(f"--split: expected more than 0 and at most 1, got {split:g}")
@@ -173,7 +173,7 @@ def _settings(
 
 def _quantile(text: str) -> float:
     from tailscope.models.tail.model import LOWEST
-    from tailscope.values import quantile_of
+    from tailscope.units import quantile_of
 
     found = quantile_of(text, "--threshold")
     if not LOWEST <= found < 1:
@@ -181,7 +181,7 @@ def _quantile(text: str) -> float:
     return found
 
 
-def _run(plan: Plan) -> int:
+def _run(plan: TailRequest) -> int:
     import numpy as np
 
     from tailscope.models.tail.model import model
@@ -195,7 +195,7 @@ def _run(plan: Plan) -> int:
     return 0 if found.refused is None else UNDECIDED
 
 
-def _write(plan: Plan, found: TailModel, tainted: int) -> None:
+def _write(plan: TailRequest, found: TailModel, tainted: int) -> None:
     from tailscope.models.tail.diagnostics import stability
 
     part, _ = found.excesses.split(plan.settings.split)
@@ -213,16 +213,17 @@ def _write(plan: Plan, found: TailModel, tainted: int) -> None:
         write_grid([plan.figure], tail_pictures(label, record), columns=2, title=label)
 
 
-def _excesses(source: Source, split: float) -> tuple[Excesses, int]:
+def _excesses(source: LatencySource, split: float) -> tuple[Excesses, int]:
     """What lies beyond, and how many packets the instrument delayed itself: those are left out."""
     import numpy as np
 
-    from tailscope.models.tail.excesses import read_worst, select
+    from tailscope.models.tail.excesses import of_worst, select
     from tailscope.models.tail.model import LOWEST
+    from tailscope.store.authors import read_worst
     from tailscope.store.reader import read_packets, read_run
 
     if source.count is not None:
-        return read_worst(source.path, source.count), 0
+        return of_worst(*read_worst(source.path), source.count), 0
     run = read_run(source.path)
     series = read_packets(source.path, run.info)
     tainted = np.zeros(len(series.pre_ns), bool) if series.tainted is None else series.tainted
@@ -330,7 +331,7 @@ def _flat(estimate: Estimate, name: str) -> dict[str, Any]:
 
 def _print(found: TailModel, tainted: int) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.text import count_text, duration_text, percentile_name
+    from tailscope.units import count_text, duration_text, percentile_name
 
     fit, check = found.fit, found.check
     estimates = found.estimates()
@@ -390,13 +391,13 @@ def _span(duration_ns: int) -> str:
 
 
 def _between(estimate: Estimate) -> str:
-    from tailscope.text import duration_text
+    from tailscope.units import duration_text
 
     return f"{duration_text(estimate.ci_low)} to {duration_text(estimate.ci_high)}"
 
 
 def _limit(limit_ns: float | None) -> tuple[str, str]:
-    from tailscope.text import duration_text
+    from tailscope.units import duration_text
 
     if limit_ns is None:
         return "none", "by the most likely law, which has no bound"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tailscope.models.aliasing.comb import Comb, Floats, Numbers
     from tailscope.models.aliasing.simulation import Times
 
-__all__ = ["LEVEL", "Fit", "Interval", "Source", "fit", "given", "median_ns"]
+__all__ = ["LEVEL", "Fit", "FittedSource", "Interval", "fit", "given", "median_ns"]
 
 LEVEL = 0.95
 """Confidence of the intervals."""
@@ -41,7 +41,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class FittedSource:
     """Interruptions of one kind: teeth of a clock that last equally long.
 
     Attributes
@@ -105,7 +105,7 @@ class Fit:
         How many there are.
     service_ns : int
         From one to the next departure where packets had queued; 0 where too few had.
-    sources : tuple of Source
+    sources : tuple of FittedSource
         Sources of one comb in a row, the comb that stands out most first.
     reason : str or None
         Why there is none.
@@ -116,7 +116,7 @@ class Fit:
     threshold_ns: int | None
     delayed: int | None
     service_ns: int
-    sources: tuple[Source, ...]
+    sources: tuple[FittedSource, ...]
     reason: str | None
 
     @property
@@ -203,7 +203,7 @@ def given(arrival_ns: Times, latency_ns: Times, sources: Sequence[Periodic]) -> 
         base_ns + threshold_ns,
         int(np.count_nonzero(delayed.packets)),
         _service_ns(arrival_ns, wait_ns, delayed),
-        tuple(Source(source, base_ns + source.duration_ns) for source in sources),
+        tuple(FittedSource(source, base_ns + source.duration_ns) for source in sources),
         None,
     )
 
@@ -246,7 +246,7 @@ def _service_ns(arrival_ns: Times, wait_ns: Times, delayed: Delayed) -> int:
 
 def _sources(
     combs: Sequence[Comb], delayed: Delayed, base_ns: int, threshold_ns: int
-) -> Iterator[Source]:
+) -> Iterator[FittedSource]:
     """Measure the sources of each comb by the rows of packets that it is the first to catch."""
     teeth, groups, free = [], [], np.ones(len(delayed.heads), bool)
     for comb in combs:
@@ -277,7 +277,7 @@ def _sources(
                 teeth=tuple(sorted((number - first) % comb.every for number in numbers)),
             )
             packets = int(delayed.sizes[mine].sum())
-            yield Source(
+            yield FittedSource(
                 periodic,
                 base_ns + longest_ns,
                 packets,

@@ -12,7 +12,7 @@ from tailscope.models.aliasing.simulation import simulate
 
 if TYPE_CHECKING:
     from tailscope.models.aliasing.fit import Fit
-    from tailscope.models.aliasing.simulation import Recorded, Times
+    from tailscope.models.aliasing.simulation import RecordedInterruptions, Times
 
 __all__ = ["Prediction", "figures", "predict", "predict_recorded"]
 
@@ -62,14 +62,16 @@ def predict(found: Fit, arrival_ns: Times, latency_ns: Times) -> Prediction:
     return _beside(predicted_ns, latency_ns, found.base_latency_ns, found.threshold_ns)
 
 
-def predict_recorded(recorded: Recorded, arrival_ns: Times, latency_ns: Times) -> Prediction:
+def predict_recorded(
+    recorded: RecordedInterruptions, arrival_ns: Times, latency_ns: Times
+) -> Prediction:
     """Let the packets of a run meet interruptions that were recorded beside them.
 
     As many packets are taken as delayed as the interruptions delay: the slowest.
 
     Parameters
     ----------
-    recorded : Recorded
+    recorded : RecordedInterruptions
         On the clock of the packets.
     arrival_ns, latency_ns : ndarray of int64, shape (n,)
         As they were measured, at least one packet.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Marks = NDArray[np.bool_]
 
-__all__ = ["FALSE_ALARMS", "Delayed", "Found", "is_on", "strongest"]
+__all__ = ["FALSE_ALARMS", "Delayed", "FoundComb", "is_on", "strongest"]
 
 FALSE_ALARMS = 1e-3
 """Bound of the probability that a clock is found where packets are delayed at random."""
@@ -28,7 +28,7 @@ _ENOUGH_ROWS = 5000
 _CLEARLY = 1.1
 
 
-class Found(NamedTuple):
+class FoundComb(NamedTuple):
     """A clock that interrupts.
 
     Attributes
@@ -87,7 +87,7 @@ class Delayed:
         return found
 
 
-def strongest(arrival_ns: Times, wait_ns: Times) -> Found | str:
+def strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
     """Find the clock that stands out most, or say why there is none.
 
     Parameters
@@ -101,9 +101,9 @@ def strongest(arrival_ns: Times, wait_ns: Times) -> Found | str:
     return found if isinstance(found, str) else _sharpened(found, arrival_ns, wait_ns)
 
 
-def _strongest(arrival_ns: Times, wait_ns: Times) -> Found | str:
+def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
     """Find the clock that stands out most, at the threshold where it does; or say why none."""
-    best: Found | None = None
+    best: FoundComb | None = None
     enough = 0.0
     loudest: Peak | None = None
     thresholds = _thresholds(wait_ns)
@@ -126,7 +126,7 @@ def _strongest(arrival_ns: Times, wait_ns: Times) -> Found | str:
             if comb is not None:
                 caught = np.count_nonzero(is_on(comb, leave_ns))
                 # Packets of a comb lie on faster ones too; the slowest says most.
-                candidates.append((caught, -comb.chance, Found(comb, threshold_ns, peak.power)))
+                candidates.append((caught, -comb.chance, FoundComb(comb, threshold_ns, peak.power)))
         if candidates:
             found = max(candidates, key=lambda candidate: candidate[:2])[2]
             if found.power > enough:
@@ -171,7 +171,7 @@ def is_on(comb: Comb, leave_ns: Times | Floats) -> Marks:
     return comb.caught(leave_ns.astype(np.float64))[1] >= 0
 
 
-def _sharpened(found: Found, arrival_ns: Times, wait_ns: Times) -> Found:
+def _sharpened(found: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb:
     """Move the threshold to where packets are more often on the comb than not, and fit again."""
     delayed = Delayed(arrival_ns, wait_ns, found.threshold_ns)
     votes = np.where(is_on(found.comb, arrival_ns + wait_ns), 1, -1)
@@ -186,4 +186,4 @@ def _sharpened(found: Found, arrival_ns: Times, wait_ns: Times) -> Found:
     delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
     others_ns = arrival_ns[~delayed.packets].astype(np.float64)
     comb = lock(found.comb.rate_hz, delayed.leave_ns, delayed.wait_ns, others_ns)
-    return found if comb is None else Found(comb, threshold_ns, found.power)
+    return found if comb is None else FoundComb(comb, threshold_ns, found.power)

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
     Times: TypeAlias = NDArray[np.int64]
 
-__all__ = ["Interruptions", "Periodic", "Recorded", "Source", "departures", "queue", "simulate"]
+__all__ = [
+    "InterruptSource",
+    "Interruptions",
+    "Periodic",
+    "RecordedInterruptions",
+    "departures",
+    "queue",
+    "simulate",
+]
 
 
 class Interruptions(NamedTuple):
@@ -30,7 +38,7 @@ class Interruptions(NamedTuple):
     duration_ns: Times
 
 
-class Source(Protocol):
+class InterruptSource(Protocol):
     """What interrupts the server."""
 
     @property
@@ -97,7 +105,7 @@ class Periodic:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedInterruptions:
     """Interruptions that were recorded, on the clock of the packets.
 
     Attributes
@@ -129,7 +137,7 @@ class Recorded:
 
 def simulate(
     arrival_ns: Times,
-    sources: Sequence[Source],
+    sources: Sequence[InterruptSource],
     *,
     base_ns: int | Times,
     service_ns: int | Times = 0,
@@ -140,7 +148,7 @@ def simulate(
     ----------
     arrival_ns : ndarray of int64, shape (n,)
         Ascending: at a constant rate, at random, in bursts, or as recorded.
-    sources : sequence of Source
+    sources : sequence of InterruptSource
     base_ns : int or ndarray of int64, shape (n,)
         Latency of a packet that need not wait, its service included.
     service_ns : int or ndarray of int64, shape (n,)

@@ -7,21 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope import _engine
 from tailscope.exceptions import ModelError
 from tailscope.models.samples import rank_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Excesses", "Parts", "read_worst", "select"]
-
-_COLUMNS = ("latency", "prets")
-"""Of a table of the worst packets, as the authors of the papers write it; times in ns."""
+__all__ = ["Excesses", "Parts", "of_worst", "select"]
 
 
 @dataclass(frozen=True)
@@ -130,68 +124,54 @@ def select(
     if (sent[1:] < sent[:-1]).any():
         order = np.argsort(sent, kind="stable")
         sent, latency = sent[order], latency[order]
-    (floor_ns,), places = _engine.excesses(latency, [quantile])
-    (own_ns,), _ = _engine.excesses(latency[: max(1, round(first * len(latency)))], [quantile])
-    if own_ns < floor_ns:
-        floor_ns, places = own_ns, np.flatnonzero(latency > own_ns).astype(np.uint64)
+    own = latency[: max(1, round(first * len(latency)))]
+    floor_ns = min(_quantile_ns(latency, quantile), _quantile_ns(own, quantile))
+    places = np.flatnonzero(latency > floor_ns)
     return Excesses(
         sent[places].astype(np.int64),
         latency[places].astype(np.int64),
-        places.astype(np.int64),
-        int(floor_ns),
+        places,
+        floor_ns,
         len(sent),
         int(sent[0]),
         int(sent[-1]),
     )
 
 
-def read_worst(path: Path, count: int) -> Excesses:
-    """Read a table of the worst packets of so many, as the authors of the papers publish it.
+def of_worst(sent_ns: NDArray[np.number], latency_ns: NDArray[np.number], count: int) -> Excesses:
+    """Take the worst packets of `count` as what lies beyond a quantile.
 
     Where the others are in time is not known: the rate is taken to be constant between the first
     and the last of the worst.
 
     Parameters
     ----------
-    path : Path
-        CSV with a header and columns ``latency`` and ``prets`` in ns; compressed if its name says.
+    sent_ns, latency_ns : ndarray of numbers, shape (n_worst,)
+        Whole ns, in any order.
     count : int
         Packets in all.
 
     Raises
     ------
     ModelError
-        If it is no such table, or has more packets than there were.
+        If there is none, or there are more than `count`.
     """
-    import pyarrow as pa
-    from pyarrow import csv
-
-    types = dict.fromkeys(_COLUMNS, pa.uint64())
-    options = csv.ConvertOptions(include_columns=list(_COLUMNS), column_types=types)
-    try:
-        with pa.input_stream(path) as stream:
-            table = csv.read_csv(stream, convert_options=options)
-    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        raise ModelError(
-            f"{path}: {error}", hint=f"expected CSV with columns {', '.join(_COLUMNS)} in ns"
-        ) from None
-    for name in _COLUMNS:
-        if table[name].null_count:
-            row = int(np.argmin(table[name].is_valid().to_numpy(zero_copy_only=False)))
-            raise ModelError(f"{path}: row {row + 1}: expected {name} in whole ns, got no number")
-    latency, sent = (table[name].to_numpy().astype(np.int64) for name in _COLUMNS)
-    if not 0 < len(sent) <= count:
-        raise ModelError(
-            f"{path}: expected 1 to {count} packets, the number in all, got {len(sent)}"
-        )
-    order = np.argsort(sent, kind="stable")
-    latency, sent = latency[order], sent[order]
+    if not 0 < len(sent_ns) <= count:
+        raise ModelError(f"expected 1 to {count} packets, the number in all, got {len(sent_ns)}")
+    order = np.argsort(sent_ns, kind="stable")
+    sent = _whole_ns(sent_ns[order], "a time").astype(np.int64)
+    latency = _whole_ns(latency_ns[order], "a latency").astype(np.int64)
     begin_ns, end_ns = int(sent[0]), int(sent[-1])
     place = ((sent - begin_ns) * ((count - 1) / max(1, end_ns - begin_ns))).astype(np.int64)
     # Packets as slow as the last of the worst may be missing.
     floor_ns = int(latency.min()) if len(sent) < count else int(latency.min()) - 1
     above = latency > floor_ns
     return Excesses(sent[above], latency[above], place[above], floor_ns, count, begin_ns, end_ns)
+
+
+def _quantile_ns(values: NDArray[np.uint64], q: float) -> int:
+    rank = rank_of(q, len(values))
+    return int(np.partition(values, rank - 1)[rank - 1])
 
 
 def _whole_ns(values: NDArray[np.number], what: str) -> NDArray[np.uint64]:

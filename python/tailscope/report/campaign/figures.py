@@ -15,7 +15,7 @@ from tailscope.report.figures.latency import DOTTED, ODDS, quantile_layers
 from tailscope.report.picture import Axis, Layer, Picture, sharing_axes
 from tailscope.store.grid import HEADLINE
 from tailscope.store.run import shown_as
-from tailscope.text import percentile_name
+from tailscope.units import percentile_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

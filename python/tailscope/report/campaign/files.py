@@ -12,7 +12,7 @@ from tailscope.report.campaign.matrix import table_of_runs
 from tailscope.report.drawing import LOOKS, write_grid
 from tailscope.report.picture import table_of
 from tailscope.store.atomic import write_text
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

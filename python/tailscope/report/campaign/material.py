@@ -16,7 +16,7 @@ from tailscope.store.campaign import (
     campaign_content,
 )
 from tailscope.store.reader import read_figures, read_run
-from tailscope.text import count_text
+from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,12 +24,19 @@ if TYPE_CHECKING:
 
     from tailscope.store.run import Run
 
-    ReadAll = Callable[[Path, Sequence[str]], Iterable["Reading"]]
+    ReadAll = Callable[[Path, Sequence[str]], Iterable["CampaignReading"]]
 
-__all__ = ["CampaignMaterial", "Combination", "Reading", "draw_one", "read_material", "read_one"]
+__all__ = [
+    "CampaignMaterial",
+    "CampaignReading",
+    "Combination",
+    "draw_one",
+    "read_material",
+    "read_one",
+]
 
 
-class Reading(NamedTuple):
+class CampaignReading(NamedTuple):
     """What was read of a run of a campaign.
 
     Attributes
@@ -50,7 +57,7 @@ class Reading(NamedTuple):
     has_page: bool
 
 
-def read_one(path: Path, name: str) -> Reading:
+def read_one(path: Path, name: str) -> CampaignReading:
     """Read what the page of a campaign shows of a run; what is wrong with it is part of that.
 
     Parameters
@@ -63,9 +70,9 @@ def read_one(path: Path, name: str) -> Reading:
     folder = path / name
     has_page = (folder / layout.REPORT).is_file()
     try:
-        return Reading(name, read_figures(folder, label=name), None, has_page)
+        return CampaignReading(name, read_figures(folder, label=name), None, has_page)
     except (TailscopeError, OSError) as error:
-        return Reading(name, None, str(error).removeprefix(f"{path}/"), has_page)
+        return CampaignReading(name, None, str(error).removeprefix(f"{path}/"), has_page)
 
 
 @dataclass(frozen=True)
@@ -77,13 +84,13 @@ class Combination:
     values : Mapping of str to str
         Of each variable that has several.
     cells : tuple of CampaignCell
-    readings : tuple of Reading
+    readings : tuple of CampaignReading
         Their runs.
     """
 
     values: Mapping[str, str]
     cells: tuple[CampaignCell, ...]
-    readings: tuple[Reading, ...]
+    readings: tuple[CampaignReading, ...]
 
     @property
     def runs(self) -> list[Run]:
@@ -133,7 +140,7 @@ class CampaignMaterial:
             yield f"{names[0]}{more}: no run: {reason}"
 
 
-def _in_turn(path: Path, names: Sequence[str]) -> Iterator[Reading]:
+def _in_turn(path: Path, names: Sequence[str]) -> Iterator[CampaignReading]:
     return (read_one(path, name) for name in names)
 
 
@@ -142,7 +149,7 @@ def unfinished(cell: CampaignCell) -> str:
     return ": ".join(filter(None, (cell.state, cell.reason)))
 
 
-def draw_one(path: Path, name: str) -> Reading:
+def draw_one(path: Path, name: str) -> CampaignReading:
     """Read a run as `read_one`, and draw its own page anew.
 
     Parameters
@@ -158,7 +165,7 @@ def draw_one(path: Path, name: str) -> Reading:
         write_text(path / name / layout.REPORT, page([read_run(path / name)]))
     except (TailscopeError, OSError) as error:
         problem = str(error).removeprefix(f"{path}/")
-        return Reading(name, None, problem, (path / name / layout.REPORT).is_file())
+        return CampaignReading(name, None, problem, (path / name / layout.REPORT).is_file())
     return read_one(path, name)
 
 

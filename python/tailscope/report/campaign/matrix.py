@@ -13,7 +13,7 @@ from tailscope.store import layout
 from tailscope.store.campaign import DONE
 from tailscope.store.grid import HEADLINE
 from tailscope.store.run import EMULATED, is_emulated
-from tailscope.text import count_text, duration_text, percentile_name, printable
+from tailscope.units import count_text, duration_text, percentile_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tailscope.exceptions import RunCorruptError
-from tailscope.report.campaign.figures import MOST_PANELS, families
-from tailscope.report.campaign.matrix import Matrix, arranged, highest_supported, shown
-from tailscope.report.page import environment, scripts
-from tailscope.text import count_text, long_text
-from tailscope.verdict.recommendation.evidence import evidence_of
-from tailscope.verdict.recommendation.tables import tables
-from tailscope.verdict.recommendation.wording import (
+from tailscope.recommend.evidence import evidence_of
+from tailscope.recommend.tables import tables
+from tailscope.recommend.wording import (
     RANK_HEADER,
     TAIL_HEADER,
     rank_row,
@@ -21,13 +17,17 @@ from tailscope.verdict.recommendation.wording import (
     tail_row,
     tail_title,
 )
+from tailscope.report.campaign.figures import MOST_PANELS, families
+from tailscope.report.campaign.matrix import Matrix, arranged, highest_supported, shown
+from tailscope.report.page import environment, scripts
+from tailscope.units import count_text, long_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tailscope.recommend.evidence import Evidence
     from tailscope.report.campaign.material import CampaignMaterial
     from tailscope.store.run import Run
-    from tailscope.verdict.recommendation.evidence import Evidence
 
 __all__ = ["LARGEST_BYTES", "address_of", "campaign_page"]
 

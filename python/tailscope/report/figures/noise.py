@@ -11,7 +11,7 @@ from tailscope.report.figures.common import NS_PER_US, TIME, dash_of, unless_emp
 from tailscope.report.picture import Axis, Layer, Picture
 from tailscope.report.reduce import extremes, longest
 from tailscope.store import layout
-from tailscope.text import percentile_name
+from tailscope.units import percentile_name
 from tailscope.wording import part_text
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ __all__ = [
     "LATENCY",
     "PACKETS",
     "Content",
-    "Table",
+    "TableRows",
     "latencies",
     "packets",
     "read_content",
@@ -53,7 +53,7 @@ _INTENDED_BYTES, _NULLS_BYTES = (4 + 8) + (4 + 1), 4 + 4
 _PACKET_BYTES = 2 + (4 + 4) + (4 + 8) + 4
 
 
-class Table(NamedTuple):
+class TableRows(NamedTuple):
     """What goes into a table.
 
     Attributes
@@ -117,18 +117,20 @@ class Content:
         return int(self.run.summary["count"] or 0)
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TableRows]:
         """What goes where."""
         more = _NULLS_BYTES if self.run.summary["clock"] == "capture-file" else _INTENDED_BYTES
         packets = sum(map(self.packets_of, self.captures))
         key = _most_key_bytes(str(self.run.summary["match_on"]))
         return [
-            Table("run", 1, len(self.info)),
-            Table("summary", len(self.run.summary), len(self.figures)),
-            Table("percentile", len(self.run.percentiles), len(self.percentiles)),
-            Table("latency", self.matches, self.matches * (_LATENCY_BYTES + more)),
-            Table("capture", len(self.captures), sum(len(str(p)) for p in self.captures.values())),
-            Table("pkt", packets, packets * (_PACKET_BYTES + key)),
+            TableRows("run", 1, len(self.info)),
+            TableRows("summary", len(self.run.summary), len(self.figures)),
+            TableRows("percentile", len(self.run.percentiles), len(self.percentiles)),
+            TableRows("latency", self.matches, self.matches * (_LATENCY_BYTES + more)),
+            TableRows(
+                "capture", len(self.captures), sum(len(str(p)) for p in self.captures.values())
+            ),
+            TableRows("pkt", packets, packets * (_PACKET_BYTES + key)),
         ]
 
     def check_capture(self, capture: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tailscope.exceptions import DatabaseError, RunCorruptError, UsageError
 from tailscope.store import layout
 from tailscope.store.postgres import content as rows_of
-from tailscope.text import printable
+from tailscope.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-__all__ = ["VERSION", "Outcome", "check_schema_name", "export"]
+__all__ = ["VERSION", "ExportedRun", "check_schema_name", "export"]
 
 VERSION = 1
 """Of tables and views; another one is refused."""
@@ -71,7 +71,7 @@ _FORGET = (
 _ANALYZE = "ANALYZE run, summary, percentile, latency, capture, pkt"
 
 
-class Outcome(NamedTuple):
+class ExportedRun(NamedTuple):
     """What became of a run.
 
     Attributes
@@ -110,7 +110,7 @@ def export(
     *,
     progress: Progress | None = None,
     waiting: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> ExportedRun:
     """Send a run, unless it is there already.
 
     Parameters
@@ -138,7 +138,7 @@ def export(
         for run_id, name, is_same, has_captures in found:
             if is_same and (has_captures or not content.captures):
                 server.rollback()
-                return Outcome("already there", name, run_id)
+                return ExportedRun("already there", name, run_id)
         for run_id, *_ in found:
             _forget(server, run_id)
         run_id = _send(server, schema, content, _Sent(content, progress))
@@ -148,7 +148,7 @@ def export(
         with suppress(DatabaseError):
             server.rollback()
         raise
-    return Outcome("replaced" if found else "exported", _name(content), run_id)
+    return ExportedRun("replaced" if found else "exported", _name(content), run_id)
 
 
 def _take_turn(server: Server, schema: str, waiting: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ from tailscope.store.run import EMULATED, is_emulated
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tailscope.verdict.comparison.sample import Sample
+    from tailscope.compare.sample import RunFigures
 
 __all__ = ["Other", "surroundings"]
 
@@ -38,7 +38,7 @@ class Other(NamedTuple):
     candidate: str
 
 
-def surroundings(baseline: Sequence[Sample], candidate: Sequence[Sample]) -> list[Other]:
+def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]) -> list[Other]:
     """What else differs between runs, in the order of ``run.json``."""
     one, other = _together(baseline), _together(candidate)
     found = [
@@ -56,7 +56,7 @@ def surroundings(baseline: Sequence[Sample], candidate: Sequence[Sample]) -> lis
     return found
 
 
-def _together(samples: Sequence[Sample]) -> dict[str, str]:
+def _together(samples: Sequence[RunFigures]) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for sample in samples:
         for name, value in _facts(sample.info):
@@ -111,7 +111,7 @@ def _tuned(info: Mapping[str, Any]) -> list[str]:
     return sorted(str(each["knob"]) for each in info.get("tuning") or () if each["refused"] is None)
 
 
-def _tainted(sample: Sample) -> float:
+def _tainted(sample: RunFigures) -> float:
     return int(sample.summary.get("tainted") or 0) / max(1, int(sample.summary["count"] or 0))
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.exceptions import ModelError
 from tailscope.host.cpus import parse_cpus
 from tailscope.models.overload.prediction import predict
-from tailscope.text import count_text, duration_text, percentile_name
-from tailscope.verdict.recommendation.compare import (
+from tailscope.recommend.compare import (
     MEDIAN,
     cited,
     common_quantile,
@@ -22,11 +21,11 @@ from tailscope.verdict.recommendation.compare import (
     tails,
     why_not_above,
 )
-from tailscope.verdict.recommendation.evidence import CARDS, SHARED_MEMORY
-from tailscope.verdict.recommendation.rule import (
-    Finding,
+from tailscope.recommend.evidence import CARDS, SHARED_MEMORY
+from tailscope.recommend.rule import (
+    NoEvidence,
     Rule,
-    Unsaid,
+    RunEvidence,
     lowest_against_highest,
     neighbours_text,
     numbers,
@@ -35,17 +34,18 @@ from tailscope.verdict.recommendation.rule import (
     times_text,
     where,
 )
-from tailscope.verdict.recommendation.surroundings import (
+from tailscope.recommend.surroundings import (
     SEVERAL_THREADS,
     SINGLE_THREAD,
 )
+from tailscope.units import count_text, duration_text, percentile_name
 from tailscope.wording import CLOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.verdict.recommendation.evidence import Case, Evidence, Facts, Floor
-    from tailscope.verdict.recommendation.rule import Said
+    from tailscope.recommend.evidence import Case, Evidence, Facts, Floor
+    from tailscope.recommend.rule import Said
 
 __all__ = ["BURSTY", "JUMP", "RULES"]
 
@@ -69,7 +69,7 @@ def _timestamps(evidence: Evidence) -> Said:
         groups.setdefault(key, []).append(case)
     for (clock, wire, floor), cases in groups.items():
         if clock not in _SOFTWARE_CLOCKS:
-            yield Unsaid(f"over {wire} times are taken in hardware ({clock})")
+            yield NoEvidence(f"over {wire} times are taken in hardware ({clock})")
             continue
         runs = numbers(cases)
         text = f"over {wire} times are taken in software ({CLOCKS[clock]}): {cited(runs)}. {floor}"
@@ -83,9 +83,9 @@ def _timestamps(evidence: Evidence) -> Said:
                 f" The instrument's own stalls taint {share_text(share)} of the samples, the"
                 f" longest took {duration_text(_longest_stall_ns(cases))}."
             )
-        yield Finding(text, runs, figures)
+        yield RunEvidence(text, runs, figures)
     if not groups:
-        yield Unsaid("no run says by which clock its times were taken")
+        yield NoEvidence("no run says by which clock its times were taken")
 
 
 def _floor_text(floor: Floor | None) -> str:
@@ -107,34 +107,34 @@ def _overload(evidence: Evidence) -> Said:
         rates = sorted(by_rate)
         lossy = [rate for rate in rates if _lost(by_rate[rate])]
         if not lossy:
-            yield Unsaid(_no_loss(facts, rates, by_rate))
+            yield NoEvidence(_no_loss(facts, rates, by_rate))
         for rate in lossy:
             free = [each for each in rates if each < rate and _carries(by_rate[each])]
             said = _overloaded(facts, by_rate, rate, free[-1] if free else None)
-            if isinstance(said, Finding):
+            if isinstance(said, RunEvidence):
                 said = _beside_prediction(said, by_rate[free[0]], rate, evidence)
             yield said
-            if isinstance(said, Finding):
+            if isinstance(said, RunEvidence):
                 break
     if not evidence.cases:
-        yield Unsaid("no measured runs")
+        yield NoEvidence("no measured runs")
 
 
 def _overloaded(
     facts: Facts, by_rate: dict[int, list[Case]], rate: int, free: int | None
-) -> Finding | Unsaid:
+) -> RunEvidence | NoEvidence:
     above = by_rate[rate]
     loss = proportion(_lost(above), _sent(above))
     said = f"{where(facts)}: {share_text(loss)} are lost at {count_text(rate)} packets/s"
     if free is None:
-        return Unsaid(f"{said} {cited(numbers(above))}, and no lower rate without loss was run")
+        return NoEvidence(f"{said} {cited(numbers(above))}, and no lower rate without loss was run")
     below = by_rate[free]
     if common_quantile(below, above) is None:
-        return Unsaid(f"{said} {cited(numbers(above))}, and too few came back for a median")
+        return NoEvidence(f"{said} {cited(numbers(above))}, and too few came back for a median")
     before, after = tail_of(below, MEDIAN), tail_of(above, MEDIAN)
     times = ratio(after, before)
     if times.ci_low < JUMP or why_not_above(after, before) is not None:
-        return Unsaid(
+        return NoEvidence(
             f"{said} {cited(numbers(above))}, but the median is {times_text(times)} that at"
             f" {count_text(free)} packets/s: not every packet queues"
         )
@@ -149,10 +149,12 @@ def _overloaded(
         before.record(),
         record_of("latency_ns_p50_ratio", (*after.runs, *before.runs), times),
     ]
-    return Finding(text, (*after.runs, *before.runs), figures)
+    return RunEvidence(text, (*after.runs, *before.runs), figures)
 
 
-def _beside_prediction(said: Finding, low: list[Case], rate: int, evidence: Evidence) -> Finding:
+def _beside_prediction(
+    said: RunEvidence, low: list[Case], rate: int, evidence: Evidence
+) -> RunEvidence:
     """The same beside R_max, where the simplest forwarder was run at low load (noms2020 VI)."""
     facts = low[0].facts
     alike = [
@@ -183,7 +185,7 @@ def _beside_prediction(said: Finding, low: list[Case], rate: int, evidence: Evid
         f" {count_text(rate)} are {rate / most.estimate:.0%} of that."
     )
     figures = [*said.figures, record_of("rate_max_pps", runs, most)]
-    return Finding(text, tuple(dict.fromkeys((*said.runs, *runs))), figures)
+    return RunEvidence(text, tuple(dict.fromkeys((*said.runs, *runs))), figures)
 
 
 def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]]) -> str:
@@ -220,18 +222,18 @@ def _kernel(evidence: Evidence) -> Said:
         kernels = {name: cases for name, cases in by_kernel.items() if name is not None}
         if len(kernels) < 2:
             only = ", ".join(kernels) or "an unknown one"
-            yield Unsaid(f"{where(facts)}: one kernel only: {only}{_tlb_text(kernels)}")
+            yield NoEvidence(f"{where(facts)}: one kernel only: {only}{_tlb_text(kernels)}")
             continue
         found = dict(zip(kernels, tails(*kernels.values()), strict=False))
         if not found:
-            yield Unsaid(f"{where(facts)}: kernels share no supported quantile")
+            yield NoEvidence(f"{where(facts)}: kernels share no supported quantile")
             continue
         best, *others = sorted(found, key=lambda name: found[name].latency_ns.estimate)
         reasons = {name: why_not_above(found[name], found[best]) for name in others}
         beaten = [name for name in others if reasons[name] is None]
         if not beaten:
             why = "; ".join(f"{best} and {name}: {reasons[name]}" for name in others)
-            yield Unsaid(f"{where(facts)}: {why}")
+            yield NoEvidence(f"{where(facts)}: {why}")
             continue
         against = " and ".join(f"{found[name].text()} with {name}" for name in beaten)
         text = (
@@ -241,7 +243,7 @@ def _kernel(evidence: Evidence) -> Said:
         compared = [found[name] for name in (best, *beaten)]
         yield of_tails(text, compared)
     if not evidence.cases:
-        yield Unsaid("no measured runs")
+        yield NoEvidence("no measured runs")
 
 
 def _layout_text(device: str, best: str, kernels: Iterable[str]) -> str:
@@ -279,7 +281,7 @@ def _cards(evidence: Evidence) -> Said:
     """IV: packets leave in bursts that did not come in bursts; one card's tail above another's."""
     over_cards = [case for case in evidence.cases if case.facts.wire == CARDS]
     if not over_cards:
-        yield Unsaid("no run over real network cards")
+        yield NoEvidence("no run over real network cards")
         return
     for case in over_cards:
         yield _bursts(case)
@@ -289,16 +291,16 @@ def _cards(evidence: Evidence) -> Said:
             yield lowest_against_highest(facts, known, "take {lower} rather than {upper}")
 
 
-def _bursts(case: Case) -> Finding | Unsaid:
+def _bursts(case: Case) -> RunEvidence | NoEvidence:
     half_gap_ns = 1e9 / case.facts.rate_pps / 2
     if half_gap_ns < _COARSE_BUCKETS * case.bucket_ns:
-        return Unsaid(f"[{case.number}]: buckets of the gaps are too coarse for its rate")
+        return NoEvidence(f"[{case.number}]: buckets of the gaps are too coarse for its rate")
     shares = {}
     for side in ("pre", "post"):
         gaps = case.run.gaps[side]
         total = int(gaps.counts.sum())
         if not total:
-            return Unsaid(f"[{case.number}]: no gaps between packets")
+            return NoEvidence(f"[{case.number}]: no gaps between packets")
         close = int(gaps.counts[gaps.bucket_ns < half_gap_ns].sum())
         shares[side] = proportion(close, total)
     pre, post = shares["pre"], shares["post"]
@@ -307,12 +309,12 @@ def _bursts(case: Case) -> Finding | Unsaid:
         f" {share_text(pre)} before it [{case.number}]"
     )
     if post.ci_low - pre.ci_high < BURSTY:
-        return Unsaid(f"{where(case.facts)}: {said}")
+        return NoEvidence(f"{where(case.facts)}: {said}")
     figures = [
         record_of(f"{side}_back_to_back", (case.number,), share) for side, share in shares.items()
     ]
     text = f"{where(case.facts)}: packets leave in bursts: {said}."
-    return Finding(text, (case.number,), figures)
+    return RunEvidence(text, (case.number,), figures)
 
 
 def _virtualisation(evidence: Evidence) -> Said:
@@ -326,13 +328,13 @@ def _virtualisation(evidence: Evidence) -> Said:
                 yield _virtual(facts, both, name)
     if not compared:
         there = sorted({case.facts.technology or "unknown" for case in evidence.cases})
-        yield Unsaid(f"nothing alike on bare and on another: {', '.join(there) or 'no runs'}")
+        yield NoEvidence(f"nothing alike on bare and on another: {', '.join(there) or 'no runs'}")
 
 
-def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> Finding | Unsaid:
+def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidence | NoEvidence:
     found = tails(*both.values())
     if not found:
-        return Unsaid(f"{where(facts)}: {name} and bare share no supported quantile")
+        return NoEvidence(f"{where(facts)}: {name} and bare share no supported quantile")
     virtual, bare = found
     upper, lower = (
         (virtual, bare)
@@ -341,7 +343,7 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> Finding | 
     )
     reason = why_not_above(upper, lower)
     if reason is not None:
-        return Unsaid(f"{where(facts)}: {name} and bare: {reason}")
+        return NoEvidence(f"{where(facts)}: {name} and bare: {reason}")
     medians = [tail_of(cases, MEDIAN) for cases in both.values()]
     tail_times, median_times = ratio(virtual, bare), ratio(*medians)
     if upper is virtual:
@@ -362,7 +364,7 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> Finding | 
         record_of(f"{virtual.figure}_ratio", runs, tail_times),
         record_of("latency_ns_p50_ratio", runs, median_times),
     ]
-    return Finding(text, runs, figures)
+    return RunEvidence(text, runs, figures)
 
 
 def _cache(evidence: Evidence) -> Said:
@@ -380,28 +382,30 @@ def _cache(evidence: Evidence) -> Said:
             both = {name: by_cache[name] for name in ("shared", "separated")}
             yield lowest_against_highest(facts, both, "the cache is better {lower} than {upper}")
     if not compared:
-        yield Unsaid(
+        yield NoEvidence(
             "nothing alike with and without co-runners, nor with a cache shared and separated"
         )
 
 
 def _beside(
     facts: Facts, neighbours: tuple[Any, ...], cases: list[Case], alone: list[Case]
-) -> Finding | Unsaid:
+) -> RunEvidence | NoEvidence:
     who = neighbours_text(neighbours)
     if not any(kind in _CACHE_KINDS for kind, _ in neighbours[0]):
-        return Unsaid(f"{where(facts)}: {who} do not fill the cache")
+        return NoEvidence(f"{where(facts)}: {who} do not fill the cache")
     if any(_on_polling_cpus(case) for case in cases):
-        return Unsaid(f"{where(facts)}: {who} take polling CPUs themselves, not the cache alone")
+        return NoEvidence(
+            f"{where(facts)}: {who} take polling CPUs themselves, not the cache alone"
+        )
     if facts.cache == "separated":
-        return Unsaid(f"{where(facts)}: beside {who} the cache is the device's own")
+        return NoEvidence(f"{where(facts)}: beside {who} the cache is the device's own")
     found = tails(cases, alone)
     if not found:
-        return Unsaid(f"{where(facts)}: with and without {who} share no supported quantile")
+        return NoEvidence(f"{where(facts)}: with and without {who} share no supported quantile")
     busy, quiet = found
     reason = why_not_above(busy, quiet)
     if reason is not None:
-        return Unsaid(f"{where(facts)}: with and without {who}: {reason}")
+        return NoEvidence(f"{where(facts)}: with and without {who}: {reason}")
     times = ratio(busy, quiet)
     said = cases[0].cache_because if facts.cache == "shared" else "whether it is shared is unknown"
     text = (
@@ -411,7 +415,7 @@ def _beside(
     )
     runs = (*busy.runs, *quiet.runs)
     figures = [busy.record(), quiet.record(), record_of(f"{busy.figure}_ratio", runs, times)]
-    return Finding(text, runs, figures)
+    return RunEvidence(text, runs, figures)
 
 
 def _on_polling_cpus(case: Case) -> bool:

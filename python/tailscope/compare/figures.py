@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tailscope.text import percentile_name
+from tailscope.units import percentile_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

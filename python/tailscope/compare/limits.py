@@ -7,18 +7,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tailscope.compare.figures import LOST, quantile_figure
 from tailscope.exceptions import UsageError
 from tailscope.models.estimate import LEVEL
-from tailscope.text import count_text
-from tailscope.verdict.comparison.figures import LOST, quantile_figure
+from tailscope.units import count_text
 from tailscope.verdict.verdict import Outcome, worst
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailscope.models.differences import Ends
-    from tailscope.verdict.comparison.compare import Comparison, Sides
-    from tailscope.verdict.comparison.figures import Figure
+    from tailscope.compare.compare import Comparison, Sides
+    from tailscope.compare.figures import Figure
+    from tailscope.models.differences import Bounds
     from tailscope.verdict.evidence import Doubt
 
 __all__ = ["Judgement", "Limit", "all_together", "judge", "limit_error", "parse_limit"]
@@ -72,7 +72,7 @@ class Judgement:
 
     limit: Limit
     outcome: Outcome
-    excess: Ends | None
+    excess: Bounds | None
     packets: int | None
     runs: int | None
     reasons: tuple[str, ...]
@@ -129,7 +129,7 @@ def parse_limit(text: str) -> Limit:
     figure = quantile_figure(round(float(quantile.group(1)) / 100, 12))
     if share is not None:
         return Limit(text, figure, share=share)
-    from tailscope.values import positive_duration_ns
+    from tailscope.units import positive_duration_ns
 
     return Limit(text, figure, added=positive_duration_ns(value, f"{_OPTION}: {text}"))
 
@@ -182,7 +182,7 @@ def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
     return Judgement(limit, outcome, found[0], packets, runs, (*doubts, *reasons))
 
 
-def _outcome(excess: Ends) -> Outcome:
+def _outcome(excess: Bounds) -> Outcome:
     if excess.low > 0:
         return Outcome.FAIL
     return Outcome.PASS if excess.high <= 0 else Outcome.INCONCLUSIVE
@@ -208,7 +208,7 @@ def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ..
 
 
 def _to_settle(
-    found: Sequence[Ends], sides: Sides, figure: Figure
+    found: Sequence[Bounds], sides: Sides, figure: Figure
 ) -> tuple[int | None, int | None, str]:
     """How many packets, or runs, decide if the difference stays what it is.
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailscope.text import count_text
-from tailscope.verdict.recommendation.compare import tails, why_not_above
+from tailscope.recommend.compare import tails, why_not_above
+from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tailscope.models.estimate import Estimate
-    from tailscope.verdict.recommendation.compare import Tail
-    from tailscope.verdict.recommendation.evidence import Case, Evidence, Facts
+    from tailscope.recommend.compare import Tail
+    from tailscope.recommend.evidence import Case, Evidence, Facts
 
-    Said = Iterator["Finding | Unsaid"]
+    Said = Iterator["RunEvidence | NoEvidence"]
 
 __all__ = [
-    "Answer",
-    "Finding",
+    "NoEvidence",
     "Recommendation",
     "Rule",
-    "Unsaid",
+    "RuleAnswer",
+    "RunEvidence",
     "lowest_against_highest",
     "neighbours_text",
     "numbers",
@@ -34,7 +34,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Finding:
+class RunEvidence:
     """What runs show.
 
     Attributes
@@ -51,7 +51,7 @@ class Finding:
     figures: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Unsaid(NamedTuple):
+class NoEvidence(NamedTuple):
     """Why nothing is said of something."""
 
     reason: str
@@ -64,11 +64,11 @@ class Recommendation:
     Attributes
     ----------
     rule : Rule
-    findings : tuple of Finding
+    findings : tuple of RunEvidence
     """
 
     rule: Rule
-    findings: tuple[Finding, ...]
+    findings: tuple[RunEvidence, ...]
 
     def record(self) -> dict[str, Any]:
         """It as JSON has it."""
@@ -84,7 +84,7 @@ class Recommendation:
         }
 
 
-class Answer(NamedTuple):
+class RuleAnswer(NamedTuple):
     """What a rule says of the evidence, and why it says no more."""
 
     recommendation: Recommendation | None
@@ -111,12 +111,12 @@ class Rule:
     advice: str
     look: Callable[[Evidence], Said]
 
-    def answer(self, evidence: Evidence) -> Answer:
+    def answer(self, evidence: Evidence) -> RuleAnswer:
         """Look at the evidence, and say what can be said."""
         said = list(self.look(evidence))
-        findings = tuple(each for each in said if isinstance(each, Finding))
-        unsaid = tuple(dict.fromkeys(each.reason for each in said if isinstance(each, Unsaid)))
-        return Answer(Recommendation(self, findings) if findings else None, unsaid)
+        findings = tuple(each for each in said if isinstance(each, RunEvidence))
+        unsaid = tuple(dict.fromkeys(each.reason for each in said if isinstance(each, NoEvidence)))
+        return RuleAnswer(Recommendation(self, findings) if findings else None, unsaid)
 
     def applies(self, evidence: Evidence) -> Recommendation | None:
         """The recommendation, if there is evidence for it."""
@@ -155,16 +155,16 @@ def neighbours_text(neighbours: tuple[Any, ...]) -> str:
 
 def lowest_against_highest(
     facts: Facts, groups: dict[str, list[Case]], advice: str
-) -> Finding | Unsaid:
+) -> RunEvidence | NoEvidence:
     """The group with the lowest tail against that with the highest."""
     found = dict(zip(groups, tails(*groups.values()), strict=False))
     if not found:
-        return Unsaid(f"{where(facts)}: {' and '.join(groups)} share no supported quantile")
+        return NoEvidence(f"{where(facts)}: {' and '.join(groups)} share no supported quantile")
     ordered = sorted(found, key=lambda name: found[name].latency_ns.estimate)
     lower, upper = ordered[0], ordered[-1]
     reason = why_not_above(found[upper], found[lower])
     if reason is not None:
-        return Unsaid(f"{where(facts)}: {lower} and {upper}: {reason}")
+        return NoEvidence(f"{where(facts)}: {lower} and {upper}: {reason}")
     text = (
         f"{where(facts)}: {advice.format(lower=lower, upper=upper)}: {found[lower].text()} against"
         f" {found[upper].text()}."
@@ -172,10 +172,10 @@ def lowest_against_highest(
     return of_tails(text, [found[lower], found[upper]])
 
 
-def of_tails(text: str, compared: Sequence[Tail]) -> Finding:
+def of_tails(text: str, compared: Sequence[Tail]) -> RunEvidence:
     """A finding that rests on quantiles alone."""
     runs = tuple(number for tail in compared for number in tail.runs)
-    return Finding(text, runs, [tail.record() for tail in compared])
+    return RunEvidence(text, runs, [tail.record() for tail in compared])
 
 
 def numbers(cases: Sequence[Case]) -> tuple[int, ...]:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from tailscope.store.campaign import CampaignRun
 
-__all__ = ["Pair", "Source", "pairs_of", "read_source"]
+__all__ = ["ComparedRuns", "ComparedSide", "pairs_of", "read_source"]
 
 
 @dataclass(frozen=True)
-class Source:
+class ComparedSide:
     """A run, runs that repeat each other, or a campaign.
 
     Attributes
@@ -38,7 +38,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ComparedRuns:
     """Runs that are compared.
 
     Attributes
@@ -57,7 +57,7 @@ class Pair:
     candidate_runs: tuple[Path, ...]
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> ComparedSide:
     """Find the runs at a path.
 
     Raises
@@ -67,7 +67,7 @@ def read_source(path: Path) -> Source:
     RunCorruptError
         If ``campaign.json`` is not as it was written.
     """
-    source = Source(str(path))
+    source = ComparedSide(str(path))
     if is_campaign(path):
         for run in read_campaign(path):
             cell = _cell(run)
@@ -98,12 +98,12 @@ def _cell(run: CampaignRun) -> str:
     return ", ".join([*texts, *filter(None, [inside])])
 
 
-def pairs_of(sources: Sequence[Source]) -> tuple[list[Pair], list[str]]:
+def pairs_of(sources: Sequence[ComparedSide]) -> tuple[list[ComparedRuns], list[str]]:
     """Join cells with the same values: those of the first source with those of each other one.
 
     Returns
     -------
-    list of Pair
+    list of ComparedRuns
     list of str
         Cells that have no match, or are not complete, and why.
     """
@@ -117,7 +117,7 @@ def pairs_of(sources: Sequence[Source]) -> tuple[list[Pair], list[str]]:
             match = next(iter(other.cells)) if is_one_each else cell
             if match in other.cells:
                 candidates = tuple(other.cells[match])
-                pairs.append(Pair(cell, first.name, other.name, tuple(runs), candidates))
+                pairs.append(ComparedRuns(cell, first.name, other.name, tuple(runs), candidates))
             else:
                 left_out.append(f"{other.name}: no run with {cell or 'no values that vary'}")
         if not is_one_each:
@@ -129,7 +129,7 @@ def pairs_of(sources: Sequence[Source]) -> tuple[list[Pair], list[str]]:
     return pairs, left_out
 
 
-def _is_one_each(first: Source, other: Source) -> bool:
+def _is_one_each(first: ComparedSide, other: ComparedSide) -> bool:
     """Whether there is but one cell to compare with one, whatever their values.
 
     Of a campaign, one that is left because others are unfinished is not: values decide there.

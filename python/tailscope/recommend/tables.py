@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailscope.verdict.recommendation.compare import (
+from tailscope.recommend.compare import (
     best_quantile,
     common_quantile,
     tail_of,
@@ -16,10 +16,10 @@ from tailscope.verdict.recommendation.compare import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.verdict.recommendation.compare import Tail
-    from tailscope.verdict.recommendation.evidence import Case, Evidence, Facts
+    from tailscope.recommend.compare import Tail
+    from tailscope.recommend.evidence import Case, Evidence, Facts
 
-__all__ = ["STATIC_SOURCE", "Cell", "Ranked", "Table", "tables"]
+__all__ = ["STATIC_SOURCE", "Ranked", "TailCell", "TailTables", "tables"]
 
 STATIC_SOURCE = "containers2024 Table 7: from the paper, not measured here"
 
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class TailCell:
     """The tail of a technology.
 
     Attributes
@@ -153,21 +153,21 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Table:
+class TailTables:
     """Both tables, of runs with the same traffic on the same machine.
 
     Attributes
     ----------
     facts : Facts
         What the runs have in common: traffic, co-runners, machine, clock.
-    cells : list of Cell
+    cells : list of TailCell
         Table 6.
     ranks : list of Ranked
         Table 7.
     """
 
     facts: Facts
-    cells: list[Cell]
+    cells: list[TailCell]
     ranks: list[Ranked]
 
     def record(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Table:
         }
 
 
-def tables(evidence: Evidence) -> list[Table]:
+def tables(evidence: Evidence) -> list[TailTables]:
     """Both tables for each traffic: what was sent alike, on machines of a kind, side by side.
 
     Parameters
@@ -199,7 +199,8 @@ def tables(evidence: Evidence) -> list[Table]:
         by_traffic.setdefault(_traffic(case.facts), []).append(case)
     in_order = sorted(by_traffic, key=lambda facts: (facts.rate_pps, repr(facts)))
     return [
-        Table(facts, _cells(by_traffic[facts]), _ranks(by_traffic[facts])) for facts in in_order
+        TailTables(facts, _cells(by_traffic[facts]), _ranks(by_traffic[facts]))
+        for facts in in_order
     ]
 
 
@@ -238,7 +239,7 @@ def _grouped(cases: Iterable[Case], key: Any) -> dict[Any, list[Case]]:
     return found
 
 
-def _cells(cases: Sequence[Case]) -> list[Cell]:
+def _cells(cases: Sequence[Case]) -> list[TailCell]:
     """The paper's rows and columns, and what there is beside them."""
     there = _grouped(cases, _setting)
     devices = _grouped(cases, lambda facts: (facts.technology, facts.networking))
@@ -253,13 +254,13 @@ def _cells(cases: Sequence[Case]) -> list[Cell]:
     return found
 
 
-def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> Cell:
+def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> TailCell:
     cases = there.get(setting)
     if cases is None:
-        return Cell(setting)
+        return TailCell(setting)
     quantile = best_quantile(cases)
     rows = [case.run.summary for case in cases]
-    return Cell(
+    return TailCell(
         setting,
         tail=None if quantile is None else tail_of(cases, quantile),
         max_ns=_largest(row["latency_ns_max"] for row in rows),

@@ -17,8 +17,8 @@ from documentation import undocumented
 from synthetic import PACKETS, write_campaign, write_run
 
 from tailscope.cli import application
+from tailscope.compare.limits import parse_limit
 from tailscope.exceptions import UsageError
-from tailscope.verdict.comparison.limits import parse_limit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

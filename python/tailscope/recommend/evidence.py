@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
 from tailscope.host.cpus import cpu_list, parse_cpus
+from tailscope.recommend import surroundings
+from tailscope.recommend.compare import best_quantile
 from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
 from tailscope.store.run import EMULATED, is_emulated
-from tailscope.verdict.recommendation import surroundings
-from tailscope.verdict.recommendation.compare import best_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

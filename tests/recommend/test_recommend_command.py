@@ -14,7 +14,7 @@ from runs import AS_ROOT, needed
 from synthetic import latencies, write_campaign, write_run
 
 from tailscope.exceptions import RunCorruptError, RunError
-from tailscope.verdict.recommendation.evidence import read_evidence, runs_in
+from tailscope.recommend.evidence import read_evidence, runs_in
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from tailscope.compare.figures import MAX
+from tailscope.compare.sample import lost_alike, read_samples
+from tailscope.compare.surroundings import surroundings
 from tailscope.exceptions import RunCorruptError
-from tailscope.models.differences import Ends, difference, mean
+from tailscope.models.differences import Bounds, difference, mean
 from tailscope.models.estimate import LEVEL
 from tailscope.store.layout import RUN
-from tailscope.verdict.comparison.figures import MAX
-from tailscope.verdict.comparison.sample import lost_alike, read_samples
-from tailscope.verdict.comparison.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tailscope.verdict.comparison.figures import Figure
-    from tailscope.verdict.comparison.sample import Measured, Sample
-    from tailscope.verdict.comparison.sources import Pair
-    from tailscope.verdict.comparison.surroundings import Other
+    from tailscope.compare.figures import Figure
+    from tailscope.compare.sample import MeasuredFigure, RunFigures
+    from tailscope.compare.sources import ComparedRuns
+    from tailscope.compare.surroundings import Other
 
-__all__ = ["Comparison", "Finding", "Sides", "Verdict", "compare", "error_of"]
+__all__ = ["Comparison", "FigureChange", "Sides", "Verdict", "compare", "error_of"]
 
 
 class Verdict(StrEnum):
@@ -37,14 +37,14 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class FigureChange:
     """What is found of one figure.
 
     Attributes
     ----------
     figure : Figure
     verdict : Verdict
-    baseline, candidate : Ends
+    baseline, candidate : Bounds
         The mean of the runs; where it is no estimate, with the lower end as its bound.
     difference : Ends or None
         Candidate less baseline; None where there is no estimate.
@@ -54,9 +54,9 @@ class Finding:
 
     figure: Figure
     verdict: Verdict
-    baseline: Ends
-    candidate: Ends
-    difference: Ends | None = None
+    baseline: Bounds
+    candidate: Bounds
+    difference: Bounds | None = None
     lacks: str | None = None
 
     @property
@@ -75,7 +75,7 @@ class Finding:
 
     def record(self) -> dict[str, Any]:
         """It as JSON has it."""
-        found = self.difference or Ends(math.nan, -math.inf, math.inf)
+        found = self.difference or Bounds(math.nan, -math.inf, math.inf)
         return {
             "figure": self.figure.name,
             "unit": self.figure.unit,
@@ -95,14 +95,14 @@ class Sides:
 
     Attributes
     ----------
-    baseline, candidate : tuple of Sample
+    baseline, candidate : tuple of RunFigures
     """
 
-    baseline: tuple[Sample, ...]
-    candidate: tuple[Sample, ...]
+    baseline: tuple[RunFigures, ...]
+    candidate: tuple[RunFigures, ...]
 
     @property
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[RunFigures, ...]:
         """All of them."""
         return (*self.baseline, *self.candidate)
 
@@ -111,7 +111,7 @@ class Sides:
         """Of the coarsest timestamps."""
         return max(sample.resolution_ns for sample in self.samples)
 
-    def measured(self, figure: Figure) -> tuple[list[Measured], list[Measured]]:
+    def measured(self, figure: Figure) -> tuple[list[MeasuredFigure], list[MeasuredFigure]]:
         """A figure of the runs as they are."""
         return _of(self.baseline, figure, False), _of(self.candidate, figure, False)
 
@@ -123,7 +123,7 @@ class Sides:
                     return why if figure == MAX else f"{sample.name}: {why}"
         return None
 
-    def differences(self, figure: Figure, error: float, factor: float = 1.0) -> list[Ends]:
+    def differences(self, figure: Figure, error: float, factor: float = 1.0) -> list[Bounds]:
         """Candidate less baseline: as they are, and without what the instrument may have spoilt.
 
         Latencies are widened by the resolution of the timestamps.
@@ -133,14 +133,14 @@ class Sides:
             found.append(self._difference(figure, error, factor, spared=True))
         return found
 
-    def _difference(self, figure: Figure, error: float, factor: float, *, spared: bool) -> Ends:
+    def _difference(self, figure: Figure, error: float, factor: float, *, spared: bool) -> Bounds:
         baseline, candidate = (
             [each.ends[error] for each in _of(samples, figure, spared)]
             for samples in (self.baseline, self.candidate)
         )
         value, low, high = difference(baseline, candidate, error, factor)
         coarse = self.resolution_ns if figure.is_time else 0
-        return Ends(value, low - coarse, high + coarse)
+        return Bounds(value, low - coarse, high + coarse)
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,17 @@ class Comparison:
 
     Attributes
     ----------
-    pair : Pair
+    pair : ComparedRuns
     sides : Sides
-    findings : tuple of Finding
+    findings : tuple of FigureChange
     others : tuple of Other
         What else differs between them.
     warnings : tuple of str
     """
 
-    pair: Pair
+    pair: ComparedRuns
     sides: Sides
-    findings: tuple[Finding, ...]
+    findings: tuple[FigureChange, ...]
     others: tuple[Other, ...]
     warnings: tuple[str, ...]
 
@@ -184,13 +184,13 @@ def error_of(statements: int) -> float:
 
 
 def compare(
-    pair: Pair, figures: Sequence[Figure], error: float, more_errors: Sequence[float] = ()
+    pair: ComparedRuns, figures: Sequence[Figure], error: float, more_errors: Sequence[float] = ()
 ) -> Comparison:
     """Compare runs.
 
     Parameters
     ----------
-    pair : Pair
+    pair : ComparedRuns
     figures : sequence of Figure
     error : float
         With which each end of an interval may be wrong.
@@ -217,37 +217,37 @@ def compare(
     return Comparison(pair, sides, findings, tuple(others), tuple(_warnings(pair, sides)))
 
 
-def _find(figure: Figure, sides: Sides, error: float) -> Finding:
+def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
     baseline, candidate = (
         mean([each.ends[error] for each in measured], error) for measured in sides.measured(figure)
     )
     lacks = sides.lacks(figure)
     if lacks is not None:
-        return Finding(figure, Verdict.NO_ESTIMATE, baseline, candidate, lacks=lacks)
+        return FigureChange(figure, Verdict.NO_ESTIMATE, baseline, candidate, lacks=lacks)
     found = sides.differences(figure, error)
     verdicts = [_verdict(each) for each in found]
     if len(set(verdicts)) == 1:
-        return Finding(figure, verdicts[0], baseline, candidate, found[0])
+        return FigureChange(figure, verdicts[0], baseline, candidate, found[0])
     spoilt = " and ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
     why = f"it depends on the instrument, {spoilt}: {verdicts[0]} with them, {verdicts[1]} without"
-    return Finding(figure, Verdict.UNCLEAR, baseline, candidate, found[0], why)
+    return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, found[0], why)
 
 
-def _verdict(found: Ends) -> Verdict:
+def _verdict(found: Bounds) -> Verdict:
     if found.low > 0:
         return Verdict.HIGHER
     return Verdict.LOWER if found.high < 0 else Verdict.NONE
 
 
-def _of(samples: Sequence[Sample], figure: Figure, spared: bool) -> list[Measured]:
-    readings: list[Mapping[str, Measured]] = [
+def _of(samples: Sequence[RunFigures], figure: Figure, spared: bool) -> list[MeasuredFigure]:
+    readings: list[Mapping[str, MeasuredFigure]] = [
         sample.spared if spared and sample.spared is not None else sample.as_is
         for sample in samples
     ]
     return [reading[figure.name] for reading in readings]
 
 
-def _warnings(pair: Pair, sides: Sides) -> Iterator[str]:
+def _warnings(pair: ComparedRuns, sides: Sides) -> Iterator[str]:
     single = [
         name
         for name, runs in (
@@ -265,7 +265,7 @@ def _warnings(pair: Pair, sides: Sides) -> Iterator[str]:
             yield f"{sample.name}: {doubt.reason}"
 
 
-def _record(name: str, found: Ends) -> dict[str, float | None]:
+def _record(name: str, found: Bounds) -> dict[str, float | None]:
     return {
         name: _finite(found.value),
         f"{name}_ci_low": _finite(found.low),

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from synthetic import OPTIMISED, PACKETS, latencies, write_run
 
-from tailscope.verdict.recommendation.compare import (
+from tailscope.recommend.compare import (
     best_quantile,
     ratio,
     tail_of,
     why_not_above,
 )
-from tailscope.verdict.recommendation.evidence import Evidence, read_evidence
-from tailscope.verdict.recommendation.rules import RULES
-from tailscope.verdict.recommendation.surroundings import cache, kernel, networking, optimised
-from tailscope.verdict.recommendation.tables import tables
+from tailscope.recommend.evidence import Evidence, read_evidence
+from tailscope.recommend.rules import RULES
+from tailscope.recommend.surroundings import cache, kernel, networking, optimised
+from tailscope.recommend.tables import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tailscope.verdict.recommendation.rule import Answer
+    from tailscope.recommend.rule import RuleAnswer
 
     Make = Callable[..., Path]
 
@@ -58,7 +58,7 @@ def evidence(*paths: Path) -> Evidence:
     return read_evidence({path.name: path for path in paths})
 
 
-def answer(rule: str, *paths: Path) -> Answer:
+def answer(rule: str, *paths: Path) -> RuleAnswer:
     return RULE[rule].answer(evidence(*paths))
 
 

@@ -1,17 +1,29 @@
-"""Text for people: durations, counts, and names that come from outside."""
+"""Durations, rates, quantiles and counts: read as people write them, written for people to read."""
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+from tailscope.exceptions import UsageError
+
 __all__ = [
     "count_text",
+    "duration_ns",
     "duration_text",
     "long_text",
     "percentile_name",
+    "positive_duration_ns",
     "printable",
+    "quantile_of",
     "quantity_text",
+    "rate_pps",
     "typed_duration",
+    "value_label",
 ]
 
+_SHARE = re.compile(r"\d*\.?\d+", re.ASCII)
+_PERCENTILE = re.compile(r"p(\d*\.?\d+)|(\d*\.?\d+)%", re.ASCII)
 _PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
 
@@ -126,3 +138,91 @@ def typed_duration(ns: int) -> str:
         if ns % size == 0:
             return f"{ns // size}{unit}"
     return f"{ns}ns"
+
+
+def duration_ns(value: int | str, name: str) -> int:
+    """Read a duration.
+
+    Parameters
+    ----------
+    value : int or str
+        Nanoseconds, or a text such as ``"5ms"``, ``"100ns"``, ``"1s"``.
+    name : str
+        What the duration is, for the error.
+
+    Raises
+    ------
+    UsageError
+        If it is no duration.
+    """
+    if isinstance(value, int):
+        if value < 0:
+            raise UsageError(f"{name}: a duration is not negative, got {value} ns")
+        return value
+    from tailscope import _engine
+
+    try:
+        return int(_engine.parse_duration_ns(value))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def positive_duration_ns(text: str, option: str) -> int:
+    """Read a duration of at least 1 ns, such as ``5ms``.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
+    found = duration_ns(text, option)
+    if found == 0:
+        raise UsageError(f"{option}: expected at least 1ns, got {text}")
+    return found
+
+
+def quantile_of(text: str, option: str) -> float:
+    """Read a quantile: ``0.999``, ``p99.9`` and ``99.9%`` are the same.
+
+    Raises
+    ------
+    UsageError
+        If it is none. Which quantiles make sense is for the caller to say.
+
+    Examples
+    --------
+    >>> quantile_of("p99.9", "--quantile")
+    0.999
+    """
+    from decimal import Decimal
+
+    if percentile := _PERCENTILE.fullmatch(text):
+        return float(Decimal(percentile[1] or percentile[2]) / 100)
+    if not _SHARE.fullmatch(text):
+        raise UsageError(
+            f"{option}: got {text!r}, expected a quantile such as 0.999, p99.9 or 99.9%"
+        )
+    return float(text)
+
+
+def rate_pps(text: str, option: str) -> int:
+    """Read a packet rate, such as ``10k``.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
+    from tailscope import _engine
+
+    try:
+        return int(_engine.parse_rate_pps(str(text)))
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def value_label(value: Any) -> str:
+    """What a value of a variable is called."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailscope.compare.figures import LOST, MAX, RATE, TRANSFER
 from tailscope.exceptions import RunCorruptError
 from tailscope.models.counting import share_beyond
-from tailscope.models.differences import Ends, packets_worth, quantile_ends, ratio_ends
+from tailscope.models.differences import Bounds, packets_worth, quantile_ends, ratio_ends
 from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
 from tailscope.store.layout import SUMMARY
-from tailscope.text import count_text
-from tailscope.verdict.comparison.figures import LOST, MAX, RATE, TRANSFER
+from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.analysis import Rate
+    from tailscope.compare.figures import Figure
     from tailscope.store.run import Run
-    from tailscope.verdict.comparison.figures import Figure
-    from tailscope.verdict.evidence import Doubt, Reading
+    from tailscope.verdict.evidence import Doubt, PacketSample
 
     Values = NDArray[np.float64]
 
-__all__ = ["Measured", "Sample", "lost_alike", "read_samples"]
+__all__ = ["MeasuredFigure", "RunFigures", "lost_alike", "read_samples"]
 
 _NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFigure:
     """A figure of a run.
 
     Attributes
     ----------
-    ends : Mapping of float to Ends
+    ends : Mapping of float to Bounds
         Its interval for each error that was asked for.
     lacks : str or None
         Why it is no estimate; None where it is one.
@@ -52,7 +52,7 @@ class Measured:
         How many packets say as much as one that stands alone.
     """
 
-    ends: Mapping[float, Ends]
+    ends: Mapping[float, Bounds]
     lacks: str | None = None
     packets: int = 0
     packets_to_support: int | None = None
@@ -65,7 +65,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RunFigures:
     """What a run is compared by.
 
     Attributes
@@ -73,9 +73,9 @@ class Sample:
     name : str
     info, summary : Mapping
         ``run.json``, and the figures of the run.
-    as_is : Mapping of str to Measured
+    as_is : Mapping of str to MeasuredFigure
         By the names of the figures.
-    spared : Mapping of str to Measured, or None
+    spared : Mapping of str to MeasuredFigure, or None
         The same without what the instrument may have spoilt; None where nothing was.
     spoilt : str
         What that was.
@@ -92,8 +92,8 @@ class Sample:
     name: str
     info: Mapping[str, Any]
     summary: Mapping[str, Any]
-    as_is: Mapping[str, Measured]
-    spared: Mapping[str, Measured] | None
+    as_is: Mapping[str, MeasuredFigure]
+    spared: Mapping[str, MeasuredFigure] | None
     spoilt: str
     window_ns: int
     resolution_ns: int
@@ -103,7 +103,7 @@ class Sample:
 
 def read_samples(
     paths: Sequence[Path], figures: Sequence[Figure], errors: Sequence[float]
-) -> list[Sample]:
+) -> list[RunFigures]:
     """Read runs that are compared: the shortest of their windows counts for all of them.
 
     Parameters
@@ -140,15 +140,15 @@ def _window_ns(path: Path, run: Run) -> int:
 
 def _sample(
     path: Path, run: Run, window_ns: int, figures: Sequence[Figure], errors: Sequence[float]
-) -> Sample:
+) -> RunFigures:
     from tailscope.verdict.evidence import evidence_of
 
     evidence = evidence_of(path, run)
 
-    def reduced(reading: Reading) -> dict[str, Measured]:
+    def reduced(reading: PacketSample) -> dict[str, MeasuredFigure]:
         return _reduced(reading, run, window_ns, figures, errors)
 
-    return Sample(
+    return RunFigures(
         run.label,
         run.info,
         run.summary,
@@ -163,12 +163,12 @@ def _sample(
 
 
 def _reduced(
-    reading: Reading,
+    reading: PacketSample,
     run: Run,
     window_ns: int,
     figures: Sequence[Figure],
     errors: Sequence[float],
-) -> dict[str, Measured]:
+) -> dict[str, MeasuredFigure]:
     values = np.minimum(reading.values_ns, window_ns)
     ranked = np.sort(values)
     found = {}
@@ -189,11 +189,11 @@ def _reduced(
     return found
 
 
-def _no_estimate(value: float, errors: Iterable[float], why: str) -> Measured:
-    return Measured({error: Ends(value, -math.inf, math.inf) for error in errors}, why)
+def _no_estimate(value: float, errors: Iterable[float], why: str) -> MeasuredFigure:
+    return MeasuredFigure({error: Bounds(value, -math.inf, math.inf) for error in errors}, why)
 
 
-def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float]) -> Measured:
+def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float]) -> MeasuredFigure:
     n = len(values)
     if not n:
         return _no_estimate(math.nan, errors, "no packet was sent")
@@ -203,25 +203,25 @@ def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float])
     ends = {error: quantile_ends(ranked, q, design, error) for error in errors}
     independent = (n - rank) / design
     if independent >= SUPPORT:
-        return Measured(ends, packets=n)
+        return MeasuredFigure(ends, packets=n)
     why = (
         f"packets beyond it: {count_text(n - rank)}, worth {independent:.1f} independent ones;"
         f" it takes {SUPPORT}"
     )
-    return Measured(ends, why, n, math.ceil(packets_for_support(q) * design))
+    return MeasuredFigure(ends, why, n, math.ceil(packets_for_support(q) * design))
 
 
-def _lost(lost: int, n: int, design: float, errors: Iterable[float]) -> Measured:
+def _lost(lost: int, n: int, design: float, errors: Iterable[float]) -> MeasuredFigure:
     if not n:
         return _no_estimate(math.nan, errors, "no packet was sent")
     ends = {}
     for error in errors:
         share = share_beyond(lost, n, design=design, error=error)
-        ends[error] = Ends(share.estimate, share.ci_low, share.ci_high)
-    return Measured(ends, packets=n, design=design)
+        ends[error] = Bounds(share.estimate, share.ci_low, share.ci_high)
+    return MeasuredFigure(ends, packets=n, design=design)
 
 
-def lost_alike(samples: Sequence[Sample]) -> Iterator[Sample]:
+def lost_alike(samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
     """Samples in which lost packets come in bursts as large as in any of them.
 
     A run that lost nothing does not tell how it would.
@@ -229,7 +229,7 @@ def lost_alike(samples: Sequence[Sample]) -> Iterator[Sample]:
     readings = [reading for sample in samples for reading in (sample.as_is, sample.spared)]
     design = max(reading[LOST.name].design for reading in readings if reading is not None)
 
-    def again(reading: Mapping[str, Measured]) -> Mapping[str, Measured]:
+    def again(reading: Mapping[str, MeasuredFigure]) -> Mapping[str, MeasuredFigure]:
         found = reading[LOST.name]
         lost = round(found.value * found.packets) if found.packets else 0
         return {**reading, LOST.name: _lost(lost, found.packets, design, found.ends)}
@@ -239,7 +239,7 @@ def lost_alike(samples: Sequence[Sample]) -> Iterator[Sample]:
         yield replace(sample, as_is=again(sample.as_is), spared=spared)
 
 
-def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> Measured:
+def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> MeasuredFigure:
     """Transfer rate or rate, whose intervals come from whole seconds."""
     sides = [list(_per_second(run.rate[side])) for side in ("pre", "post")]
     seconds = max(0, min(map(len, sides)) - 1)
@@ -253,11 +253,13 @@ def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> Measured:
     ends = {}
     for error in errors:
         found = ratio_ends(came, under, error)
-        ends[error] = Ends(value, value + found.low - found.value, value + found.high - found.value)
+        ends[error] = Bounds(
+            value, value + found.low - found.value, value + found.high - found.value
+        )
     lacks = None
     if math.isinf(ends[errors[0]].low):
         lacks = f"whole seconds: {seconds}; it takes 5 to see how they vary"
-    return Measured(ends, lacks, seconds)
+    return MeasuredFigure(ends, lacks, seconds)
 
 
 def _per_second(rate: Rate) -> Iterator[int]:

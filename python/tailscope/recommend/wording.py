@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailscope.text import count_text, duration_text, percentile_name
-from tailscope.verdict.recommendation.compare import cited
-from tailscope.verdict.recommendation.tables import STATIC_SOURCE
+from tailscope.recommend.compare import cited
+from tailscope.recommend.tables import STATIC_SOURCE
+from tailscope.units import count_text, duration_text, percentile_name
 
 if TYPE_CHECKING:
-    from tailscope.verdict.recommendation.tables import Cell, Ranked, Table
+    from tailscope.recommend.tables import Ranked, TailCell, TailTables
 
 __all__ = ["RANK_HEADER", "TAIL_HEADER", "rank_row", "rank_title", "tail_row", "tail_title"]
 
@@ -24,17 +24,17 @@ RANK_HEADER = (
 )
 
 
-def tail_title(table: Table) -> str:
+def tail_title(table: TailTables) -> str:
     """What Table 6 is of."""
     return f"Table 6: the tail {_traffic(table)} (after containers2024 Table 6)"
 
 
-def rank_title(table: Table) -> str:
+def rank_title(table: TailTables) -> str:
     """What Table 7 is of."""
     return f"Table 7: ranks {_traffic(table)} (security, resources: {STATIC_SOURCE})"
 
 
-def _traffic(table: Table) -> str:
+def _traffic(table: TailTables) -> str:
     facts = table.facts
     burst = f" in bursts of {facts.burst}" if facts.burst > 1 else ""
     beside = ""
@@ -46,7 +46,7 @@ def _traffic(table: Table) -> str:
     return f"at {rate}{burst}, {facts.size_bytes} B{beside}{recorded}"
 
 
-def tail_row(cell: Cell) -> tuple[str, ...]:
+def tail_row(cell: TailCell) -> tuple[str, ...]:
     """A row of Table 6."""
     place = cell.setting
     tail = (_NOTHING,) * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailscope.exceptions import UsageError
-from tailscope.values import quantile_of
+from tailscope.units import quantile_of
 
 
 @pytest.mark.parametrize(

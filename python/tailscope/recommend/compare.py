@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.models.counting import share_beyond
 from tailscope.models.estimate import LEVEL, Estimate
-from tailscope.text import duration_text, percentile_name
+from tailscope.units import duration_text, percentile_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.verdict.recommendation.evidence import Case
+    from tailscope.recommend.evidence import Case
 
 __all__ = [
     "MEDIAN",

@@ -1,0 +1,84 @@
+"""What a room of the package may know of others; `docs/architecture.md` draws it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tailscope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(tailscope.__file__).parent
+MODELS_KNOW = ("tailscope.exceptions", "tailscope.models")
+READERS = {"csv", "json", "os", "pathlib", "pyarrow", "pandas", "yaml"}
+SCHEDULER = {"dask", "distributed"}
+
+
+def imported(source: str) -> Iterator[str]:
+    """Every name that a module imports, wherever in it: ``tailscope.testbed``, ``os.path``."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "relative imports are not followed"
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+def of_a_model(source: str) -> list[str]:
+    """Imports that a model must not have."""
+    return [
+        name
+        for name in imported(source)
+        if name.split(".")[0] in READERS
+        or (name.split(".")[0] == "tailscope" and not f"{name}.".startswith(dotted(MODELS_KNOW)))
+    ]
+
+
+def dotted(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{name}." for name in names)
+
+
+def sources(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", sources(PACKAGE / "models"), ids=lambda path: path.name)
+def test_a_model_is_numbers_in_numbers_out(path: Path) -> None:
+    """It knows no file, no engine and no testbed."""
+    assert not of_a_model(path.read_text())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tailscope import testbed",
+        "from tailscope import _engine",
+        "import tailscope.store.run",
+        "import tailscope",
+        "def later():\n    from tailscope.testbed.places import Here",
+        "from tailscope.exceptions_of_others import Error",
+        "from pyarrow import csv",
+        "from pathlib import Path",
+    ],
+)
+def test_what_a_model_must_not_import_is_seen(line: str) -> None:
+    assert of_a_model(line)
+
+
+def test_what_a_model_may_import_is_let_pass() -> None:
+    allowed = "import numpy\nfrom tailscope.exceptions import ModelError\n"
+    assert not of_a_model(allowed + "from tailscope.models.tail.fit import Fit")
+
+
+def test_only_scale_knows_a_scheduler() -> None:
+    knows = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in sources(PACKAGE)
+        if SCHEDULER & {name.split(".")[0] for name in imported(path.read_text())}
+    }
+    assert knows == {"scale"}
