@@ -13,7 +13,8 @@ from tailscope.cli.options import STANDARD, write_json
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.experiment.campaign import Campaign, CellRecord
 from tailscope.experiment.matrix import Cell, cells_of, only_cells
-from tailscope.experiment.run import Measured, execute
+from tailscope.experiment.measured import Measured
+from tailscope.experiment.run import execute
 from tailscope.experiment.spec import load_experiment
 from tailscope.store.run import EMULATED
 from tailscope.testbed.clean import clean

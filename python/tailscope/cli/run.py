@@ -38,8 +38,8 @@ from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
+    from tailscope.experiment.measured import Measured
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.run import Measured
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]
