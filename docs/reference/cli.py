@@ -38,7 +38,10 @@ def _blocks() -> Iterator[str]:
     found = list(commands())
     yield "# Commands"
     yield NOTE
-    yield "Every command has `--help`. Data goes to standard output, everything else to standard error."
+    yield (
+        "Every command has `--help`. Data goes to standard output, everything else to standard"
+        " error."
+    )
     rows = [(f"[`{name}`](#{_anchor(name)})", _first(command)) for name, command in found]
     yield table(("command", ""), rows)
     yield "## Exit status"
