@@ -3,7 +3,7 @@
 //! Every schedule keeps its rate exactly: what rounding to nanoseconds takes from one departure it
 //! gives to the next.
 
-use crate::Error;
+use crate::error::Error;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::fmt;
