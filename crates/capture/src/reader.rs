@@ -8,11 +8,12 @@ use std::path::Path;
 use units::Nanos;
 
 use crate::error::Error;
+use crate::info::{Compression, Info};
 use crate::map::Map;
+use crate::step::{Record, Site, Step};
 use crate::stream::{Ending, Stream};
-use crate::walk::{Record, Site, Step, Walk};
+use crate::walk::Walk;
 use crate::window::Window;
-use crate::{Compression, Info};
 
 /// How many bytes tell a format.
 const MAGIC: usize = 4;
