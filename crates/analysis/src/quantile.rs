@@ -8,6 +8,17 @@ pub const SUPPORT: u64 = 10;
 /// Confidence level of the intervals.
 pub const LEVEL: f64 = 0.95;
 
+/// The quantiles of the summary and the ends of their names.
+pub const QUANTILES: [(f64, &str); 7] = [
+    (0.5, "p50"),
+    (0.9, "p90"),
+    (0.99, "p99"),
+    (0.999, "p999"),
+    (0.9999, "p9999"),
+    (0.999_99, "p99999"),
+    (0.999_999, "p999999"),
+];
+
 /// A quantile of a sample, with its uncertainty.
 ///
 /// The interval assumes independent samples. Packets that wait in one queue are not independent:
