@@ -1,8 +1,8 @@
 use crate::counters::Counters;
-use crate::disturb::Faults;
+use crate::faults::Faults;
 use crate::injected::Injector;
 use crate::law::Delays;
-use crate::programs::Path;
+use crate::path::Path;
 use crate::turns::Turns;
 use dpdk::{Burst, Mbuf, tsc};
 use std::collections::VecDeque;

@@ -1,14 +1,15 @@
 //! `stamp`: records what two taps see, with the time of each frame.
 
-use super::{Program, Spec};
-use crate::cli::{self, Common, time};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::hot::stamp::{Side, record};
+use crate::options::{self, Common};
+use crate::program::{Program, Spec};
 use crate::recorder::{Recorder, Written};
 use crate::session::{Lane, Session, Wanted};
 use crate::stalls::StallLog;
 use crate::turns::Turns;
+use crate::values::time;
 use clap::Args;
 use dpdk::{RxTimestamps, run_on, tsc};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use units::Nanos;
 pub const SPEC: Spec = Spec {
     name: "stamp",
     about: "record two taps with the time of every frame",
-    parse: |own| Ok(Box::new(cli::options::<Stamp>("stamp", SPEC.about, own)?)),
+    parse: |own| Ok(Box::new(options::parse::<Stamp>("stamp", SPEC.about, own)?)),
 };
 
 const SIDES: [&str; 2] = ["pre", "post"];
@@ -100,7 +101,7 @@ impl Stamp {
             let clock = timestamps.is_none().then_some(&clock);
             let writers: Vec<_> = recorders
                 .into_iter()
-                .map(|one| session.beside(scope, move || one.run(clock)))
+                .map(|one| session.housekeeping.run(scope, move || one.run(clock)))
                 .collect();
             let monitor = session.monitor(scope, || progress(&counters));
             session.ready();
