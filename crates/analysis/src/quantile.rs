@@ -199,7 +199,12 @@ impl Ranks {
             Some((low, high)) => (Some(low), Some(high)),
             None => (lower_bound_rank(q, n, LEVEL), None),
         };
-        Self { estimate: rank(q, n), low, high }
+        let estimate = rank(q, n);
+        assert!((1..=n).contains(&estimate), "a rank is that of a sample");
+        if let (Some(low), Some(high)) = (low, high) {
+            assert!(1 <= low && low < high && high <= n, "an interval lies among the samples");
+        }
+        Self { estimate, low, high }
     }
 
     fn all(&self) -> impl Iterator<Item = u64> {
