@@ -115,6 +115,7 @@ impl Disturber {
         let mut done = ended.unwrap_or_default();
         done.extend(faults.truth.stalls().iter().map(|stall| (Kind::Fault, *stall)));
         done.sort_by_key(|(_, stall)| stall.start);
+        assert_eq!(faults.truth.unrecorded, 0, "a page each has its place in the log");
         session.record("disturbed_kind", done.iter().map(|(kind, _)| *kind as u64));
         session.record("disturbed_start_tsc", done.iter().map(|(_, stall)| stall.start));
         session.record("disturbed_duration_tsc", done.iter().map(|(_, stall)| stall.duration));

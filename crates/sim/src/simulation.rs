@@ -109,6 +109,7 @@ impl Simulation {
         let next_departure_ns = self.on_their_way.peek().map(|Reverse((at_ns, ..))| *at_ns);
         match (self.next_arrival_ns, next_departure_ns) {
             (None, None) => {
+                assert!(self.on_their_way.is_empty(), "every packet has left");
                 self.totals.assert_conservation();
                 None
             }
@@ -237,6 +238,7 @@ impl Repeatable {
     }
 
     fn push(&mut self, seq: u64) {
+        debug_assert!(self.seqs.len() <= self.most, "memory does not grow with packets");
         if self.seqs.len() < self.most {
             self.seqs.push(seq);
         } else {

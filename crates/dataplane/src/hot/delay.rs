@@ -36,6 +36,7 @@ impl Held {
         if self.packets.len() < self.room {
             self.packets.push_back((release, packet));
             self.most = self.most.max(self.packets.len());
+            debug_assert!(self.packets.len() <= self.packets.capacity(), "nothing is allocated");
         } else {
             self.overflown += 1;
         }

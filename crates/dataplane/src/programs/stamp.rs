@@ -130,10 +130,11 @@ impl Stamp {
                 "file": file(name), "received": received, "written": written.frames,
                 "ring_full": ring_full, "unstamped": unstamped,
             });
-            if let Some(error) = written.error {
-                session.partial.push(error.to_string());
-            }
             let missed: u64 = ring_full + unstamped;
+            match written.error {
+                Some(error) => session.partial.push(error.to_string()),
+                None => assert_eq!(received, written.frames + missed, "all frames are counted"),
+            }
             if missed > 0 {
                 session.partial.push(format!("{}: {missed} frames were not written", file(name)));
             }
