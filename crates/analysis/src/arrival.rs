@@ -22,6 +22,7 @@ impl Reordering {
     /// The next match in order of pre.
     #[inline]
     pub fn push(&mut self, found: &Match) {
+        debug_assert!(found.latency_ns > 0, "a packet arrives after it was sent");
         let arrival = (found.pre_ns + found.latency_ns, found.post_index);
         while self.in_order.back().is_some_and(|last| *last > arrival) {
             self.in_order.pop_back();

@@ -58,6 +58,10 @@ impl Part {
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { heads, covered, found } = self;
         let Analysis { config, counts, latency, variation, reordered, worst, .. } = found;
+        // What `from_bytes` will ask for.
+        assert!(!covered.is_empty(), "a part covers something");
+        assert_eq!(latency.count(), counts.matched, "every match has its latency");
+        assert!(worst.len() <= config.worst, "no more of the worst than are wanted");
         let mut to = Writing::default();
         write_config(&mut to, config);
         heads.iter().for_each(|head| write_head(&mut to, head));
@@ -133,6 +137,7 @@ fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
 }
 
 fn write_times(to: &mut Writing, times: &RangeInclusive<u64>) {
+    assert!(times.start() <= times.end(), "times ascend");
     to.number(*times.start());
     to.number(times.end() - times.start());
 }

@@ -13,7 +13,7 @@ use probe::key::Key;
 use units::Nanos;
 
 use crate::error::Error;
-use crate::flight::{Entry, Flight};
+use crate::flight::{Entry, Flight, MOST};
 
 /// What became of every packet (`docs/statistics.md`).
 ///
@@ -146,6 +146,8 @@ impl Sent {
     }
 
     fn set_match(&mut self, latency: u64, post: u64) {
+        debug_assert!(self.latency() == 0, "a packet has one match");
+        debug_assert!((1..=MAX_WINDOW.0).contains(&latency), "the flags are left alone");
         self.latency[0] = latency as u32;
         self.latency[1] |= (latency >> 32) as u32;
         self.post = post as u32;
@@ -246,13 +248,15 @@ impl Matcher {
     /// `cut`: what lies at or before this time is trimmed; `None` keeps everything.
     pub fn new(window: Nanos, cut: Option<Nanos>, max_in_flight: usize, stretch: &Stretch) -> Self {
         let (first, last) = (*stretch.own.start(), *stretch.own.end());
+        assert!((Nanos(1)..=MAX_WINDOW).contains(&window), "the window was checked");
+        assert!(first <= last, "a stretch has a time");
         Self {
             window: window.0,
             own_from: first,
             own_span: last - first,
             before_pre: stretch.before_pre,
             cut: cut.map(|cut| cut.0),
-            max_in_flight: max_in_flight.min(crate::flight::MOST),
+            max_in_flight: max_in_flight.min(MOST),
             pre: Flight::new(),
             unmatched: Flight::new(),
             orphans: Flight::new(),
@@ -267,6 +271,8 @@ impl Matcher {
     /// The next packet of pre. Times must not go back, and at one time pre comes before post.
     #[inline]
     pub fn pre(&mut self, ts: u64, key: Option<Key>) -> Result<(), Error> {
+        debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
+        debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest < ts), "pre comes first");
         self.advance(ts);
         self.check_room(ts)?;
         let Some(key) = key else {
@@ -290,6 +296,8 @@ impl Matcher {
     /// The next packet of post.
     #[inline]
     pub fn post(&mut self, ts: u64, key: Option<Key>) -> Result<(), Error> {
+        debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
+        debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         self.advance(ts);
         let index = self.post_packets;
         self.post_packets += 1;
@@ -333,6 +341,10 @@ impl Matcher {
         while self.pre.len() == 0 && self.orphans.len() > 0 {
             self.settle_orphan();
         }
+        if self.pre.len() == 0 {
+            assert_eq!(self.orphans.len(), 0, "every post is decided in the end");
+            assert!(self.extras.is_empty(), "further posts left with their packet");
+        }
         self.pre.len() > 0
     }
 
@@ -341,6 +353,10 @@ impl Matcher {
     pub fn take_matches(&mut self, into: &mut Vec<Match>) {
         into.clear();
         std::mem::swap(into, &mut self.matches);
+        debug_assert!(
+            into.is_sorted_by_key(|found| found.pre_index),
+            "matches are in order of pre"
+        );
     }
 
     pub fn counts(&self) -> Counts {
@@ -391,6 +407,8 @@ impl Matcher {
         let owned = self.owns(entry.ts);
         let (state, latency) = (entry.state, entry.state.latency());
         let matched = latency > 0 && !state.is(Sent::AMBIGUOUS);
+        debug_assert!(latency < self.window, "a match lies within the window");
+        debug_assert!(latency == 0 || !state.is(Sent::UNKEYED), "what has no key has no match");
         if state.is(Sent::EXTRA) || (latency > 0 && !matched) {
             self.settle_posts(place, entry, owned);
         }
@@ -419,7 +437,9 @@ impl Matcher {
     /// The posts of a pre packet beside its match; all its posts where it is ambiguous.
     #[cold]
     fn settle_posts(&mut self, place: u64, entry: Entry<Sent>, owned: bool) {
-        let extra = self.extras.remove(&place).unwrap_or_default();
+        let extra = self.extras.remove(&place);
+        assert_eq!(extra.is_some(), entry.state.is(Sent::EXTRA), "the flag tells of further posts");
+        let extra = extra.unwrap_or_default();
         if !owned {
             return;
         }
@@ -446,6 +466,7 @@ impl Matcher {
         let orphan = Orphan { back: 0, kept, claimed: false, lateness };
         let (place, former) = self.orphans.insert(Entry::new(key, ts, orphan));
         if let Some(former) = former {
+            assert!((1..MOST as u64).contains(&(place - former)), "the older orphan is in reach");
             self.orphans.get_mut(place).state.back = (place - former) as u32;
         }
     }
@@ -578,7 +599,7 @@ mod tests {
     #[test]
     fn trimming_goes_by_the_post_of_a_match_and_by_the_packet_otherwise() {
         let seen =
-            [Pre(1, 1), Pre(9, 2), Pre(10, 3), Pre(11, 4), Post(10, 1), Post(11, 2), Post(12, 9)];
+            [Pre(1, 1), Pre(9, 2), Pre(10, 3), Post(10, 1), Pre(11, 4), Post(11, 2), Post(12, 9)];
         let (counts, matches) = run(Some(10), &seen);
         assert_eq!(matches, [(1, 2)]);
         assert_eq!((counts.pre_trimmed, counts.sent, counts.lost), (2, 2, 1));

@@ -91,6 +91,9 @@ impl<C: Content + Sync + Send> Measurement<C> {
             (ended, monitor.finish())
         });
         let (measured, ended) = measured?.remove(0);
+        let (sent, received) = (seen.sent.get(), seen.received.get());
+        assert_eq!(sent, book.departures.len() as u64, "every packet sent has its departure");
+        assert!(received <= sent, "a packet arrives for the first time once");
         self.note_partial(&mut session, &measured, ended, &downs, &book);
         record(&mut session, &measured, &book);
         if let Some(folder) = &self.captures {
