@@ -6,9 +6,11 @@ import queue
 import signal
 import time
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tailscope.analysis import Clock, Recording, analyze_recording
 from tailscope.duts.dut import DutContext
@@ -17,9 +19,9 @@ from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.store import floor
 from tailscope.store.provenance import measurement_info
+from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.neighbours import neighbours
 from tailscope.testbed.places import Here
 from tailscope.testbed.power import PowerRecorder
 from tailscope.testbed.process import Dataplane
@@ -232,8 +234,8 @@ class _Traffic:
         self, plan: RunPlan, instances: Sequence[_Instance], folder: Folder, cores: Cores
     ) -> None:
         self._plan, self._instances, self._folder = plan, instances, folder
-        self._neighbour_cpus = (
-            cores.housekeeping if plan.neighbour_cpus is None else parse_cpus(plan.neighbour_cpus)
+        self._co_runner_cpus = (
+            cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
         )
 
     def run(self, progress: Progress | None) -> None:
@@ -247,7 +249,7 @@ class _Traffic:
             for instance in self._instances:
                 instance.start_dut(stack)
             busy = stack.enter_context(
-                neighbours(self._folder, plan.neighbours, self._neighbour_cpus)
+                co_runners(self._folder, plan.co_runners, self._co_runner_cpus)
             )
             power.rest("running")
             loaded = [
