@@ -17,7 +17,7 @@ from bench.clock import say
 from bench.table import Row
 from tailscope.experiment.calibration import STALLS, check_stalls
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import Measured, execute_whole
+from tailscope.experiment.run import execute_whole
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
@@ -27,6 +27,8 @@ from tailscope.testbed.wires import Memif
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from tailscope.experiment.measured import Measured
 
 TESTPMD = "dpdk-testpmd"
 ROUNDS = 5

@@ -38,14 +38,17 @@ def _blocks() -> Iterator[str]:
     found = list(commands())
     yield "# Commands"
     yield NOTE
-    yield "Every command has `--help`. Data goes to standard output, all else to standard error."
+    yield (
+        "Every command has `--help`. Data goes to standard output, everything else to standard"
+        " error."
+    )
     rows = [(f"[`{name}`](#{_anchor(name)})", _first(command)) for name, command in found]
     yield table(("command", ""), rows)
     yield "## Exit status"
     yield table(
         ("status", "meaning"), ((str(status), about) for status, about in EXIT_STATUS.items())
     )
-    yield "What 2 and 3 mean stands with the commands that have them."
+    yield "Commands that use 2 and 3 explain them in their help."
     for name, command in found:
         yield from _command(name, command)
 

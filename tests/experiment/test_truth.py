@@ -10,12 +10,14 @@ import pytest
 from tailscope.analysis import Clock, Recording, load_ticks
 from tailscope.experiment.calibration import STALLS, check_stalls
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import Measured, execute
+from tailscope.experiment.run import execute
 from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.testbed.cores import pick_cores, read_topology
 
 if TYPE_CHECKING:
     from measurements import Place
+
+    from tailscope.experiment.measured import Measured
 
 
 def ticks(*values: int) -> np.ndarray:

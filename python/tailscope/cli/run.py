@@ -18,8 +18,8 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tailscope.experiment.measured import Measured
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.run import Measured
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from tailscope.analysis import load_ticks
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import Measured, execute_whole
+from tailscope.experiment.run import execute_whole
 from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.store.floor import FLOOR_GRID, believed_up_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tailscope.experiment.measured import Measured
     from tailscope.testbed.cores import Cores
 
     Progress = Callable[[str, Mapping[str, Any]], None]

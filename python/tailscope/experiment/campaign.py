@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.experiment.matrix import Cell
-    from tailscope.experiment.run import Measured
+    from tailscope.experiment.measured import Measured
     from tailscope.experiment.spec import Experiment
 
 __all__ = ["FINISHED", "Campaign", "CellRecord"]

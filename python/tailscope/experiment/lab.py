@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.analysis import analyze
-from tailscope.experiment.run import Measured, own_figures, stalls_of, without_events
+from tailscope.experiment.account import stalls_of, without_events
+from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import measurement_info
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.hosts import agent_on
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.analysis import Analysis
+    from tailscope.experiment.instance import Progress
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.run import Progress
     from tailscope.experiment.spec import Host, Hosts
     from tailscope.testbed.hosts import Agent
 

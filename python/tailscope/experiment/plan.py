@@ -46,7 +46,7 @@ class InstanceCpus:
     dut: tuple[int, ...]
 
     def named(self, number: int | None = None) -> dict[str, str]:
-        """Say who sits where; `number` tells instances apart."""
+        """Which CPU has which role; `number` tells instances apart."""
         which = "" if number is None else f" {number}"
         generator = {} if self.generator is None else {f"generator{which}": str(self.generator)}
         dut = {f"DuT{which}": ",".join(map(str, self.dut))} if self.dut else {}
@@ -171,7 +171,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         """How many CPUs it wants: one for each generator, and those of each device."""
         return self.loaded + self.instances * self.make_dut().cpus
 
-    def seats(self, cores: Cores) -> list[InstanceCpus]:
+    def instance_cpus(self, cores: Cores) -> list[InstanceCpus]:
         """For each instance, its CPUs: in the order of `cores`, generator before device."""
         left = list(cores.pollers)
 
@@ -225,8 +225,8 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         plan = self.record()
         pinned = "; ".join(
             f"{role} on CPU {cpus}"
-            for at, seats in enumerate(self.seats(cores))
-            for role, cpus in seats.named(at + 1 if self.instances > 1 else None).items()
+            for at, instance in enumerate(self.instance_cpus(cores))
+            for role, cpus in instance.named(at + 1 if self.instances > 1 else None).items()
         )
         return {
             "device": device_text(plan),

@@ -1,0 +1,143 @@
+"""What an ended instance shows: analysed, explained by its noise, and written down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tailscope.analysis import Clock, Recording, analyze_recording
+from tailscope.exceptions import DataplaneError
+from tailscope.experiment.account import measurement_record, own_work
+from tailscope.experiment.measured import Measured, own_figures
+from tailscope.store.provenance import measurement_info
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tailscope.analysis import Worst
+    from tailscope.experiment.instance import EndedInstance
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.host.apply import KnobOutcome
+    from tailscope.noise.table import SideNoise
+    from tailscope.store.directory import RunWriter
+    from tailscope.testbed.cores import Cores
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    plan: RunPlan,
+    cores: Cores,
+    tuning: Sequence[KnobOutcome],
+    ended: EndedInstance,
+    packets: int,
+    writer: RunWriter | None,
+) -> Measured:
+    """Analyse what was recorded, and write it down.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    cores : Cores
+    tuning : sequence of KnobOutcome
+        What was set for the run.
+    ended : EndedInstance
+    packets : int
+        Sent on all wires together.
+    writer : RunWriter or None
+        None where nothing is to be kept.
+
+    Raises
+    ------
+    DataplaneError
+        If the generator could not write everything down.
+    KeyboardInterrupt
+        If it was interrupted before there was anything.
+    """
+    from tailscope.experiment.energy import RunEnergy
+
+    if ended.interrupted and not ended.sent:
+        raise KeyboardInterrupt
+    _check_recorded(ended)
+    clock = Clock(**ended.result["clock"])
+    recording = Recording.load(ended.folders["generator"], clock)
+    analysis = analyze_recording(
+        recording,
+        trim=plan.trim_ns,
+        window=plan.window_ns,
+        worst=plan.worst,
+        series=False,
+        sink=None if writer is None else writer.sink,
+    )
+    sides = _sides(ended, clock)
+    energy = RunEnergy(ended.power, recording, packets)
+    record = measurement_record(plan, cores, tuning, ended, analysis, sides, energy)
+    info = measurement_info(plan.record(), record)
+    if writer is not None:
+        from tailscope.report.page import page
+
+        _write_noise(writer, ended, sides)
+        if (columns := energy.columns()) is not None:
+            writer.add_power(columns)
+        if plan.captures:
+            writer.add_captures(ended.folders["captures"])
+        writer.finish(
+            analysis,
+            info=info,
+            bucket_ns=plan.bucket_ns,
+            figures=own_figures(info),
+            report=lambda run: page([run]),
+        )
+    out = None if writer is None else writer.path
+    return Measured(analysis, info, recording, ended.folders.get("dut"), ended.interrupted, out)
+
+
+def _check_recorded(ended: EndedInstance) -> None:
+    written = set(ended.result["record"])
+    missing = [name for name in Recording._fields[1:] if f"{name}.npy" not in written]
+    if missing:
+        raise DataplaneError(
+            f"generator: could not write its recording: {'; '.join(ended.partial)}",
+            hint="make room there, or set XDG_RUNTIME_DIR or TMPDIR to a folder that has some",
+        )
+
+
+def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
+    from tailscope.noise.events import read_events
+    from tailscope.noise.table import side_noise
+
+    assert ended.cpus.generator is not None
+    recorded = ended.noise.events
+    sending = [lcore["tid"] for lcore in ended.result["lcores"]]
+    # The loops by the numbers that they know, where those are of this machine's kernel.
+    loops = [lcore["tid"] for lcore in ended.dut_lcores] if "dut" in ended.folders else []
+    working = ended.noise.threads_of(ended.dut_mark, loops)
+    sides = []
+    for source, role, cpus, threads in (
+        ("instrument", "generator", (ended.cpus.generator,), sending),
+        ("dut", "dut", tuple(dict.fromkeys(ended.cpus.dut)), working),
+    ):
+        events = None if recorded is None else read_events(recorded, clock, cpus, threads)
+        sides.append(side_noise(source, cpus, clock, ended.folders.get(role), events))
+    return sides
+
+
+def _write_noise(writer: RunWriter, ended: EndedInstance, sides: Sequence[SideNoise]) -> None:
+    """Write down what kept both sides from their work, and have packets explained by it."""
+    from tailscope.noise.attribution import blocked_by
+    from tailscope.noise.counters import columns as counter_columns
+    from tailscope.noise.explanation import Packets, explain_tail, explain_worst
+    from tailscope.noise.table import columns
+    from tailscope.store.latency import read_latencies
+
+    instrument, dut = sides
+    writer.add_noise(columns(sides))
+    writer.add_interrupts(counter_columns(ended.noise.samples))
+    blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own_work(ended))
+
+    def explain(latency: Path, worst: Worst) -> tuple[dict[str, Any], dict[str, Any]]:
+        packets = Packets(*read_latencies(latency))
+        tail = explain_tail(packets, blocked)
+        return tail.record(), explain_worst(packets, blocked, worst).columns()
+
+    writer.explain_by(explain)

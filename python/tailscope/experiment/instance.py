@@ -1,0 +1,286 @@
+"""One device with its wire and its generator: put up, started, listened to, stopped."""
+
+from __future__ import annotations
+
+import queue
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tailscope.duts.dut import DutContext
+from tailscope.testbed.places import Here
+from tailscope.testbed.process import Dataplane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from tailscope.duts.dut import Dut, Running
+    from tailscope.experiment.plan import InstanceCpus, RunPlan
+    from tailscope.noise.recorder import RecordedNoise
+    from tailscope.platforms.platform import OpenPlatform, Platform
+    from tailscope.testbed.cores import Cores
+    from tailscope.testbed.folder import Folder
+    from tailscope.testbed.power import RecordedPower
+    from tailscope.testbed.wires import Side, WireEnds
+
+    Progress = Callable[[Mapping[str, Any]], None]
+
+__all__ = ["EndedInstance", "Instance"]
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class EndedInstance:
+    """What is known of an instance with traffic once all of it has ended.
+
+    Attributes
+    ----------
+    number : int or None
+        Of several instances.
+    cpus : InstanceCpus
+    folders : Mapping of str to Path
+        Where each wrote down what it saw: ``generator``, ``captures``, and ``dut`` where its
+        stalls are on the clock of the packets.
+    side : Side
+        The generator's ports.
+    result : Mapping
+        The generator's.
+    raised_priority : bool
+        Whether the generator went before other processes.
+    interrupted : bool
+        Whether somebody ended it before its time.
+    partial : list of str
+        Why it is not all that was planned.
+    dut : Dut
+    dut_mark : str
+        What processes of the device are known by.
+    running : Running or None
+        The device; None where there is none, or no platform for it.
+    counts : Mapping or None
+        What the device counted, if it says.
+    platform : OpenPlatform or None
+    noise : RecordedNoise
+    power : RecordedPower
+    """
+
+    number: int | None
+    cpus: InstanceCpus
+    folders: Mapping[str, Path]
+    side: Side
+    result: Mapping[str, Any]
+    raised_priority: bool
+    interrupted: bool
+    partial: list[str]
+    dut: Dut
+    dut_mark: str
+    running: Running | None
+    counts: Mapping[str, Any] | None
+    platform: OpenPlatform | None
+    noise: RecordedNoise
+    power: RecordedPower
+
+    @property
+    def sent(self) -> int:
+        """How many packets its generator has sent, the warm-up left out."""
+        return int(self.result["gen"]["sent"])
+
+    @property
+    def dut_lcores(self) -> Sequence[Mapping[str, Any]]:
+        """What the device's polling loops say of themselves, where it is one of ours."""
+        return () if self.counts is None else self.counts.get("lcores", ())
+
+
+class Instance:
+    """One device with its wire and its generator.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    cores : Cores
+    folder : Folder
+        Of the run.
+    cpus : InstanceCpus
+    number : int or None
+        Of several instances; each has a part of the folder.
+
+    Attributes
+    ----------
+    cpus : InstanceCpus
+    ends : WireEnds
+        Of its wire, once that is put up; a loop has none.
+    interrupted : bool
+        Whether its traffic was ended before its time.
+    """
+
+    ends: WireEnds
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        cores: Cores,
+        folder: Folder,
+        cpus: InstanceCpus,
+        number: int | None,
+    ) -> None:
+        self.cpus, self.interrupted = cpus, False
+        self._plan, self._cores, self._number = plan, cores, number
+        self._folder = folder if number is None else folder.part(str(number))
+        self._folders = {"generator": self._folder.make("generator")}
+        if plan.captures:
+            self._folders["captures"] = self._folder.make("captures")
+        self._dut, self._dut_mark = plan.make_dut(), ""
+        self._side: Side
+        self._platform: OpenPlatform | None = None
+        self._running: Running | None = None
+        self._generator: Dataplane | None = None
+
+    def put_up(self, stack: ExitStack) -> None:
+        """Put up the wire, and the platform of the device."""
+        wire = self._plan.make_wire()
+        if not self._dut.cpus:
+            self._side = stack.enter_context(wire.open_loop(self._folder))
+            return
+        self.ends = stack.enter_context(wire.open(self._folder, self._dut.ports))
+        self._side = self.ends.generator
+        folder = self._folder.part("platform")
+        self._dut_mark = folder.name
+        self._platform = stack.enter_context(
+            self._make_platform().open(
+                folder,
+                self.ends.dut,
+                self._dut,
+                cpus=self.cpus.dut,
+                housekeeping=self._cores.housekeeping,
+            )
+        )
+
+    def start_dut(self, stack: ExitStack) -> None:
+        """Start the device; it is ready then."""
+        if self._platform is None:
+            return
+        if self._platform.shares_clock:
+            self._folders["dut"] = self._folder.make("dut")
+        context = DutContext(
+            self._platform.place,
+            self._platform.side,
+            self._platform.cpus,
+            self._platform.housekeeping,
+            self._plan.stall_ns,
+            self._folders.get("dut"),
+        )
+        self._running = stack.enter_context(self._dut.open(context))
+
+    def start_generator(self, stack: ExitStack) -> None:
+        """Start the generator; it sends as soon as there is a link."""
+        assert self.cpus.generator is not None
+        if self._platform is not None:
+            self._platform.hand_over()
+        options = [*self._plan.generator_options(), f"--record={self._folders['generator']}"]
+        if self._plan.captures:
+            options.append(f"--captures={self._folders['captures']}")
+        self._generator = stack.enter_context(
+            Dataplane(
+                "generator",
+                "gen",
+                self._side.eal,
+                options,
+                place=Here(self._folder.path, self._side.command, mark=self._folder.name),
+                lcores=[self.cpus.generator],
+                housekeeping=self._cores.housekeeping,
+            )
+        )
+
+    def listen(self, progress: Progress | None) -> bool:
+        """Listen to the generator for a moment; whether it goes on.
+
+        Raises
+        ------
+        TestbedError
+            If it or its device fails.
+        """
+        assert self._generator is not None
+        try:
+            event = self._generator.next_event(_POLL_S)
+        except queue.Empty:
+            gone = self._running is not None and not self._running.is_running
+            if gone and not self._generator.ready:
+                assert self._running is not None
+                raise self._running.failure() from None
+            return True
+        if event is None:
+            return False
+        if event["event"] == "progress" and progress is not None:
+            progress(event)
+        return True
+
+    def interrupt(self) -> None:
+        """End the traffic before its time."""
+        assert self._generator is not None
+        self.interrupted = True
+        self._generator.process.signal(signal.SIGINT)
+
+    def finish(
+        self, reason: str | None, noise: RecordedNoise, power: RecordedPower
+    ) -> EndedInstance | None:
+        """Stop the device, and collect what all say; None where it had no traffic.
+
+        Parameters
+        ----------
+        reason : str or None
+            Why the result is a partial one, if something else has ended.
+        noise : RecordedNoise
+        power : RecordedPower
+
+        Raises
+        ------
+        DataplaneError
+            If the generator has no result.
+        """
+        partial = [reason] if reason else []
+        result = None if self._generator is None else self._generator.finish()
+        counts = self._stop_dut(partial)
+        if self._generator is None:
+            return None
+        if result is None:
+            raise self._generator.failure()
+        return EndedInstance(
+            number=self._number,
+            cpus=self.cpus,
+            folders=self._folders,
+            side=self._side,
+            result=result,
+            raised_priority=self._generator.process.urgent,
+            interrupted=self.interrupted,
+            partial=[*partial, *result["partial"]],
+            dut=self._dut,
+            dut_mark=self._dut_mark,
+            running=self._running,
+            counts=counts,
+            platform=self._platform,
+            noise=noise,
+            power=power,
+        )
+
+    def _stop_dut(self, partial: list[str]) -> Mapping[str, Any] | None:
+        """Stop the device and return what it counted; what is missing of it joins `partial`."""
+        if self._running is None:
+            return None
+        died = not self._running.is_running
+        counts = self._running.stop()
+        if died or counts is None:
+            partial.append(str(self._running.failure()))
+        else:
+            partial += counts.get("partial", [])
+        return counts
+
+    def _make_platform(self) -> Platform:
+        """The platform; of several instances each has a name of its own."""
+        options = dict(self._plan.platform_options)
+        if self._number is not None and "name" in options:
+            options["name"] = f"{options['name']}-{self._number}"
+        return replace(self._plan, platform_options=options).make_platform()
