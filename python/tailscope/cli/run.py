@@ -111,6 +111,8 @@ def _run_single(
     plan = plan_of(fields)
     cores = plan.cores()
     folders = _folders(plan, out, repeat)
+    if out is not None:
+        _check_out(plan, folders)
     if dry_run:
         return _describe(plan, cores, folders, json_file)
     found: list[Measured] = []
@@ -124,6 +126,15 @@ def _run_single(
     if found[-1].interrupted:
         return INTERRUPTED
     return 1 if any(one.info["partial"] for one in found) else 0
+
+
+def _check_out(plan: RunPlan, folders: list[Path]) -> None:
+    """See that no run is overwritten, by the last of several neither."""
+    from tailscope.store.directory import refuse_foreign
+
+    for folder in folders:
+        for path in plan.folders(folder):
+            refuse_foreign(path)
 
 
 def _figures(measured: Measured) -> dict[str, Any]:

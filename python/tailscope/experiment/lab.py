@@ -49,7 +49,7 @@ def execute_in_lab(
     Raises
     ------
     UsageError
-        If the plan wants what only this machine can record.
+        If the plan wants what only this machine can record or set.
     HostError
         If a machine refuses, fails or is gone; the others are released.
     """

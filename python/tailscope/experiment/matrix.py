@@ -189,6 +189,8 @@ def _combined(
             fields |= _cables(experiment.hosts, fields, document)
         try:
             plan = plan_of(fields)
+            if experiment.hosts is not None:
+                plan.check_for_laboratory()
         except UsageError as error:
             raise _located(document, error, values, origin) from None
         yield Cell("", values, 0, plan)

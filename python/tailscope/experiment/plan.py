@@ -22,6 +22,7 @@ from tailscope.testbed.wires import wire_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tailscope.duts.dut import Dut
     from tailscope.platforms.platform import Platform
@@ -149,7 +150,9 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         }
         for option, is_asked in own.items():
             if is_asked:
-                raise UsageError(f"{option}: it is for this machine, not for hosts")
+                raise UsageError(
+                    f"{option}: not possible with hosts: only this machine is recorded and tuned"
+                )
 
     def cores(self) -> Cores:
         """The CPUs of this machine, as the plan wants them used.
@@ -160,6 +163,12 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             If a CPU that it names is not there, or may not be used.
         """
         return pick_cores(read_topology(), self.pollers, self.cpus)
+
+    def folders(self, out: Path) -> list[Path]:
+        """The run directories: one for each instance that gets traffic, within `out`."""
+        if self.loaded == 1:
+            return [out]
+        return [out / f"instance-{number + 1}" for number in range(self.loaded)]
 
     @property
     def loaded(self) -> int:

@@ -122,9 +122,7 @@ def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:
         return []
     from tailscope.store.directory import RunWriter
 
-    if plan.loaded == 1:
-        return [RunWriter(out)]
-    return [RunWriter(out / f"instance-{number + 1}") for number in range(plan.loaded)]
+    return [RunWriter(folder) for folder in plan.folders(out)]
 
 
 def _remove_empty(folder: Path) -> None:
