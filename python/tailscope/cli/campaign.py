@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace as changed
 
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import STANDARD, write_json
@@ -18,7 +21,6 @@ from tailscope.experiment.run import execute
 from tailscope.experiment.spec import load_experiment
 from tailscope.store.run import EMULATED
 from tailscope.testbed.clean import clean
-from tailscope.testbed.cores import pick_cores, read_topology
 from tailscope.units import (
     count_text,
     duration_text,
@@ -52,14 +54,17 @@ def run_experiment(
     """Run an experiment, or say what it would be."""
     experiment, document = load_experiment(file, profile)
     cells = cells_of(experiment, document)
+    if cpus is not None and experiment.hosts is None:
+        cells = [replace(cell, plan=changed(cell.plan, cpus=cpus)) for cell in cells]
     chosen = only_cells(cells, only) if only else cells
-    if dry_run:
-        return _describe(experiment, chosen, json_file)
     if resume and out is None:
         raise UsageError("--resume: expected --out DIR, the campaign to go on with")
     if out is None:
         out = Path("runs") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     campaign = Campaign(out, experiment, cells)
+    if dry_run:
+        campaign.check(resume=resume)
+        return _describe(experiment, chosen, json_file)
     with campaign.opened(resume=resume):
         if resume:
             for thing in clean():
@@ -69,7 +74,7 @@ def run_experiment(
         if experiment.hosts is None:
             _refuse_other_kernel(left)
         try:
-            _run(campaign, experiment, left, cpus)
+            _run(campaign, experiment, left)
         except KeyboardInterrupt:
             hint = f"--resume --out {out} goes on with what is not done"
             print(f"hint: {printable(hint)}", file=sys.stderr)
@@ -81,7 +86,7 @@ def run_experiment(
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
 
 
-def _run(campaign: Campaign, experiment: Experiment, left: list[Cell], cpus: str | None) -> None:
+def _run(campaign: Campaign, experiment: Experiment, left: list[Cell]) -> None:
     """Run cells, a line each."""
     total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
     width = max((len(cell.name) for cell in left), default=0)
@@ -99,9 +104,7 @@ def _run(campaign: Campaign, experiment: Experiment, left: list[Cell], cpus: str
                     from tailscope.experiment.lab import execute_in_lab
 
                     return [execute_in_lab(cell.plan, experiment.hosts, out=folder, progress=show)]
-                wanted = cell.plan.cpus if cpus is None else cpus
-                cores = pick_cores(read_topology(), cell.plan.pollers, wanted)
-                return execute(cell.plan, cores, out=folder, progress=show)
+                return execute(cell.plan, cell.plan.cores(), out=folder, progress=show)
 
             record = campaign.run_cell(cell, measure)
         clock.finished(cell, record.lasted_s or 0.0)
