@@ -321,15 +321,15 @@ fn read_variation(from: &mut Reading<'_>) -> Result<Variation, Error> {
 }
 
 fn write_worst(to: &mut Writing, worst: &Worst) {
-    let Worst { pre_ns, latency_ns, pre_index, tag } = *worst;
-    [pre_ns, latency_ns, pre_index, tag].into_iter().for_each(|number| to.number(number));
+    let Worst { pre_ns, latency_ns, seq, tag } = *worst;
+    [pre_ns, latency_ns, seq, tag].into_iter().for_each(|number| to.number(number));
 }
 
 fn read_worst(from: &mut Reading<'_>) -> Result<Worst, Error> {
     let (pre_ns, latency_ns) = (from.number()?, from.number()?);
     let end = pre_ns.checked_add(latency_ns);
     from.expect(end.is_some(), latency_ns, "an arrival within 64 bits")?;
-    Ok(Worst { pre_ns, latency_ns, pre_index: from.number()?, tag: from.number()? })
+    Ok(Worst { pre_ns, latency_ns, seq: from.number()?, tag: from.number()? })
 }
 
 fn write_side(to: &mut Writing, side: &Side) {

@@ -115,9 +115,9 @@ impl Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
     /// Place of the packet in pre, in order of time; 0 is the first.
-    pub pre_index: u64,
+    pub seq: u64,
     /// Place of the packet in post, in order of time.
-    pub post_index: u64,
+    pub post_seq: u64,
     /// When it was seen before the device, in ns.
     pub pre_ns: u64,
     /// How much later it was seen behind it, in ns; never 0.
@@ -353,10 +353,7 @@ impl Matcher {
     pub fn take_matches(&mut self, into: &mut Vec<Match>) {
         into.clear();
         std::mem::swap(into, &mut self.matches);
-        debug_assert!(
-            into.is_sorted_by_key(|found| found.pre_index),
-            "matches are in order of pre"
-        );
+        debug_assert!(into.is_sorted_by_key(|found| found.seq), "matches are in order of pre");
     }
 
     pub fn counts(&self) -> Counts {
@@ -413,7 +410,7 @@ impl Matcher {
             self.settle_posts(place, entry, owned);
         }
         let kept = self.keeps(if matched { entry.ts + latency } else { entry.ts });
-        let post_index = self.widen(state.post);
+        let post_seq = self.widen(state.post);
         let counts = &mut self.counts;
         match () {
             () if !owned => {}
@@ -424,9 +421,9 @@ impl Matcher {
         }
         if matched && kept {
             counts.matched += u64::from(owned);
-            let pre_index = self.before_pre + place;
+            let seq = self.before_pre + place;
             let (pre_ns, latency_ns, tag) = (entry.ts, latency, entry.tag);
-            self.matches.push(Match { pre_index, post_index, pre_ns, latency_ns, tag });
+            self.matches.push(Match { seq, post_seq, pre_ns, latency_ns, tag });
         } else if !matched && !state.is(Sent::UNKEYED | Sent::AMBIGUOUS) {
             counts.lost = counts.lost.wrapping_add(u64::from(owned && kept));
             let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
@@ -551,7 +548,7 @@ mod tests {
         matcher.counts().assert_conserved(pre, seen.len() as u64 - pre);
         let mut matches = Vec::new();
         matcher.take_matches(&mut matches);
-        (matcher.counts(), matches.iter().map(|m| (m.pre_index, m.latency_ns)).collect())
+        (matcher.counts(), matches.iter().map(|m| (m.seq, m.latency_ns)).collect())
     }
 
     #[test]

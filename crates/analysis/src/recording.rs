@@ -252,7 +252,7 @@ impl Observer for Instrumented<'_, '_> {
     fn matches(&mut self, batch: &[Match]) -> ControlFlow<()> {
         self.batch.clear();
         for found in batch {
-            let intended = self.recording.intended_tsc[found.pre_index as usize];
+            let intended = self.recording.intended_tsc[found.seq as usize];
             let tainted = self.stalls.overlap(found.pre_ns, found.pre_ns + found.latency_ns);
             let intended_ns = self.recording.clock.unix(intended).0;
             let recorded = Recorded { found: *found, intended_ns, tainted };

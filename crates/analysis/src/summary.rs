@@ -175,10 +175,14 @@ impl Analysis {
     fn warn_of_counts(&self, warnings: &mut Vec<String>) {
         let counts = &self.counts;
         if counts.matched == 0 {
-            warnings.push(format!(
-                "no packet was matched on {:?}: do both captures hold the same traffic, on one time base?",
-                self.config.match_on.to_string()
-            ));
+            warnings.push(if self.instrument.is_some() {
+                "no packet came back from the device".to_owned()
+            } else {
+                format!(
+                    "no packet was matched on {:?}: do both captures hold the same traffic, on one time base?",
+                    self.config.match_on.to_string()
+                )
+            });
         }
         let mut warn = |count: u64, what: &str| {
             if count > 0 {

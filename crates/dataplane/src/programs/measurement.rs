@@ -118,6 +118,7 @@ impl<C: Content + Sync + Send> Measurement<C> {
     ) {
         if let Some(signal) = session.stop.signal() {
             let after = session.clock.duration(ended.saturating_sub(measured.start_tsc));
+            let after = Nanos(after.0.next_multiple_of(1_000_000));
             let planned = self.duration;
             session.partial.push(format!("ended by {signal} after {after} of {planned}"));
         }
