@@ -360,7 +360,9 @@ impl<S: Source> Run<S> {
     fn step(&mut self) -> Result<bool, Error> {
         let (pre, post) = (self.pre.waiting()?, self.post.waiting()?);
         let (mut i, mut j) = (0, 0);
-        let mut reached_ns = self.reached_ns;
+        let first_ns =
+            [pre.first(), post.first()].into_iter().flatten().map(|packet| packet.ts).min();
+        assert!(first_ns.is_none_or(|first| self.reached_ns <= first), "time goes on");
         while i < pre.len() || j < post.len() {
             let is_pre = match (pre.get(i), post.get(j)) {
                 (Some(sent), Some(seen)) => sent.ts <= seen.ts,
@@ -374,15 +376,14 @@ impl<S: Source> Run<S> {
             }
             let packet = side[*next];
             *next += 1;
-            assert!(reached_ns <= packet.ts, "packets are merged in order of time");
-            reached_ns = packet.ts;
             if is_pre {
                 self.matcher.pre(packet.ts, packet.key())?;
             } else {
                 self.matcher.post(packet.ts, packet.key())?;
             }
         }
-        self.reached_ns = reached_ns;
+        let last = [pre[..i].last(), post[..j].last()].into_iter().flatten();
+        self.reached_ns = last.map(|packet| packet.ts).max().unwrap_or(self.reached_ns);
         self.pre.take(i);
         self.post.take(j);
         Ok(i + j > 0)
