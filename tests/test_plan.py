@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +16,8 @@ from tailscope.exceptions import RunCorruptError, UsageError
 from tailscope.experiment.fields import FIELDS, plan_of
 from tailscope.experiment.matrix import cells_of
 from tailscope.experiment.spec import load_experiment, schema
-from tailscope.plan import PairFields, PlanFields, fields_of
+from tailscope.field import fields_of
+from tailscope.plan import PairFields, PlanFields
 from tailscope.store.columns import PLAN
 from tailscope.store.repeat import command_of
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tailscope.plan import Field
+    from tailscope.field import Field
 
 EVERY = {**fields_of(PlanFields), **fields_of(PairFields)}
 OPTIONS = {
@@ -153,3 +156,14 @@ def test_older_names_are_read(tailscope: Callable[..., Any], tmp_path: Path) -> 
     file.write_text(file.read_text().replace("cache: 1", "cache: 0"))
     with pytest.raises(UsageError, match=r"older\.yaml:2: fixed\.neighbours\.cache: got 0"):
         load_experiment(file)
+
+
+def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
+    """What reads runs has it without devices, platforms and wires."""
+    program = "import sys, tailscope.plan; print(*(name for name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    own = {name for name in done.stdout.split() if name.split(".")[0] == "tailscope"}
+    low = {f"tailscope.{name}" for name in ("exceptions", "field", "plan", "units")}
+    assert own == {"tailscope", *low}
