@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +16,17 @@ from tailscope.exceptions import RunCorruptError, UsageError
 from tailscope.experiment.fields import FIELDS, plan_of
 from tailscope.experiment.matrix import cells_of
 from tailscope.experiment.spec import load_experiment, schema
-from tailscope.plan import PairFields, PlanFields, fields_of
+from tailscope.field import (
+    COUNT,
+    CPUS,
+    DURATION,
+    LENGTH,
+    RATE,
+    SWITCH,
+    TEXT,
+    fields_of,
+)
+from tailscope.plan import PairFields, PlanFields
 from tailscope.store.columns import PLAN
 from tailscope.store.repeat import command_of
 
@@ -22,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tailscope.plan import Field
+    from tailscope.field import Field, Kind
 
 EVERY = {**fields_of(PlanFields), **fields_of(PairFields)}
 OPTIONS = {
@@ -30,35 +42,33 @@ OPTIONS = {
     for name, command in commands()
 }
 
+SAMPLES: dict[Kind, object] = {
+    COUNT: 4,
+    CPUS: "0,1",
+    DURATION: "1500us",
+    LENGTH: "250ms",
+    RATE: "20k",
+    SWITCH: True,
+    TEXT: "a text",
+}
 WRITTEN: dict[str, object] = {
+    **{name: SAMPLES.get(field.kind) for name, field in FIELDS.items()},
     "dut": "delay",
     "dut_options": {"law": "fixed:20us"},
     "platform": "lxc",
     "platform_options": {"name": "mine"},
     "kernel": "rt",
     "boot": "nohz_full={cpus} isolcpus={cpus}",
-    "instances": 2,
     "load": "one",
     "wire": "veth",
     "wire_options": {"driver": "af_packet"},
-    "rate": "20k",
     "pattern": "cbr",
-    "burst": 4,
     "size": 128,
-    "flows": 8,
-    "seed": 9,
-    "duration": "1500ms",
-    "warm_up": "7ms",
-    "captures": True,
     "noise": "stalls",
-    "counter_interval": "250us",
     "power": "command:echo 'a watt'",
-    "power_phase": "3s",
-    "cpus": "0,1",
     "co_runners": {"cpu": 1, "io": 2},
-    "co_runner_cpus": "0",
-    "tune": True,
 }
+"""Other than the defaults, but for the pattern, which bursts are not possible without."""
 
 
 @pytest.mark.parametrize("field", EVERY.values(), ids=lambda field: field.attribute)
@@ -81,18 +91,13 @@ def test_every_field_but_a_few_is_a_column() -> None:
     assert set(PLAN) - set(EVERY) == {"command"}
 
 
-def test_a_run_with_every_field_is_repeated_exactly(
-    tailscope: Callable[..., Any], tmp_path: Path
-) -> None:
-    assert set(WRITTEN) == set(FIELDS)
-    plan = plan_of(WRITTEN)
-    usual = plan_of({"dut": "l2fwd"})
-    same = {
+def test_a_run_with_every_field_is_repeated_exactly(tailscope: Callable[..., Any]) -> None:
+    plan, usual = plan_of(WRITTEN), plan_of({"dut": "l2fwd"})
+    assert {
         name
-        for name in FIELDS
-        if getattr(plan, FIELDS[name].attribute) == getattr(usual, FIELDS[name].attribute)
-    }
-    assert same == {"pattern"}
+        for name, field in FIELDS.items()
+        if getattr(plan, field.attribute) == getattr(usual, field.attribute)
+    } == {"pattern"}
     program, *words = shlex.split(command_of({"plan": plan.record()}) or "")
     assert program == "tailscope"
     words[words.index("--cpus") : words.index("--cpus") + 2] = []
@@ -153,3 +158,14 @@ def test_older_names_are_read(tailscope: Callable[..., Any], tmp_path: Path) -> 
     file.write_text(file.read_text().replace("cache: 1", "cache: 0"))
     with pytest.raises(UsageError, match=r"older\.yaml:2: fixed\.neighbours\.cache: got 0"):
         load_experiment(file)
+
+
+def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
+    """What reads runs has it without devices, platforms and wires."""
+    program = "import sys, tailscope.plan; print(*(name for name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    own = {name for name in done.stdout.split() if name.split(".")[0] == "tailscope"}
+    low = {f"tailscope.{name}" for name in ("exceptions", "field", "plan", "units")}
+    assert own == {"tailscope", *low}

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.plan import AnalysisFields, PairFields, PlanFields, fields_of
+from tailscope.field import fields_of
+from tailscope.plan import AnalysisFields, PairFields, PlanFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tailscope.plan import Field
+    from tailscope.field import Field
 
 _GROUPS = {
     "dut": "Device under test",

@@ -271,7 +271,9 @@ def rehearsed(block: Block) -> Iterator[Command]:
             parsed = _parsed(command.place, words)
             may_plan = "root" not in block.needs or _not_root() is None
             if may_plan and any("--dry-run" in each.opts for each in parsed.params):
-                plan = [*words, *([] if "--dry-run" in words else ["--dry-run"])]
+                # What an earlier command would have made is not there to be resumed.
+                plan = [word for word in words if word not in ("--dry-run", "--resume")]
+                plan.append("--dry-run")
                 yield Command(command.place, shlex.join(plan), (0,))
 
 

@@ -15,7 +15,7 @@ from tailscope.platforms.catalogue import PLATFORMS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.plan import Field
+    from tailscope.field import Field
 
 __all__ = ["FIELDS", "field_named", "plan_of"]
 

@@ -10,9 +10,10 @@ from msgspec import to_builtins
 
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.field import fields_of
 from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import check_noise
-from tailscope.plan import PlanFields, fields_of
+from tailscope.plan import PlanFields
 from tailscope.platforms.catalogue import platform_named
 from tailscope.testbed.co_runners import check_co_runners
 from tailscope.testbed.cores import check_cpus, pick_cores, read_topology

@@ -20,13 +20,13 @@ from pydantic import (
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS
-from tailscope.plan import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
+from tailscope.field import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from tailscope.plan import Field as Declared
+    from tailscope.field import Field as Declared
 
 __all__ = ["Document", "Experiment", "Fields", "Host", "Hosts", "load_experiment", "schema"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailscope.plan import PairFields, PlanFields, fields_of
+from tailscope.field import fields_of
+from tailscope.plan import PairFields, PlanFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import RunCorruptError
-from tailscope.plan import PairFields, PlanFields, fields_of
+from tailscope.field import fields_of
+from tailscope.plan import PairFields, PlanFields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
