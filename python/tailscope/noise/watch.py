@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -21,13 +21,14 @@ from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import no_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from tailscope.noise.causes import Cause
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.noise.table import SideNoise
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import LoopProgress, WatchResult
 
 __all__ = ["Cost", "WatchPlan", "Watched", "watch"]
 
@@ -77,6 +78,25 @@ class Cost:
     without_s: float
 
 
+class WatchedStalls(TypedDict):
+    """Stalls of all loops together.
+
+    Attributes
+    ----------
+    count, total_ns, longest_ns : int
+    share : float
+        Of the time that was watched, in [0, 1].
+    unrecorded : int
+        Those for which there was no room.
+    """
+
+    count: int
+    total_ns: int
+    longest_ns: int
+    share: float
+    unrecorded: int
+
+
 @dataclass(frozen=True)
 class Watched:
     """What was seen.
@@ -89,8 +109,7 @@ class Watched:
     causes : list of Cause
         Over all CPUs, largest first.
     cpu_causes : dict of int to list of Cause
-    stalls : dict
-        ``count``, ``total_ns``, ``longest_ns``, ``unrecorded``, ``share``.
+    stalls : WatchedStalls
     noise : RecordedNoise
     cost : Cost or None
         None where no kernel events were recorded, or Ctrl-C came before it was known.
@@ -101,14 +120,14 @@ class Watched:
     side: SideNoise
     causes: list[Cause]
     cpu_causes: dict[int, list[Cause]]
-    stalls: dict[str, Any]
+    stalls: WatchedStalls
     noise: RecordedNoise
     cost: Cost | None
     interrupted: bool
 
 
 def watch(
-    plan: WatchPlan, cores: Cores, progress: Callable[[Mapping[str, Any]], None] | None = None
+    plan: WatchPlan, cores: Cores, progress: Callable[[LoopProgress], None] | None = None
 ) -> Watched:
     """Watch the polling CPUs of `cores`.
 
@@ -119,6 +138,8 @@ def watch(
     TestbedError
         If the loops cannot be started, or kernel events are wanted and cannot be recorded.
     """
+    from tailscope.testbed.messages import WATCH
+
     with staying_on(cores.housekeeping), RunFolder() as folder:
         record = folder.make("watch")
         options = [f"--record={record}", f"--stall-ns={plan.stall_ns}"]
@@ -126,7 +147,7 @@ def watch(
             options.append(f"--disturb={','.join(plan.disturb)}")
         loops = Dataplane(
             "watch",
-            "watch",
+            WATCH,
             no_side().eal,
             options,
             place=Here(folder.path, mark=folder.name),
@@ -168,9 +189,13 @@ def watch(
 
 
 def _wait(
-    loops: Dataplane, lasts_s: float, progress: Callable[[Mapping[str, Any]], None] | None
+    loops: Dataplane[LoopProgress, WatchResult],
+    lasts_s: float,
+    progress: Callable[[LoopProgress], None] | None,
 ) -> bool:
     """Listen for a while; whether somebody has ended it before."""
+    from tailscope.testbed.messages import LoopProgress
+
     until_s = time.monotonic() + lasts_s
     try:
         while (left_s := until_s - time.monotonic()) > 0:
@@ -180,7 +205,7 @@ def _wait(
                 continue
             if event is None:
                 raise loops.failure()
-            if progress is not None and event["event"] == "progress":
+            if progress is not None and isinstance(event, LoopProgress):
                 progress(event)
     except KeyboardInterrupt:
         return True
@@ -188,16 +213,18 @@ def _wait(
 
 
 def _side(
-    result: Mapping[str, Any],
+    result: WatchResult,
     noise: RecordedNoise | None,
     cores: Cores,
     record: Path,
     within_ns: tuple[int, int],
 ) -> SideNoise:
-    clock = Clock(**result["clock"])
+    from msgspec.structs import asdict
+
+    clock = Clock(**asdict(result.clock))
     events = None
     if noise is not None and noise.events is not None:
-        threads = [lcore["tid"] for lcore in result["lcores"]]
+        threads = [lcore.tid for lcore in result.lcores]
         events = read_events(noise.events, clock, cores.pollers, threads)
     return side_noise("watch", cores.pollers, clock, record, events, within_ns=within_ns)
 
@@ -206,26 +233,25 @@ def _watched(
     side: SideNoise,
     quiet: SideNoise,
     noise: RecordedNoise,
-    result: Mapping[str, Any],
+    result: WatchResult,
     times_ns: tuple[tuple[int, int], tuple[int, int]],
     *,
     interrupted: bool,
     with_cost: bool,
 ) -> Watched:
     lasted_ns, without_ns = (end - begin for begin, end in times_ns)
-    stalls = _stalls(side, lasted_ns)
+    unrecorded = sum(lcore.stalls_unrecorded for lcore in result.lcores)
     cost = None
     if with_cost:
         cost = Cost(
             _usual_share(side, times_ns[0]), _usual_share(quiet, times_ns[1]), without_ns / 1e9
         )
-    stalls["unrecorded"] = sum(lcore["stalls_unrecorded"] for lcore in result["lcores"])
     return Watched(
         lasted_ns,
         side,
         causes_of(side.timelines, lasted_ns),
         {timeline.cpu: causes_of([timeline], lasted_ns) for timeline in side.timelines},
-        stalls,
+        _stalls(side, lasted_ns, unrecorded),
         noise,
         cost,
         interrupted,
@@ -242,7 +268,7 @@ def _usual_share(side: SideNoise, within_ns: tuple[int, int]) -> float:
     return float(np.median(total)) / (whole_ns / slices * len(side.timelines))
 
 
-def _stalls(side: SideNoise, lasted_ns: int) -> dict[str, Any]:
+def _stalls(side: SideNoise, lasted_ns: int, unrecorded: int) -> WatchedStalls:
     durations_ns = side.stalls_ns()[1]
     total_ns = int(durations_ns.sum())
     return {
@@ -250,4 +276,5 @@ def _stalls(side: SideNoise, lasted_ns: int) -> dict[str, Any]:
         "total_ns": total_ns,
         "longest_ns": int(durations_ns.max(initial=0)),
         "share": total_ns / (lasted_ns * len(side.timelines)),
+        "unrecorded": unrecorded,
     }

@@ -128,7 +128,7 @@ class Vm(Platform):
             held = ExitStack()
             guest = self._boot(folder, side, process, accelerator, cpus, housekeeping, held)
             try:
-                about = {
+                about: dict[str, str | bool] = {
                     "accelerator": accelerator,
                     "representative": accelerator == "kvm",
                     "version": here.run([command[0], "--version"]).splitlines()[0],
@@ -185,6 +185,8 @@ class Vm(Platform):
 @contextmanager
 def _held(folder: Folder, side: Side, cpu: int) -> Iterator[None]:
     """Be at the other ends of vhost-user within a block: the generator comes later."""
+    from tailscope.testbed.messages import GENERATOR
+
     if not side.sockets:
         yield
         return
@@ -195,7 +197,7 @@ def _held(folder: Folder, side: Side, cpu: int) -> Iterator[None]:
     eal = ["--no-huge", "--no-shconf", "-m", "128", "--no-pci", *vdevs]
     patience = ["--rate=1", "--link-timeout=600s", "--warm-up=0s", "--duration=600s"]
     here = Here(folder.path, mark=folder.name)
-    with Dataplane("holder", "gen", eal, patience, place=here, lcores=[cpu]):
+    with Dataplane("holder", GENERATOR, eal, patience, place=here, lcores=[cpu]):
         yield
 
 

@@ -51,8 +51,8 @@ class StrictRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class CounterClock(StrictRecord, frozen=True, kw_only=True):
     """A clock of ticks: a reading, its rate, and the time of that reading."""
 
-    tsc_hz: Count
     tsc: Count
+    tsc_hz: Count
     unix_ns: Count
 
 
