@@ -306,7 +306,9 @@ def _times(time_ns: ArrayLike) -> NDArray[np.int64]:
     return times
 
 
-def _refuse(wrong: NDArray[np.bool_], values: NDArray[Any], name: str, expected: str) -> None:
+def _refuse(
+    wrong: NDArray[np.bool_], values: NDArray[np.generic], name: str, expected: str
+) -> None:
     if wrong.any():
         at = int(np.flatnonzero(wrong.reshape(len(values), -1).any(axis=1))[0])
         raise ValueError(f"{name}[{at}]: got {values[at].tolist()}, expected {expected}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -78,25 +78,6 @@ class Cost:
     without_s: float
 
 
-class WatchedStalls(TypedDict):
-    """Stalls of all loops together.
-
-    Attributes
-    ----------
-    count, total_ns, longest_ns : int
-    share : float
-        Of the time that was watched, in [0, 1].
-    unrecorded : int
-        Those for which there was no room.
-    """
-
-    count: int
-    total_ns: int
-    longest_ns: int
-    share: float
-    unrecorded: int
-
-
 @dataclass(frozen=True)
 class Watched:
     """What was seen.
@@ -109,7 +90,8 @@ class Watched:
     causes : list of Cause
         Over all CPUs, largest first.
     cpu_causes : dict of int to list of Cause
-    stalls : WatchedStalls
+    stalls : dict
+        ``count``, ``total_ns``, ``longest_ns``, ``unrecorded``, ``share``.
     noise : RecordedNoise
     cost : Cost or None
         None where no kernel events were recorded, or Ctrl-C came before it was known.
@@ -120,7 +102,7 @@ class Watched:
     side: SideNoise
     causes: list[Cause]
     cpu_causes: dict[int, list[Cause]]
-    stalls: WatchedStalls
+    stalls: dict[str, Any]
     noise: RecordedNoise
     cost: Cost | None
     interrupted: bool
@@ -240,18 +222,19 @@ def _watched(
     with_cost: bool,
 ) -> Watched:
     lasted_ns, without_ns = (end - begin for begin, end in times_ns)
-    unrecorded = sum(lcore.stalls_unrecorded for lcore in result.lcores)
+    stalls = _stalls(side, lasted_ns)
     cost = None
     if with_cost:
         cost = Cost(
             _usual_share(side, times_ns[0]), _usual_share(quiet, times_ns[1]), without_ns / 1e9
         )
+    stalls["unrecorded"] = sum(lcore.stalls_unrecorded for lcore in result.lcores)
     return Watched(
         lasted_ns,
         side,
         causes_of(side.timelines, lasted_ns),
         {timeline.cpu: causes_of([timeline], lasted_ns) for timeline in side.timelines},
-        _stalls(side, lasted_ns, unrecorded),
+        stalls,
         noise,
         cost,
         interrupted,
@@ -268,7 +251,7 @@ def _usual_share(side: SideNoise, within_ns: tuple[int, int]) -> float:
     return float(np.median(total)) / (whole_ns / slices * len(side.timelines))
 
 
-def _stalls(side: SideNoise, lasted_ns: int, unrecorded: int) -> WatchedStalls:
+def _stalls(side: SideNoise, lasted_ns: int) -> dict[str, Any]:
     durations_ns = side.stalls_ns()[1]
     total_ns = int(durations_ns.sum())
     return {
@@ -276,5 +259,4 @@ def _stalls(side: SideNoise, lasted_ns: int, unrecorded: int) -> WatchedStalls:
         "total_ns": total_ns,
         "longest_ns": int(durations_ns.max(initial=0)),
         "share": total_ns / (lasted_ns * len(side.timelines)),
-        "unrecorded": unrecorded,
     }

@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.kernel import NOHZ
@@ -44,6 +44,9 @@ _EMULATED = (
     "the guest ran under TCG, which emulates its processor: its times are not representative of any"
     " machine"
 )
+
+
+_VirtualCpu = TypedDict("_VirtualCpu", {"cpu-index": int, "thread-id": int})
 
 
 class Vm(Platform):
@@ -316,7 +319,7 @@ def _pin(port: Path, cpus: Sequence[int], housekeeping: Sequence[int]) -> None:
         qmp.connect(str(port))
         with qmp.makefile("rw") as lines:
             threads = {
-                int(each["cpu-index"]): int(each["thread-id"])
+                each["cpu-index"]: each["thread-id"]
                 for each in _ask(lines, "qmp_capabilities", "query-cpus-fast")
             }
     for number, thread in threads.items():
@@ -325,14 +328,15 @@ def _pin(port: Path, cpus: Sequence[int], housekeeping: Sequence[int]) -> None:
             os.sched_setaffinity(thread, own)
 
 
-def _ask(lines: IO[str], *commands: str) -> Any:
+def _ask(lines: IO[str], *commands: str) -> list[_VirtualCpu]:
     """Run QEMU's commands, and return what the last one says."""
     lines.readline()
-    answer: Any = None
+    cpus: list[_VirtualCpu] = []
     for command in commands:
         lines.write(json.dumps({"execute": command}) + "\n")
         lines.flush()
         while "return" not in (answer := json.loads(lines.readline())):
             if "error" in answer:
                 raise TestbedError(f"platform vm: QEMU: {command}: {answer['error']}")
-    return answer["return"]
+        cpus = answer["return"]
+    return cpus
