@@ -13,6 +13,7 @@ import math
 import random
 import statistics
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import UsageError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import GeneratorProgress
 
     Values = Mapping[str, Sequence[int]]
 
@@ -154,7 +156,7 @@ def measure(
     machine: Machine,
     rounds: Sequence[Sequence[Arm]],
     quantile: float,
-    tell: Callable[[int, Arm, Mapping[str, Any] | None], None],
+    tell: Callable[[int, Arm, GeneratorProgress | None], None],
 ) -> Iterator[dict[str, int]]:
     """Measure every arm of every round.
 
@@ -185,11 +187,7 @@ def measure(
         for arm in arms:
             tell(number, arm, None)
             with tuned(machine, tuple(sorted(set(cores.pollers))), arm.knobs, by="tailscope tune"):
-                measured = execute_whole(
-                    plan,
-                    cores,
-                    progress=lambda event, arm=arm, number=number: tell(number, arm, event),
-                )
+                measured = execute_whole(plan, cores, progress=partial(tell, number, arm))
             [value] = measured.analysis.quantiles([quantile])
             found[arm.name] = value.value_ns
         yield found
