@@ -118,7 +118,7 @@ test-alone: $(ENGINE) dataplane
 test-long: $(ENGINE) dataplane
 	pytest -m long
 
-## make lint     formatting, clippy, shellcheck, ruff, mypy and words
+## make lint     formatting, clippy, shellcheck, ruff, mypy, words and circles of imports
 lint: lint-rust lint-python lint-text
 
 # Clippy 1.85, Debian 13's, objects to more under these two names than later ones do.
@@ -137,6 +137,7 @@ lint-text: $(TOOLS)
 	@scripts/setup have shellcheck:shellcheck
 	scripts/shell
 	scripts/words
+	scripts/circles
 
 .venv/rust/cargo-clippy: | $(TOOLS)
 	@scripts/setup lint

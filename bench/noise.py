@@ -6,8 +6,9 @@ import os
 import random
 import statistics
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bench.clock import say
 from bench.table import Row

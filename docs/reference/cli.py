@@ -38,14 +38,17 @@ def _blocks() -> Iterator[str]:
     found = list(commands())
     yield "# Commands"
     yield NOTE
-    yield "Every command has `--help`. Data goes to standard output, all else to standard error."
+    yield (
+        "Every command has `--help`. Data goes to standard output, everything else to standard"
+        " error."
+    )
     rows = [(f"[`{name}`](#{_anchor(name)})", _first(command)) for name, command in found]
     yield table(("command", ""), rows)
     yield "## Exit status"
     yield table(
         ("status", "meaning"), ((str(status), about) for status, about in EXIT_STATUS.items())
     )
-    yield "What 2 and 3 mean stands with the commands that have them."
+    yield "Commands that use 2 and 3 explain them in their help."
     for name, command in found:
         yield from _command(name, command)
 
@@ -54,7 +57,9 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield f"## {name}"
     yield _help(command)
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
+    options = [
+        each for each in command.params if each.param_type_name == "option" and not each.hidden
+    ]
     usage = " ".join([name, *(["[options]"] if options else []), *map(_argument, arguments)])
     yield f"```text\n{usage}\n```"
     rows = [(code(each.metavar or each.name), each.help or "") for each in arguments]

@@ -35,7 +35,8 @@ def _blocks() -> Iterator[str]:
     yield "# Fields of an experiment"
     yield NOTE
     yield (
-        "What `tailscope run FILE` reads, as `tailscope schema` prints it for editors."
+        "These are the fields that `tailscope run FILE` reads; `tailscope schema` prints them for"
+        " editors."
         " [experiments.md](../experiments.md) explains it by examples."
     )
     yield from _model("Experiment", whole)

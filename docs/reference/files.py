@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from docs.reference.markdown import NOTE, attributes, code, codes, joined, table
+from docs.reference.fields import plan_rows
+from docs.reference.markdown import NOTE, code, codes, joined, table
 
-from tailscope.experiment.plan import RunPlan
 from tailscope.store import contents, layout
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ def _blocks() -> Iterator[str]:
     yield "# Files"
     yield NOTE
     yield (
-        "In names `*` stands for anything and `pX` for any of `p50`, `p90`, `p99`, `p999`, …"
-        " `p999999`; a name that begins with `pre_` has a twin that begins with `post_`. Dots"
-        " divide names within names, and a list is like what is in it. Every file is written under"
-        " a temporary name, synced, and renamed."
+        "In names, `*` stands for anything and `pX` for any of `p50`, `p90`, `p99`, `p999`, …"
+        " `p999999`. For every name that begins with `pre_` there is one that begins with"
+        " `post_`. Dots separate nested names; the entries of a list are described under the"
+        " name of the list. Every file is written under a temporary name, synced, and renamed."
     )
     yield "## A run directory"
     yield f"Version {layout.FORMAT} of the layout."
@@ -61,12 +61,12 @@ def _files(files: tuple[File, ...], known: tuple[File, ...] = ()) -> Iterator[st
 
 def _plan() -> Iterator[str]:
     yield (
-        "`plan` of a measurement; of an analysis it has `command`, `pre`, `post` and the options"
-        " of `tailscope analyze`:"
+        "`plan` for a measurement; for an analysis it has `command`, `pre`, `post` and the options"
+        " of `tailscope analyze`. [fields.md](fields.md) has units, defaults and what is allowed:"
     )
-    rows = [(codes(names), about) for names, about in attributes(RunPlan.__doc__ or "")]
+    rows = [*plan_rows()]
     rows.append(("`command`", "`run`"))
-    rows.append(("`stall_ns`", "From which length on a turn of a loop is a stall."))
+    rows.append(("`stall_ns`", "Shortest turn of a loop that counts as a stall."))
     yield table(("name", ""), rows)
 
 

@@ -261,3 +261,68 @@ def test_a_killed_campaign_with_guests_is_resumed_to_its_end(tailscope: Any, pla
         not emulated
     )
     assert not left_behind()
+
+
+@pytest.mark.parametrize("how", ["tune: true", "counter_interval: 1s", "noise: events"])
+def test_what_a_laboratory_cannot_do_is_refused_before_it_starts(
+    tailscope: Any, place: Place, write: Callable[[str], Path], how: str
+) -> None:
+    hosts = {role: {"cards": ["a", "b"]} for role in ("loadgen", "dut", "timestamper")}
+    text = SMALL.replace("{duration", f"{{{how}, duration") + f"hosts: {json.dumps(hosts)}\n"
+    option = f"fixed.{how.partition(':')[0]}"
+    said = set()
+    for more in (["--dry-run"], ["--out", place.path / "out"]):
+        done = tailscope("run", write(text), *more, env=place.environment, cwd=place.path)
+        assert done.returncode == 1 and done.stdout == ""
+        said.add(done.stderr)
+    assert len(said) == 1
+    assert f"experiment.yaml:2: {option}: " in said.pop()
+    assert not (place.path / "out").exists()
+
+
+NO_CPU = "--cpus: got CPU 4095, expected one of"
+
+
+@pytest.mark.parametrize("by_option", [True, False])
+def test_cpus_that_are_not_there_are_named_alike_by_every_way_to_run(
+    tailscope: Any, place: Place, write: Callable[[str], Path], by_option: bool
+) -> None:
+    option = ("--cpus", "4095") if by_option else ()
+    text = SMALL if by_option else SMALL.replace("{duration", "{cpus: 4095, duration")
+    path, out = write(text), place.path / "out"
+    how = {"env": place.environment, "cwd": place.path}
+    planned = tailscope("run", path, *option, "--dry-run", **how)
+    assert planned.returncode == 0 and f"missing for 4 of 4 cells: {NO_CPU}" in planned.stdout
+    done = tailscope("run", path, *option, "--out", out, **how)
+    assert done.returncode == 1
+    reasons = {cell["reason"] for cell in records(out)}
+    assert len(reasons) == 1 and reasons.pop().startswith(NO_CPU)
+    for more in ([], ["--dry-run"]):
+        single = tailscope("run", "--dut", "l2fwd", "--cpus", "4095", *more, **how)
+        assert single.returncode == 1 and f"error: {NO_CPU}" in single.stderr
+
+
+def test_a_dry_run_refuses_to_overwrite_as_the_run_does(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    out = place.path / "out"
+    out.mkdir()
+    (out / "mine").write_text("")
+    for words in (["--dut", "l2fwd"], [write(SMALL)]):
+        said = {
+            (done.returncode, done.stderr)
+            for more in ([], ["--dry-run"])
+            for done in [tailscope("run", *words, "--out", out, *more, env=place.environment)]
+        }
+        assert len(said) == 1
+        status, error = said.pop()
+        assert status == 1 and "exists and is no" in error
+    none = ("--resume", "--out", place.path / "none", "--dry-run")
+    done = tailscope("run", write(SMALL), *none, env=place.environment)
+    assert done.returncode == 1 and "there is nothing to resume" in done.stderr
+
+
+def test_co_runners_where_no_cpu_is_are_missing(tailscope: Any, place: Place) -> None:
+    options = ("--dut", "l2fwd", "--co-runner", "cpu=1", "--neighbour-cpus", "4095")
+    done = tailscope("run", *options, "--dry-run", env=place.environment)
+    assert done.returncode == 0 and "--co-runner-cpus: got CPU 4095" in done.stdout

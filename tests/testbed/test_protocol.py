@@ -141,7 +141,7 @@ def test_whatever_is_said_ends_as_an_error(line: str) -> None:
         (
             '{"do": "play", "role": "dut", "plan": {"dut": "l2fwd", "rate_pps": "many"},'
             ' "cards": [], "cpus": null, "method": null}',
-            "dut: plan.rate_pps: expected `int`, got `str`",
+            "dut: plan: rate_pps: expected `int`, got `str`",
         ),
     ],
 )

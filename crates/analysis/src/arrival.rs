@@ -22,7 +22,8 @@ impl Reordering {
     /// The next match in order of pre.
     #[inline]
     pub fn push(&mut self, found: &Match) {
-        let arrival = (found.pre_ns + found.latency_ns, found.post_index);
+        debug_assert!(found.latency_ns > 0, "a packet arrives after it was sent");
+        let arrival = (found.pre_ns + found.latency_ns, found.post_seq);
         while self.in_order.back().is_some_and(|last| *last > arrival) {
             self.in_order.pop_back();
             self.reordered += 1;
@@ -56,16 +57,16 @@ mod tests {
             let matches: Vec<Match> = (0u64..)
                 .zip(&latencies)
                 .map(|(i, &latency_ns)| Match {
-                    pre_index: i,
-                    post_index: 1000 - i,
+                    seq: i,
+                    post_seq: 1000 - i,
                     pre_ns: 5 * i,
                     latency_ns,
                     tag: 0,
                 })
                 .collect();
-            let arrival = |m: &Match| (m.pre_ns + m.latency_ns, m.post_index);
+            let arrival = |m: &Match| (m.pre_ns + m.latency_ns, m.post_seq);
             let overtaken = |a: &&Match| {
-                matches.iter().any(|b| b.pre_index > a.pre_index && arrival(b) < arrival(a))
+                matches.iter().any(|b| b.seq > a.seq && arrival(b) < arrival(a))
             };
             let mut reordering = Reordering::default();
             matches.iter().for_each(|found| reordering.push(found));

@@ -58,6 +58,10 @@ impl Part {
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { heads, covered, found } = self;
         let Analysis { config, counts, latency, variation, reordered, worst, .. } = found;
+        // What `from_bytes` will ask for.
+        assert!(!covered.is_empty(), "a part covers something");
+        assert_eq!(latency.count(), counts.matched, "every match has its latency");
+        assert!(worst.len() <= config.worst, "no more of the worst than are wanted");
         let mut to = Writing::default();
         write_config(&mut to, config);
         heads.iter().for_each(|head| write_head(&mut to, head));
@@ -133,6 +137,7 @@ fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
 }
 
 fn write_times(to: &mut Writing, times: &RangeInclusive<u64>) {
+    assert!(times.start() <= times.end(), "times ascend");
     to.number(*times.start());
     to.number(times.end() - times.start());
 }
@@ -316,15 +321,15 @@ fn read_variation(from: &mut Reading<'_>) -> Result<Variation, Error> {
 }
 
 fn write_worst(to: &mut Writing, worst: &Worst) {
-    let Worst { pre_ns, latency_ns, pre_index, tag } = *worst;
-    [pre_ns, latency_ns, pre_index, tag].into_iter().for_each(|number| to.number(number));
+    let Worst { pre_ns, latency_ns, seq, tag } = *worst;
+    [pre_ns, latency_ns, seq, tag].into_iter().for_each(|number| to.number(number));
 }
 
 fn read_worst(from: &mut Reading<'_>) -> Result<Worst, Error> {
     let (pre_ns, latency_ns) = (from.number()?, from.number()?);
     let end = pre_ns.checked_add(latency_ns);
     from.expect(end.is_some(), latency_ns, "an arrival within 64 bits")?;
-    Ok(Worst { pre_ns, latency_ns, pre_index: from.number()?, tag: from.number()? })
+    Ok(Worst { pre_ns, latency_ns, seq: from.number()?, tag: from.number()? })
 }
 
 fn write_side(to: &mut Writing, side: &Side) {

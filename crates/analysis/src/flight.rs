@@ -138,14 +138,22 @@ impl<T: Copy + Default> Flight<T> {
         (self.head < self.tail).then(|| self.get(self.head).ts)
     }
 
+    /// The time of the newest packet.
+    #[inline]
+    pub fn newest_ts(&self) -> Option<u64> {
+        (self.head < self.tail).then(|| self.get(self.tail - 1).ts)
+    }
+
     #[inline]
     pub fn get(&self, place: u64) -> &Entry<T> {
+        debug_assert!((self.head..self.tail).contains(&place), "the packet is under way");
         let chunk = &self.chunks[self.chunk_of(place)];
         &chunk.as_ref().expect(HELD)[place as usize % CHUNK]
     }
 
     #[inline]
     pub fn get_mut(&mut self, place: u64) -> &mut Entry<T> {
+        debug_assert!((self.head..self.tail).contains(&place), "the packet is under way");
         let index = self.chunk_of(place);
         &mut self.chunks[index].as_mut().expect(HELD)[place as usize % CHUNK]
     }
@@ -307,6 +315,7 @@ impl<T: Copy + Default> Flight<T> {
             self.chunks = chunks;
         }
         let index = self.chunk_of(self.tail);
+        assert!(self.chunks[index].is_none(), "no packet under way lies in the new chunk");
         let fresh = || Box::new([Entry::default(); CHUNK]);
         self.chunks[index] = Some(self.spare.pop().unwrap_or_else(fresh));
     }
@@ -327,6 +336,7 @@ impl<T: Copy + Default> Flight<T> {
                 self.add(bucket.keys[slot], self.widen(bucket.places[slot]));
             }
         }
+        assert!(self.len() < self.capacity(), "the larger index has room");
     }
 }
 

@@ -113,6 +113,7 @@ impl Histogram {
     pub fn record(&mut self, ns: u64) {
         self.note(ns, 1);
         let (page, cell) = self.find(ns);
+        debug_assert!(usize::from(cell) < PAGE, "the cell lies in its page");
         page.add(cell);
     }
 
@@ -127,7 +128,9 @@ impl Histogram {
 
     /// Counts all that `other` has counted.
     pub fn add(&mut self, other: &Self) {
+        let sum = self.count + other.count;
         other.for_each(|ns, count| self.record_many(ns, count));
+        assert_eq!(self.count, sum, "the cells hold every value");
     }
 
     #[inline]
@@ -217,6 +220,8 @@ impl Histogram {
                 _ => buckets.push((start, count)),
             }
         });
+        let sum: u64 = buckets.iter().map(|(_, count)| count).sum();
+        assert_eq!(sum, self.count, "the buckets hold every value");
         buckets
     }
 }

@@ -211,6 +211,7 @@ impl Ingest {
         let mut packets = self.order.next(spare);
         let count = packets.len();
         let (own, read) = (within(&self.extent.own, &packets), within(&self.extent.read, &packets));
+        assert!(own.is_empty() || (read.start <= own.start && own.end <= read.end), "it is read");
         packets[own].iter().for_each(|packet| self.side.record(packet.ts));
         self.over = read.end < count;
         packets.truncate(read.end);

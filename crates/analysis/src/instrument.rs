@@ -2,7 +2,7 @@
 
 use crate::histogram::Histogram;
 use crate::matcher::Match;
-use crate::summary::QUANTILES;
+use crate::quantile::QUANTILES;
 
 /// A match, with what only the instrument knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

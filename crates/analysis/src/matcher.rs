@@ -13,7 +13,7 @@ use probe::key::Key;
 use units::Nanos;
 
 use crate::error::Error;
-use crate::flight::{Entry, Flight};
+use crate::flight::{Entry, Flight, MOST};
 
 /// What became of every packet (`docs/statistics.md`).
 ///
@@ -115,9 +115,9 @@ impl Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
     /// Place of the packet in pre, in order of time; 0 is the first.
-    pub pre_index: u64,
+    pub seq: u64,
     /// Place of the packet in post, in order of time.
-    pub post_index: u64,
+    pub post_seq: u64,
     /// When it was seen before the device, in ns.
     pub pre_ns: u64,
     /// How much later it was seen behind it, in ns; never 0.
@@ -146,6 +146,8 @@ impl Sent {
     }
 
     fn set_match(&mut self, latency: u64, post: u64) {
+        debug_assert!(self.latency() == 0, "a packet has one match");
+        debug_assert!((1..=MAX_WINDOW.0).contains(&latency), "the flags are left alone");
         self.latency[0] = latency as u32;
         self.latency[1] |= (latency >> 32) as u32;
         self.post = post as u32;
@@ -246,13 +248,15 @@ impl Matcher {
     /// `cut`: what lies at or before this time is trimmed; `None` keeps everything.
     pub fn new(window: Nanos, cut: Option<Nanos>, max_in_flight: usize, stretch: &Stretch) -> Self {
         let (first, last) = (*stretch.own.start(), *stretch.own.end());
+        assert!((Nanos(1)..=MAX_WINDOW).contains(&window), "the window was checked");
+        assert!(first <= last, "a stretch has a time");
         Self {
             window: window.0,
             own_from: first,
             own_span: last - first,
             before_pre: stretch.before_pre,
             cut: cut.map(|cut| cut.0),
-            max_in_flight: max_in_flight.min(crate::flight::MOST),
+            max_in_flight: max_in_flight.min(MOST),
             pre: Flight::new(),
             unmatched: Flight::new(),
             orphans: Flight::new(),
@@ -267,6 +271,8 @@ impl Matcher {
     /// The next packet of pre. Times must not go back, and at one time pre comes before post.
     #[inline]
     pub fn pre(&mut self, ts: u64, key: Option<Key>) -> Result<(), Error> {
+        debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
+        debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest < ts), "pre comes first");
         self.advance(ts);
         self.check_room(ts)?;
         let Some(key) = key else {
@@ -290,6 +296,8 @@ impl Matcher {
     /// The next packet of post.
     #[inline]
     pub fn post(&mut self, ts: u64, key: Option<Key>) -> Result<(), Error> {
+        debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
+        debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         self.advance(ts);
         let index = self.post_packets;
         self.post_packets += 1;
@@ -333,6 +341,10 @@ impl Matcher {
         while self.pre.len() == 0 && self.orphans.len() > 0 {
             self.settle_orphan();
         }
+        if self.pre.len() == 0 {
+            assert_eq!(self.orphans.len(), 0, "every post is decided in the end");
+            assert!(self.extras.is_empty(), "further posts left with their packet");
+        }
         self.pre.len() > 0
     }
 
@@ -341,6 +353,7 @@ impl Matcher {
     pub fn take_matches(&mut self, into: &mut Vec<Match>) {
         into.clear();
         std::mem::swap(into, &mut self.matches);
+        debug_assert!(into.is_sorted_by_key(|found| found.seq), "matches are in order of pre");
     }
 
     pub fn counts(&self) -> Counts {
@@ -391,11 +404,13 @@ impl Matcher {
         let owned = self.owns(entry.ts);
         let (state, latency) = (entry.state, entry.state.latency());
         let matched = latency > 0 && !state.is(Sent::AMBIGUOUS);
+        debug_assert!(latency < self.window, "a match lies within the window");
+        debug_assert!(latency == 0 || !state.is(Sent::UNKEYED), "what has no key has no match");
         if state.is(Sent::EXTRA) || (latency > 0 && !matched) {
             self.settle_posts(place, entry, owned);
         }
         let kept = self.keeps(if matched { entry.ts + latency } else { entry.ts });
-        let post_index = self.widen(state.post);
+        let post_seq = self.widen(state.post);
         let counts = &mut self.counts;
         match () {
             () if !owned => {}
@@ -406,9 +421,9 @@ impl Matcher {
         }
         if matched && kept {
             counts.matched += u64::from(owned);
-            let pre_index = self.before_pre + place;
+            let seq = self.before_pre + place;
             let (pre_ns, latency_ns, tag) = (entry.ts, latency, entry.tag);
-            self.matches.push(Match { pre_index, post_index, pre_ns, latency_ns, tag });
+            self.matches.push(Match { seq, post_seq, pre_ns, latency_ns, tag });
         } else if !matched && !state.is(Sent::UNKEYED | Sent::AMBIGUOUS) {
             counts.lost = counts.lost.wrapping_add(u64::from(owned && kept));
             let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
@@ -419,7 +434,9 @@ impl Matcher {
     /// The posts of a pre packet beside its match; all its posts where it is ambiguous.
     #[cold]
     fn settle_posts(&mut self, place: u64, entry: Entry<Sent>, owned: bool) {
-        let extra = self.extras.remove(&place).unwrap_or_default();
+        let extra = self.extras.remove(&place);
+        assert_eq!(extra.is_some(), entry.state.is(Sent::EXTRA), "the flag tells of further posts");
+        let extra = extra.unwrap_or_default();
         if !owned {
             return;
         }
@@ -446,6 +463,7 @@ impl Matcher {
         let orphan = Orphan { back: 0, kept, claimed: false, lateness };
         let (place, former) = self.orphans.insert(Entry::new(key, ts, orphan));
         if let Some(former) = former {
+            assert!((1..MOST as u64).contains(&(place - former)), "the older orphan is in reach");
             self.orphans.get_mut(place).state.back = (place - former) as u32;
         }
     }
@@ -530,7 +548,7 @@ mod tests {
         matcher.counts().assert_conserved(pre, seen.len() as u64 - pre);
         let mut matches = Vec::new();
         matcher.take_matches(&mut matches);
-        (matcher.counts(), matches.iter().map(|m| (m.pre_index, m.latency_ns)).collect())
+        (matcher.counts(), matches.iter().map(|m| (m.seq, m.latency_ns)).collect())
     }
 
     #[test]
@@ -578,7 +596,7 @@ mod tests {
     #[test]
     fn trimming_goes_by_the_post_of_a_match_and_by_the_packet_otherwise() {
         let seen =
-            [Pre(1, 1), Pre(9, 2), Pre(10, 3), Pre(11, 4), Post(10, 1), Post(11, 2), Post(12, 9)];
+            [Pre(1, 1), Pre(9, 2), Pre(10, 3), Post(10, 1), Pre(11, 4), Post(11, 2), Post(12, 9)];
         let (counts, matches) = run(Some(10), &seen);
         assert_eq!(matches, [(1, 2)]);
         assert_eq!((counts.pre_trimmed, counts.sent, counts.lost), (2, 2, 1));

@@ -89,6 +89,8 @@ impl<T: Timed> Order<T> {
         spare.clear();
         let filled = std::mem::replace(&mut self.filling, spare);
         let batch = std::mem::replace(&mut self.held, filled);
+        debug_assert!(batch.is_sorted_by_key(Timed::ts), "a batch is in order of time");
+        assert!(batch.first().is_none_or(|first| self.sent_ns <= first.ts()), "batches are, too");
         self.sent_ns = batch.last().map_or(self.sent_ns, Timed::ts);
         batch
     }

@@ -215,6 +215,7 @@ impl Source for Ingested {
         while self.next == self.batch.len() && self.end.is_none() {
             match self.messages.recv() {
                 Ok(Message::Batch { packets, before, consumed_bytes }) => {
+                    assert!(!packets.is_empty(), "a batch holds packets");
                     self.consumed_bytes = consumed_bytes;
                     self.before.get_or_insert(before);
                     let _ = self.used.send(std::mem::replace(&mut self.batch, packets));
@@ -232,6 +233,7 @@ impl Source for Ingested {
     }
 
     fn take(&mut self, count: usize) {
+        assert!(count <= self.batch.len() - self.next, "no more are taken than wait");
         self.next += count;
     }
 
@@ -253,6 +255,7 @@ pub(crate) struct Run<S> {
     total_bytes: Option<u64>,
     stretch: Stretch,
     matcher: Matcher,
+    reached_ns: u64,
     matches: Vec<Match>,
     latency: Histogram,
     variation: Variation,
@@ -303,6 +306,7 @@ impl<S: Source> Run<S> {
             post,
             total_bytes,
             stretch,
+            reached_ns: 0,
             matches: Vec::new(),
             latency: Histogram::default(),
             variation: Variation::default(),
@@ -314,6 +318,7 @@ impl<S: Source> Run<S> {
     pub fn finish(self, observer: &mut dyn Observer) -> Result<Analysis, Error> {
         let found = self.count(observer)?;
         found.counts.assert_conserved(found.pre.side.packets, found.post.side.packets);
+        assert!(found.reordered <= found.counts.matched, "only matches are reordered");
         Ok(found)
     }
 
@@ -333,13 +338,18 @@ impl<S: Source> Run<S> {
         let (pre, post) = (self.pre.finish(), self.post.finish());
         let counts = self.matcher.counts();
         assert_eq!(counts.matched, self.latency.count(), "every match has its latency");
+        let steps = self.variation.magnitude().count();
+        assert!(steps <= counts.matched.saturating_sub(1), "a step lies between two matches");
+        let worst = self.worst.finish();
+        let most = counts.matched.min(self.config.worst as u64);
+        assert_eq!(worst.len() as u64, most, "as many of the worst as are wanted");
         Ok(Analysis {
             config: self.config,
             counts,
             latency: self.latency,
             variation: self.variation,
             reordered: self.reordering.count(),
-            worst: self.worst.finish(),
+            worst,
             pre,
             post,
             instrument: None,
@@ -350,6 +360,7 @@ impl<S: Source> Run<S> {
     fn step(&mut self) -> Result<bool, Error> {
         let (pre, post) = (self.pre.waiting()?, self.post.waiting()?);
         let (mut i, mut j) = (0, 0);
+        let mut reached_ns = self.reached_ns;
         while i < pre.len() || j < post.len() {
             let is_pre = match (pre.get(i), post.get(j)) {
                 (Some(sent), Some(seen)) => sent.ts <= seen.ts,
@@ -363,12 +374,15 @@ impl<S: Source> Run<S> {
             }
             let packet = side[*next];
             *next += 1;
+            assert!(reached_ns <= packet.ts, "packets are merged in order of time");
+            reached_ns = packet.ts;
             if is_pre {
                 self.matcher.pre(packet.ts, packet.key())?;
             } else {
                 self.matcher.post(packet.ts, packet.key())?;
             }
         }
+        self.reached_ns = reached_ns;
         self.pre.take(i);
         self.post.take(j);
         Ok(i + j > 0)
@@ -376,6 +390,7 @@ impl<S: Source> Run<S> {
 
     fn collect(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         self.matcher.take_matches(&mut self.matches);
+        debug_assert!(self.matches.is_sorted_by_key(|found| found.pre_ns), "time goes on");
         let own = self.own_matches();
         self.matches[..own.start].iter().for_each(|found| self.reordering.push(found));
         if own.start > 0 {

@@ -35,6 +35,9 @@ pub(crate) struct Covered {
 impl Part {
     pub(crate) fn new(found: Analysis, times: RangeInclusive<u64>, heads: [Head; 2]) -> Self {
         let kept = [found.pre.side.kept_ends, found.post.side.kept_ends];
+        let within =
+            |(first, last)| times.contains(&first) && first <= last && last <= *times.end();
+        assert!(kept.into_iter().flatten().all(within), "what is counted lies in the slice");
         let covered = vec![Covered { times, matches: found.variation.ends, kept }];
         Self { heads, covered, found }
     }
@@ -64,6 +67,8 @@ impl Part {
                 _ => self.covered.push(next),
             }
         }
+        let apart = |a: &Covered, b: &Covered| a.times.end() + 1 < *b.times.start();
+        assert!(self.covered.is_sorted_by(apart), "a hole lies between two stretches");
         Ok(self)
     }
 
@@ -87,6 +92,7 @@ impl Part {
     /// When a stretch of the pair is missing.
     pub fn finish(mut self) -> Result<Analysis, Error> {
         self.check_complete()?;
+        assert_eq!(self.covered.len(), 1, "a stretch of all times leaves none to others");
         let Analysis { pre, post, counts, .. } = &mut self.found;
         (pre.side.kept_ends, post.side.kept_ends) = self.covered[0].kept.into();
         for (side, head) in [&pre.side, &post.side].into_iter().zip(&self.heads) {
@@ -129,6 +135,7 @@ impl Analysis {
     fn add(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.latency.add(&other.latency);
+        assert_eq!(self.latency.count(), self.counts.matched, "every match has its latency");
         self.variation.add(&other.variation);
         self.reordered += other.reordered;
         let worst = std::mem::take(&mut self.worst);
@@ -145,6 +152,7 @@ impl Analysis {
         let gaps = [&mut self.pre, &mut self.post].map(|Captured { side, .. }| &mut side.gaps);
         for (gaps, (former, later)) in gaps.into_iter().zip(former.kept.iter().zip(later.kept)) {
             if let (Some((_, last)), Some((first, _))) = (former, later) {
+                assert!(*last < first, "stretches follow each other");
                 gaps.record(first - last);
             }
         }

@@ -8,6 +8,17 @@ pub const SUPPORT: u64 = 10;
 /// Confidence level of the intervals.
 pub const LEVEL: f64 = 0.95;
 
+/// The quantiles of the summary and the ends of their names.
+pub const QUANTILES: [(f64, &str); 7] = [
+    (0.5, "p50"),
+    (0.9, "p90"),
+    (0.99, "p99"),
+    (0.999, "p999"),
+    (0.9999, "p9999"),
+    (0.999_99, "p99999"),
+    (0.999_999, "p999999"),
+];
+
 /// A quantile of a sample, with its uncertainty.
 ///
 /// The interval assumes independent samples. Packets that wait in one queue are not independent:
@@ -188,7 +199,12 @@ impl Ranks {
             Some((low, high)) => (Some(low), Some(high)),
             None => (lower_bound_rank(q, n, LEVEL), None),
         };
-        Self { estimate: rank(q, n), low, high }
+        let estimate = rank(q, n);
+        assert!((1..=n).contains(&estimate), "a rank is that of a sample");
+        if let (Some(low), Some(high)) = (low, high) {
+            assert!(1 <= low && low < high && high <= n, "an interval lies among the samples");
+        }
+        Self { estimate, low, high }
     }
 
     fn all(&self) -> impl Iterator<Item = u64> {

@@ -66,6 +66,12 @@ pub fn analyze_recording(
     let mut instrument = instrumented.instrument;
     recording.add_departures(&stalls, &mut instrument);
     let corrupt = recording.corrupt(&analysis);
+    let counts = &analysis.counts;
+    let told = instrument.tainted + instrument.untainted_latency.count();
+    assert_eq!(told, counts.matched, "a match is tainted or not");
+    let departures = instrument.departure_error.count();
+    assert_eq!(departures, analysis.pre.side.packets, "every departure has its error");
+    assert!(corrupt <= counts.lost, "what came back changed counts as lost so far");
     analysis.counts.lost -= corrupt;
     analysis.counts.corrupt = corrupt;
     analysis.counts.assert_conserved(analysis.pre.side.packets, analysis.post.side.packets);
@@ -121,6 +127,8 @@ impl Recording<'_> {
             let next = stalls[at].0;
             stalls[at - 1].1 = stalls[at - 1].1.min(next);
         }
+        assert!(stalls.iter().all(|(start, end)| start <= end), "stalls end after they begin");
+        assert!(stalls.is_sorted_by(|a, b| a.1 <= b.0), "no stall reaches into the next");
         stalls
     }
 
@@ -218,6 +226,7 @@ impl Source for Series<'_> {
     }
 
     fn take(&mut self, count: usize) {
+        assert!(count <= self.batch.len() - self.next, "no more are taken than wait");
         self.next += count;
     }
 
@@ -243,7 +252,7 @@ impl Observer for Instrumented<'_, '_> {
     fn matches(&mut self, batch: &[Match]) -> ControlFlow<()> {
         self.batch.clear();
         for found in batch {
-            let intended = self.recording.intended_tsc[found.pre_index as usize];
+            let intended = self.recording.intended_tsc[found.seq as usize];
             let tainted = self.stalls.overlap(found.pre_ns, found.pre_ns + found.latency_ns);
             let intended_ns = self.recording.clock.unix(intended).0;
             let recorded = Recorded { found: *found, intended_ns, tainted };

@@ -43,6 +43,8 @@ impl Side {
     pub(crate) fn record(&mut self, ts: u64) {
         self.packets += 1;
         let first = *self.first_ns.get_or_insert(ts);
+        debug_assert!(first <= ts, "no packet lies before the first");
+        debug_assert!(self.last_ns.is_none_or(|last| last <= ts), "time goes on");
         self.last_ns = Some(ts);
         if self.trim > 0 && ts - first <= self.trim {
             return;
@@ -81,6 +83,9 @@ impl Side {
             earlier.1 += if same { later.1 } else { 0 };
             same
         });
+        assert!(self.kept <= self.packets, "only packets are kept");
+        let counted: u64 = self.rate.iter().map(|(_, count)| count).sum();
+        assert_eq!(counted, self.kept, "every packet is counted in its second");
     }
 
     /// Packets per second from the first to the last packet of the interval; `None` where no time

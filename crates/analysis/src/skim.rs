@@ -184,6 +184,8 @@ impl Skimming {
             disordered: self.order.disordered,
             disorder_ns_max: self.order.disorder_ns_max,
         };
+        assert_eq!(head.first_ns.is_some(), head.packets > 0, "every packet has its time");
+        assert!(head.first_ns <= head.last_ns, "time goes on");
         let (headers, file_bytes) = (reader.headers().to_vec(), reader.total_bytes().unwrap_or(0));
         Skimmed { head, first_frames, times: self.times, spots: self.spots, headers, file_bytes }
     }
@@ -224,6 +226,7 @@ impl<T> Thinned<T> {
             stays
         });
         self.every *= 2;
+        assert!(self.kept.len() <= REMEMBERED, "half of them are forgotten");
     }
 }
 

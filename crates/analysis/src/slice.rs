@@ -84,7 +84,9 @@ impl Plan {
         let most = (self.duration_ns() / self.least_ns()).min(at_most as u64);
         let cuts = (2..=most).rev().map(|count| self.cuts(count));
         let long_enough = |cuts: &Vec<u64>| self.shortest_ns(cuts) >= self.least_ns();
-        self.cut_at(&cuts.into_iter().find(long_enough).unwrap_or_default())
+        let slices = self.cut_at(&cuts.into_iter().find(long_enough).unwrap_or_default());
+        assert!(slices.len() <= at_most.max(1), "no more slices than were asked for");
+        slices
     }
 
     /// Why [`slices`](Self::slices) makes only one, if it does.
@@ -112,6 +114,7 @@ impl Plan {
 
     fn slice(&self, own: RangeInclusive<u64>) -> Slice {
         let read = with_halo(&own, self.config.window);
+        assert!(read.start() <= own.start() && own.end() <= read.end(), "what counts is read");
         let sides = self.sides.each_ref().map(|side| {
             let (mark, bytes) = side.portion(*read.start(), *read.end());
             Portion { head: side.head.clone(), mark, bytes }

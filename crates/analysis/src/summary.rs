@@ -3,18 +3,7 @@
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
-use crate::quantile::{LEVEL, Quantile};
-
-/// The quantiles of the summary and the ends of their names.
-pub const QUANTILES: [(f64, &str); 7] = [
-    (0.5, "p50"),
-    (0.9, "p90"),
-    (0.99, "p99"),
-    (0.999, "p999"),
-    (0.9999, "p9999"),
-    (0.999_99, "p99999"),
-    (0.999_999, "p999999"),
-];
+use crate::quantile::{LEVEL, QUANTILES, Quantile};
 
 /// The value of a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,10 +175,14 @@ impl Analysis {
     fn warn_of_counts(&self, warnings: &mut Vec<String>) {
         let counts = &self.counts;
         if counts.matched == 0 {
-            warnings.push(format!(
-                "no packet was matched on {:?}: do both captures hold the same traffic, on one time base?",
-                self.config.match_on.to_string()
-            ));
+            warnings.push(if self.instrument.is_some() {
+                "no packet came back from the device".to_owned()
+            } else {
+                format!(
+                    "no packet was matched on {:?}: do both captures hold the same traffic, on one time base?",
+                    self.config.match_on.to_string()
+                )
+            });
         }
         let mut warn = |count: u64, what: &str| {
             if count > 0 {

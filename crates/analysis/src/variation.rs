@@ -21,7 +21,7 @@ pub(crate) type Place = (u64, u64);
 impl Variation {
     #[inline]
     pub(crate) fn push(&mut self, found: &Match) {
-        let place = (found.pre_index, found.latency_ns);
+        let place = (found.seq, found.latency_ns);
         let Some((_, last)) = &mut self.ends else {
             self.ends = Some((place, place));
             return;

@@ -12,7 +12,7 @@ pub struct Worst {
     /// How much later it was seen behind it, in ns.
     pub latency_ns: u64,
     /// Place of the packet in pre, in order of time.
-    pub pre_index: u64,
+    pub seq: u64,
     pub(crate) tag: u64,
 }
 
@@ -39,8 +39,8 @@ impl WorstPackets {
         if found.latency_ns <= self.least {
             return;
         }
-        let &Match { pre_index, pre_ns, latency_ns, tag, .. } = found;
-        self.candidates.push(Worst { pre_ns, latency_ns, pre_index, tag });
+        let &Match { seq, pre_ns, latency_ns, tag, .. } = found;
+        self.candidates.push(Worst { pre_ns, latency_ns, seq, tag });
         if self.candidates.len() >= (2 * self.capacity).max(1) {
             self.select();
         }
@@ -70,7 +70,7 @@ pub(crate) fn worst_of(mut packets: Vec<Worst>, capacity: usize) -> Vec<Worst> {
 }
 
 fn order(packet: &Worst) -> (Reverse<u64>, u64, u64) {
-    (Reverse(packet.latency_ns), packet.pre_ns, packet.pre_index)
+    (Reverse(packet.latency_ns), packet.pre_ns, packet.seq)
 }
 
 #[cfg(test)]
@@ -82,15 +82,15 @@ mod tests {
         #[test]
         fn it_is_the_head_of_a_sort(latencies in prop::collection::vec(1..50u64, 0..200), n in 0..60usize) {
             let mut worst = WorstPackets::new(n);
-            for (pre_index, &latency_ns) in (0u64..).zip(&latencies) {
-                let pre_ns = pre_index / 3;
-                worst.push(&Match { pre_index, post_index: 0, pre_ns, latency_ns, tag: pre_index });
+            for (seq, &latency_ns) in (0u64..).zip(&latencies) {
+                let pre_ns = seq / 3;
+                worst.push(&Match { seq, post_seq: 0, pre_ns, latency_ns, tag: seq });
             }
             let mut sorted: Vec<(u64, u64)> = (0u64..).zip(latencies).collect();
             sorted.sort_by_key(|&(index, latency)| (Reverse(latency), index));
             sorted.truncate(n);
             let found: Vec<_> =
-                worst.finish().into_iter().map(|w| (w.pre_index, w.latency_ns)).collect();
+                worst.finish().into_iter().map(|w| (w.seq, w.latency_ns)).collect();
             prop_assert_eq!(found, sorted);
         }
     }

@@ -154,7 +154,7 @@ proptest! {
         let stalls: Vec<_> = stalls.map(|(start, lasts)| (unix(*start), unix(start + lasts))).collect();
         let mut tainted = 0;
         for recorded in &collected.0 {
-            let (seq, from) = (recorded.found.pre_index as usize, recorded.found.pre_ns);
+            let (seq, from) = (recorded.found.seq as usize, recorded.found.pre_ns);
             let to = from + recorded.found.latency_ns;
             let expected = stalls.iter().any(|(start, end)| *start <= to && *end > from);
             prop_assert_eq!(recorded.tainted, expected);

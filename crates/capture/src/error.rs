@@ -5,7 +5,8 @@ use std::io;
 
 use units::Nanos;
 
-use crate::{Compression, Resolution};
+use crate::info::Compression;
+use crate::time::Resolution;
 
 /// Where in a capture something is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Resolution;
+use crate::time::Resolution;
 
 /// A capture's file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@ mod map;
 mod pcap;
 mod pcapng;
 mod reader;
+mod step;
 mod stream;
 mod time;
 mod walk;

@@ -45,12 +45,14 @@ impl Map {
     /// Moves on so that `need` bytes from `pos` are visible, or whatever is left.
     #[cold]
     pub fn advance(&mut self, pos: usize, need: usize) {
+        assert!(pos <= self.bytes.len(), "the position lies in the file");
         self.end = (pos + need).next_multiple_of(STRIDE).min(self.bytes.len());
         self.release(pos - pos % STRIDE);
     }
 
     #[allow(unsafe_code)]
     fn release(&mut self, before: usize) {
+        assert!(self.released <= before && before <= self.bytes.len(), "reading goes on");
         let len = before - self.released;
         // SAFETY: the pages of a read-only file mapping hold nothing but the file's content, so
         // dropping them changes no byte: a later read faults them in from the file again.

@@ -3,8 +3,9 @@
 use units::Nanos;
 
 use crate::error::Error;
-use crate::walk::{ETHERNET, Record, Site, Step, lengths_hold};
-use crate::{ByteOrder, Resolution};
+use crate::info::ByteOrder;
+use crate::step::{ETHERNET, Record, Site, Step, lengths_hold};
+use crate::time::Resolution;
 
 pub(crate) const HEADER: usize = 24;
 pub(crate) const RECORD: usize = 16;

@@ -2,9 +2,9 @@
 //! each of these with its own clock.
 
 use crate::error::{Error, Ticks};
-use crate::time::Clock;
-use crate::walk::{ETHERNET, Record, Site, Step, lengths_hold};
-use crate::{ByteOrder, Resolution};
+use crate::info::ByteOrder;
+use crate::step::{ETHERNET, Record, Site, Step, lengths_hold};
+use crate::time::{Clock, Resolution};
 
 pub(crate) const SECTION: u32 = 0x0a0d_0d0a;
 pub(crate) const INTERFACE: u32 = 1;

@@ -8,11 +8,12 @@ use std::path::Path;
 use units::Nanos;
 
 use crate::error::Error;
+use crate::info::{Compression, Info};
 use crate::map::Map;
+use crate::step::{Record, Site, Step, lengths_hold};
 use crate::stream::{Ending, Stream};
-use crate::walk::{Record, Site, Step, Walk};
+use crate::walk::Walk;
 use crate::window::Window;
-use crate::{Compression, Info};
 
 /// How many bytes tell a format.
 const MAGIC: usize = 4;
@@ -166,6 +167,8 @@ impl Reader {
         };
         self.packets += 1;
         let Record { ts, orig_len, data, len } = record;
+        debug_assert!(data.end <= len, "a packet lies in its record");
+        debug_assert!(lengths_hold(data.len() as u32, orig_len), "lengths were checked");
         let offset = self.window.offset();
         Ok(Some(Packet { ts, orig_len, data: &self.window.take(len)[data], offset }))
     }
@@ -181,7 +184,10 @@ impl Reader {
             match self.walk.step(self.window.ahead(), site)? {
                 Step::Packet(record) => return Ok(Some(record)),
                 Step::Header(len) => self.pass_header(len),
-                Step::Skip(len) => self.window.advance(len),
+                Step::Skip(len) => {
+                    assert!(len > 0, "a step goes on");
+                    self.window.advance(len);
+                }
                 Step::Need(len) => {
                     if !self.fill(len)? {
                         return Ok(None);
@@ -192,6 +198,8 @@ impl Reader {
     }
 
     fn pass_header(&mut self, len: usize) {
+        assert!(len > 0, "a header has bytes");
+        assert!(self.headers.last() < Some(&self.window.offset()), "headers come in order");
         self.headers.push(self.window.offset());
         self.window.advance(len);
     }

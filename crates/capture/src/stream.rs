@@ -9,7 +9,7 @@ use std::thread;
 use flate2::bufread::MultiGzDecoder;
 use zstd::stream::read::Decoder;
 
-use crate::Compression;
+use crate::info::Compression;
 
 /// Large enough to make the hand-over cheap, small enough for a few to stay in the cache.
 const CHUNK: usize = 256 * 1024;

@@ -59,6 +59,7 @@ impl Window {
     #[inline]
     pub fn advance(&mut self, len: usize) {
         self.pos += len;
+        assert!(self.pos <= self.visible().len(), "what is passed over is visible");
     }
 
     /// Moves the read position ahead to `offset`; `false` where the bytes have to come one after the
@@ -127,6 +128,7 @@ impl Window {
 
 impl Buffer {
     fn forget(&mut self, len: usize) {
+        assert!(len <= self.bytes.len(), "what is forgotten has come");
         self.bytes.drain(..len);
         self.base += len as u64;
     }

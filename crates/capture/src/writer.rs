@@ -8,8 +8,9 @@ use units::Nanos;
 
 use crate::draft::Draft;
 use crate::error::{Error, PCAP_END};
-use crate::walk::{ETHERNET, MAX_CAPTURED, lengths_hold};
-use crate::{Compression, Format, pcap, pcapng};
+use crate::info::{Compression, Format};
+use crate::step::{ETHERNET, MAX_CAPTURED, lengths_hold};
+use crate::{pcap, pcapng};
 
 const BUFFER: usize = 256 * 1024;
 /// `if_tsresol` of nanoseconds.

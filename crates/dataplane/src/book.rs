@@ -208,6 +208,7 @@ impl<I: Identify, const CAPTURE: bool> Book for Measured<'_, I, CAPTURE> {
     fn departed(&mut self, count: usize, tsc: u64) {
         self.departures.push(tsc, count);
         self.skipped.left(count as u64);
+        debug_assert!(self.skipped.slot >= self.departures.len() as u64, "each has its slot");
         self.seen.sent.add(count as u64);
     }
 
@@ -322,14 +323,17 @@ impl Frames {
 
     #[inline(always)]
     fn push(&mut self, frame: &[u8]) {
+        debug_assert!(self.lens.len() < self.lens.capacity(), "memory is there beforehand");
         let kept = frame.len().min(self.stride);
         self.bytes.extend_from_slice(&frame[..kept]);
         self.bytes.resize(self.bytes.len() + self.stride - kept, 0);
         self.lens.push(frame.len() as u16);
+        debug_assert_eq!(self.bytes.len(), self.lens.len() * self.stride, "frames lie in a row");
     }
 
     /// What was kept of each frame, and its length.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        assert_eq!(self.bytes.len(), self.lens.len() * self.stride, "frames lie in a row");
         self.bytes
             .chunks_exact(self.stride)
             .zip(&self.lens)

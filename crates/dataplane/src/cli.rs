@@ -1,10 +1,8 @@
 //! The command line: a program, EAL options, `--`, the program's own options.
 
 use crate::error::Error;
-use crate::programs::{self, Program};
-use clap::{Args, Command, FromArgMatches};
-use std::path::PathBuf;
-use units::Nanos;
+use crate::program::Program;
+use crate::programs;
 
 /// What the command line asks for.
 pub enum Request {
@@ -18,20 +16,6 @@ pub enum Request {
 pub struct Invocation {
     program: Box<dyn Program>,
     eal: Vec<String>,
-}
-
-/// What every program understands.
-#[derive(Args, Clone, Debug)]
-pub struct Common {
-    /// An iteration that takes longer is a stall.
-    #[arg(long, default_value_t = 1000, value_name = "NS")]
-    pub stall_ns: u64,
-    /// Write what was recorded into this folder, as .npy files.
-    #[arg(long, value_name = "DIR")]
-    pub record: Option<PathBuf>,
-    /// End as by SIGTERM when the process that started this one does.
-    #[arg(long)]
-    pub die_with_parent: bool,
 }
 
 impl Invocation {
@@ -71,20 +55,6 @@ pub fn parse(args: impl Iterator<Item = String>) -> Result<Request, Error> {
     }
 }
 
-/// Parses the options of one program.
-pub fn options<T: Args + FromArgMatches>(
-    name: &'static str,
-    about: &'static str,
-    own: Vec<String>,
-) -> Result<T, clap::Error> {
-    let command = Command::new(name)
-        .bin_name(format!("tailscope-dp {name} [EAL options] --"))
-        .no_binary_name(true);
-    // What is common to all has a text of its own, which would stand here else.
-    let command = T::augment_args(command).about(about);
-    T::from_arg_matches(&command.try_get_matches_from(own)?)
-}
-
 fn first_paragraph(error: &clap::Error) -> String {
     let text = error.to_string();
     let paragraph = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
@@ -103,11 +73,6 @@ fn help() -> String {
     lines.push(String::new());
     lines.push("tailscope-dp PROGRAM -- --help lists a program's options.".into());
     lines.join("\n")
-}
-
-/// A time on the command line, such as `5ms`.
-pub fn time(text: &str) -> Result<Nanos, String> {
-    text.parse().map_err(|error: units::Error| error.to_string())
 }
 
 #[cfg(test)]

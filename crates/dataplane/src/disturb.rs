@@ -1,13 +1,15 @@
 //! Disturbances of a loop's CPU, made on purpose, and when: the ground truth of what explains stalls.
 
-use crate::cli::time;
+use crate::cpus::Cpus;
 use crate::error::Error;
-use crate::session::{Session, move_to};
-use crate::stalls::{Stall, StallLog};
+use crate::faults::{Faults, PAGE, fresh, refused};
+use crate::session::Session;
+use crate::stalls::Stall;
 use crate::ticks::Ticks;
+use crate::values::time;
 use clap::{Args, ValueEnum};
 use dpdk::{Lcore, tsc};
-use std::ptr::{null_mut, write_volatile};
+use std::ptr::write_volatile;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,9 +17,6 @@ use std::thread::{Builder, JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 use units::Nanos;
 
-const PAGE: usize = 4096;
-/// Of fresh pages: a thousand a second for a minute.
-const PAGES: usize = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What disturbs.
@@ -47,62 +46,6 @@ pub struct Options {
     /// For how long a task works.
     #[arg(long, default_value = "100us", value_name = "TIME", value_parser = time)]
     disturb_duration: Nanos,
-}
-
-/// Memory of which the loop touches a page when it is asked to.
-#[derive(Debug)]
-pub struct Faults {
-    asked: Arc<AtomicBool>,
-    pages: *mut u8,
-    touched: usize,
-    /// What was done.
-    pub truth: StallLog,
-}
-
-// SAFETY: the memory is its own.
-unsafe impl Send for Faults {}
-
-impl Faults {
-    fn new(asked: Arc<AtomicBool>) -> Result<Self, Error> {
-        let pages = fresh(PAGES * PAGE)?;
-        Ok(Self { asked, pages, touched: 0, truth: StallLog::new(PAGES) })
-    }
-
-    /// What a loop has that is never asked to.
-    pub fn none() -> Self {
-        let asked = Arc::new(AtomicBool::new(false));
-        Self { asked, pages: null_mut(), touched: 0, truth: StallLog::new(0) }
-    }
-
-    /// Whether it is time to [`Faults::touch`].
-    #[inline(always)]
-    pub fn are_due(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
-    }
-
-    /// Touches the next page.
-    #[cold]
-    #[inline(never)]
-    pub fn touch(&mut self) {
-        self.asked.store(false, Ordering::Relaxed);
-        if self.touched == PAGES {
-            return;
-        }
-        let start = tsc::now();
-        // SAFETY: within the mapping.
-        unsafe { write_volatile(self.pages.add(self.touched * PAGE), 1) };
-        self.touched += 1;
-        self.truth.push(start, tsc::now().saturating_sub(start));
-    }
-}
-
-impl Drop for Faults {
-    fn drop(&mut self) {
-        if !self.pages.is_null() {
-            // SAFETY: mapped by `new`, used by nobody else.
-            unsafe { libc::munmap(self.pages.cast(), PAGES * PAGE) };
-        }
-    }
 }
 
 /// Threads that disturb until they are stopped.
@@ -141,9 +84,9 @@ impl Disturber {
         let competitor = Competitor::start(lcore);
         let lasts = Ticks::new(session.clock).ticks(options.disturb_duration);
         let period = Duration::from_nanos(options.disturb_period.0);
-        let (stopped, housekeeping) = (stop.clone(), session.housekeeping());
+        let (stopped, housekeeping) = (stop.clone(), session.housekeeping);
         let thread = spawn(move || {
-            move_to(&housekeeping);
+            housekeeping.move_here();
             let mut done = Vec::new();
             let mut next = Instant::now();
             for kind in kinds.iter().cycle() {
@@ -172,6 +115,7 @@ impl Disturber {
         let mut done = ended.unwrap_or_default();
         done.extend(faults.truth.stalls().iter().map(|stall| (Kind::Fault, *stall)));
         done.sort_by_key(|(_, stall)| stall.start);
+        assert_eq!(faults.truth.unrecorded, 0, "a page each has its place in the log");
         session.record("disturbed_kind", done.iter().map(|(kind, _)| *kind as u64));
         session.record("disturbed_start_tsc", done.iter().map(|(_, stall)| stall.start));
         session.record("disturbed_duration_tsc", done.iter().map(|(_, stall)| stall.duration));
@@ -202,7 +146,7 @@ impl Competitor {
         let (orders, receiver): (_, Receiver<(Kind, u64)>) = sync_channel(1);
         let work = move || {
             if let Some(cpu) = lcore.cpu() {
-                move_to(&one(cpu as usize));
+                Cpus::one(cpu).move_here();
             }
             let mut done = Vec::new();
             for (kind, lasts) in receiver {
@@ -259,31 +203,4 @@ fn barrier() -> Option<u64> {
     // SAFETY: a system call without pointers.
     let status = unsafe { libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) };
     (status == 0).then_some(start)
-}
-
-/// Memory without pages, of which each will be a small one.
-fn fresh(bytes: usize) -> Result<*mut u8, Error> {
-    let (access, flags) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping.
-    let memory = unsafe { libc::mmap(null_mut(), bytes, access, flags, -1, 0) };
-    if memory == libc::MAP_FAILED {
-        return Err(refused("memory"));
-    }
-    // SAFETY: the mapping of just now.
-    unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) };
-    Ok(memory.cast())
-}
-
-fn refused(what: &str) -> Error {
-    Error::File { path: what.into(), source: std::io::Error::last_os_error() }
-}
-
-fn one(cpu: usize) -> libc::cpu_set_t {
-    // SAFETY: a set of bits.
-    unsafe {
-        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
-        libc::CPU_SET(cpu, &mut set);
-        set
-    }
 }

@@ -1,8 +1,8 @@
 //! Laws of delay: how long a packet is held.
 
-use crate::cli::time;
 use crate::error::Error;
 use crate::ticks::Ticks;
+use crate::values::time;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};

@@ -7,9 +7,11 @@
 mod book;
 mod cli;
 mod counters;
+mod cpus;
 mod disturb;
 mod error;
 mod events;
+mod faults;
 mod hot;
 mod injected;
 mod law;
@@ -18,6 +20,9 @@ mod live;
 mod monitor;
 mod munmap;
 mod npy;
+mod options;
+mod path;
+mod program;
 mod programs;
 mod recorder;
 mod replay;
@@ -31,6 +36,7 @@ mod stop;
 mod template;
 mod ticks;
 mod turns;
+mod values;
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! A thread beside the loops: it watches links and prints progress.
 
+use crate::cpus::Cpus;
 use crate::events;
 use crate::links::Links;
-use crate::session::Session;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,16 +19,16 @@ pub struct Monitor<'scope> {
 }
 
 impl<'scope> Monitor<'scope> {
-    /// Starts it. `state` gives the fields of a progress event.
+    /// Starts it on `cpus`. `state` gives the fields of a progress event.
     pub fn start(
-        session: &Session,
+        cpus: Cpus,
         scope: &'scope Scope<'scope, '_>,
         mut links: Links,
         mut state: impl FnMut() -> Value + Send + 'scope,
     ) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let ended = end.clone();
-        let thread = session.beside(scope, move || {
+        let thread = cpus.run(scope, move || {
             let started = Instant::now();
             let mut next = PROGRESS_EVERY;
             while !ended.load(Ordering::Relaxed) {

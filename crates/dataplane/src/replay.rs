@@ -51,6 +51,9 @@ impl Replay {
         if replay.ends.is_empty() {
             return Err(Error::Empty { path: path.into() });
         }
+        assert_eq!(replay.departures.len(), replay.ends.len(), "every frame has its time");
+        assert!(replay.departures.is_sorted(), "a schedule goes on");
+        assert!(replay.longest <= most_bytes, "packets have room for every frame");
         Ok(replay)
     }
 

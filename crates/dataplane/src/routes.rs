@@ -1,7 +1,7 @@
 //! Routes from a file: `PREFIX/BITS PORT [MAC]` a line, with `#` before comments.
 
 use crate::error::Error;
-use crate::programs::mac;
+use crate::values::mac;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;

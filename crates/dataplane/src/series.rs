@@ -43,7 +43,8 @@ impl Departures {
     /// Notes that the next `count` packets left at `tsc`.
     #[inline(always)]
     pub fn push(&mut self, tsc: u64, count: usize) {
-        debug_assert!(count <= self.room());
+        debug_assert!(count <= self.room(), "memory is there beforehand");
+        debug_assert!(tsc & ARRIVED == 0, "the counter leaves the mark alone");
         for _ in 0..count {
             self.0.push(tsc);
         }
@@ -58,6 +59,7 @@ impl Departures {
     /// Notes that a packet has arrived; says whether it is the first time.
     #[inline(always)]
     pub fn arrive(&mut self, seq: u64) -> bool {
+        debug_assert!(seq < self.0.len() as u64, "what arrives has left");
         let entry = &mut self.0[seq as usize];
         let first = *entry & ARRIVED == 0;
         *entry |= ARRIVED;
@@ -79,6 +81,7 @@ impl Arrivals {
     /// Notes an arrival, not before the one before it; `false` when there is no room.
     #[inline(always)]
     pub fn push(&mut self, seq: u64, tsc: u64) -> bool {
+        debug_assert!(seq < u64::from(GAP), "a number is none of a gap");
         let gap = tsc.saturating_sub(self.last);
         let more = usize::from(gap >> 32 != 0);
         if self.entries.capacity() - self.entries.len() <= more {
@@ -117,6 +120,7 @@ fn touched(packets: u64, all: u64) -> Result<Vec<u64>, Error> {
     values.try_reserve_exact(room).map_err(|_| memory())?;
     values.resize(room, u64::MAX);
     values.clear();
+    assert!(values.capacity() >= room, "what was touched stays");
     Ok(values)
 }
 

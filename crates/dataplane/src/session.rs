@@ -1,12 +1,13 @@
 //! What every program does around its loops: start DPDK, open ports, say what came out.
 
-use crate::cli::Common;
 use crate::counters::Counters;
+use crate::cpus::Cpus;
 use crate::error::Error;
 use crate::events;
 use crate::links::Links;
 use crate::monitor::Monitor;
 use crate::npy;
+use crate::options::Common;
 use crate::stalls::{Stall, StallLog};
 use crate::stop::Stop;
 use dpdk::{Eal, Info, Lcore, Mempool, Port, PortConfig, RxQueue, TxQueue, tsc};
@@ -39,7 +40,8 @@ pub struct Session {
     pub partial: Vec<String>,
     recorded: Vec<String>,
     started_tsc: u64,
-    housekeeping: libc::cpu_set_t,
+    /// The CPUs for everything but the loops.
+    pub housekeeping: Cpus,
     // Dropped after the ports were closed.
     eal: Eal,
 }
@@ -73,7 +75,7 @@ impl Session {
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
         }
         // Before DPDK pins this thread.
-        let housekeeping = allowed_cpus();
+        let housekeeping = Cpus::allowed();
         let mut args = vec!["tailscope-dp".to_owned()];
         args.extend(eal);
         let eal = Eal::init(&args)?;
@@ -92,7 +94,8 @@ impl Session {
         let names = ports.iter().map(|open| (open.port, open.info.name.as_str()));
         let mut links = Links::new(names, &args);
         links.start()?;
-        let housekeeping = without(housekeeping, &lcores);
+        let polled = lcores.iter().filter_map(|lcore| lcore.cpu());
+        let housekeeping = housekeeping.without(polled);
         Ok(Self {
             program,
             clock,
@@ -134,25 +137,7 @@ impl Session {
         scope: &'scope std::thread::Scope<'scope, 'env>,
         state: impl FnMut() -> Value + Send + 'scope,
     ) -> Monitor<'scope> {
-        Monitor::start(self, scope, self.links.clone(), state)
-    }
-
-    /// Runs `work` in a thread of its own, off the lcores where there is another CPU.
-    pub fn beside<'scope, T: Send + 'scope>(
-        &self,
-        scope: &'scope std::thread::Scope<'scope, '_>,
-        work: impl FnOnce() -> T + Send + 'scope,
-    ) -> std::thread::ScopedJoinHandle<'scope, T> {
-        let cpus = self.housekeeping;
-        scope.spawn(move || {
-            move_to(&cpus);
-            work()
-        })
-    }
-
-    /// The CPUs for everything but the loops.
-    pub fn housekeeping(&self) -> libc::cpu_set_t {
-        self.housekeeping
+        Monitor::start(self.housekeeping, scope, self.links.clone(), state)
     }
 
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
@@ -286,30 +271,4 @@ fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Op
         Ok(Open { port: *port, info, rx, tx })
     };
     found.iter().map(open).collect()
-}
-
-/// Moves this thread. Where that is refused it stays: no harm but noise, which the stall log shows.
-pub fn move_to(cpus: &libc::cpu_set_t) {
-    // SAFETY: a set of bits.
-    unsafe { libc::sched_setaffinity(0, size_of_val(cpus), cpus) };
-}
-
-fn allowed_cpus() -> libc::cpu_set_t {
-    // SAFETY: a set of bits; the call fills it in, or leaves it empty.
-    unsafe {
-        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
-        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
-        set
-    }
-}
-
-/// The CPUs of `set` on which no lcore polls; all of them where no other is left.
-fn without(set: libc::cpu_set_t, lcores: &[Lcore]) -> libc::cpu_set_t {
-    let mut rest = set;
-    for cpu in lcores.iter().filter_map(|lcore| lcore.cpu()) {
-        // SAFETY: CPU_CLR ignores numbers beyond the set.
-        unsafe { libc::CPU_CLR(cpu as usize, &mut rest) };
-    }
-    // SAFETY: counts bits.
-    if unsafe { libc::CPU_COUNT(&rest) } == 0 { set } else { rest }
 }

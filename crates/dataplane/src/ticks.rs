@@ -15,6 +15,7 @@ pub struct Ticks {
 impl Ticks {
     /// One that agrees with `clock`.
     pub fn new(clock: Clock) -> Self {
+        assert!(clock.tsc_hz > 0, "a counter counts");
         let ratio = |over: u64, under: u64| (u128::from(over) << SHIFT) / u128::from(under);
         Self {
             clock,

@@ -186,6 +186,7 @@ impl Burst {
     /// `more` packets were written to the spare room.
     pub(crate) unsafe fn grow(&mut self, more: usize) {
         self.len += more;
+        assert!(self.len <= Self::MOST, "no more packets than there is room for");
     }
 
     /// Forgets the first `count` packets, which somebody else has taken, and moves up the others.
@@ -193,6 +194,7 @@ impl Burst {
     /// # Safety
     /// They are owned by that somebody.
     pub(crate) unsafe fn taken(&mut self, count: usize) {
+        assert!(count <= self.len, "no more packets are taken than there are");
         self.len -= count;
         if self.len > 0 {
             let start = self.packets.as_mut_ptr();

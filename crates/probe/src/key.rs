@@ -11,12 +11,14 @@
 //! packets in flight, two different ones share them with a probability of about 10⁻¹³.
 
 use crate::{headers, payload};
+use missing::Missing;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128, xxh3_128_with_seed};
 
 pub use match_on::{ByteRange, MatchOn};
 
 mod frame;
 mod match_on;
+mod missing;
 
 /// A packet's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,12 +65,6 @@ enum Rule {
     Frame(&'static frame::Masks),
     Probe,
     Bytes(Vec<ByteRange>),
-}
-
-/// Why there is no key.
-enum Missing {
-    NotThere,
-    Short(u32),
 }
 
 impl Keyer {

@@ -3,7 +3,7 @@
 //! Every schedule keeps its rate exactly: what rounding to nanoseconds takes from one departure it
 //! gives to the next.
 
-use crate::Error;
+use crate::error::Error;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::fmt;
@@ -113,6 +113,7 @@ impl Period {
     }
 
     fn advance(&mut self) -> Option<()> {
+        debug_assert!(self.sum < self.times, "less than a nanosecond is carried on");
         let carry = self.sum >= self.times - self.rest;
         self.sum = if carry { self.sum - (self.times - self.rest) } else { self.sum + self.rest };
         self.at_ns = self.at_ns.checked_add(self.step_ns)?.checked_add(u64::from(carry))?;
@@ -131,6 +132,7 @@ impl Iterator for Departures {
                     period.advance()?;
                     *sent = 0;
                 }
+                debug_assert!(*sent < *size, "a burst goes on, or the next one begins");
                 let at_ns = period.at_ns.checked_add(u64::from(*sent) * *gap_ns)?;
                 *sent += 1;
                 Some(Nanos(at_ns))

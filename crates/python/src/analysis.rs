@@ -191,7 +191,7 @@ impl Analysis {
             column(|packet| packet.latency_ns),
             column(|packet| packet.pre_ns),
             column(|packet| packet.pre_ns + packet.latency_ns),
-            column(|packet| packet.pre_index),
+            column(|packet| packet.seq),
         )
     }
 

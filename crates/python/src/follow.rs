@@ -28,7 +28,7 @@ pub struct Columns {
 
 impl Columns {
     fn extend(&mut self, batch: &[Match]) {
-        self.seq.extend(batch.iter().map(|found| found.pre_index));
+        self.seq.extend(batch.iter().map(|found| found.seq));
         self.pre_ns.extend(batch.iter().map(|found| found.pre_ns));
         self.latency_ns.extend(batch.iter().map(|found| found.latency_ns));
     }

@@ -1,7 +1,11 @@
 //! Scenarios at random, for tests that want everything at once.
 
-use crate::frames::Frames;
-use crate::{Clock, Law, Pattern, Rewrite, Scenario, Stalls};
+use crate::clock::Clock;
+use crate::device::Stalls;
+use crate::frames::Rewrite;
+use crate::law::Law;
+use crate::scenario::Scenario;
+use probe::schedule::Pattern;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::Nanos;
@@ -44,7 +48,7 @@ impl Scenario {
             clock: draw.clock(gap_ns, window_ns),
             ..Self::default()
         };
-        let shortest_bytes = Frames::shortest_bytes(&scenario);
+        let shortest_bytes = scenario.shape().shortest_bytes();
         Self {
             start_ns: draw.one_of(&[scenario.start_ns, 2 * window_ns + NS_PER_S]),
             frame_bytes: shortest_bytes + draw.within(0, 100) as u32,

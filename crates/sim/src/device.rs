@@ -61,6 +61,7 @@ impl Device {
             None => idle_ns,
         };
         self.free_ns = begin_ns + self.service_ns;
+        debug_assert!(arrival_ns <= begin_ns, "a packet is served after it came");
         self.last_departure_ns = self.last_departure_ns.max(begin_ns + latency_ns);
         self.last_departure_ns
     }

@@ -1,6 +1,9 @@
 //! A pair of captures in files, and the truth beside them.
 
-use crate::{Error, Event, Scenario, Simulation, Totals};
+use crate::error::Error;
+use crate::scenario::Scenario;
+use crate::simulation::{Event, Simulation};
+use crate::truth::Totals;
 use capture::{Compression, Draft, Format, Writer};
 use serde::Serialize;
 use std::fs::{self, File, Permissions};

@@ -1,6 +1,6 @@
 //! The frames on both sides of the device.
 
-use crate::{Error, Scenario};
+use crate::error::Error;
 use probe::headers::{self, Addresses, UdpHeaders};
 use probe::payload;
 use std::fmt;
@@ -49,6 +49,24 @@ const FCS_LEN: u32 = 4;
 /// Flows differ by their source port.
 pub(crate) const MAX_FLOWS: u32 = (u16::MAX - FIRST_PORT) as u32;
 
+/// What decides how frames look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Length with the checksum.
+    pub frame_bytes: u32,
+    pub vlan: Option<u16>,
+    pub ipv6: bool,
+    pub flows: u32,
+    pub rewrite: Rewrite,
+}
+
+impl Shape {
+    /// The shortest frame that has room for a probe, with its checksum.
+    pub(crate) fn shortest_bytes(self) -> u32 {
+        (headers_of(self).payload_offset() + payload::LEN) as u32 + FCS_LEN
+    }
+}
+
 /// Builds frames, one at a time, in one buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
@@ -60,19 +78,14 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    pub(crate) fn new(scenario: &Scenario) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         Self {
-            headers: headers_of(scenario),
-            flows: scenario.flows.into(),
-            rewrite: scenario.rewrite,
-            datagram: vec![0; (scenario.frame_bytes - FCS_LEN) as usize],
+            headers: headers_of(shape),
+            flows: shape.flows.into(),
+            rewrite: shape.rewrite,
+            datagram: vec![0; (shape.frame_bytes - FCS_LEN) as usize],
             arp: arp(),
         }
-    }
-
-    /// The shortest frame that has room for a probe, with its checksum.
-    pub(crate) fn shortest_bytes(scenario: &Scenario) -> u32 {
-        (headers_of(scenario).payload_offset() + payload::LEN) as u32 + FCS_LEN
     }
 
     /// The frame before the device.
@@ -115,13 +128,13 @@ impl Frames {
     }
 }
 
-fn headers_of(scenario: &Scenario) -> UdpHeaders {
+fn headers_of(shape: Shape) -> UdpHeaders {
     let v6 = |host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host);
     UdpHeaders {
         to_mac: DEVICE_IN,
         from_mac: GENERATOR,
-        vlan: scenario.vlan,
-        addresses: if scenario.ipv6 {
+        vlan: shape.vlan,
+        addresses: if shape.ipv6 {
             Addresses::V6(v6(1), v6(2))
         } else {
             Addresses::V4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 1, 2))

@@ -1,6 +1,6 @@
 //! How long the device takes for a packet that has it to itself.
 
-use crate::Error;
+use crate::error::Error;
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::f64::consts::TAU;

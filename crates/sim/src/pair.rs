@@ -1,6 +1,9 @@
 //! A small pair of captures in memory.
 
-use crate::{Error, Event, Scenario, Side, Simulation, Totals, Truth};
+use crate::error::Error;
+use crate::scenario::Scenario;
+use crate::simulation::{Event, Side, Simulation};
+use crate::truth::{Totals, Truth};
 use units::Nanos;
 
 /// A packet as a capture holds it.

@@ -1,8 +1,11 @@
 //! What is to happen.
 
-use crate::frames::{Frames, MAX_FLOWS};
-use crate::law::LONGEST_NS;
-use crate::{Clock, Error, Law, Pattern, Rewrite, Stalls};
+use crate::clock::Clock;
+use crate::device::Stalls;
+use crate::error::Error;
+use crate::frames::{MAX_FLOWS, Rewrite, Shape};
+use crate::law::{LONGEST_NS, Law};
+use probe::schedule::Pattern;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -135,7 +138,7 @@ impl Scenario {
         self.pattern.departures(Pps(self.rate_pps), 0)?;
         let most = u128::from(LONGEST_SCENARIO_S) * u128::from(self.rate_pps);
         within("packets", self.packets, 0..=most.try_into().unwrap_or(u64::MAX))?;
-        within("frame_bytes", self.frame_bytes, Frames::shortest_bytes(self)..=MAX_FRAME_BYTES)?;
+        within("frame_bytes", self.frame_bytes, self.shape().shortest_bytes()..=MAX_FRAME_BYTES)?;
         within("vlan", self.vlan.unwrap_or(0), 0..=4095)?;
         within("flows", self.flows, 1..=MAX_FLOWS)?;
         within("snaplen", self.snaplen, 1..=MAX_SNAPLEN)?;
@@ -199,6 +202,12 @@ impl Scenario {
         within("clock.resolution_ps", resolution_ps, 1..=1_000_000_000_000)?;
         let least_ns = offset_ns.min(0).unsigned_abs() + resolution_ps.div_ceil(1_000);
         within("start_ns", self.start_ns, least_ns..=i64::MAX as u64)
+    }
+
+    /// What frames look like.
+    pub(crate) fn shape(&self) -> Shape {
+        let Self { frame_bytes, vlan, ipv6, flows, rewrite, .. } = *self;
+        Shape { frame_bytes, vlan, ipv6, flows, rewrite }
     }
 
     /// Packets that leave in one window.

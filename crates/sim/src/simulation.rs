@@ -1,8 +1,10 @@
 //! The stream of what both timestampers see.
 
 use crate::device::Device;
+use crate::error::Error;
 use crate::frames::{Content, Frames};
-use crate::{Error, Fate, Scenario, Totals, Truth};
+use crate::scenario::Scenario;
+use crate::truth::{Fate, Totals, Truth};
 use probe::schedule::Departures;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -91,7 +93,7 @@ impl Simulation {
             next_arrival_ns: arrivals.next().map(Nanos::get),
             arrivals,
             device: Device::new(scenario.service_ns, stalls),
-            frames: Frames::new(scenario),
+            frames: Frames::new(scenario.shape()),
             latencies: Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64()),
             fates: Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64()),
             repeatable: Repeatable::new(in_two_windows.clamp(1, MAX_REPEATABLE)),
@@ -107,6 +109,7 @@ impl Simulation {
         let next_departure_ns = self.on_their_way.peek().map(|Reverse((at_ns, ..))| *at_ns);
         match (self.next_arrival_ns, next_departure_ns) {
             (None, None) => {
+                assert!(self.on_their_way.is_empty(), "every packet has left");
                 self.totals.assert_conservation();
                 None
             }
@@ -235,6 +238,7 @@ impl Repeatable {
     }
 
     fn push(&mut self, seq: u64) {
+        debug_assert!(self.seqs.len() <= self.most, "memory does not grow with packets");
         if self.seqs.len() < self.most {
             self.seqs.push(seq);
         } else {

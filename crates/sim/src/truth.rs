@@ -100,5 +100,8 @@ impl Totals {
         assert_eq!(self.pre_packets, self.delivered + self.late + self.lost);
         let left = self.delivered + self.late + self.duplicated + self.foreign;
         assert_eq!(self.post_packets, left);
+        assert!(self.repeated.max(self.keyless).max(self.held_back) <= self.pre_packets);
+        assert_eq!(self.latency_ns_min.is_some(), self.delivered > 0);
+        assert!(self.latency_ns_min <= self.latency_ns_max);
     }
 }

@@ -1,6 +1,6 @@
 //! The events that matter, by meaning.
 
-use crate::Error;
+use crate::error::Error;
 use crate::format::{Field, Format};
 
 /// What an interruption is, as far as its beginning tells.

@@ -1,6 +1,6 @@
 //! The kernel's description of an event: its number, and where its fields are.
 
-use crate::Error;
+use crate::error::Error;
 
 /// Where a field is within an event's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

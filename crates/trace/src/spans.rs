@@ -163,7 +163,10 @@ impl Follower {
     fn close(&mut self, time: u64) {
         self.segment(time);
         if let Some(at) = self.open.pop() {
-            self.spans[at].end = self.since;
+            let span = &mut self.spans[at];
+            span.end = self.since;
+            assert!(span.start <= span.end, "a span ends after it began");
+            assert!(span.own <= span.end - span.start, "no more is its own than there is");
         }
     }
 
@@ -172,6 +175,8 @@ impl Follower {
         let (start, end) = (self.since, time.max(self.since));
         self.since = end;
         if let Some(&span) = self.open.last().filter(|_| end > start) {
+            let apart = self.segments.last().is_none_or(|last| last.end <= start);
+            assert!(apart, "segments never overlap");
             self.spans[span].own += end - start;
             self.segments.push(Segment { start, end, span });
         }

@@ -1,4 +1,4 @@
-use crate::Nanos;
+use crate::nanos::Nanos;
 
 const NS_PER_S: u128 = 1_000_000_000;
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace as changed
 
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import STANDARD, write_json
@@ -18,8 +21,14 @@ from tailscope.experiment.run import execute
 from tailscope.experiment.spec import load_experiment
 from tailscope.store.run import EMULATED
 from tailscope.testbed.clean import clean
-from tailscope.testbed.cores import pick_cores, read_topology
-from tailscope.units import count_text, duration_text, percentile_name, printable, value_label
+from tailscope.units import (
+    count_text,
+    duration_text,
+    long_text,
+    percentile_name,
+    printable,
+    value_label,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,14 +55,17 @@ def run_experiment(
     """Run an experiment, or say what it would be."""
     experiment, document = load_experiment(file, profile)
     cells = cells_of(experiment, document)
+    if cpus is not None and experiment.hosts is None:
+        cells = [replace(cell, plan=changed(cell.plan, cpus=cpus)) for cell in cells]
     chosen = only_cells(cells, only) if only else cells
-    if dry_run:
-        return _describe(experiment, chosen, json_file)
     if resume and out is None:
         raise UsageError("--resume: expected --out DIR, the campaign to go on with")
     if out is None:
         out = Path("runs") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     campaign = Campaign(out, experiment, cells)
+    if dry_run:
+        campaign.check(resume=resume)
+        return _describe(experiment, chosen, json_file)
     with campaign.opened(resume=resume):
         if resume:
             for thing in clean():
@@ -63,7 +75,7 @@ def run_experiment(
         if experiment.hosts is None:
             _refuse_other_kernel(left)
         try:
-            _run(campaign, experiment, left, cpus)
+            _run(campaign, experiment, left)
         except KeyboardInterrupt:
             hint = f"--resume --out {out} goes on with what is not done"
             print(f"hint: {printable(hint)}", file=sys.stderr)
@@ -75,7 +87,7 @@ def run_experiment(
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
 
 
-def _run(campaign: Campaign, experiment: Experiment, left: list[Cell], cpus: str | None) -> None:
+def _run(campaign: Campaign, experiment: Experiment, left: list[Cell]) -> None:
     """Run cells, a line each."""
     total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
     width = max((len(cell.name) for cell in left), default=0)
@@ -93,9 +105,7 @@ def _run(campaign: Campaign, experiment: Experiment, left: list[Cell], cpus: str
                     from tailscope.experiment.lab import execute_in_lab
 
                     return [execute_in_lab(cell.plan, experiment.hosts, out=folder, progress=show)]
-                wanted = cell.plan.cpus if cpus is None else cpus
-                cores = pick_cores(read_topology(), cell.plan.pollers, wanted)
-                return execute(cell.plan, cores, out=folder, progress=show)
+                return execute(cell.plan, cell.plan.cores(), out=folder, progress=show)
 
             record = campaign.run_cell(cell, measure)
         clock.finished(cell, record.lasted_s or 0.0)
@@ -121,7 +131,7 @@ class _TimeLeft:
         factor = self._took_s / self._expected_s if self._expected_s else 1.0
         left_s = max(0.0, self._left_s * factor - (time.monotonic() - self._began_s))
         share = 1 - self._left_s / self._all_s if self._all_s else 1.0
-        return f"{share:4.0%}, {_span(left_s)} left"
+        return f"{share:4.0%}, {long_text(left_s)} left"
 
 
 def _outcome(record: CellRecord) -> str:
@@ -205,11 +215,12 @@ def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | No
         print(printable(f"{name:<16}{', '.join(values)}"))
     repeats = max(cell.repeat for cell in cells)
     print(f"{'cells':<16}{len(cells)}, {repeats} round(s), {experiment.order}")
-    print(f"{'takes':<16}about {_span(lasts_s)}")
+    print(f"{'takes':<16}about {long_text(lasts_s)}")
     print()
+    width = max(len(cell.name) for cell in cells)
     for cell in cells:
         mark = "missing" if missing.get(cell.name) else ""
-        print(printable(f"  {cell.name:<60}{_span(cell.lasts_s):>9}  {mark}".rstrip()))
+        print(printable(f"  {cell.name:<{width}}  {long_text(cell.lasts_s):>9}  {mark}".rstrip()))
     for reason in dict.fromkeys(reason for reasons in missing.values() for reason in reasons):
         cells_without = sum(reason in reasons for reasons in missing.values())
         print()
@@ -229,11 +240,3 @@ def _missing(cells: Sequence[Cell]) -> dict[str, list[str]]:
         if known.get(key):
             found[cell.name] = known[key]
     return found
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

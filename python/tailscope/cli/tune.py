@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
-from tailscope.cli.measuring import Cpus, Profile
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
+from tailscope.cli.fields import option_of
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, Profile, named_values, write_json
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.units import printable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import GeneratorProgress
 
 __all__ = ["command"]
 
@@ -44,7 +46,7 @@ def command(
         int, typer.Option("--rounds", metavar="N", help="How often all is measured.")
     ] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the order.")] = 1,
-    cpus: Cpus = None,
+    cpus: Annotated[str | None, option_of("cpus")] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
 ) -> int:
@@ -56,23 +58,22 @@ def command(
         measure,
         order,
     )
-    from tailscope.host.apply import needs_root
     from tailscope.host.machine import Machine
-    from tailscope.testbed.cores import pick_cores, read_topology
     from tailscope.units import quantile_of
 
     plan, lasts_s = _cell(experiment, profile, only)
     q = quantile_of(quantile, "--quantile")
     check_support(plan, q)
-    cores = pick_cores(read_topology(), plan.pollers, plan.cpus if cpus is None else cpus)
+    if cpus is not None:
+        plan = replace(plan, cpus=cpus)
+    cores = plan.cores()
     machine = Machine()
     knobs = _knobs(machine, tuple(sorted(set(cores.pollers))), knob)
     arms = arms_of(knobs)
     plans = order(arms, rounds, seed)
     if dry_run:
         return _describe(plan, cores, knobs, len(arms) * rounds, lasts_s, json_file)
-    needs_root(machine)
-    plan.check()
+    replace(plan, tune=True).check()
     measured = measure(plan, cores, machine, plans, q, _Teller(rounds))
     complete, stopped = _complete(measured)
     if len(complete) >= FEWEST_ROUNDS:
@@ -165,7 +166,7 @@ class _Teller:
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
 
-    def __call__(self, number: int, arm: Arm, event: Mapping[str, Any] | None) -> None:
+    def __call__(self, number: int, arm: Arm, event: GeneratorProgress | None) -> None:
         if event is None:
             names = {"all": "all knobs", "none": "no knob"}
             what = names.get(arm.name, f"all but {arm.name}")
@@ -180,9 +181,9 @@ def _describe(
     lasts_s: float,
     json_file: str | None,
 ) -> int:
-    from tailscope.units import duration_text
+    from tailscope.units import long_text
 
-    missing = plan.missing()
+    missing = replace(plan, tune=True).missing()
     if json_file is not None:
         write_json(
             json_file,
@@ -192,7 +193,7 @@ def _describe(
     for name, value in plan.describe(cores).items():
         print(f"{name:<10}{value}")
     print(f"{'knobs':<10}{', '.join(knobs)}")
-    print(f"{'runs':<10}{runs}, about {duration_text(round(runs * lasts_s) * 1_000_000_000)}")
+    print(f"{'runs':<10}{runs}, about {long_text(runs * lasts_s)}")
     for lack in missing:
         print(f"{'missing':<10}{printable(lack)}")
     return 0

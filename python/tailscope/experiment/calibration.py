@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tailscope.analysis import load_ticks
 from tailscope.experiment.plan import RunPlan
@@ -62,7 +63,7 @@ def calibrate(
     base = RunPlan(
         dut="loop",
         wire=wire,
-        wire_options=wire_options,
+        wire_options=dict(wire_options),
         rate_pps=rate_pps,
         duration_ns=duration_ns,
         warm_up_ns=min(duration_ns, 1_000_000_000),

@@ -97,6 +97,24 @@ class Campaign:
             cell.name: CellRecord(cell.name, cell.values, cell.repeat) for cell in cells
         }
 
+    def check(self, *, resume: bool) -> None:
+        """See whether the directory can be opened; nothing is changed.
+
+        Raises
+        ------
+        RunExistsError
+            If it holds anything and is not to be resumed.
+        RunError
+            If it is to be resumed, and is no campaign.
+        """
+        if not resume and self.path.exists() and any(self.path.iterdir()):
+            raise RunExistsError(
+                f"{self.path}: exists and is not empty",
+                hint="--resume goes on with a campaign; or choose another --out",
+            )
+        if resume and not (self.path / CAMPAIGN).exists():
+            raise RunError(f"{self.path}: no {CAMPAIGN} in it: there is nothing to resume")
+
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
         """Have the directory to ourselves within a block.
@@ -108,13 +126,7 @@ class Campaign:
         RunError
             If it is to be resumed, and is not of this experiment.
         """
-        if not resume and self.path.exists() and any(self.path.iterdir()):
-            raise RunExistsError(
-                f"{self.path}: exists and is not empty",
-                hint="--resume goes on with a campaign; or choose another --out",
-            )
-        if resume and not (self.path / CAMPAIGN).exists():
-            raise RunError(f"{self.path}: no {CAMPAIGN} in it: there is nothing to resume")
+        self.check(resume=resume)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import to_builtins
 
 from tailscope.analysis import analyze
-from tailscope.exceptions import UsageError
 from tailscope.experiment.account import stalls_of
 from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import measurement_info
@@ -68,15 +67,11 @@ def execute_in_lab(
     Raises
     ------
     UsageError
-        If the plan wants what only this machine can record.
+        If the plan wants what only this machine can record or set.
     HostError
         If a machine refuses, fails or is gone; the others are released.
     """
-    asked = plan.noise == "events" or plan.counter_interval_ns or plan.asks_for_power
-    if asked or plan.tune:
-        raise UsageError(
-            "noise, counter_interval, power, tune: they are for this machine, not for hosts"
-        )
+    plan.check_for_laboratory()
     from tailscope.report.page import page
     from tailscope.store.directory import RunWriter
 

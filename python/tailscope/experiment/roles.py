@@ -5,21 +5,21 @@ from __future__ import annotations
 import hashlib
 import queue
 import signal
-from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, get_type_hints
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec import ValidationError, convert
+from msgspec.structs import replace
 
 from tailscope.exceptions import TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.host.cpus import parse_cpus
 from tailscope.host.fingerprint import this_machine
+from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import pick_cores, read_topology, staying_on
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.messages import GENERATOR, STAMP, GeneratorProgress, what_is_wrong
-from tailscope.testbed.neighbours import neighbours
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.protocol import (
@@ -74,17 +74,12 @@ def play(part: PlayOrder, say: Say, hear: Hear) -> None:
 
 
 def _plan_of(part: PlayOrder) -> RunPlan:
-    """The plan, of values whose types are those of its fields."""
-    planned = get_type_hints(RunPlan, localns={"Mapping": Mapping})
-    values = {}
-    for name, value in part.plan.items():
-        # A record of a plan says more than its fields.
-        if name in planned:
-            try:
-                values[name] = convert(value, planned[name])
-            except (ValidationError, RecursionError) as error:
-                raise TestbedError(f"{part.role}: plan.{name}: {what_is_wrong(error)}") from None
-    return RunPlan(**values)
+    """The plan; a record of it says more than its fields."""
+    planned = {name: part.plan[name] for name in RunPlan.__struct_fields__ if name in part.plan}
+    try:
+        return convert(planned, RunPlan)
+    except (ValidationError, RecursionError) as error:
+        raise TestbedError(f"{part.role}: plan: {what_is_wrong(error)}") from None
 
 
 def _be_dut(plan: RunPlan, part: PlayOrder, say: Say, hear: Hear) -> None:
@@ -103,9 +98,9 @@ def _be_dut(plan: RunPlan, part: PlayOrder, say: Say, hear: Hear) -> None:
         site = DutContext(home.place, home.side, home.cpus, home.housekeeping, plan.stall_ns)
         running = stack.enter_context(dut.open(site))
         busy_on = (
-            cores.housekeeping if plan.neighbour_cpus is None else parse_cpus(plan.neighbour_cpus)
+            cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
         )
-        stack.enter_context(neighbours(folder, plan.neighbours, busy_on))
+        stack.enter_context(co_runners(folder, plan.co_runners, busy_on))
         home.hand_over()
         say(
             DutReady(

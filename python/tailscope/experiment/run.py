@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from msgspec.structs import replace
 
 from tailscope.exceptions import TestbedError
 from tailscope.experiment.evaluate import evaluate
@@ -130,9 +131,7 @@ def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:
         return []
     from tailscope.store.directory import RunWriter
 
-    if plan.loaded == 1:
-        return [RunWriter(out)]
-    return [RunWriter(out / f"instance-{number + 1}") for number in range(plan.loaded)]
+    return [RunWriter(folder) for folder in plan.folders(out)]
 
 
 def _remove_empty(folder: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailscope.plan import PairFields, PlanFields, fields_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -23,40 +25,13 @@ QUANTILES = {
 }
 """Quantiles of the summary: as names of figures have them, and as people write them."""
 
-PLAN = {
-    "command": TEXT,
-    "dut": TEXT,
-    "dut_options": TEXT,
-    "wire": TEXT,
-    "wire_options": TEXT,
-    "platform": TEXT,
-    "platform_options": TEXT,
-    "boot": TEXT,
-    "cpus": TEXT,
-    "instances": COUNT,
-    "load": TEXT,
-    "neighbours": TEXT,
-    "neighbour_cpus": TEXT,
-    "rate_pps": COUNT,
-    "pattern": TEXT,
-    "burst": COUNT,
-    "size_bytes": COUNT,
-    "flows": COUNT,
-    "seed": COUNT,
-    "warm_up_ns": COUNT,
-    "duration_ns": COUNT,
-    "captures": TRUTH,
-    "noise": TEXT,
-    "counter_interval_ns": COUNT,
-    "power": TEXT,
-    "power_phase_ns": COUNT,
-    "tune": TRUTH,
-    "pre": TEXT,
-    "post": TEXT,
-    "match_on": TEXT,
-    "trim_ns": COUNT,
-    "window_ns": COUNT,
-    "bucket_ns": COUNT,
+_TYPES = {str: TEXT, dict: TEXT, int: COUNT, bool: TRUTH}
+_DECLARED = {**fields_of(PlanFields), **fields_of(PairFields)}
+
+PLAN = {"command": TEXT} | {
+    attribute: _TYPES[declared.held]
+    for attribute, declared in _DECLARED.items()
+    if declared.is_column
 }
 """Columns of table ``run`` that its plan has under the same name."""
 

@@ -46,11 +46,11 @@ pub fn figures(analysis: &Analysis, matches: &[Match]) -> Figures {
         latency: worst.latency_ns,
         pre_ts: worst.pre_ns,
         post_ts: worst.pre_ns + worst.latency_ns,
-        pre_index: worst.pre_index,
+        seq: worst.seq,
     });
     let in_words = |found: &Match| reference::Match {
-        pre_index: found.pre_index,
-        post_index: found.post_index,
+        seq: found.seq,
+        post_seq: found.post_seq,
         pre_ts: found.pre_ns,
         post_ts: found.pre_ns + found.latency_ns,
     };

@@ -77,7 +77,7 @@ fn order_and_variation_follow_from_the_kept_matches() {
     assert_eq!(figures.counts.reordered, 2);
     assert_eq!((figures.ipdv, figures.ipdv_range), (vec![2, 2], Some((-2, 2))));
     assert_eq!(
-        figures.worst.iter().map(|w| (w.latency, w.pre_index)).collect::<Vec<_>>(),
+        figures.worst.iter().map(|w| (w.latency, w.seq)).collect::<Vec<_>>(),
         [(6, 0), (6, 2)]
     );
     assert_eq!(figures.latencies, [3, 4, 6, 6]);

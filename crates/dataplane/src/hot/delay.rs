@@ -1,8 +1,8 @@
 use crate::counters::Counters;
-use crate::disturb::Faults;
+use crate::faults::Faults;
 use crate::injected::Injector;
 use crate::law::Delays;
-use crate::programs::Path;
+use crate::path::Path;
 use crate::turns::Turns;
 use dpdk::{Burst, Mbuf, tsc};
 use std::collections::VecDeque;
@@ -36,6 +36,7 @@ impl Held {
         if self.packets.len() < self.room {
             self.packets.push_back((release, packet));
             self.most = self.most.max(self.packets.len());
+            debug_assert!(self.packets.len() <= self.packets.capacity(), "nothing is allocated");
         } else {
             self.overflown += 1;
         }

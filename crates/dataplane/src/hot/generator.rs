@@ -83,6 +83,7 @@ fn send<C: Content, B: Book>(
     for ((packet, intended), seq) in due.burst.iter_mut().zip(&due.intended).zip(first..) {
         wire.content.fill(packet, seq, wire.ticks.unix_ns(*intended), actual_ns);
     }
+    debug_assert!(all <= due.burst.len(), "a packet for each that is due");
     let sent = wire.tx.send(&mut due.burst, all);
     book.departed(sent, actual);
     due.intended.drain(..sent);
@@ -110,6 +111,7 @@ impl Due {
     }
 
     fn push(&mut self, intended: u64) {
+        debug_assert!(self.intended.last().is_none_or(|last| *last <= intended), "time goes on");
         self.intended.push(intended);
     }
 

@@ -1,5 +1,5 @@
 use crate::counters::Counters;
-use crate::programs::Path;
+use crate::path::Path;
 use crate::turns::Turns;
 use dpdk::{Burst, Mbuf, tsc};
 

@@ -63,11 +63,13 @@ pub fn route<V4: Routes4, V6: Routes6>(
                 match classify(packet.data_mut(), &mut lane.dropped) {
                     Some(Kind::V4(address)) => {
                         four.addresses.push(address);
-                        let _ = four.packets.push(packet);
+                        let pushed = four.packets.push(packet);
+                        debug_assert!(pushed.is_ok(), "a burst has room for a burst");
                     }
                     Some(Kind::V6(address)) => {
                         six.addresses.push(address);
-                        let _ = six.packets.push(packet);
+                        let pushed = six.packets.push(packet);
+                        debug_assert!(pushed.is_ok(), "a burst has room for a burst");
                     }
                     None => {}
                 }
@@ -84,7 +86,8 @@ pub fn route<V4: Routes4, V6: Routes6>(
                 let Hop { port, mac } = lane.hops[*hop as usize];
                 let to = port.unwrap_or(*partner);
                 send_on(packet.data_mut(), &lane.tx[to].1, mac, lane.tx[to].2);
-                let _ = out[to].push(packet);
+                let pushed = out[to].push(packet);
+                debug_assert!(pushed.is_ok(), "a burst has room for a burst");
             }
             four.addresses.clear();
             six.addresses.clear();

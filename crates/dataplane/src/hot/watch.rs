@@ -1,4 +1,4 @@
-use crate::disturb::Faults;
+use crate::faults::Faults;
 use crate::turns::Turns;
 
 /// Does nothing but look at the counter.

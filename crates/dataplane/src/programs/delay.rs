@@ -1,15 +1,17 @@
 //! `delay`: a device with a known law, and stalls at known times: the ground truth.
 
+use super::forwarding::forwarding;
 use super::pairs::{partners, spread};
-use super::{Program, Spec};
-use crate::cli::{self, Common, time};
 use crate::disturb::{Disturber, Options};
 use crate::error::Error;
 use crate::hot::delay::{Held, delay};
 use crate::injected::Injector;
 use crate::law::{Delays, Law};
+use crate::options::{self, Common};
+use crate::program::{Program, Spec};
 use crate::session::{Session, Wanted};
 use crate::ticks::Ticks;
+use crate::values::time;
 use clap::Args;
 use dpdk::tsc;
 use serde_json::json;
@@ -19,7 +21,7 @@ use units::Nanos;
 pub const SPEC: Spec = Spec {
     name: "delay",
     about: "hold packets by a known law, and stall at known times",
-    parse: |own| Ok(Box::new(cli::options::<Delay>("delay", SPEC.about, own)?)),
+    parse: |own| Ok(Box::new(options::parse::<Delay>("delay", SPEC.about, own)?)),
 };
 
 /// Packets that a direction may hold: 16 ms at 1 Mpps.
@@ -87,7 +89,7 @@ impl Program for Delay {
             paths.into_iter().map(|path| Held::new(path, ROOM as usize)).collect();
         let (disturber, faults) = Disturber::start(&session, lcore, &self.disturb)?;
         let work = vec![(lcore, (held, delays, injector, faults))];
-        let ended = super::forwarding(&session, work, |work, turns, counters| {
+        let ended = forwarding(&session, work, |work, turns, counters| {
             let (held, delays, injector, faults) = work;
             delay(held, delays, injector, faults, turns, counters);
             vec![("overflow", held.iter().map(|held| held.overflown).sum())]

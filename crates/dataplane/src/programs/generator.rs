@@ -1,16 +1,17 @@
 //! `gen`: sends at its own times and measures what comes back.
 
 use super::measurement::Measurement;
-use super::{Program, Spec, mac};
 use crate::book::Probes;
-use crate::cli::{self, Common, time};
 use crate::error::Error;
 use crate::hot::generator::Wire;
+use crate::options::{self, Common};
+use crate::program::{Program, Spec};
 use crate::replay::Replay;
 use crate::schedule::Times;
 use crate::session::{ROOM_BYTES, Session, Wanted};
 use crate::template::{Template, addresses};
 use crate::ticks::Ticks;
+use crate::values::{mac, time};
 use clap::{Args, ValueEnum};
 use dpdk::{Burst, Mempool};
 use probe::headers::UdpHeaders;
@@ -25,7 +26,7 @@ use units::{Nanos, Pps};
 pub const SPEC: Spec = Spec {
     name: "gen",
     about: "send by a schedule, stamp and match what comes back",
-    parse: |own| Ok(Box::new(cli::options::<Generator>("gen", SPEC.about, own)?)),
+    parse: |own| Ok(Box::new(options::parse::<Generator>("gen", SPEC.about, own)?)),
 };
 
 /// A packet that could not leave within this is not sent; a probe can say so much.

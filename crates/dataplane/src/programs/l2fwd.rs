@@ -1,10 +1,11 @@
 //! `l2fwd`: what comes in on a port leaves by its partner.
 
+use super::forwarding::forwarding;
 use super::pairs::{PortMap, mask, partners, port_map, spread};
-use super::{Program, Spec};
-use crate::cli::{self, Common};
 use crate::error::Error;
 use crate::hot::l2fwd::{Batch, forward, forward_buffered};
+use crate::options::{self, Common};
+use crate::program::{Program, Spec};
 use crate::session::{Session, Wanted};
 use clap::Args;
 use dpdk::Burst;
@@ -14,7 +15,7 @@ use serde_json::json;
 pub const SPEC: Spec = Spec {
     name: "l2fwd",
     about: "forward between pairs of ports",
-    parse: |own| Ok(Box::new(cli::options::<L2fwd>("l2fwd", SPEC.about, own)?)),
+    parse: |own| Ok(Box::new(options::parse::<L2fwd>("l2fwd", SPEC.about, own)?)),
 };
 
 #[derive(Args, Debug)]
@@ -56,7 +57,7 @@ impl Program for L2fwd {
         let pairs = partners(&ids, self.portmask, self.portmap.as_ref())?;
         let lanes = spread(&mut session, &pairs);
         let batch = Batch { rx: self.rx_burst, tx: self.tx_burst };
-        let ended = super::forwarding(&session, lanes, |paths, turns, counters| {
+        let ended = forwarding(&session, lanes, |paths, turns, counters| {
             match (self.tx_drain_us, self.no_mac_updating) {
                 (0, false) => forward::<true>(paths, batch, turns, counters),
                 (0, true) => forward::<false>(paths, batch, turns, counters),

@@ -1,15 +1,16 @@
 //! `l3fwd`: forwards by longest-prefix match.
 
+use super::forwarding::forwarding;
 use super::l2fwd::batch;
 use super::pairs::partners;
-use super::{Program, Spec, forwarding};
-use crate::cli::{self, Common};
 use crate::error::Error;
 use crate::hot::l2fwd::Batch;
 use crate::hot::l3fwd::{Hop, Lane, route};
+use crate::options::{self, Common};
+use crate::program::{Program, Spec};
 use crate::router::Dropped;
 use crate::routes::{self, Route};
-use crate::session::{Session, Wanted};
+use crate::session::{Open, Session, Wanted};
 use clap::{Args, ValueEnum};
 use dpdk::{Fib4, Fib6, Lcore, Lpm4, Lpm6, Routes4, Routes6, RxQueue};
 use serde_json::json;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 pub const SPEC: Spec = Spec {
     name: "l3fwd",
     about: "forward by longest-prefix match",
-    parse: |own| Ok(Box::new(cli::options::<L3fwd>("l3fwd", SPEC.about, own)?)),
+    parse: |own| Ok(Box::new(options::parse::<L3fwd>("l3fwd", SPEC.about, own)?)),
 };
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -152,9 +153,7 @@ impl L3fwd {
                 (queue, place(partner[port]))
             });
             let queues = queues.collect();
-            let sending = |open: &mut crate::session::Open| {
-                (open.tx.remove(0), open.info.mac, open.port.id())
-            };
+            let sending = |open: &mut Open| (open.tx.remove(0), open.info.mac, open.port.id());
             let tx = session.ports.iter_mut().map(sending).collect();
             let (v4, v6, hops) = (&v4, &v6, hops.as_slice());
             let dropped = Dropped::default();

@@ -91,6 +91,9 @@ impl<C: Content + Sync + Send> Measurement<C> {
             (ended, monitor.finish())
         });
         let (measured, ended) = measured?.remove(0);
+        let (sent, received) = (seen.sent.get(), seen.received.get());
+        assert_eq!(sent, book.departures.len() as u64, "every packet sent has its departure");
+        assert!(received <= sent, "a packet arrives for the first time once");
         self.note_partial(&mut session, &measured, ended, &downs, &book);
         record(&mut session, &measured, &book);
         if let Some(folder) = &self.captures {
@@ -115,6 +118,7 @@ impl<C: Content + Sync + Send> Measurement<C> {
     ) {
         if let Some(signal) = session.stop.signal() {
             let after = session.clock.duration(ended.saturating_sub(measured.start_tsc));
+            let after = Nanos(after.0.next_multiple_of(1_000_000));
             let planned = self.duration;
             session.partial.push(format!("ended by {signal} after {after} of {planned}"));
         }

@@ -1,19 +1,9 @@
 //! Which port forwards to which, and which lcore does it.
 
 use crate::error::Error;
+use crate::path::Path;
 use crate::session::{Open, Session};
-use dpdk::{Lcore, RxQueue, TxQueue};
-
-/// A receive queue and where its packets go.
-#[derive(Debug)]
-pub struct Path {
-    pub rx: RxQueue,
-    pub tx: TxQueue,
-    /// The MAC address of the port that packets leave by.
-    pub mac: [u8; 6],
-    /// The number of that port.
-    pub to: u16,
-}
+use dpdk::Lcore;
 
 /// Parses a mask of ports, such as `3` or `0xf`.
 pub fn mask(text: &str) -> Result<u64, String> {

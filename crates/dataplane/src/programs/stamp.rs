@@ -1,14 +1,15 @@
 //! `stamp`: records what two taps see, with the time of each frame.
 
-use super::{Program, Spec};
-use crate::cli::{self, Common, time};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::hot::stamp::{Side, record};
+use crate::options::{self, Common};
+use crate::program::{Program, Spec};
 use crate::recorder::{Recorder, Written};
 use crate::session::{Lane, Session, Wanted};
 use crate::stalls::StallLog;
 use crate::turns::Turns;
+use crate::values::time;
 use clap::Args;
 use dpdk::{RxTimestamps, run_on, tsc};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use units::Nanos;
 pub const SPEC: Spec = Spec {
     name: "stamp",
     about: "record two taps with the time of every frame",
-    parse: |own| Ok(Box::new(cli::options::<Stamp>("stamp", SPEC.about, own)?)),
+    parse: |own| Ok(Box::new(options::parse::<Stamp>("stamp", SPEC.about, own)?)),
 };
 
 const SIDES: [&str; 2] = ["pre", "post"];
@@ -100,7 +101,7 @@ impl Stamp {
             let clock = timestamps.is_none().then_some(&clock);
             let writers: Vec<_> = recorders
                 .into_iter()
-                .map(|one| session.beside(scope, move || one.run(clock)))
+                .map(|one| session.housekeeping.run(scope, move || one.run(clock)))
                 .collect();
             let monitor = session.monitor(scope, || progress(&counters));
             session.ready();
@@ -129,10 +130,11 @@ impl Stamp {
                 "file": file(name), "received": received, "written": written.frames,
                 "ring_full": ring_full, "unstamped": unstamped,
             });
-            if let Some(error) = written.error {
-                session.partial.push(error.to_string());
-            }
             let missed: u64 = ring_full + unstamped;
+            match written.error {
+                Some(error) => session.partial.push(error.to_string()),
+                None => assert_eq!(received, written.frames + missed, "all frames are counted"),
+            }
             if missed > 0 {
                 session.partial.push(format!("{}: {missed} frames were not written", file(name)));
             }

@@ -1,10 +1,12 @@
 //! `watch`: no packets; each lcore looks at the counter, and its stalls are what the machine does to it.
 
-use super::{Program, Spec};
-use crate::cli::{self, Common};
-use crate::disturb::{Disturber, Faults, Options};
+use super::forwarding::forwarding;
+use crate::disturb::{Disturber, Options};
 use crate::error::Error;
+use crate::faults::Faults;
 use crate::hot::watch::watch;
+use crate::options::{self, Common};
+use crate::program::{Program, Spec};
 use crate::session::{Session, Wanted};
 use clap::Args;
 use serde_json::json;
@@ -13,7 +15,7 @@ use serde_json::json;
 pub const SPEC: Spec = Spec {
     name: "watch",
     about: "no packets: see what keeps CPUs from running",
-    parse: |own| Ok(Box::new(cli::options::<Watch>("watch", SPEC.about, own)?)),
+    parse: |own| Ok(Box::new(options::parse::<Watch>("watch", SPEC.about, own)?)),
 };
 
 #[derive(Args, Debug)]
@@ -35,7 +37,7 @@ impl Program for Watch {
             faults.push(Faults::none());
         }
         let work = lcores.into_iter().zip(faults).collect();
-        let ended = super::forwarding(&session, work, |faults, turns, _| {
+        let ended = forwarding(&session, work, |faults, turns, _| {
             watch(faults, turns);
             Vec::new()
         })?;

@@ -1,6 +1,6 @@
 //! The bytes of a frame that make its key, masked by one AND.
 
-use super::Missing;
+use super::missing::Missing;
 use crate::headers;
 use std::array;
 use std::ops::Range;

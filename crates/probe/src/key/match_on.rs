@@ -1,4 +1,5 @@
-use crate::{Error, headers, payload};
+use crate::error::Error;
+use crate::{headers, payload};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;

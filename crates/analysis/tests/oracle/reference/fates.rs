@@ -94,7 +94,7 @@ fn fate(
 ) -> PostFate {
     let (index, p) = (at.0, i128::from(at.1));
     let w = i128::from(window);
-    let ts = |pre_index: usize| i128::from(pre[pre_index].ts);
+    let ts = |seq: usize| i128::from(pre[seq].ts);
     let is_active = |q: usize| match twist {
         Twist::ZeroLatencyMatches => ts(q) <= p && p < ts(q) + w,
         Twist::WindowHoldsItsEnd => ts(q) < p && p <= ts(q) + w,
@@ -165,9 +165,9 @@ pub fn keep(
     let mut matches = Vec::new();
     counts.pre_packets = pre.len() as u64;
     counts.post_packets = post.len() as u64;
-    for (pre_index, (packet, &fate)) in pre.iter().zip(fates.0).enumerate() {
+    for (seq, (packet, &fate)) in pre.iter().zip(fates.0).enumerate() {
         let decides = match fate {
-            PreFate::Matched(post_index) if twist != Twist::TrimByPre => post[post_index].ts,
+            PreFate::Matched(post_seq) if twist != Twist::TrimByPre => post[post_seq].ts,
             _ => packet.ts,
         };
         if !is_kept(decides) {
@@ -179,11 +179,11 @@ pub fn keep(
             PreFate::Ambiguous => counts.ambiguous += 1,
             PreFate::Lost => counts.lost += 1,
             PreFate::Late => counts.late += 1,
-            PreFate::Matched(post_index) => matches.push(Match {
-                pre_index: pre_index as u64,
-                post_index: post_index as u64,
+            PreFate::Matched(post_seq) => matches.push(Match {
+                seq: seq as u64,
+                post_seq: post_seq as u64,
                 pre_ts: packet.ts,
-                post_ts: post[post_index].ts,
+                post_ts: post[post_seq].ts,
             }),
         }
     }

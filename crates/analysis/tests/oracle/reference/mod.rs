@@ -110,8 +110,8 @@ pub struct Counts {
 /// A packet seen on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
-    pub pre_index: u64,
-    pub post_index: u64,
+    pub seq: u64,
+    pub post_seq: u64,
     pub pre_ts: u64,
     pub post_ts: u64,
 }
@@ -128,7 +128,7 @@ pub struct Worst {
     pub latency: u64,
     pub pre_ts: u64,
     pub post_ts: u64,
-    pub pre_index: u64,
+    pub seq: u64,
 }
 
 /// One side on its own.

@@ -5,14 +5,14 @@ use super::{Match, Twist, Worst};
 /// RFC 4737: how many arrived after one that was sent later.
 pub fn reordered(matches: &[Match], twist: Twist) -> u64 {
     let mut arrived = matches.to_vec();
-    arrived.sort_by_key(|found| found.post_index);
+    arrived.sort_by_key(|found| found.post_seq);
     let mut largest = 0;
     let mut reordered = 0;
     for found in arrived {
-        reordered += u64::from(found.pre_index < largest);
+        reordered += u64::from(found.seq < largest);
         largest = match twist {
-            Twist::ReorderedAgainstNeighbour => found.pre_index,
-            _ => largest.max(found.pre_index),
+            Twist::ReorderedAgainstNeighbour => found.seq,
+            _ => largest.max(found.seq),
         };
     }
     reordered
@@ -22,7 +22,7 @@ pub fn reordered(matches: &[Match], twist: Twist) -> u64 {
 pub fn ipdv(matches: &[Match], twist: Twist) -> Vec<i64> {
     matches
         .windows(2)
-        .filter(|pair| pair[1].pre_index == pair[0].pre_index + 1 || twist == Twist::IpdvAcrossLoss)
+        .filter(|pair| pair[1].seq == pair[0].seq + 1 || twist == Twist::IpdvAcrossLoss)
         .map(|pair| pair[1].latency() as i64 - pair[0].latency() as i64)
         .collect()
 }
@@ -41,7 +41,7 @@ pub fn worst(matches: &[Match], keep: usize, twist: Twist) -> Vec<Worst> {
             latency: found.latency(),
             pre_ts: found.pre_ts,
             post_ts: found.post_ts,
-            pre_index: found.pre_index,
+            seq: found.seq,
         })
         .collect();
     if twist == Twist::WorstTiesLastFirst {

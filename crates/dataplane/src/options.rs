@@ -1,0 +1,32 @@
+//! The options of a program: those that every program has, and how they are understood.
+
+use clap::{Args, Command, FromArgMatches};
+use std::path::PathBuf;
+
+/// What every program understands.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// An iteration that takes longer is a stall.
+    #[arg(long, default_value_t = 1000, value_name = "NS")]
+    pub stall_ns: u64,
+    /// Write what was recorded into this folder, as .npy files.
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// End as by SIGTERM when the process that started this one does.
+    #[arg(long)]
+    pub die_with_parent: bool,
+}
+
+/// Parses the options of one program.
+pub fn parse<T: Args + FromArgMatches>(
+    name: &'static str,
+    about: &'static str,
+    own: Vec<String>,
+) -> Result<T, clap::Error> {
+    let command = Command::new(name)
+        .bin_name(format!("tailscope-dp {name} [EAL options] --"))
+        .no_binary_name(true);
+    // What is common to all has a text of its own, which would stand here else.
+    let command = T::augment_args(command).about(about);
+    T::from_arg_matches(&command.try_get_matches_from(own)?)
+}

@@ -1,0 +1,68 @@
+//! What forwarders have in common: a loop on each lcore, until a signal comes.
+
+use crate::counters::{Count, Counters};
+use crate::error::Error;
+use crate::session::{Lane, Session};
+use crate::stalls::StallLog;
+use crate::turns::Turns;
+use dpdk::{Lcore, run_on};
+use serde_json::{Value, json};
+use units::Clock;
+
+/// What is left of a forwarder's loops.
+pub struct Ended<P> {
+    pub lanes: Vec<Lane>,
+    /// What each worked with.
+    pub work: Vec<P>,
+    /// How often each link went down.
+    pub downs: Vec<u64>,
+}
+
+/// Runs a forwarder's loop on each lcore that has work, until a signal comes. A loop says what it
+/// dropped on purpose, by reason.
+pub fn forwarding<P: Send>(
+    session: &Session,
+    work: Vec<(Lcore, P)>,
+    each: impl Fn(&mut P, Turns<'_>, &Counters) -> Vec<(&'static str, u64)> + Sync,
+) -> Result<Ended<P>, Error> {
+    let counters: Vec<Counters> = work.iter().map(|_| Counters::default()).collect();
+    let (stop, clock, stall_ns) = (&session.stop, &session.clock, session.common.stall_ns);
+    let lcores: Vec<Lcore> = work.iter().map(|(lcore, _)| *lcore).collect();
+    let (ended, downs) = std::thread::scope(|scope| {
+        let monitor = session.monitor(scope, || progress(&counters, clock));
+        session.ready();
+        let jobs = work.into_iter().zip(&counters).map(|((lcore, mut work), counters)| {
+            let each = &each;
+            let job = move || {
+                let mut log = StallLog::new(StallLog::ROOM);
+                let turns = Turns::new(stall_ns, counters, &mut log, stop);
+                let dropped = each(&mut work, turns, counters);
+                (log, dropped, work)
+            };
+            (lcore, Box::new(job) as Box<dyn FnOnce() -> _ + Send>)
+        });
+        let ended = run_on(jobs.collect());
+        (ended, monitor.finish())
+    });
+    let (mut lanes, mut left) = (Vec::new(), Vec::new());
+    for ((lcore, counters), (log, dropped, work)) in lcores.into_iter().zip(counters).zip(ended?) {
+        lanes.push(Lane { lcore, counters, log, dropped });
+        left.push(work);
+    }
+    Ok(Ended { lanes, work: left, downs })
+}
+
+/// What all loops have counted so far.
+fn progress(counters: &[Counters], clock: &Clock) -> Value {
+    let sum =
+        |count: fn(&Counters) -> &Count| counters.iter().map(|all| count(all).get()).sum::<u64>();
+    let longest = counters.iter().map(|all| all.stall_longest.get()).max().unwrap_or(0);
+    json!({
+        "state": "forwarding",
+        "rx_packets": sum(|all| &all.rx_packets),
+        "tx_packets": sum(|all| &all.tx_packets),
+        "tx_dropped": sum(|all| &all.tx_dropped),
+        "stalls": sum(|all| &all.stalls),
+        "stall_longest_ns": clock.duration(longest).0,
+    })
+}

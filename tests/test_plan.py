@@ -1,0 +1,155 @@
+"""One declaration of a run's fields: every place that has them has all of them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from docs.reference.cli import commands
+from msgspec import convert, to_builtins
+
+from tailscope.exceptions import RunCorruptError, UsageError
+from tailscope.experiment.fields import FIELDS, plan_of
+from tailscope.experiment.matrix import cells_of
+from tailscope.experiment.spec import load_experiment, schema
+from tailscope.plan import PairFields, PlanFields, fields_of
+from tailscope.store.columns import PLAN
+from tailscope.store.repeat import command_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tailscope.plan import Field
+
+EVERY = {**fields_of(PlanFields), **fields_of(PairFields)}
+OPTIONS = {
+    name.removeprefix("tailscope "): {word for each in command.params for word in each.opts}
+    for name, command in commands()
+}
+
+WRITTEN: dict[str, object] = {
+    "dut": "delay",
+    "dut_options": {"law": "fixed:20us"},
+    "platform": "lxc",
+    "platform_options": {"name": "mine"},
+    "kernel": "rt",
+    "boot": "nohz_full={cpus} isolcpus={cpus}",
+    "instances": 2,
+    "load": "one",
+    "wire": "veth",
+    "wire_options": {"driver": "af_packet"},
+    "rate": "20k",
+    "pattern": "cbr",
+    "burst": 4,
+    "size": 128,
+    "flows": 8,
+    "seed": 9,
+    "duration": "1500ms",
+    "warm_up": "7ms",
+    "captures": True,
+    "noise": "stalls",
+    "counter_interval": "250us",
+    "power": "command:echo 'a watt'",
+    "power_phase": "3s",
+    "cpus": "0,1",
+    "co_runners": {"cpu": 1, "io": 2},
+    "co_runner_cpus": "0",
+    "tune": True,
+}
+
+
+@pytest.mark.parametrize("field", EVERY.values(), ids=lambda field: field.attribute)
+def test_a_field_is_an_option_where_it_says_so(field: Field) -> None:
+    for command in field.on:
+        assert {field.option, *filter(None, [field.short])} <= OPTIONS[command]
+        is_shared = command in ("run", "search")
+        assert not is_shared or field.former_option in (None, *OPTIONS[command])
+
+
+def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
+    properties = schema()["$defs"]["Fields"]["properties"]
+    older = {field.formerly for field in FIELDS.values()} - {None}
+    assert set(properties) == set(FIELDS) | older
+    assert all(properties[name].get("deprecated") for name in older)
+
+
+def test_every_field_but_a_few_is_a_column() -> None:
+    assert set(EVERY) - set(PLAN) == {"kernel", "worst"}
+    assert set(PLAN) - set(EVERY) == {"command"}
+
+
+def test_a_run_with_every_field_is_repeated_exactly(
+    tailscope: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert set(WRITTEN) == set(FIELDS)
+    plan = plan_of(WRITTEN)
+    usual = plan_of({"dut": "l2fwd"})
+    same = {
+        name
+        for name in FIELDS
+        if getattr(plan, FIELDS[name].attribute) == getattr(usual, FIELDS[name].attribute)
+    }
+    assert same == {"pattern"}
+    program, *words = shlex.split(command_of({"plan": plan.record()}) or "")
+    assert program == "tailscope"
+    words[words.index("--cpus") : words.index("--cpus") + 2] = []
+    planned = json.loads(tailscope(*words, "--dry-run", "--json", "-").stdout)
+    expected = json.loads(json.dumps(plan.record()))
+    assert {name: planned[name] for name in expected if name != "cpus"} == {
+        name: value for name, value in expected.items() if name != "cpus"
+    }
+
+
+def test_a_plan_is_read_back_as_it_was_written() -> None:
+    plan = plan_of(WRITTEN)
+    own = {name: value for name, value in plan.record().items() if name in EVERY}
+    assert to_builtins(convert(own, PlanFields)) == to_builtins(plan)
+
+
+def test_what_no_field_is_called_is_not_left_out_of_the_repeated_command() -> None:
+    plan = {**plan_of({"dut": "l2fwd"}).record(), "colour": "red"}
+    with pytest.raises(RunCorruptError, match="there is no field colour"):
+        command_of({"plan": plan})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"burst": 600}, "--burst: got 600, expected 1 to 512 packets"),
+        ({"size": 12}, "--size: got 12, expected 64 to 1518 bytes"),
+        ({"instances": 65}, "--instances: got 65, expected 1 to 64"),
+        ({"seed": -1}, "--seed: got -1, expected at least 0"),
+        ({"rate": 0}, "--rate: got 0, expected at least 1 packets/s"),
+        ({"load": "none"}, "--load: got 'none', expected all or one"),
+        ({"noise": "all"}, "--noise: got 'all', expected one of auto, events, stalls"),
+        ({"kernel": "windows"}, "--kernel: got 'windows', expected one of vanilla, rt, nohz"),
+        ({"co_runners": {"gpu": 1}}, "--co-runner: got 'gpu', expected one of cpu, cache, memory"),
+        ({"co_runners": {"cpu": 0}}, "--co-runner cpu: got 0, expected at least 1"),
+        ({"co_runners": {"cpu": "x"}}, "--co-runner cpu: got 'x', expected a number of workers"),
+        ({"duration": "0s"}, "--duration: expected at least 1ns"),
+    ],
+)
+def test_a_plan_has_what_is_allowed(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        plan_of({"dut": "l2fwd", **fields})
+    assert str(error.value).startswith(said)
+
+
+def test_older_names_are_read(tailscope: Callable[..., Any], tmp_path: Path) -> None:
+    older = ("--neighbour", "cpu=1", "--co-runner", "io=2", "--neighbour-cpus", "0")
+    done = tailscope("run", "--dut", "l2fwd", *older, "--dry-run", "--json", "-")
+    planned = json.loads(done.stdout)
+    assert (planned["co_runners"], planned["co_runner_cpus"]) == ({"cpu": 1, "io": 2}, "0")
+    file = tmp_path / "older.yaml"
+    file.write_text(
+        "name: t\nfixed: {dut: l2fwd, neighbours: {cache: 1}}\nvary: {neighbour_cpus: [0, 1]}\n"
+    )
+    cells = cells_of(*load_experiment(file))
+    assert [cell.plan.co_runners for cell in cells] == [{"cache": 1}] * 2
+    assert sorted(cell.plan.co_runner_cpus or "" for cell in cells) == ["0", "1"]
+    file.write_text(file.read_text().replace("cache: 1", "cache: 0"))
+    with pytest.raises(UsageError, match=r"older\.yaml:2: fixed\.neighbours\.cache: got 0"):
+        load_experiment(file)
