@@ -14,7 +14,7 @@ import random
 import statistics
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.run import execute_whole
@@ -100,7 +100,7 @@ class Effect:
             return "helps"
         return "hurts" if self.ci_high < 1 else "no measurable effect here"
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """It as JSON has it."""
         return {**asdict(self), "verdict": self.verdict}
 
