@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from tailscope.exceptions import DataplaneError
 from tailscope.store.records.dataplane import GeneratorCounts, KernelCounts, LinkCounts, kept
 from tailscope.testbed.messages import FORWARDERS, GENERATOR, GeneratorResult, L2fwdResult
+from tailscope.testbed.places import Here
+from tailscope.testbed.process import Dataplane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 CLOCK = {"tsc_hz": 2_000_000_000, "tsc": 7, "unix_ns": 8}
 LCORE = {
@@ -98,6 +101,17 @@ def test_what_is_not_understood_is_named(change: Any, where: str) -> None:
     with pytest.raises(DataplaneError) as error:
         read(said)
     assert str(error.value).startswith(f"generator: tailscope-dp gen said: {where}")
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_a_process_that_says_something_else_is_not_believed(tmp_path: Path) -> None:
+    """Whoever waits for its end is told what it said, and not that it ended well."""
+    said = json.dumps({**result("gen", TRAFFIC), "more": 1})
+    generator = Dataplane("generator", GENERATOR, [], [], place=Here(tmp_path), lcores=[0])
+    generator.command[:] = ["echo", said]
+    with generator:
+        assert generator.finish() is None
+        assert "object contains unknown field `more`" in str(generator.failure())
 
 
 @pytest.mark.parametrize("line", ["", "EAL: hello", "[]", "7", '"ready"', '{"event": "rea', "{"])

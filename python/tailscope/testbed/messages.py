@@ -255,7 +255,7 @@ class Program(Generic[P_co, R_co]):
         DataplaneError
             If it is an object, but none that this program says.
         """
-        if not line.startswith("{"):
+        if not line.lstrip().startswith("{"):
             return None
         try:
             return self._decoder.decode(line)

@@ -119,6 +119,7 @@ class Dataplane(Generic[P, R]):
         self._process: Process | None = None
         self.ready: ReadyEvent | None = None
         self.result: R | None = None
+        self._refused: DataplaneError | None = None
 
     def __enter__(self) -> Self:
         self._process = self._place.start(self.role, self.command, cpus=self._cpus, urgent=True)
@@ -171,7 +172,11 @@ class Dataplane(Generic[P, R]):
 
         deadline_s = time.monotonic() + timeout_s
         while (line := self.process.next_line(deadline_s - time.monotonic())) is not None:
-            event = self._program.read(self.role, line)
+            try:
+                event = self._program.read(self.role, line)
+            except DataplaneError as error:
+                self._refused = error
+                raise
             if event is None:
                 continue
             if isinstance(event, ErrorEvent):
@@ -200,8 +205,10 @@ class Dataplane(Generic[P, R]):
         return self.result
 
     def failure(self) -> DataplaneError:
-        """Say how it ended."""
-        return DataplaneError(f"{self.role}: {self.process.how_it_ended()}{self._last_words()}")
+        """Say how it ended, or what it said that it should not say."""
+        return self._refused or DataplaneError(
+            f"{self.role}: {self.process.how_it_ended()}{self._last_words()}"
+        )
 
     def _last_words(self) -> str:
         words = self.process.last_words()

@@ -221,7 +221,7 @@ def read_message(role: Role, line: str) -> AgentMessage | None:
     HostError
         If it is an object, but none that this role says.
     """
-    if not line.startswith("{"):
+    if not line.lstrip().startswith("{"):
         return None
     try:
         return _DECODERS[role].decode(line)
