@@ -20,6 +20,7 @@ from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import execute_whole
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.messages import FORWARDERS, GENERATOR
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import Memif
@@ -92,7 +93,7 @@ def overloaded(cores: Cores, testpmd_mode: str | None) -> float:
         options = [f"--rate={OFFERED}", *times]
         generator = Dataplane(
             "generator",
-            "gen",
+            GENERATOR,
             ends.generator.eal,
             options,
             place=Here(folder.path),
@@ -101,7 +102,7 @@ def overloaded(cores: Cores, testpmd_mode: str | None) -> float:
         )
         result = stack.enter_context(generator).finish()
     assert result is not None, "the generator says what came back"
-    return float(result["gen"]["matched"]) / SECONDS
+    return float(result.gen.matched) / SECONDS
 
 
 def sent_by_testpmd(cores: Cores) -> float:
@@ -122,7 +123,7 @@ def dut(folder: RunFolder, end: Sequence[str], cores: Cores) -> Iterator[None]:
     """Our forwarder, which changes nothing, as io does."""
     with Dataplane(
         "dut",
-        "l2fwd",
+        FORWARDERS["l2fwd"],
         end,
         ["--no-mac-updating"],
         place=Here(folder.path),

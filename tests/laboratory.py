@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -137,7 +138,9 @@ def _user(path: Path) -> Path:
     _keygen(key)
     (path / "authorized").write_text((key.with_suffix(".pub")).read_text())
     command = home / "tail scope"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tailscope "$@"\n')
+    # The package under test, also where it is not the one that is installed.
+    found_by = f"PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))}"
+    command.write_text(f'#!/bin/sh\nexec env {found_by} {sys.executable} -m tailscope "$@"\n')
     command.chmod(0o755)
     lines = [
         f"Host {role}\n  HostName {address}\n  User root\n  Port 2222\n"

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
+from tailscope.testbed.messages import GENERATOR, GeneratorProgress, GeneratorResult
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import Memif, WireEnds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from tailscope.testbed.messages import Program, ProgressEvent, ResultEvent
+
+P = TypeVar("P", bound="ProgressEvent")
+R = TypeVar("R", bound="ResultEvent")
 
 
 @dataclass
@@ -24,22 +30,30 @@ class Pair:
     folder: RunFolder
     cores: Cores
 
-    def generator(self, options: Sequence[str], eal: Sequence[str] | None = None) -> Dataplane:
+    def generator(
+        self, options: Sequence[str], eal: Sequence[str] | None = None
+    ) -> Dataplane[GeneratorProgress, GeneratorResult]:
         """A generator; `eal` in place of the wire's options."""
-        return self._process("generator", "gen", eal or self.ends.generator.eal, options)
+        return self._process("generator", GENERATOR, eal or self.ends.generator.eal, options)
 
     def dut(
-        self, program: str, options: Sequence[str], eal: Sequence[str] | None = None
-    ) -> Dataplane:
+        self, program: Program[P, R], options: Sequence[str], eal: Sequence[str] | None = None
+    ) -> Dataplane[P, R]:
         """A device; `eal` in place of the wire's options."""
         return self._process("dut", program, eal or self.ends.dut.eal, options)
 
     def _process(
-        self, role: str, program: str, eal: Sequence[str], options: Sequence[str]
-    ) -> Dataplane:
-        cpu = self.cores.pollers[role == "dut"]
-        cpus = {"lcores": [cpu], "housekeeping": self.cores.housekeeping}
-        return Dataplane(role, program, eal, options, place=Here(self.folder.path), **cpus)
+        self, role: str, program: Program[P, R], eal: Sequence[str], options: Sequence[str]
+    ) -> Dataplane[P, R]:
+        return Dataplane(
+            role,
+            program,
+            eal,
+            options,
+            place=Here(self.folder.path),
+            lcores=[self.cores.pollers[role == "dut"]],
+            housekeeping=self.cores.housekeeping,
+        )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The engine, compiled from `crates/python`; `tailscope.analysis` documents what it offers."""
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, final
+from typing import Final, Literal, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,9 +107,30 @@ def analyze_recording(
     sink: Callable[[_Array, _Array, _Array, _Array, NDArray[np.bool_]], None] | None = None,
     progress: _Progress | None = None,
 ) -> Analysis: ...
+
+class CpuTrace(TypedDict):
+    cpu: int
+    events: int
+    lost: int
+    untold_switches: int
+    gap_start: _Array
+    gap_end: _Array
+    kinds: list[tuple[str, int, str]]
+    kind: _Array
+    start: _Array
+    end: _Array
+    own: _Array
+    function: _Array
+    flush: NDArray[np.bool_]
+    sender_pid: NDArray[np.int64]
+    sender_cpu: NDArray[np.int64]
+    segment_start: _Array
+    segment_end: _Array
+    segment_span: _Array
+
 def simulate(
-    out_dir: str, *, suffix: str = "pcap", progress: _Progress | None = None, **settings: Any
-) -> dict[str, Any]: ...
+    out_dir: str, *, suffix: str = "pcap", progress: _Progress | None = None, **settings: object
+) -> dict[str, str | int | None]: ...
 def read_trace(
     formats: list[tuple[str, str]],
     sources: list[tuple[int, str]],
@@ -118,6 +139,6 @@ def read_trace(
     page_bytes: int,
     measured: list[int],
     ticks_per_s: int,
-) -> list[dict[str, Any]]: ...
+) -> list[CpuTrace]: ...
 def parse_duration_ns(text: str) -> int: ...
 def parse_rate_pps(text: str) -> int: ...

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from tailscope import _engine
 from tailscope.exceptions import AnalysisError, CaptureError, UsageError
@@ -181,7 +181,7 @@ class Clock(NamedTuple):
         """Unix time in ns at a value of the counter, rounded down."""
         return self.unix_ns + (tsc - self.tsc) * 1_000_000_000 // self.tsc_hz
 
-    def all_at_ns(self, tsc: Ticks) -> NDArray[np.int64]:
+    def all_at_ns(self, tsc: Ticks | NDArray[np.int64]) -> NDArray[np.int64]:
         """Unix times in ns at many values of the counter, rounded down, as `at_ns`."""
         import numpy as np
 
@@ -247,7 +247,7 @@ class Analysis:
         What a reader of the figures must know.
     """
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: _engine.Analysis) -> None:
         self._engine = engine
         self.summary: Mapping[str, Figure] = engine.summary
         self.warnings: tuple[str, ...] = tuple(engine.warnings)

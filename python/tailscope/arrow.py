@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["column", "strings", "table", "values"]
 
 
-def table(columns: Mapping[str, pa.Array | NDArray[Any] | Sequence[object]]) -> pa.Table:
+def table(columns: Mapping[str, pa.Array | NDArray[np.generic] | Sequence[object]]) -> pa.Table:
     """Make a table of columns, which may be Arrow's already.
 
     Parameters
@@ -30,7 +30,7 @@ def table(columns: Mapping[str, pa.Array | NDArray[Any] | Sequence[object]]) -> 
     return pa.Table.from_arrays(made, names=list(columns))
 
 
-def column(cells: NDArray[Any] | Sequence[object]) -> pa.Array:
+def column(cells: NDArray[np.generic] | Sequence[object]) -> pa.Array:
     """Make a column of numbers, booleans or strings; numbers share the memory of an array.
 
     Parameters

@@ -10,7 +10,7 @@ What is merged is the analysis of the whole pair, to the last figure:
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope import _engine
 from tailscope.analysis import Analysis, engine_errors
@@ -18,7 +18,7 @@ from tailscope.exceptions import UsageError
 from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tailscope.analysis import Progress, Sink
 
@@ -36,7 +36,7 @@ class Slice:
         Packets from `from_ns` up to `to_ns`, without it, are counted; since 1970.
     """
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: _engine.Slice) -> None:
         self._engine = engine
         self.from_ns: int
         self.to_ns: int
@@ -45,7 +45,7 @@ class Slice:
     def __repr__(self) -> str:
         return f"<tailscope.slices.Slice from_ns={self.from_ns} to_ns={self.to_ns}>"
 
-    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+    def __reduce__(self) -> tuple[Callable[[bytes], Slice], tuple[bytes]]:
         return Slice.from_bytes, (self.to_bytes(),)
 
     def to_bytes(self) -> bytes:
@@ -68,10 +68,10 @@ class Slice:
 class Part:
     """The figures of a slice, or of several that were joined; can be pickled."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: _engine.Part) -> None:
         self._engine = engine
 
-    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+    def __reduce__(self) -> tuple[Callable[[bytes], Part], tuple[bytes]]:
         return Part.from_bytes, (self.to_bytes(),)
 
     def __add__(self, other: Part) -> Part:
@@ -221,8 +221,9 @@ def merge(parts: Iterable[Part]) -> Analysis:
     UsageError
         If there are none.
     """
-    first, *others = [part._engine for part in parts] or [None]
-    if first is None:
+    engines = [part._engine for part in parts]
+    if not engines:
         raise UsageError("parts: a pair has at least 1, got 0")
+    first, *others = engines
     with engine_errors():
         return Analysis(_engine.merge(first, others))

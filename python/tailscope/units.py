@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tailscope.exceptions import UsageError
 
@@ -221,7 +220,7 @@ def rate_pps(text: str, option: str) -> int:
         raise UsageError(f"{option}: {error}") from None
 
 
-def value_label(value: Any) -> str:
+def value_label(value: object) -> str:
     """What a value of a variable is called."""
     if isinstance(value, bool):
         return "on" if value else "off"

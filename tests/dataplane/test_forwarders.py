@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from processes import over_memif
 
 from tailscope.exceptions import DataplaneError
+from tailscope.testbed.messages import FORWARDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from tailscope.testbed.messages import ForwarderResult, GeneratorResult
 
 
 pytestmark = pytest.mark.usefixtures("dataplane")
@@ -23,7 +26,7 @@ def forwarded(
     dut_options: Sequence[str],
     program: str = "l3fwd",
     ports: int = 2,
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+) -> tuple[GeneratorResult, ForwarderResult]:
     """Send packets through a device; the results of generator and device."""
     traffic = ["--rate=10k", "--warm-up=0s", "--duration=300ms", "--drain=200ms"]
     with over_memif() as pair:
@@ -31,7 +34,7 @@ def forwarded(
         def some(end: list[str]) -> list[str]:
             return end[: len(end) - 2 + ports]
 
-        with pair.dut(program, dut_options, some(pair.ends.dut.eal)) as dut:
+        with pair.dut(FORWARDERS[program], dut_options, some(pair.ends.dut.eal)) as dut:
             dut.wait_ready()
             options = [*traffic, *generator_options]
             with pair.generator(options, some(pair.ends.generator.eal)) as generator:
@@ -42,15 +45,15 @@ def forwarded(
     return sent, found
 
 
-def dropped(dut: Mapping[str, Any]) -> dict[str, int]:
-    return {name: count for name, count in dut["lcores"][0]["dropped"].items() if count}
+def dropped(dut: ForwarderResult) -> dict[str, int]:
+    return {name: count for name, count in dut.lcores[0].dropped.items() if count}
 
 
-def arrived(generator: Mapping[str, Any]) -> int:
+def arrived(generator: GeneratorResult) -> int:
     """Packets on the wire; on a busy machine a few leave too late to be sent."""
-    found = generator["gen"]
-    assert found["sent"] + found["unsent"] == 3000 and found["sent"] > 0
-    return int(found["sent"])
+    found = generator.gen
+    assert found.sent + found.unsent == 3000 and found.sent > 0
+    return found.sent
 
 
 IPV4 = ("--src-ip=10.0.0.1", "--dst-ip=10.0.1.1")
@@ -60,8 +63,8 @@ IPV6 = ("--src-ip=fd00::1", "--dst-ip=fd00:1::1", "--size=84")
 @pytest.mark.parametrize("program", ["l2fwd", "l3fwd", "delay"])
 def test_a_single_port_forwards_to_itself(program: str) -> None:
     generator, dut = forwarded([], [], program, ports=1)
-    lost = dut["lcores"][0]["tx_dropped"]
-    assert generator["gen"]["matched"] + lost == arrived(generator)
+    lost = dut.lcores[0].tx_dropped
+    assert generator.gen.matched + lost == arrived(generator)
 
 
 @pytest.mark.parametrize("lookup", ["lpm", "fib"])
@@ -70,8 +73,8 @@ def test_without_routes_everything_goes_to_the_partner(
     family: tuple[str, ...], lookup: str
 ) -> None:
     generator, dut = forwarded(family, [f"--lookup={lookup}"])
-    lost = dut["lcores"][0]["tx_dropped"]
-    assert generator["gen"]["matched"] + lost == arrived(generator)
+    lost = dut.lcores[0].tx_dropped
+    assert generator.gen.matched + lost == arrived(generator)
     assert not dropped(dut)
 
 
@@ -94,17 +97,17 @@ def test_the_longest_prefix_decides(
     (tmp_path / "routes").write_text(routes)
     options = [f"--routes={tmp_path / 'routes'}", f"--lookup={lookup}"]
     generator, dut = forwarded(family, options)
-    lcore = dut["lcores"][0]
-    assert lcore["rx_packets"] == arrived(generator)
-    expected = arrived(generator) - lcore["tx_dropped"] if matched else 0
-    assert generator["gen"]["matched"] == expected
+    lcore = dut.lcores[0]
+    assert lcore.rx_packets == arrived(generator)
+    expected = arrived(generator) - lcore.tx_dropped if matched else 0
+    assert generator.gen.matched == expected
     assert not dropped(dut)
 
 
 def test_what_has_no_route_is_counted(tmp_path: Path) -> None:
     (tmp_path / "routes").write_text("192.168.0.0/16 1\n")
     generator, dut = forwarded(IPV4, [f"--routes={tmp_path / 'routes'}"])
-    assert generator["gen"]["matched"] == 0
+    assert generator.gen.matched == 0
     assert dropped(dut) == {"no_route": arrived(generator)}
 
 
@@ -116,7 +119,7 @@ def test_time_to_live_is_counted_down(tmp_path: Path) -> None:
     by_frame = analyze(*captures, match_on="frame").summary
     by_l3 = analyze(*captures, match_on="l3").summary
     assert by_frame["count"] == 0
-    assert by_l3["count"] == generator["gen"]["matched"] > 0
+    assert by_l3["count"] == generator.gen.matched > 0
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_what_cannot_be_routed_is_refused(options: list[str], said: str) -> None
 
 
 def test_a_forwarder_survives_generators_that_come_and_go() -> None:
-    with over_memif() as pair, pair.dut("l2fwd", []) as dut:
+    with over_memif() as pair, pair.dut(FORWARDERS["l2fwd"], []) as dut:
         dut.wait_ready()
         for turn in range(6):
             # Every other one ends by itself; the rest are killed, rings full, as the block ends.
@@ -145,10 +148,10 @@ def test_a_forwarder_survives_generators_that_come_and_go() -> None:
                 generator.wait_ready()
                 if turn % 2:
                     result = generator.finish()
-                    assert result is not None and result["gen"]["matched"] > 0
+                    assert result is not None and result.gen.matched > 0
                 else:
                     time.sleep(0.3)
             assert dut.is_running
         dut.stop()
         result = dut.finish()
-    assert result is not None and result["lcores"][0]["rx_packets"] > 0
+    assert result is not None and result.lcores[0].rx_packets > 0

@@ -11,28 +11,30 @@ from processes import over_memif
 from tailscope import _engine, analyze
 from tailscope.analysis import load_ticks
 from tailscope.exceptions import DataplaneError
+from tailscope.testbed.messages import FORWARDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
+
+    from tailscope.testbed.messages import GeneratorResult
 
 PACKETS = 3000
 
 pytestmark = pytest.mark.usefixtures("dataplane")
 
 
-def replayed(capture: Path, *options: str, record: Path | None = None) -> Mapping[str, Any]:
+def replayed(capture: Path, *options: str, record: Path | None = None) -> GeneratorResult:
     """Send a capture through a forwarder that changes MAC addresses."""
     own = [f"--replay={capture}", "--drain=300ms", *options]
     if record is not None:
         own.append(f"--record={record}")
-    with over_memif() as pair, pair.dut("l2fwd", []) as dut:
+    with over_memif() as pair, pair.dut(FORWARDERS["l2fwd"], []) as dut:
         dut.wait_ready()
         with pair.generator(own) as generator:
             generator.wait_ready()
             found = generator.finish()
     assert found is not None
-    return {**found["gen"], "tsc_hz": found["clock"]["tsc_hz"]}
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -50,25 +52,25 @@ def test_frames_leave_as_they_were_captured(
     capture: Path, tmp_path: Path, options: tuple[str, ...], speed: float
 ) -> None:
     found = replayed(capture, *options, f"--captures={tmp_path}", record=tmp_path)
-    assert found["replayed"] == found["sent"] == PACKETS
-    assert found["matched"] > 0.95 * PACKETS
-    assert found["ambiguous_sent"] == found["unsent"] == 0
+    assert found.gen.replayed == found.gen.sent == PACKETS
+    assert found.gen.matched > 0.95 * PACKETS
+    assert found.gen.ambiguous_sent == found.gen.unsent == 0
     intended = load_ticks(tmp_path, "intended_tsc").astype(np.int64)
-    since_ns = (intended - intended[0]) / found["tsc_hz"] * 1e9
+    since_ns = (intended - intended[0]) / found.clock.tsc_hz * 1e9
     series = analyze(capture, capture.with_name(capture.name.replace("-pre-", "-post-"))).series
     assert series is not None
     captured = series.pre_ns.astype(np.int64)
     expected_ns = (captured - captured[0]) / speed
     assert np.abs(since_ns[series.seq] - expected_ns).max() < 2
     again = analyze(tmp_path / "pre.pcapng.zst", tmp_path / "post.pcapng.zst", match_on="frame")
-    assert again.summary["count"] == found["matched"]
+    assert again.summary["count"] == found.gen.matched
 
 
 def test_a_rate_takes_the_place_of_the_captured_times(capture: Path, tmp_path: Path) -> None:
     found = replayed(capture, "--rate=20k", record=tmp_path)
     gaps = np.diff(load_ticks(tmp_path, "intended_tsc").astype(np.int64))
-    assert found["sent"] == PACKETS
-    assert np.abs(gaps / found["tsc_hz"] * 20_000 - 1).max() < 1e-3
+    assert found.gen.sent == PACKETS
+    assert np.abs(gaps / found.clock.tsc_hz * 20_000 - 1).max() < 1e-3
 
 
 @pytest.mark.parametrize(

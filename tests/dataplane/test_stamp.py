@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from processes import over_memif
 
 from tailscope import analyze
 from tailscope.exceptions import DataplaneError
+from tailscope.testbed.messages import STAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
+
+    from tailscope.testbed.messages import StampResult
 
 
 pytestmark = pytest.mark.usefixtures("dataplane")
 
 
-def recorded(out: Path, *options: str) -> tuple[Mapping[str, Any], list[int]]:
+def recorded(out: Path, *options: str) -> tuple[StampResult, list[int]]:
     """Record what a generator sends to one tap, then the other; the result, and packets sent."""
     traffic = ["--warm-up=0s", "--duration=500ms", "--drain=500ms", "--rate=10k"]
     packets = []
-    with over_memif() as pair, pair.dut("stamp", [f"--captures={out}", *options]) as stamp:
+    with over_memif() as pair, pair.dut(STAMP, [f"--captures={out}", *options]) as stamp:
         stamp.wait_ready()
         for turn in (0, 1):
             # Its ports change places: what it sends comes to the other tap.
@@ -34,7 +36,7 @@ def recorded(out: Path, *options: str) -> tuple[Mapping[str, Any], list[int]]:
             with pair.generator(traffic, [*common, *sorted(ports)]) as generator:
                 sent = generator.finish()
             assert sent is not None
-            packets.append(sent["gen"]["sent"])
+            packets.append(sent.gen.sent)
         stamp.stop()
         found = stamp.finish()
     assert found is not None
@@ -43,13 +45,13 @@ def recorded(out: Path, *options: str) -> tuple[Mapping[str, Any], list[int]]:
 
 def test_both_taps_are_written_with_their_times(tmp_path: Path) -> None:
     found, sent = recorded(tmp_path, "--software")
-    stamp = found["stamp"]
-    assert found["complete"] and stamp["timestamps"] == "tsc"
+    stamp = found.stamp
+    assert found.complete and stamp.timestamps == "tsc"
     summary = analyze(tmp_path / "pre.pcapng.zst", tmp_path / "post.pcapng.zst").summary
-    for side, packets in zip(("pre", "post"), sent, strict=True):
-        assert stamp[side]["received"] == stamp[side]["written"] == packets > 0
+    for side, tap, packets in zip(("pre", "post"), (stamp.pre, stamp.post), sent, strict=True):
+        assert tap.received == tap.written == packets > 0
         assert summary[f"{side}_packets"] == packets
-        assert stamp[side]["ring_full"] == stamp[side]["unstamped"] == 0
+        assert tap.missed == 0
     # The same 5000 packets, one run of the generator later, less what either sent too late.
     assert summary["count"] >= sum(sent) - 5000
     assert summary["pre_duration_s"] == pytest.approx(0.5, rel=0.1)

@@ -576,6 +576,34 @@ def test_a_damaged_journal_is_not_believed(machine: KernelTree) -> None:
         assert journal_file(machine).read_bytes() == content
 
 
+def _with_head(machine: KernelTree, change: dict[str, Any]) -> None:
+    """Give the journal another head; None leaves a field out."""
+    first, *others = journal_file(machine).read_bytes().splitlines(keepends=True)
+    head = {**json.loads(first), **change}
+    number, _ = head.pop("line"), head.pop("crc32")
+    head = {name: value for name, value in head.items() if value is not None}
+    rewrite(machine, b"".join((_line(head, number), b"\n", *others)))
+
+
+def test_a_journal_from_before_formats_is_believed(machine: KernelTree) -> None:
+    before = snapshot(machine.root)
+    apply(machine, CORES, ["ksm"], by=BY)
+    assert json.loads(journal_file(machine).read_bytes().splitlines()[0])["format"] == 1
+    _with_head(machine, {"format": None})
+    assert not revert(machine).failed
+    assert snapshot(machine.root) == before
+
+
+def test_a_journal_of_another_format_is_left_alone(machine: KernelTree) -> None:
+    apply(machine, CORES, ["ksm"], by=BY)
+    applied = snapshot(machine.root)
+    _with_head(machine, {"format": 2})
+    with pytest.raises(TuningError, match=r"line 1: format: got 2, expected 1") as error:
+        revert(machine)
+    assert "with that one" in str(error.value.hint)
+    assert snapshot(machine.root) == applied and journal_file(machine).exists()
+
+
 def test_another_machines_journal_is_not_believed(machine: KernelTree) -> None:
     apply(machine, CORES, ["ksm"], by=BY)
     (machine.root / "etc/machine-id").write_text("fedcba\n")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tailscope.exceptions import OtherKernelError, TailscopeError
+from tailscope.exceptions import HostError, OtherKernelError, TailscopeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tailscope.testbed.protocol import AgentMessage, Order
 
 __all__ = ["command"]
 
@@ -25,23 +24,26 @@ def command() -> int:
 
     When its input ends it takes down what it has put up.
     """
-    import tailscope
+    from tailscope import _engine
+    from tailscope.testbed.protocol import AgentError, HelloEvent, PlayOrder
 
     ears = _Ears()
-    _say({"event": "hello", "version": tailscope.__version__})
-    part = ears.hear()
-    if part is None:
-        return 0
-    from tailscope.experiment.roles import play
-
+    _say(HelloEvent(version=_engine.VERSION))
     try:
+        part = ears.hear()
+        if part is None:
+            return 0
+        if not isinstance(part, PlayOrder):
+            raise HostError("agent: it has no role yet: expected the order to play one")
+        from tailscope.experiment.roles import play
+
         play(part, _say, ears.hear)
     except TailscopeError as error:
         waits = isinstance(error, OtherKernelError)
-        _say({"event": "error", "message": str(error), "hint": error.hint, "other_kernel": waits})
+        _say(AgentError(message=str(error), hint=error.hint, other_kernel=waits))
         return 1
     except OSError as error:
-        _say({"event": "error", "message": str(error), "hint": None})
+        _say(AgentError(message=str(error), hint=None, other_kernel=False))
         return 1
     return 0
 
@@ -50,26 +52,42 @@ class _Ears:
     """What comes in, and its end."""
 
     def __init__(self) -> None:
-        self._heard: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._heard: queue.Queue[Order | HostError | None] = queue.Queue()
         self._end_was_heard = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def hear(self) -> Mapping[str, Any] | None:
-        """Wait for the next object; None at the end."""
+    def hear(self) -> Order | None:
+        """Wait for the next order; None at the end.
+
+        Raises
+        ------
+        HostError
+            If something was said that is none.
+        """
         found = self._heard.get()
         if found is None:
             self._end_was_heard.set()
+        if isinstance(found, HostError):
+            raise found
         return found
 
     def _listen(self) -> None:
-        for line in sys.stdin:
-            self._heard.put(json.loads(line))
+        from tailscope.testbed.protocol import read_order
+
+        # Python ends `sys.stdin` before it ends, and waits for whoever reads from it.
+        for line in os.fdopen(sys.stdin.fileno(), errors="replace", closefd=False):
+            try:
+                self._heard.put(read_order(line))
+            except HostError as error:
+                self._heard.put(error)
         self._heard.put(None)
         # Who does not listen is busy with what nobody waits for any more.
         if not self._end_was_heard.wait(_PATIENCE_S):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _say(content: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(content) + "\n")
+def _say(message: AgentMessage) -> None:
+    from tailscope.testbed.protocol import as_line
+
+    sys.stdout.write(as_line(message))
     sys.stdout.flush()

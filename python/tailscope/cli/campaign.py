@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.experiment.spec import Experiment
+    from tailscope.testbed.messages import GeneratorProgress
 
 __all__ = ["run_experiment"]
 
@@ -96,7 +97,7 @@ def _run(campaign: Campaign, experiment: Experiment, left: list[Cell]) -> None:
         head = f"[{done:>{len(str(total))}}/{total}]"
         with LiveLine() as line:
 
-            def show(event: Mapping[str, Any], head: str = head, line: LiveLine = line) -> None:
+            def show(event: GeneratorProgress, head: str = head, line: LiveLine = line) -> None:
                 line.show_part(f"{head} {clock.text()}", event)
 
             def measure(cell: Cell, folder: Path) -> Sequence[Measured]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -167,7 +167,7 @@ def _record(
     plan: CompareRequest,
     found: Sequence[tuple[Comparison, Sequence[Judgement]]],
     outcome: Outcome | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     from tailscope.models.estimate import LEVEL
 
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -94,7 +94,7 @@ def _found(paths: list[Path]) -> list[Path]:
     return list({path.resolve(): path for path in found}.values())
 
 
-def _dry(plan: ExportRequest) -> list[dict[str, Any]]:
+def _dry(plan: ExportRequest) -> list[dict[str, object]]:
     from tailscope.store.postgres.content import read_content
     from tailscope.units import count_text
 
@@ -111,14 +111,14 @@ def _dry(plan: ExportRequest) -> list[dict[str, Any]]:
     return records
 
 
-def _run(plan: ExportRequest) -> list[dict[str, Any]]:
+def _run(plan: ExportRequest) -> list[dict[str, object]]:
     from tailscope.store.postgres.server import connected
 
     with connected(plan.target) as server:
         return [_export(plan, server, path) for path in plan.runs]
 
 
-def _export(plan: ExportRequest, server: Server, path: Path) -> dict[str, Any]:
+def _export(plan: ExportRequest, server: Server, path: Path) -> dict[str, object]:
     """Send one run; one that is broken does not stop the others, a server that refuses does."""
     from tailscope.cli.progress import ProgressBar
     from tailscope.exceptions import DatabaseError
@@ -165,7 +165,7 @@ def _say_lacking(plan: ExportRequest, content: Content) -> None:
         plan.say(f"  pkt has no packets of it: {content.lacking}")
 
 
-def _record(path: Path, content: Content) -> dict[str, Any]:
+def _record(path: Path, content: Content) -> dict[str, object]:
     tables = {
         table.name: {"rows": table.rows, "most_bytes": table.most_bytes} for table in content.tables
     }

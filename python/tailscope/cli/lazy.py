@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -55,7 +55,7 @@ class LazyCommand(TyperCommand):
         return typer.main.get_command(app)
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
+        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: object
     ) -> Context:
         """Let the command read its arguments: who is called is the context's command."""
         return self.load().make_context(info_name, args, parent, **extra)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from tailscope.units import count_text, duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tailscope.testbed.messages import GeneratorProgress, LoopProgress
 
 __all__ = ["LiveLine"]
 
@@ -33,18 +33,18 @@ class LiveLine:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
-    def show(self, event: Mapping[str, Any]) -> None:
+    def show(self, event: GeneratorProgress) -> None:
         """Show what a progress event of the generator says."""
         self._write(self._text(event))
 
-    def show_part(self, part: str, event: Mapping[str, Any]) -> None:
+    def show_part(self, part: str, event: GeneratorProgress) -> None:
         """Show it as one of several measurements."""
         self._write(f"{part}: {self._text(event)}")
 
-    def show_stalls(self, event: Mapping[str, Any]) -> None:
+    def show_stalls(self, event: LoopProgress) -> None:
         """Show what a progress event of loops without packets says."""
-        stalls, longest = count_text(event["stalls"]), duration_text(event["stall_longest_ns"])
-        self._write(f"{event['elapsed_s']:.0f} s  stalls {stalls}  longest {longest}")
+        stalls, longest = count_text(event.stalls), duration_text(event.stall_longest_ns)
+        self._write(f"{event.elapsed_s:.0f} s  stalls {stalls}  longest {longest}")
 
     def _write(self, text: str) -> None:
         if self._in_place:
@@ -55,16 +55,20 @@ class LiveLine:
             sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    def _text(self, event: Mapping[str, Any]) -> str:
-        now = (float(event["elapsed_s"]), int(event["rx_packets"]))
+    def _text(self, event: GeneratorProgress) -> str:
+        now = (event.elapsed_s, event.rx_packets)
         before, self._before = self._before or (0.0, 0), now
         if before > now:
             before = (0.0, 0)
         rate_pps = (now[1] - before[1]) / max(now[0] - before[0], 1e-9)
-        parts = [f"{event['state']}", f"{count_text(round(rate_pps))} packets/s"]
-        parts.append(f"received {count_text(event['received'])}")
-        for label, name in (("p50", "p50"), ("p99.9", "p999"), ("max", "max")):
-            if f"latency_ns_{name}" in event:
-                parts.append(f"{label} {duration_text(event[f'latency_ns_{name}'])}")
-        parts.append(f"stalls {count_text(event['stalls'])}")
+        parts = [event.state, f"{count_text(round(rate_pps))} packets/s"]
+        parts.append(f"received {count_text(event.received)}")
+        for label, latency_ns in (
+            ("p50", event.latency_ns_p50),
+            ("p99.9", event.latency_ns_p999),
+            ("max", event.latency_ns_max),
+        ):
+            if latency_ns is not None:
+                parts.append(f"{label} {duration_text(latency_ns)}")
+        parts.append(f"stalls {count_text(event.stalls)}")
         return "  ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,8 +15,6 @@ from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -89,12 +87,12 @@ def _plan(
 
 def _run(plan: SampleRequest) -> int:
     latency_ns = None if plan.from_run is None else _latencies(plan.from_run)
-    record = _record(plan, latency_ns)
+    found = _sizes(plan, latency_ns)
     if plan.json_file is not None:
-        write_json(plan.json_file, record)
+        write_json(plan.json_file, _record(plan, found))
     if plan.json_file != STANDARD:
-        _print(plan, record)
-    return UNDECIDED if record["reason"] else 0
+        _print(plan, found)
+    return UNDECIDED if found.reason else 0
 
 
 def _latencies(path: Path) -> NDArray[np.float64]:
@@ -108,10 +106,34 @@ def _latencies(path: Path) -> NDArray[np.float64]:
     return packets.latency_ns.astype(np.float64)
 
 
-def _record(plan: SampleRequest, latency_ns: NDArray[np.float64] | None) -> dict[str, Any]:
+class _Sizes(NamedTuple):
+    """How many packets it takes for each statement.
+
+    Attributes
+    ----------
+    packets : dict of str to int or None
+        None where nobody knows, or nobody has asked.
+    design_effect : float or None
+        How many packets of a run count as one.
+    reason : str or None
+        Why the latency itself cannot be known.
+    """
+
+    packets: dict[str, int | None]
+    design_effect: float | None
+    reason: str | None
+
+    def with_bursts(self, name: str) -> int | None:
+        """The same where packets are delayed in bursts, as in that run."""
+        count = self.packets[name]
+        if count is None or self.design_effect is None:
+            return None
+        return math.ceil(count * self.design_effect)
+
+
+def _sizes(plan: SampleRequest, latency_ns: NDArray[np.float64] | None) -> _Sizes:
     from tailscope.models import samples
     from tailscope.models.counting import design_effect
-    from tailscope.models.estimate import LEVEL
 
     q, error, design = plan.quantile, plan.relative_error, None
     latency = samples.SampleSize(None)
@@ -126,22 +148,27 @@ def _record(plan: SampleRequest, latency_ns: NDArray[np.float64] | None) -> dict
         "share": None if error is None else samples.packets_for_share(q, error),
         "latency": latency.packets,
     }
-    record: dict[str, Any] = {
-        "quantile": q,
+    return _Sizes(packets, design, latency.reason)
+
+
+def _record(plan: SampleRequest, found: _Sizes) -> dict[str, float | str | None]:
+    from tailscope.models.estimate import LEVEL
+
+    record: dict[str, float | str | None] = {
+        "quantile": plan.quantile,
         "rate_pps": plan.rate_pps,
         "level": LEVEL,
-        "relative_error": error,
-        "design_effect": design,
+        "relative_error": plan.relative_error,
+        "design_effect": found.design_effect,
     }
-    for name, count in packets.items():
-        bursty = None if count is None or design is None else math.ceil(count * design)
-        for suffix, each in (("", count), ("_with_bursts", bursty)):
+    for name, count in found.packets.items():
+        for suffix, each in (("", count), ("_with_bursts", found.with_bursts(name))):
             record[f"{name}_packets{suffix}"] = each
             record[f"{name}_s{suffix}"] = None if each is None else each / plan.rate_pps
-    return {**record, "reason": latency.reason}
+    return {**record, "reason": found.reason}
 
 
-def _print(plan: SampleRequest, record: Mapping[str, Any]) -> None:
+def _print(plan: SampleRequest, found: _Sizes) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import percentile_name
 
@@ -157,24 +184,23 @@ def _print(plan: SampleRequest, record: Mapping[str, Any]) -> None:
         "latency": f"{name} is known {error}",
     }
     rows = [
-        (text, *_amount(record, key, ""), *_amount(record, key, "_with_bursts"))
+        (text, *_amount(plan, found.packets[key]), *_amount(plan, found.with_bursts(key)))
         for key, text in statements.items()
-        if record[f"{key}_packets"] is not None
+        if found.packets[key] is not None
     ]
     for line in aligned(_HEADER, [rows]):
         print(line)
-    if record["design_effect"] is None:
+    if found.design_effect is None:
         print("packets that are delayed in bursts take more: --from RUN says how much")
     else:
-        print(f"a burst counts as one: {record['design_effect']:.1f} packets in that run")
-    if record["reason"] is not None:
-        print(f"{name} itself: {record['reason']}")
+        print(f"a burst counts as one: {found.design_effect:.1f} packets in that run")
+    if found.reason is not None:
+        print(f"{name} itself: {found.reason}")
 
 
-def _amount(record: Mapping[str, Any], key: str, suffix: str) -> tuple[str, str]:
+def _amount(plan: SampleRequest, packets: int | None) -> tuple[str, str]:
     from tailscope.units import count_text, long_text
 
-    packets, lasts_s = record[f"{key}_packets{suffix}"], record[f"{key}_s{suffix}"]
     if packets is None:
         return _NOTHING, _NOTHING
-    return count_text(packets), long_text(lasts_s)
+    return count_text(packets), long_text(packets / plan.rate_pps)

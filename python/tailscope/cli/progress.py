@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.progress import Progress
 
     from tailscope.scale.tasks import Done
@@ -40,7 +42,7 @@ class ProgressBar:
             self._bar.stop()
 
     @property
-    def callback(self) -> Any:
+    def callback(self) -> Callable[[int, int | None], None] | None:
         """What the engine shall call, or None where nobody watches."""
         return self._advance if sys.stderr.isatty() else None
 

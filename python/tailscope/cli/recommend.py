@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -71,7 +71,7 @@ def _run(plan: RecommendRequest, json_file: str | None) -> int:
 
 def _record(
     evidence: Evidence, found: list[TailTables], answers: list[tuple[Rule, RuleAnswer]]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "recommendations": [
             answer.recommendation.record() for _, answer in answers if answer.recommendation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -116,7 +116,7 @@ def _stalls_ns(period: str, duration: str) -> tuple[int, int]:
     )
 
 
-def _run(out: Path, suffix: str, settings: dict[str, object]) -> dict[str, Any]:
+def _run(out: Path, suffix: str, settings: dict[str, object]) -> dict[str, str | int | None]:
     from tailscope import _engine
     from tailscope.analysis import engine_errors
     from tailscope.cli.progress import ProgressBar
@@ -125,12 +125,12 @@ def _run(out: Path, suffix: str, settings: dict[str, object]) -> dict[str, Any]:
         return _engine.simulate(str(out), suffix=suffix, progress=bar.callback, **settings)
 
 
-def _print(truth: dict[str, Any]) -> None:
+def _print(truth: dict[str, str | int | None]) -> None:
     for name, value in truth.items():
         if value is None:
             text = "-"
         elif "_ns_" in name:
-            text = duration_text(value)
+            text = duration_text(int(value))
         else:
             text = count_text(value) if isinstance(value, int) else printable(str(value))
         print(f"{name.replace('_ns_', ' ').replace('_', ' '):<14}{text}")

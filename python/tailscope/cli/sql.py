@@ -9,7 +9,7 @@ import sys
 from datetime import date, time
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -74,15 +74,15 @@ def _print(answer: QueryResult) -> None:
         print(f"the first {_MOST_ROWS} rows: --csv and --json have all")
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return _NOTHING if value is None else str(value)
 
 
-def _json_rows(answer: QueryResult) -> list[list[Any]]:
+def _json_rows(answer: QueryResult) -> list[list[object]]:
     return [[_json_value(value) for value in row] for row in answer.rows]
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> object:
     """A value as JSON can have it; what is no number, as infinity, is null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -107,7 +107,7 @@ def _write_csv(file: str, answer: QueryResult) -> None:
         text.detach()
 
 
-def _write_rows(text: Any, answer: QueryResult) -> None:
+def _write_rows(text: TextIO, answer: QueryResult) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(answer.columns)
     writer.writerows(answer.rows)

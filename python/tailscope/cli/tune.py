@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import GeneratorProgress
 
 __all__ = ["command"]
 
@@ -165,7 +166,7 @@ class _Teller:
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
 
-    def __call__(self, number: int, arm: Arm, event: Mapping[str, Any] | None) -> None:
+    def __call__(self, number: int, arm: Arm, event: GeneratorProgress | None) -> None:
         if event is None:
             names = {"all": "all knobs", "none": "no knob"}
             what = names.get(arm.name, f"all but {arm.name}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, as_it_is
 from tailscope.duts.program import RunningProgram, wait_for
@@ -13,7 +14,7 @@ from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 __all__ = ["Command"]
@@ -69,30 +70,31 @@ class Command(Dut):
     @property
     def uses_dpdk(self) -> bool:
         """If it asks for DPDK's options."""
-        return "{eal}" in self.given["run"]
+        return "{eal}" in _words("run", self.given["run"])
 
     def guest_programs(self) -> tuple[Path, ...]:
         """The command's own, and its probe's."""
-        commands = [self.given[name] for name in ("run", "ready-command") if name in self.given]
-        return tuple(filter(None, (which(words[0]) for words in commands)))
+        names = [name for name in ("run", "ready-command") if name in self.given]
+        return tuple(filter(None, (which(_words(name, self.given[name])[0]) for name in names)))
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
         """Start it, and wait for its probe."""
-        command = _filled(self.given["run"], context)
+        command = _filled(_words("run", self.given["run"]), context)
         with context.place.start(
             "dut", command, cpus=(*context.cpus, *context.housekeeping), merged=True, urgent=True
         ) as process:
-            ready: Any = self.given.get("ready")
-            if ready is None:
-                probe = _filled(self.given["ready-command"], context)
-
-                def ready() -> bool:
-                    return _succeeds(context, probe)
-
+            ready: str | Callable[[], bool]
+            if "ready" in self.given:
+                ready = self.given["ready"]
+            else:
+                probe = _filled(_words("ready-command", self.given["ready-command"]), context)
+                ready = partial(_succeeds, context, probe)
             wait_for(command[0], process, ready, timeout_s=_READY_S)
             version = self.given.get("version")
-            said = context.place.run(version).strip() if version else "unknown"
+            said = "unknown"
+            if version is not None:
+                said = context.place.run(_words("version", version)).strip()
             yield RunningProgram(command[0], process, version=said, configuration=command)
 
 

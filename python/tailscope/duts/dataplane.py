@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tailscope.duts.dut import Dut, DutContext, Running, as_it_is, one_of
 from tailscope.exceptions import UsageError
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.exceptions import DataplaneError
+    from tailscope.store.records.dataplane import ForwarderCounts
+    from tailscope.testbed.messages import ForwarderResult, LoopProgress
 
 __all__ = ["LOOP", "Delay", "Forwarder", "L2fwd", "L3fwd", "Loop"]
 
@@ -67,7 +69,11 @@ class Forwarder(Dut):
     @property
     def arguments(self) -> list[str]:
         """The program's own options."""
-        return [argument for arguments in self.given.values() for argument in arguments]
+        return [
+            argument
+            for name, value in self.given.items()
+            for argument in self.options[name](name, value)
+        ]
 
     def guest_programs(self) -> tuple[Path, ...]:
         """The data plane itself."""
@@ -76,10 +82,12 @@ class Forwarder(Dut):
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
         """Start the program."""
+        from tailscope.testbed.messages import FORWARDERS
+
         record = [] if context.record is None else [f"--record={context.record}"]
         process = Dataplane(
             "dut",
-            self.name,
+            FORWARDERS[self.name],
             context.side.eal,
             [*self.arguments, f"--stall-ns={context.stall_ns}", *record],
             place=context.place,
@@ -92,7 +100,7 @@ class Forwarder(Dut):
 
 
 class _Running(Running):
-    def __init__(self, process: Dataplane) -> None:
+    def __init__(self, process: Dataplane[LoopProgress, ForwarderResult]) -> None:
         self.process = process
         self.version, self.configuration = process.version, process.command
 
@@ -103,9 +111,13 @@ class _Running(Running):
     def failure(self) -> DataplaneError:
         return self.process.failure()
 
-    def stop(self) -> Mapping[str, Any] | None:
+    def stop(self) -> ForwarderCounts | None:
         self.process.stop()
-        return self.process.finish()
+        result = self.process.finish()
+        if result is None:
+            return None
+        self.partial = result.partial
+        return result.counts
 
 
 class Loop(Dut):

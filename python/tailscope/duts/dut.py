@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from tailscope.exceptions import UsageError
 from tailscope.testbed.programs import find_program, which
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tailscope.exceptions import TestbedError
+    from tailscope.store.records.dataplane import DutCounts
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 
-__all__ = ["Dut", "DutContext", "Running", "as_it_is", "one_of"]
+__all__ = ["Configuration", "Dut", "DutContext", "Running", "as_it_is", "one_of"]
+
+Configuration: TypeAlias = str | list[str] | list[list[str]]
+"""How a device was set up: a file, a command line, or commands."""
 
 ANY_WIRE = ("memif", "veth", "pci", "vhost")
 
@@ -58,12 +62,15 @@ class Running(ABC):
     ----------
     version : str
         What it says of itself.
-    configuration : list or str
-        How it was set up: a command line, commands, or a file.
+    configuration : Configuration
+        How it was set up.
+    partial : sequence of str
+        Why what it counted is not all; known once it was stopped.
     """
 
     version: str
-    configuration: Any
+    configuration: Configuration
+    partial: Sequence[str] = ()
 
     @property
     @abstractmethod
@@ -75,7 +82,7 @@ class Running(ABC):
         """Say how it ended."""
 
     @abstractmethod
-    def stop(self) -> Mapping[str, Any] | None:
+    def stop(self) -> DutCounts | None:
         """End it, and return what it counted; None when it could not say."""
 
 
@@ -98,7 +105,7 @@ class Dut(ABC):
     name: ClassVar[str]
     about: ClassVar[str]
     """What it does, in a line."""
-    options: ClassVar[Mapping[str, Callable[[str, str], Any]]] = {}
+    options: ClassVar[Mapping[str, Callable[[str, str], object]]] = {}
     """For each option, what reads its value: from its name and text; it raises a `UsageError`."""
     wires: ClassVar[tuple[str, ...]] = ANY_WIRE
     in_softirqs: ClassVar[bool] = False
@@ -112,7 +119,7 @@ class Dut(ABC):
                 f"--wire: got {wire!r}, expected {' or '.join(self.wires)} with --dut {self.name}"
             )
         self.wire = wire
-        self.given: dict[str, Any] = {}
+        self.given = dict(options)
         for name, value in options.items():
             if name not in self.options:
                 known = ", ".join(self.options) or "none"
@@ -120,7 +127,7 @@ class Dut(ABC):
                     f"--dut-option: got {name!r}, expected one of the options of {self.name}:"
                     f" {known}"
                 )
-            self.given[name] = self.options[name](name, value)
+            self.options[name](name, value)
 
     @property
     def cpus(self) -> int:

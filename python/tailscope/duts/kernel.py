@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.exceptions import TestbedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from tailscope.store.records.dataplane import KernelCounts
     from tailscope.testbed.places import Place
 
 __all__ = ["Bridge", "Kernel", "Mirred", "Router"]
@@ -58,15 +59,17 @@ class _Running(Running):
     def failure(self) -> TestbedError:
         return TestbedError("dut: the kernel ended")
 
-    def stop(self) -> Mapping[str, Any] | None:
+    def stop(self) -> KernelCounts:
         """What the links counted."""
+        from tailscope.store.records.dataplane import KernelCounts, LinkCounts
+
         names = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
-        links: dict[str, Any] = {}
+        links: dict[str, LinkCounts] = {}
         for link in self._context.side.links:
             words = [f"/sys/class/net/{link}/statistics/{name}" for name in names]
             counts = self._context.place.run(["cat", *words]).split()
-            links[link] = dict(zip(names, map(int, counts), strict=True))
-        return {"links": links}
+            links[link] = LinkCounts(**dict(zip(names, map(int, counts), strict=True)))
+        return KernelCounts(links=links)
 
 
 def _do(context: DutContext, *commands: list[str]) -> list[list[str]]:

@@ -6,14 +6,16 @@ import queue
 import re
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Running
 from tailscope.exceptions import TestbedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from tailscope.duts.dut import Configuration
+    from tailscope.store.records.dataplane import DutCounts
     from tailscope.testbed.places import Process
 
 __all__ = ["RunningProgram", "wait_for"]
@@ -31,9 +33,9 @@ class RunningProgram(Running):
         What it is called in errors.
     process : Process
     version : str
-    configuration : list or str
+    configuration : Configuration
     counts : callable, optional
-        Makes what it counted, once it has ended.
+        Makes what it counted, once it has ended; without it nothing was counted.
     """
 
     def __init__(
@@ -42,8 +44,8 @@ class RunningProgram(Running):
         process: Process,
         *,
         version: str,
-        configuration: Any,
-        counts: Callable[[], Mapping[str, Any] | None] = dict,
+        configuration: Configuration,
+        counts: Callable[[], DutCounts | None] | None = None,
     ) -> None:
         self._name, self._process, self._counts = name, process, counts
         self.version, self.configuration = version, configuration
@@ -57,12 +59,14 @@ class RunningProgram(Running):
         """Say how it ended."""
         return _failure(self._name, self._process, self._process.how_it_ended())
 
-    def stop(self) -> Mapping[str, Any] | None:
+    def stop(self) -> DutCounts | None:
         """End it as a person would."""
+        from tailscope.store.records.dataplane import NoCounts
+
         self._process.signal(signal.SIGTERM)
         if not self._process.wait_end(_END_S):
             return None
-        return self._counts()
+        return NoCounts() if self._counts is None else self._counts()
 
 
 def wait_for(

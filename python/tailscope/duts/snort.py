@@ -13,7 +13,9 @@ from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.programs import which
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from tailscope.store.records.dataplane import SnortCounts
 
 __all__ = ["Snort"]
 
@@ -54,14 +56,15 @@ class Snort(Dut):
 
     def guest_files(self) -> tuple[Path, ...]:
         """Packet modules, and rules."""
-        found = (self.given.get("daq-dir"), self.given.get("rules", "none"))
-        return tuple(Path(path) for path in found if path not in (None, "none"))
+        folders = [Path(self.given["daq-dir"])] if "daq-dir" in self.given else []
+        rules = self._rules
+        return (*folders, *([rules] if isinstance(rules, Path) else []))
 
     def check(self) -> None:
         """It is there, or a reason why not."""
         if which("snort") is None:
             raise TestbedError("dut snort: no program snort", hint=_HINT)
-        rules = self.given.get("rules")
+        rules = self._rules
         if isinstance(rules, Path) and not rules.is_file():
             raise TestbedError(f"dut snort: no file of rules {rules}")
 
@@ -93,11 +96,13 @@ class Snort(Dut):
 
     def configuration(self, eal: Sequence[str], cpus: Sequence[int]) -> str:
         """The smallest configuration that forwards."""
-        rules = self.given.get("rules", "none")
+        rules = self._rules
         variables = [f"dpdk_args={' '.join(eal)}"] if self.uses_dpdk else ["use_tx_ring"]
         module = {"name": self._mode, "mode": "inline", "variables": variables}
         folders = [self.given["daq-dir"]] if "daq-dir" in self.given else []
-        batch = {"batch_size": self.given["batch"]} if "batch" in self.given else {}
+        batch = (
+            {"batch_size": _packets("batch", self.given["batch"])} if "batch" in self.given else {}
+        )
         parts = {
             "daq": {"module_dirs": folders, "modules": [module], **batch},
             "process": {"threads": [{"thread": 0, "cpuset": ",".join(map(str, cpus))}]},
@@ -107,8 +112,12 @@ class Snort(Dut):
         return "\n".join(["stream = { }", "stream_udp = { }", *tables]) + "\n"
 
     @property
+    def _rules(self) -> str | Path:
+        return _rules("rules", self.given.get("rules", "none"))
+
+    @property
     def _mode(self) -> str:
-        return str(self.given.get("mode", "afpacket" if self.wire == "veth" else "dpdk"))
+        return self.given.get("mode", "afpacket" if self.wire == "veth" else "dpdk")
 
     def _inputs(self, context: DutContext) -> Sequence[str]:
         return ["dpdk0", "dpdk1"] if self.uses_dpdk else context.side.links
@@ -137,12 +146,14 @@ def _lua(value: object) -> str:
     return f"'{escaped}'"
 
 
-def _counts(log: str | None) -> Mapping[str, int] | None:
+def _counts(log: str | None) -> SnortCounts | None:
     """What it printed when it ended: verdicts of its packet module."""
+    from tailscope.store.records.dataplane import SnortCounts
+
     names = {"block": "dropped", "blacklist": "dropped_by_flow", "allow": "accepted"}
     found = {
         own: int(match[1].replace(",", ""))
         for name, own in names.items()
         if (match := re.search(rf"^\s*{name}: ([\d,]+)", log or "", re.M))
     }
-    return found or None
+    return SnortCounts(**found) if found else None

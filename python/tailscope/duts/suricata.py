@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tailscope.testbed.places import Place
 
@@ -60,7 +59,11 @@ class Suricata(Dut):
 
     @property
     def _mode(self) -> str:
-        return str(self.given.get("mode", "af-packet" if self.wire == "veth" else "dpdk"))
+        return self.given.get("mode", "af-packet" if self.wire == "veth" else "dpdk")
+
+    @property
+    def _rules(self) -> str | Path:
+        return _rules("rules", self.given.get("rules", "none"))
 
     @property
     def starts_in_s(self) -> float:
@@ -74,16 +77,15 @@ class Suricata(Dut):
 
     def guest_files(self) -> tuple[Path, ...]:
         """What rules are classified by, and rules."""
-        rules = self.given.get("rules", "none")
-        own = {"none": [], "default": [DEFAULT_RULES]}.get(rules, [rules])
-        return tuple(map(Path, (*_FACTS, *own)))
+        rules = DEFAULT_RULES if self._rules == "default" else self._rules
+        return (*map(Path, _FACTS), *([rules] if isinstance(rules, Path) else []))
 
     def check(self) -> None:
         """The program is there, of a version that has inline DPDK."""
         super().check()
         if self._mode == "af-packet" and self.ports == 1:
             raise UsageError("dut suricata: AF_PACKET: got ports=1, expected 2")
-        rules = self.given.get("rules")
+        rules = self._rules
         if isinstance(rules, Path) and not rules.is_file():
             raise TestbedError(f"dut suricata: no file of rules {rules}")
         if rules == "default" and not any(DEFAULT_RULES.glob("*.rules")):
@@ -95,6 +97,8 @@ class Suricata(Dut):
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
         """Write a configuration, start it, and wait for its engine."""
+        from tailscope.duts.eve import counts_of
+
         place = context.place
         version = _version(place, needs_dpdk=self.uses_dpdk)
         log = place.folder / "suricata"
@@ -116,14 +120,14 @@ class Suricata(Dut):
                 process,
                 version=version,
                 configuration=configuration,
-                counts=lambda: _counts(place.read("suricata/eve.json")),
+                counts=lambda: counts_of(place.read("suricata/eve.json") or ""),
             )
 
     def configuration(self, context: DutContext, log: Path) -> str:
         """The smallest configuration that forwards: nothing is logged but what was counted."""
         import yaml
 
-        content: dict[str, Any] = {
+        content: dict[str, object] = {
             "vars": {
                 "address-groups": {
                     **dict.fromkeys(_ADDRESSES, "any"),
@@ -175,12 +179,11 @@ class Suricata(Dut):
         return "%YAML 1.1\n---\n" + yaml.safe_dump(content, sort_keys=False)
 
     def _rule_files(self) -> list[str]:
-        rules = self.given.get("rules", "none")
-        if rules == "none":
+        if self._rules == "none":
             return []
-        return ["*.rules"] if rules == "default" else [str(rules)]
+        return ["*.rules"] if self._rules == "default" else [str(self._rules)]
 
-    def _interfaces(self, context: DutContext) -> dict[str, Any]:
+    def _interfaces(self, context: DutContext) -> dict[str, object]:
         if self.uses_dpdk:
             return {"dpdk": {"eal-params": _eal(context), "interfaces": self._dpdk_ports(context)}}
         first, second = context.side.links
@@ -198,7 +201,7 @@ class Suricata(Dut):
             ]
         }
 
-    def _dpdk_ports(self, context: DutContext) -> list[dict[str, Any]]:
+    def _dpdk_ports(self, context: DutContext) -> list[dict[str, object]]:
         devices = context.side.devices
         partners = devices if len(devices) == 1 else devices[::-1]
         common = {
@@ -219,9 +222,9 @@ class Suricata(Dut):
         ]
 
 
-def _eal(context: DutContext) -> dict[str, Any]:
+def _eal(context: DutContext) -> dict[str, str | list[str | None] | None]:
     """DPDK's options as Suricata writes them: by name, several values as a list."""
-    found: dict[str, Any] = {"proc-type": "primary", "no-telemetry": None}
+    found: dict[str, str | list[str | None] | None] = {"proc-type": "primary", "no-telemetry": None}
     words = list(context.side.eal)
     while words:
         name, equals, value = words.pop(0).lstrip("-").partition("=")
@@ -248,23 +251,3 @@ def _version(place: Place, *, needs_dpdk: bool) -> str:
             " --dut-option mode=af-packet",
         )
     return version.removeprefix("This is ")
-
-
-def _counts(log: str | None) -> Mapping[str, Any] | None:
-    """What it counted last, as its log of events has it."""
-    stats: dict[str, Any] | None = None
-    for line in (log or "").splitlines():
-        event = json.loads(line)
-        if event.get("event_type") == "stats":
-            stats = event["stats"]
-    if stats is None:
-        return None
-    ips = stats.get("ips", {})
-    capture = stats.get("capture", {})
-    return {
-        "dropped": int(ips.get("blocked", 0)),
-        "accepted": int(ips.get("accepted", 0)),
-        "alerts": int(stats.get("detect", {}).get("alert", 0)),
-        "capture": capture,
-        "drop_reasons": {k: v for k, v in ips.get("drop_reason", {}).items() if v},
-    }

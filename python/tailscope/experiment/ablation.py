@@ -13,7 +13,8 @@ import math
 import random
 import statistics
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.run import execute_whole
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import GeneratorProgress
 
     Values = Mapping[str, Sequence[int]]
 
@@ -98,7 +100,7 @@ class Effect:
             return "helps"
         return "hurts" if self.ci_high < 1 else "no measurable effect here"
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """It as JSON has it."""
         return {**asdict(self), "verdict": self.verdict}
 
@@ -154,7 +156,7 @@ def measure(
     machine: Machine,
     rounds: Sequence[Sequence[Arm]],
     quantile: float,
-    tell: Callable[[int, Arm, Mapping[str, Any] | None], None],
+    tell: Callable[[int, Arm, GeneratorProgress | None], None],
 ) -> Iterator[dict[str, int]]:
     """Measure every arm of every round.
 
@@ -185,11 +187,7 @@ def measure(
         for arm in arms:
             tell(number, arm, None)
             with tuned(machine, tuple(sorted(set(cores.pollers))), arm.knobs, by="tailscope tune"):
-                measured = execute_whole(
-                    plan,
-                    cores,
-                    progress=lambda event, arm=arm, number=number: tell(number, arm, event),
-                )
+                measured = execute_whole(plan, cores, progress=partial(tell, number, arm))
             [value] = measured.analysis.quantiles([quantile])
             found[arm.name] = value.value_ns
         yield found

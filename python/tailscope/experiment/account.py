@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.store import floor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tailscope.analysis import Analysis
     from tailscope.experiment.energy import RunEnergy
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.apply import KnobOutcome
     from tailscope.noise.table import SideNoise
+    from tailscope.store.records.dataplane import LcoreCounts
     from tailscope.testbed.cores import Cores
 
-__all__ = ["measurement_record", "own_work", "stalls_of", "without_events"]
+__all__ = ["measurement_record", "own_work", "stalls_of"]
 
 
 def measurement_record(
@@ -43,14 +44,18 @@ def measurement_record(
     sides : sequence of SideNoise
     energy : RunEnergy
     """
+    from msgspec.structs import asdict as fields_of
+
+    from tailscope.store.records.dataplane import kept
+
     lost = int(analysis.summary["lost"] or 0)
     in_instrument = min(lost, _instrument_drops(ended))
-    generator = ended.result["gen"]
-    stalls = {"generator": stalls_of(ended.result["lcores"])}
+    generator = ended.result.gen
+    stalls = {"generator": stalls_of(ended.result.lcores)}
     if ended.dut_lcores:
         stalls["dut"] = stalls_of(ended.dut_lcores)
     return {
-        "clock": {"source": "tsc", **ended.result["clock"]},
+        "clock": {"source": "tsc", **fields_of(ended.result.clock)},
         "floor": floor.load(plan.instrument),
         "partial": ended.partial,
         "warnings": [
@@ -58,17 +63,17 @@ def measurement_record(
             *(() if ended.platform is None else ended.platform.warnings),
             *ended.noise.warnings(),
             *energy.warnings(),
-            *_loss_warnings(generator["unsent"], in_instrument),
+            *_loss_warnings(generator.unsent, in_instrument),
         ],
         "instrument": {
-            "unsent": generator["unsent"],
+            "unsent": generator.unsent,
             "lost_in_dut": lost - in_instrument,
             "lost_in_instrument": in_instrument,
             "dropped_by_dut": _dropped_by_dut(ended, lost - in_instrument),
             "stalls": stalls,
             "cpus": ended.cpus.named(),
             "raised_priority": ended.raised_priority,
-            "generator": without_events(ended.result),
+            "generator": kept(ended.result.counts),
         },
         "noise": {**ended.noise.record(sides), "own_work": own_work(ended)},
         "power": energy.record(),
@@ -90,20 +95,14 @@ def own_work(ended: EndedInstance) -> dict[str, list[str]]:
     return own
 
 
-def stalls_of(lcores: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def stalls_of(lcores: Sequence[LcoreCounts]) -> dict[str, int]:
     """The stalls of all loops of a process together."""
     return {
-        "count": sum(lcore["stalls"] for lcore in lcores),
-        "total_ns": sum(lcore["stall_total_ns"] for lcore in lcores),
-        "longest_ns": max((lcore["stall_longest_ns"] for lcore in lcores), default=0),
-        "unrecorded": sum(lcore["stalls_unrecorded"] for lcore in lcores),
+        "count": sum(lcore.stalls for lcore in lcores),
+        "total_ns": sum(lcore.stall_total_ns for lcore in lcores),
+        "longest_ns": max((lcore.stall_longest_ns for lcore in lcores), default=0),
+        "unrecorded": sum(lcore.stalls_unrecorded for lcore in lcores),
     }
-
-
-def without_events(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result as ``run.json`` keeps it."""
-    left_out = {"event", "record", "clock", "partial"}
-    return {name: value for name, value in result.items() if name not in left_out}
 
 
 def _loss_warnings(unsent: int, in_instrument: int) -> list[str]:
@@ -120,26 +119,28 @@ def _loss_warnings(unsent: int, in_instrument: int) -> list[str]:
 
 def _instrument_drops(ended: EndedInstance) -> int:
     """Packets that found the generator's ring full, or no room in it."""
-    drops = int(ended.result["gen"]["unrecorded"])
-    drops += sum(int(port["rx_missed"] + port["rx_nombuf"]) for port in ended.result["ports"])
-    drops += sum(int(lcore["tx_dropped"]) for lcore in ended.dut_lcores)
+    drops = ended.result.gen.unrecorded
+    drops += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
+    drops += sum(lcore.tx_dropped for lcore in ended.dut_lcores)
     return _after_warm_up(ended, drops)
 
 
 def _dropped_by_dut(ended: EndedInstance, lost_in_dut: int) -> int | None:
     """Of lost packets, those that the device dropped on purpose; None if it does not say."""
-    if ended.counts is None:
-        return None
-    dropped = ended.counts.get("dropped")
-    if ended.dut_lcores:
-        dropped = sum(sum(lcore["dropped"].values()) for lcore in ended.dut_lcores)
+    from tailscope.store.records.dataplane import SnortCounts, SuricataCounts
+
+    dropped = None
+    if isinstance(ended.counts, SuricataCounts | SnortCounts):
+        dropped = ended.counts.dropped
+    elif ended.dut_lcores:
+        dropped = sum(sum(lcore.dropped.values()) for lcore in ended.dut_lcores)
     return None if dropped is None else min(lost_in_dut, _after_warm_up(ended, dropped))
 
 
 def _after_warm_up(ended: EndedInstance, dropped: int) -> int:
     """Of packets that were dropped since the start, those that count."""
-    generator = ended.result["gen"]
-    return max(0, dropped - int(generator["warm_up_sent"] - generator["warm_up_received"]))
+    generator = ended.result.gen
+    return max(0, dropped - (generator.warm_up_sent - generator.warm_up_received))
 
 
 def _knobs(cores: Cores) -> dict[str, str | None]:
@@ -152,6 +153,8 @@ def _knobs(cores: Cores) -> dict[str, str | None]:
 
 
 def _dut_record(ended: EndedInstance) -> dict[str, Any] | None:
+    from tailscope.store.records.dataplane import kept
+
     if ended.running is None:
         return None
     return {
@@ -159,5 +162,5 @@ def _dut_record(ended: EndedInstance) -> dict[str, Any] | None:
         "instance": ended.number,
         "version": ended.running.version,
         "configuration": ended.running.configuration,
-        "result": None if ended.counts is None else without_events(ended.counts),
+        "result": None if ended.counts is None else kept(ended.counts),
     }

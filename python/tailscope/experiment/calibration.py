@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.measured import Measured
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import GeneratorProgress
 
-    Progress = Callable[[str, Mapping[str, Any]], None]
+    Progress = Callable[[str, GeneratorProgress], None]
 
 __all__ = ["DELAY_NS", "STALLS", "calibrate", "check_stalls"]
 

@@ -54,12 +54,14 @@ def evaluate(
     KeyboardInterrupt
         If it was interrupted before there was anything.
     """
+    from msgspec.structs import asdict
+
     from tailscope.experiment.energy import RunEnergy
 
     if ended.interrupted and not ended.sent:
         raise KeyboardInterrupt
     _check_recorded(ended)
-    clock = Clock(**ended.result["clock"])
+    clock = Clock(**asdict(ended.result.clock))
     recording = Recording.load(ended.folders["generator"], clock)
     analysis = analyze_recording(
         recording,
@@ -93,7 +95,7 @@ def evaluate(
 
 
 def _check_recorded(ended: EndedInstance) -> None:
-    written = set(ended.result["record"])
+    written = set(ended.result.record)
     missing = [name for name in Recording._fields[1:] if f"{name}.npy" not in written]
     if missing:
         raise DataplaneError(
@@ -108,9 +110,9 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
 
     assert ended.cpus.generator is not None
     recorded = ended.noise.events
-    sending = [lcore["tid"] for lcore in ended.result["lcores"]]
+    sending = [lcore.tid for lcore in ended.result.lcores]
     # The loops by the numbers that they know, where those are of this machine's kernel.
-    loops = [lcore["tid"] for lcore in ended.dut_lcores] if "dut" in ended.folders else []
+    loops = [lcore.tid for lcore in ended.dut_lcores] if "dut" in ended.folders else []
     working = ended.noise.threads_of(ended.dut_mark, loops)
     sides = []
     for source, role, cpus, threads in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import InstanceCpus, RunPlan
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.platforms.platform import OpenPlatform, Platform
+    from tailscope.store.records.dataplane import DutCounts, LcoreCounts
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
+    from tailscope.testbed.messages import GeneratorProgress, GeneratorResult
     from tailscope.testbed.power import RecordedPower
     from tailscope.testbed.wires import Side, WireEnds
 
-    Progress = Callable[[Mapping[str, Any]], None]
+    Progress = Callable[[GeneratorProgress], None]
 
 __all__ = ["EndedInstance", "Instance"]
 
@@ -48,8 +50,7 @@ class EndedInstance:
         stalls are on the clock of the packets.
     side : Side
         The generator's ports.
-    result : Mapping
-        The generator's.
+    result : GeneratorResult
     raised_priority : bool
         Whether the generator went before other processes.
     interrupted : bool
@@ -61,7 +62,7 @@ class EndedInstance:
         What processes of the device are known by.
     running : Running or None
         The device; None where there is none, or no platform for it.
-    counts : Mapping or None
+    counts : DutCounts or None
         What the device counted, if it says.
     platform : OpenPlatform or None
     noise : RecordedNoise
@@ -72,14 +73,14 @@ class EndedInstance:
     cpus: InstanceCpus
     folders: Mapping[str, Path]
     side: Side
-    result: Mapping[str, Any]
+    result: GeneratorResult
     raised_priority: bool
     interrupted: bool
     partial: list[str]
     dut: Dut
     dut_mark: str
     running: Running | None
-    counts: Mapping[str, Any] | None
+    counts: DutCounts | None
     platform: OpenPlatform | None
     noise: RecordedNoise
     power: RecordedPower
@@ -87,12 +88,14 @@ class EndedInstance:
     @property
     def sent(self) -> int:
         """How many packets its generator has sent, the warm-up left out."""
-        return int(self.result["gen"]["sent"])
+        return self.result.gen.sent
 
     @property
-    def dut_lcores(self) -> Sequence[Mapping[str, Any]]:
+    def dut_lcores(self) -> Sequence[LcoreCounts]:
         """What the device's polling loops say of themselves, where it is one of ours."""
-        return () if self.counts is None else self.counts.get("lcores", ())
+        from tailscope.store.records.dataplane import ProgramCounts
+
+        return self.counts.lcores if isinstance(self.counts, ProgramCounts) else ()
 
 
 class Instance:
@@ -137,7 +140,7 @@ class Instance:
         self._side: Side
         self._platform: OpenPlatform | None = None
         self._running: Running | None = None
-        self._generator: Dataplane | None = None
+        self._generator: Dataplane[GeneratorProgress, GeneratorResult] | None = None
 
     def put_up(self, stack: ExitStack) -> None:
         """Put up the wire, and the platform of the device."""
@@ -177,6 +180,8 @@ class Instance:
 
     def start_generator(self, stack: ExitStack) -> None:
         """Start the generator; it sends as soon as there is a link."""
+        from tailscope.testbed.messages import GENERATOR
+
         assert self.cpus.generator is not None
         if self._platform is not None:
             self._platform.hand_over()
@@ -186,7 +191,7 @@ class Instance:
         self._generator = stack.enter_context(
             Dataplane(
                 "generator",
-                "gen",
+                GENERATOR,
                 self._side.eal,
                 options,
                 place=Here(self._folder.path, self._side.command, mark=self._folder.name),
@@ -203,18 +208,20 @@ class Instance:
         TestbedError
             If it or its device fails.
         """
+        from tailscope.testbed.messages import GeneratorProgress
+
         assert self._generator is not None
         try:
             event = self._generator.next_event(_POLL_S)
         except queue.Empty:
             gone = self._running is not None and not self._running.is_running
-            if gone and not self._generator.ready:
+            if gone and self._generator.ready is None:
                 assert self._running is not None
                 raise self._running.failure() from None
             return True
         if event is None:
             return False
-        if event["event"] == "progress" and progress is not None:
+        if isinstance(event, GeneratorProgress) and progress is not None:
             progress(event)
         return True
 
@@ -256,7 +263,7 @@ class Instance:
             result=result,
             raised_priority=self._generator.process.urgent,
             interrupted=self.interrupted,
-            partial=[*partial, *result["partial"]],
+            partial=[*partial, *result.partial],
             dut=self._dut,
             dut_mark=self._dut_mark,
             running=self._running,
@@ -266,7 +273,7 @@ class Instance:
             power=power,
         )
 
-    def _stop_dut(self, partial: list[str]) -> Mapping[str, Any] | None:
+    def _stop_dut(self, partial: list[str]) -> DutCounts | None:
         """Stop the device and return what it counted; what is missing of it joins `partial`."""
         if self._running is None:
             return None
@@ -275,7 +282,7 @@ class Instance:
         if died or counts is None:
             partial.append(str(self._running.failure()))
         else:
-            partial += counts.get("partial", [])
+            partial += self._running.partial
         return counts
 
     def _make_platform(self) -> Platform:

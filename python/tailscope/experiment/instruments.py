@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.analysis import Clock, Recording, analyze, analyze_recording
 from tailscope.duts.catalogue import dut_named
@@ -30,6 +30,9 @@ from tailscope.testbed.wires import Veth, wire_named
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from tailscope.analysis import Analysis
     from tailscope.testbed.cores import Cores
@@ -221,7 +224,7 @@ def _started(command: list[str], folder: RunFolder, name: str) -> Iterator[Path]
             process.wait()
 
 
-def _full_log(path: Path) -> tuple[Any, Any]:
+def _full_log(path: Path) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Times of sending and receiving in ns, of the packets that were answered."""
     import numpy as np
 

@@ -7,15 +7,32 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import to_builtins
+
 from tailscope.analysis import analyze
-from tailscope.experiment.account import stalls_of, without_events
+from tailscope.experiment.account import stalls_of
 from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import measurement_info
+from tailscope.store.records.dataplane import SnortCounts, SuricataCounts, kept
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.hosts import agent_on
+from tailscope.testbed.messages import GeneratorProgress
+from tailscope.testbed.protocol import (
+    CapturesEvent,
+    CountsEvent,
+    DutReady,
+    LoadgenReady,
+    PlayOrder,
+    RecordingEvent,
+    RecordOrder,
+    SendOrder,
+    SentEvent,
+    StopOrder,
+    TimestamperReady,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tailscope.analysis import Analysis
@@ -23,6 +40,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.spec import Host, Hosts
     from tailscope.testbed.hosts import Agent
+    from tailscope.testbed.protocol import Method, Role
 
 __all__ = ["execute_in_lab"]
 
@@ -85,13 +103,21 @@ def execute_in_lab(
     return Measured(analysis, info, None, None, False, out)
 
 
+class _Ready(NamedTuple):
+    """What the machines said of themselves before anything was sent."""
+
+    dut: DutReady
+    timestamper: TimestamperReady
+    loadgen: LoadgenReady
+
+
 class _Found(NamedTuple):
     """What the machines said, and the timestamper's captures."""
 
-    ready: Mapping[str, Mapping[str, Any]]
-    sent: Mapping[str, Any]
-    seen: Mapping[str, Any]
-    device: Mapping[str, Any]
+    ready: _Ready
+    sent: SentEvent
+    seen: CapturesEvent
+    device: CountsEvent
     pre: Path
     post: Path
 
@@ -100,91 +126,103 @@ def _measure(plan: RunPlan, hosts: Hosts, captures: Path, progress: Progress | N
     """Let the machines play their roles; they are released at the end."""
     with ExitStack() as stack:
         # The device comes first and goes last.
-        agents = {
-            role: stack.enter_context(_agent(role, getattr(hosts, role)))
-            for role in ("dut", "timestamper", "loadgen")
-        }
-        for role, agent in agents.items():
-            host = getattr(hosts, role)
-            method = {"method": host.method} if role == "timestamper" else {}
-            own = {"cards": host.cards, "cpus": host.cpus, **method}
-            agent.say(role=role, plan=plan.record(), **own)
+        dut = stack.enter_context(_agent("dut", hosts.dut))
+        timestamper = stack.enter_context(_agent("timestamper", hosts.timestamper))
+        loadgen = stack.enter_context(_agent("loadgen", hosts.loadgen))
+        agents = (dut, timestamper, loadgen)
+        dut.say(_part("dut", plan, hosts.dut))
+        timestamper.say(_part("timestamper", plan, hosts.timestamper, hosts.timestamper.method))
+        loadgen.say(_part("loadgen", plan, hosts.loadgen))
         # Barrier: nothing is sent before all are there.
-        ready = {role: agent.wait_for("ready", _READY_S) for role, agent in agents.items()}
+        ready = _Ready(
+            dut.wait_for(DutReady, _READY_S),
+            timestamper.wait_for(TimestamperReady, _READY_S),
+            loadgen.wait_for(LoadgenReady, _READY_S),
+        )
         if plan.warm_up_ns:
             _send(agents, plan.warm_up_ns, None)
-        timestamper = agents["timestamper"]
-        timestamper.say(do="record")
-        timestamper.wait_for("recording", _MARGIN_S)
+        timestamper.say(RecordOrder())
+        timestamper.wait_for(RecordingEvent, _MARGIN_S)
         sent = _send(agents, plan.duration_ns, progress)
-        timestamper.say(do="stop")
-        seen = timestamper.wait_for("result", _MARGIN_S)
-        agents["dut"].say(do="stop")
-        device = agents["dut"].wait_for("result", _MARGIN_S)
-        pre, post = (timestamper.fetch(seen["files"][side], captures) for side in ("pre", "post"))
+        timestamper.say(StopOrder())
+        seen = timestamper.wait_for(CapturesEvent, _MARGIN_S)
+        dut.say(StopOrder())
+        device = dut.wait_for(CountsEvent, _MARGIN_S)
+        pre = timestamper.fetch(seen.files.pre, captures)
+        post = timestamper.fetch(seen.files.post, captures)
     return _Found(ready, sent, seen, device, pre, post)
 
 
-def _agent(role: str, host: Host) -> Agent:
+def _agent(role: Role, host: Host) -> Agent:
     return agent_on(role, host.ssh, port=host.port, command=host.command)
 
 
-def _send(
-    agents: Mapping[str, Agent], duration_ns: int, progress: Progress | None
-) -> dict[str, Any]:
-    """Let the load generator send, and listen to all machines meanwhile."""
-    agents["loadgen"].say(do="send", duration_ns=duration_ns)
+def _part(role: Role, plan: RunPlan, host: Host, method: Method | None = None) -> PlayOrder:
+    cpus = None if host.cpus is None else str(host.cpus)
+    return PlayOrder(role=role, plan=plan.record(), cards=host.cards, cpus=cpus, method=method)
+
+
+def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) -> SentEvent:
+    """Let the load generator, which is the last, send; listen to all machines meanwhile."""
+    loadgen = agents[-1]
+    loadgen.say(SendOrder(duration_ns=duration_ns))
     deadline_s = time.monotonic() + duration_ns / 1e9 + _MARGIN_S
     while time.monotonic() < deadline_s:
-        for role, agent in agents.items():
+        for agent in agents:
             try:
-                event = agent.hear(0.2 if role == "loadgen" else 0.0)
+                event = agent.hear(0.2 if agent is loadgen else 0.0)
             except queue.Empty:
                 continue
-            if event["event"] == "sent":
+            if isinstance(event, SentEvent):
                 return event
-            if event["event"] == "progress" and progress is not None:
+            if isinstance(event, GeneratorProgress) and progress is not None:
                 progress(event)
-    raise agents["loadgen"].error(f"no result {_MARGIN_S:g} s after it should have ended")
+    raise loadgen.error(f"no result {_MARGIN_S:g} s after it should have ended")
 
 
 def _info(analysis: Analysis, found: _Found) -> dict[str, Any]:
     """What ``run.json`` keeps of all machines."""
     ready, sent, seen, device = found.ready, found.sent, found.seen, found.device
-    summary, generator, counts = analysis.summary, sent["gen"], device["counts"]
+    summary, generator, counts = analysis.summary, sent.result.gen, device.counts
     lost = int(summary["lost"] or 0)
-    in_instrument = min(lost, int(seen["dropped"]["post"]))
-    dropped = None if counts is None else counts.get("dropped")
-    partial = list(sent["partial"])
-    if device["died"] is not None or counts is None:
-        partial.append(device["died"] or "dut: it did not say what it counted")
-    warnings = [f"{role}: {said}" for role in ready for said in ready[role]["warnings"]]
-    if summary["pre_packets"] != generator["sent"]:
+    in_instrument = min(lost, seen.dropped.post)
+    dropped = counts.dropped if isinstance(counts, SuricataCounts | SnortCounts) else None
+    partial = list(sent.result.partial)
+    if device.died is not None or counts is None:
+        partial.append(device.died or "dut: it did not say what it counted")
+    roles = ready._asdict()
+    warnings = [f"{role}: {said}" for role in roles for said in roles[role].warnings]
+    if summary["pre_packets"] != generator.sent:
         warnings.append(
-            f"the load generator sent {generator['sent']:,} packets,"
+            f"the load generator sent {generator.sent:,} packets,"
             f" the timestamper saw {summary['pre_packets']:,} before the device"
         )
+    cpus = {"loadgen": ready.loadgen.cpus, "dut": ready.dut.cpus}
     return {
-        "clock": {"source": seen["clock"], "timestamp_type": seen["timestamp_type"]},
+        "clock": {"source": seen.clock, "timestamp_type": seen.timestamp_type},
         "floor": None,
         "partial": partial,
         "warnings": warnings,
         "instrument": {
-            "unsent": generator["unsent"],
+            "unsent": generator.unsent,
             "lost_in_dut": lost - in_instrument,
             "lost_in_instrument": in_instrument,
             "dropped_by_dut": None if dropped is None else min(lost - in_instrument, dropped),
-            "stalls": {"generator": stalls_of(sent["lcores"])},
-            "cpus": {role: ",".join(map(str, ready[role]["cpus"])) for role in ("loadgen", "dut")},
-            "raised_priority": sent["priority"],
-            "generator": without_events(sent),
-            "timestamper": {name: seen[name] for name in ("method", "dropped", "files")},
+            "stalls": {"generator": stalls_of(sent.result.lcores)},
+            "cpus": {role: ",".join(map(str, polled)) for role, polled in cpus.items()},
+            "raised_priority": sent.priority,
+            "generator": {**kept(sent.result.counts), "priority": sent.priority},
+            "timestamper": {
+                "method": seen.method,
+                "dropped": to_builtins(seen.dropped),
+                "files": to_builtins(seen.files),
+            },
         },
         "dut": {
-            "version": ready["dut"]["version"],
-            "configuration": ready["dut"]["configuration"],
-            "result": None if counts is None else without_events(counts),
+            "version": ready.dut.version,
+            "configuration": ready.dut.configuration,
+            "result": None if counts is None else kept(counts),
         },
-        "platform": ready["dut"]["platform"],
-        "hosts": {role: ready[role]["host"] for role in ready},
+        "platform": ready.dut.platform,
+        "hosts": {role: to_builtins(said.host) for role, said in roles.items()},
     }

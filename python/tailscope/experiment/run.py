@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext, suppress
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from msgspec.structs import replace
 
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from tailscope.testbed.wires import WireEnds
 
 __all__ = ["execute", "execute_whole"]
+
+
+class ExecuteOptions(TypedDict, total=False):
+    """What `execute` may be given beside a plan and CPUs."""
+
+    out: Path | None
+    progress: Progress | None
+    inspect: Callable[[Measured], None] | None
+    around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None
 
 
 def execute(
@@ -98,7 +107,7 @@ def execute(
     return found
 
 
-def execute_whole(plan: RunPlan, cores: Cores, **how: Any) -> Measured:
+def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) -> Measured:
     """Carry out a plan of which a part is worth nothing; the arguments are `execute`'s.
 
     Raises

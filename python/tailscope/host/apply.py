@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, TuningError, UsageError
-from tailscope.host.journal import Entry, Journal, journal_file, tuning_lock
+from tailscope.host.entries import Entry
+from tailscope.host.journal import Journal, journal_file, tuning_lock
 from tailscope.host.knobs.catalogue import KNOBS, knobs_named
 from tailscope.host.knobs.power import CpuDmaLatency
 from tailscope.host.machine import chosen

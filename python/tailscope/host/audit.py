@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import UsageError
 from tailscope.host.cpus import cpu_list, parse_cpus
@@ -79,7 +79,7 @@ class Audit:
         known = self.count("good") + self.count("bad")
         return self.count("good") / known if known else None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """For JSON."""
         return {
             "score": self.score,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import UsageError
 from tailscope.host.cpus import cpu_list
@@ -125,7 +125,7 @@ def _ansible(found: _Lasting) -> str:
         _SYSCTL: (sysctl, f"sysctl --load={_SYSCTL}"),
         _TMPFILES: (sysfs, f"systemd-tmpfiles --create {_TMPFILES}"),
     }
-    play: dict[str, Any] = {
+    play: dict[str, object] = {
         "name": f"Low latency on CPUs {cpu_list(found.cpus)}",
         "hosts": "all",
         "become": True,

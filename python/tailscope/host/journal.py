@@ -14,22 +14,22 @@ import errno
 import fcntl
 import json
 import os
-import re
 import stat
 import zlib
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from tailscope.exceptions import TuningError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from tailscope.host.entries import Entry, EntryLine, HeadLine
     from tailscope.host.machine import Machine
 
-__all__ = ["Entry", "Journal", "journal_file", "tuning_lock"]
+__all__ = ["Journal", "journal_file", "tuning_lock"]
 
 _MACHINE = "/etc/machine-id"
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -37,27 +37,8 @@ _SHOWN = 40
 _UNUSABLE = "booting takes all settings back; then remove the file"
 _OTHERS_MAY_WRITE = 0o022
 _OTHERS_MAY = 0o077
-_SETTING = re.compile(
-    r"(/proc/(sys|irq)|/sys)/.+|affinity:\d+/.+|ethtool:[^/]+/[a-z]+/[a-z-]+", re.DOTALL
-)
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One change.
-
-    Attributes
-    ----------
-    knob, path : str
-    original : str or None
-        What was there, exactly; None for a folder that was not.
-    wanted : str
-    """
-
-    knob: str
-    path: str
-    original: str | None
-    wanted: str
+L = TypeVar("L", bound="HeadLine | EntryLine")
 
 
 @dataclass
@@ -100,10 +81,13 @@ class Journal:
     @classmethod
     def create(cls, machine: Machine, by: str) -> Journal:
         """Begin a journal where there is none."""
+        from tailscope.host.entries import FORMAT
+
         file = journal_file(machine)
         journal = cls(file, by, machine.read(_MACHINE), machine.read(_BOOT))
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        _append(file, {"by": by, "machine": journal.machine, "boot": journal.boot}, 0)
+        head = {"format": FORMAT, "by": by, "machine": journal.machine, "boot": journal.boot}
+        _append(file, head, 0)
         _sync(file.parent)
         return journal
 
@@ -114,8 +98,10 @@ class Journal:
         Raises
         ------
         TuningError
-            If it is damaged, with file and line, or others may write to it.
+            If it is damaged, with file and line, of another format, or others may write to it.
         """
+        from tailscope.host.entries import EntryLine, HeadLine
+
         file = journal_file(machine)
         try:
             handle = _open(file, os.O_RDONLY)
@@ -123,24 +109,20 @@ class Journal:
             return None
         with os.fdopen(handle, "rb") as content:
             *whole, torn = content.read().split(b"\n")
-        lines = []
-        for at, line in enumerate(whole):
-            found = _parsed(line, at)
-            if found is None:
-                raise TuningError(
-                    f"{file}: line {at + 1}: got {line[:_SHOWN]!r},"
-                    " expected an entry with its number and checksum",
-                    hint=_UNUSABLE,
-                )
-            lines.append(found)
-        last = _parsed(torn, len(lines))
-        lines += [] if last is None else [last]
-        if not lines:
+        # Behind a line that a crash has torn there is nothing.
+        last = [] if _parsed(torn, len(whole), EntryLine if whole else HeadLine) is None else [torn]
+        if not whole and not last:
             return cls(file, "a command that ended at once", None, None)
-        return cls(file, **lines[0], entries=[Entry(**line) for line in lines[1:]])
+        first, *others = [*whole, *last]
+        head = _whole(file, first, 0, HeadLine)
+        _check_format(file, head)
+        entries = [_whole(file, line, at, EntryLine) for at, line in enumerate(others, 1)]
+        return cls(file, head.by, head.machine, head.boot, [line.entry for line in entries])
 
     def add(self, entry: Entry) -> None:
         """Write down a change that will be made next; it is on the disk when this returns."""
+        from msgspec.structs import asdict
+
         self.entries.append(entry)
         _append(self.file, asdict(entry), len(self.entries))
 
@@ -232,7 +214,7 @@ def _check(path: Path, found: os.stat_result, kind: int, forbidden: int) -> None
         )
 
 
-def _append(file: Path, record: dict[str, Any], at: int) -> None:
+def _append(file: Path, record: Mapping[str, object], at: int) -> None:
     line = _line(record, at) + b"\n"
     handle = _open(file, os.O_WRONLY | os.O_APPEND)
     try:
@@ -243,37 +225,48 @@ def _append(file: Path, record: dict[str, Any], at: int) -> None:
         os.close(handle)
 
 
-def _line(record: dict[str, Any], at: int) -> bytes:
+def _line(record: Mapping[str, object], at: int) -> bytes:
     numbered = {"line": at, **record}
     checksum = f"{zlib.crc32(json.dumps(numbered).encode()):08x}"
     return json.dumps({**numbered, "crc32": checksum}).encode()
 
 
-def _parsed(line: bytes, at: int) -> dict[str, Any] | None:
+def _whole(file: Path, line: bytes, at: int, kind: type[L]) -> L:
+    """What a line of a file says, which has to be whole."""
+    found = _parsed(line, at, kind)
+    if found is None:
+        raise TuningError(
+            f"{file}: line {at + 1}: got {line[:_SHOWN]!r},"
+            " expected an entry with its number and checksum",
+            hint=_UNUSABLE,
+        )
+    return found
+
+
+def _check_format(file: Path, head: HeadLine) -> None:
+    from msgspec import UNSET
+
+    from tailscope.host.entries import FORMAT
+
+    if head.format not in (UNSET, FORMAT):
+        raise TuningError(
+            f"{file}: line 1: format: got {head.format}, expected {FORMAT}",
+            hint="another tailscope tuned this host: take it back with that one",
+        )
+
+
+def _parsed(line: bytes, at: int, kind: type[L]) -> L | None:
     """What a line says; None where it is not whole, or nothing that is ever written."""
+    from msgspec import ValidationError, convert
+
     try:
-        record = json.loads(line)
-        del record["crc32"], record["line"]
-    except (ValueError, KeyError, TypeError):
+        # By Python's own: a setting may be no text, and then has halves of characters here.
+        record: dict[str, object] = json.loads(line)
+        found = convert(record, kind)
+    except (ValueError, ValidationError, RecursionError):
         return None
-    known = _is_entry(record) if at else _is_head(record)
-    return record if known and _line(record, at) == line else None
-
-
-def _is_head(record: dict[str, Any]) -> bool:
-    return record.keys() == {"by", "machine", "boot"} and isinstance(record["by"], str)
-
-
-def _is_entry(record: dict[str, Any]) -> bool:
-    """Whether it is a change of a setting: no other file is ever written."""
-    if record.keys() != {"knob", "path", "original", "wanted"}:
-        return False
-    texts = [text for name, text in record.items() if (name, text) != ("original", None)]
-    return (
-        all(isinstance(text, str) for text in texts)
-        and _SETTING.fullmatch(record["path"]) is not None
-        and ".." not in record["path"].split("/")
-    )
+    del record["crc32"], record["line"]
+    return found if _line(record, at) == line else None
 
 
 def _name(identity: str | None) -> str:

@@ -9,7 +9,6 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tailscope.exceptions import OtherKernelError, UsageError
 
@@ -64,7 +63,7 @@ class Kernel:
             return "rt"
         return "nohz" if self.nohz_full else "vanilla"
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, str | int]:
         """What ``run.json`` keeps of it."""
         return {"flavour": self.flavour, **asdict(self)}
 

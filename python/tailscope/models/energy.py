@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -157,11 +157,15 @@ class Energy:
     estimates: Mapping[str, Estimate | None]
     reasons: Mapping[str, str]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, float | None]:
         """Them as JSON has them, flat."""
-        flat: dict[str, Any] = {}
+        flat: dict[str, float | None] = {}
         for name, estimate in self.estimates.items():
-            nothing = {name: None, f"{name}_ci_low": None, f"{name}_ci_high": None}
+            nothing: dict[str, float | None] = {
+                name: None,
+                f"{name}_ci_low": None,
+                f"{name}_ci_high": None,
+            }
             flat |= nothing if estimate is None else estimate.record(name)
         return flat
 
@@ -306,7 +310,9 @@ def _times(time_ns: ArrayLike) -> NDArray[np.int64]:
     return times
 
 
-def _refuse(wrong: NDArray[np.bool_], values: NDArray[Any], name: str, expected: str) -> None:
+def _refuse(
+    wrong: NDArray[np.bool_], values: NDArray[np.generic], name: str, expected: str
+) -> None:
     if wrong.any():
         at = int(np.flatnonzero(wrong.reshape(len(values), -1).any(axis=1))[0])
         raise ValueError(f"{name}[{at}]: got {values[at].tolist()}, expected {expected}")

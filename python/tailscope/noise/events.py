@@ -6,7 +6,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tailscope._engine import CpuTrace
     from tailscope.analysis import Clock
     from tailscope.noise.tracer import RecordedTrace
 
     Integers = NDArray[np.int64]
+    Ticks = NDArray[np.uint64]
 
 __all__ = ["NMI", "PAGE_FAULT", "Events", "read_events"]
 
@@ -119,7 +121,7 @@ def read_events(
     is_tsc = recorded.clock == "x86-tsc"
     ticks_per_s = clock.tsc_hz if is_tsc else 1_000_000_000
 
-    def at_ns(times: Any) -> Integers:
+    def at_ns(times: Ticks) -> Integers:
         if is_tsc:
             return clock.all_at_ns(times)
         offset: Integers = np.asarray(times, np.int64) + recorded.mono_unix_ns
@@ -139,14 +141,14 @@ def read_events(
 
 
 def _named(
-    found: Mapping[str, Any],
+    found: CpuTrace,
     recorded: RecordedTrace,
-    at_ns: Callable[[Any], Integers],
+    at_ns: Callable[[Ticks], Integers],
     symbols: _Symbols,
 ) -> Events:
     """Give the events of a CPU their names; those that are alike share one."""
     first, which = _alike(
-        *(found[name] for name in ("kind", "flush", "function", "sender_pid", "sender_cpu"))
+        found["kind"], found["flush"], found["function"], found["sender_pid"], found["sender_cpu"]
     )
     causes: dict[str, int] = {}
     details: dict[str, int] = {}
@@ -179,7 +181,7 @@ def _named(
     )
 
 
-def _alike(*columns: NDArray[Any]) -> tuple[Integers, Integers]:
+def _alike(*columns: NDArray[np.generic]) -> tuple[Integers, Integers]:
     """Number rows so that those that are alike have the same number.
 
     Returns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class Story:
     service_ns: int
     lines: list[Line]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """It as JSON has it."""
         return asdict(self)
 

@@ -9,7 +9,7 @@ A row is an interval. ``kind`` says who saw it:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tailscope.analysis import Clock
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tailscope.noise.events import Events
 
     Integers = NDArray[np.int64]
+    Texts = NDArray[np.object_]
 
 __all__ = ["DISTURBANCES", "SideNoise", "columns", "read_blocked", "read_timelines", "side_noise"]
 
@@ -39,6 +41,68 @@ DISTURBANCES = ("tlb", "call", "reschedule", "busy", "fault")
 """What ``--disturb`` can do, in the order of the data plane's numbers."""
 
 _STALL, _CAUSE, _INJECTED = "stall", "cause", "injected"
+
+
+_TEXTS = ("source", "kind", "cause", "detail")
+_NUMBERS = ("cpu", "event", "start_ns", "duration_ns")
+_COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "duration_ns")
+
+
+def _empty_texts() -> dict[str, list[Texts]]:
+    return {name: [] for name in _TEXTS}
+
+
+def _empty_numbers() -> dict[str, list[Integers]]:
+    return {name: [] for name in _NUMBERS}
+
+
+@dataclass(frozen=True)
+class NoiseRows:
+    """Rows of ``noise.parquet``, as pieces of columns.
+
+    Attributes
+    ----------
+    texts : dict of str to list of ndarray of object
+    numbers : dict of str to list of ndarray of int64
+    """
+
+    texts: dict[str, list[Texts]] = field(default_factory=_empty_texts)
+    numbers: dict[str, list[Integers]] = field(default_factory=_empty_numbers)
+
+    def add(
+        self,
+        source: str,
+        cpu: int | Integers,
+        kind: str,
+        start: Integers,
+        end: Integers,
+        *,
+        cause: str | Texts = "",
+        detail: str | Texts = "",
+        event: int | Integers = -1,
+    ) -> None:
+        """Add a row for each interval; what is no array is the same in all of them."""
+        texts = {"source": source, "kind": kind, "cause": cause, "detail": detail}
+        numbers = {"cpu": cpu, "event": event, "start_ns": start, "duration_ns": end - start}
+        for name, text in texts.items():
+            self.texts[name].append(np.broadcast_to(np.asarray(text, object), len(start)))
+        for name, number in numbers.items():
+            self.numbers[name].append(np.broadcast_to(np.asarray(number, np.int64), len(start)))
+
+    def add_timeline(self, source: str, timeline: Timeline) -> None:
+        """Add a row for each piece of a CPU's time that has a cause."""
+        causes = np.array([*timeline.causes, ""], object)
+        details = np.array([*timeline.details, ""], object)
+        self.add(
+            source,
+            timeline.cpu,
+            _CAUSE,
+            timeline.start_ns,
+            timeline.end_ns,
+            cause=causes[timeline.cause[timeline.event]],
+            detail=details[timeline.detail[timeline.event]],
+            event=timeline.event,
+        )
 
 
 @dataclass(frozen=True)
@@ -51,23 +115,24 @@ class SideNoise:
         ``dut`` or ``instrument``.
     timelines : list of Timeline
         One for each CPU.
-    rows : dict of str to list of array
-        Of ``noise.parquet``.
+    rows : NoiseRows
+        But for those of the timelines.
     untold_switches : dict of int to int
         For each CPU whose events were recorded, switches that its kernel did not tell.
     """
 
     source: str
     timelines: list[Timeline]
-    rows: dict[str, list[Any]]
+    rows: NoiseRows
     untold_switches: dict[int, int]
 
     def stalls_ns(self) -> tuple[Integers, Integers]:
         """Start and duration of each stall of its loops."""
-        kind, start, lasted = (
-            np.concatenate([*self.rows[name]]) for name in ("kind", "start_ns", "duration_ns")
+        stalls = np.concatenate(self.rows.texts["kind"]) == _STALL
+        start, lasted = (
+            np.concatenate(self.rows.numbers[name]) for name in ("start_ns", "duration_ns")
         )
-        return start[kind == _STALL], lasted[kind == _STALL]
+        return start[stalls], lasted[stalls]
 
 
 def side_noise(
@@ -93,15 +158,15 @@ def side_noise(
     within_ns : tuple of int, optional
         Only what began between these two times.
     """
-    rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    rows = NoiseRows()
     *stalls, on_cpu = _intervals(folder, "stall", "stall_lcore", clock, within_ns)
     *injected, _ = _intervals(folder, "injected", None, clock, within_ns)
     *disturbed, kinds = _intervals(folder, "disturbed", "disturbed_kind", clock, within_ns)
     first = cpus[0] if cpus else 0
-    _add(rows, source, on_cpu, _STALL, *stalls)
-    _add(rows, source, first, _INJECTED, *injected, cause="stall")
+    rows.add(source, on_cpu, _STALL, *stalls)
+    rows.add(source, first, _INJECTED, *injected, cause="stall")
     names = np.array(DISTURBANCES, object)[kinds] if len(kinds) else np.zeros(0, object)
-    _add(rows, source, first, _INJECTED, *disturbed, cause=names)
+    rows.add(source, first, _INJECTED, *disturbed, cause=names)
     timelines = []
     for at, cpu in enumerate(dict.fromkeys(cpus)):
         here = on_cpu == cpu
@@ -114,7 +179,7 @@ def side_noise(
     return SideNoise(source, timelines, rows, untold)
 
 
-def columns(sides: Sequence[SideNoise]) -> dict[str, Any]:
+def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
     """All rows in order of time, as Arrow takes them.
 
     Parameters
@@ -123,23 +188,24 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, Any]:
     """
     from tailscope.arrow import strings
 
-    rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    rows = NoiseRows()
     for side in sides:
-        for name, arrays in side.rows.items():
-            rows[name] += arrays
+        for name, texts in side.rows.texts.items():
+            rows.texts[name] += texts
+        for name, numbers in side.rows.numbers.items():
+            rows.numbers[name] += numbers
         for timeline in side.timelines:
-            _add_timeline(rows, side.source, timeline)
-    whole = {
-        name: np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
-        for name, arrays in rows.items()
-    }
-    order = np.argsort(whole["start_ns"], kind="stable")
-    return {
-        name: strings(values[order].tolist()).dictionary_encode()
-        if name in _TEXTS
-        else values[order]
-        for name, values in whole.items()
-    }
+            rows.add_timeline(side.source, timeline)
+    none = np.zeros(0, np.int64)
+    order = np.argsort(np.concatenate([none, *rows.numbers["start_ns"]]), kind="stable")
+    made: dict[str, pa.Array | Integers] = {}
+    for name in _COLUMNS:
+        if name in _TEXTS:
+            text = np.concatenate([none.astype(object), *rows.texts[name]])
+            made[name] = strings(text[order].tolist()).dictionary_encode()
+        else:
+            made[name] = np.concatenate([none, *rows.numbers[name]])[order]
+    return made
 
 
 def read_blocked(run: Path, info: Mapping[str, Any]) -> Blocked:
@@ -190,7 +256,7 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
             f"{name}: expected columns {', '.join(_COLUMNS)}, got no {missing[0]}"
         )
     texts = {name: _coded(table[name]) for name in _TEXTS}
-    numbers = {name: values(table[name]) for name in _COLUMNS if name not in _TEXTS}
+    numbers = {name: values(table[name]) for name in _NUMBERS}
     found: dict[str, list[Timeline]] = {}
     for code, source in enumerate(texts["source"].names):
         own = (texts["source"].codes == code) & texts["kind"].are(_CAUSE)
@@ -213,7 +279,7 @@ class _Coded(NamedTuple):
         return found
 
 
-def _coded(column: Any) -> _Coded:
+def _coded(column: pa.ChunkedArray) -> _Coded:
     import pyarrow as pa
 
     from tailscope.arrow import values
@@ -224,12 +290,8 @@ def _coded(column: Any) -> _Coded:
     return _Coded(values(array.indices).astype(np.int64), array.dictionary.to_pylist())
 
 
-_TEXTS = ("source", "kind", "cause", "detail")
-_COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "duration_ns")
-
-
 def _read_timeline(
-    cpu: int, rows: Integers, texts: Mapping[str, _Coded], numbers: Mapping[str, Any]
+    cpu: int, rows: Integers, texts: Mapping[str, _Coded], numbers: Mapping[str, Integers]
 ) -> Timeline:
     start = numbers["start_ns"][rows].astype(np.int64)
     # Events that have no piece left have no row: number the others anew.
@@ -245,40 +307,6 @@ def _read_timeline(
         causes.names,
         details.names,
     )
-
-
-def _add_timeline(rows: dict[str, list[Any]], source: str, timeline: Timeline) -> None:
-    causes = np.array([*timeline.causes, ""], object)
-    details = np.array([*timeline.details, ""], object)
-    _add(
-        rows,
-        source,
-        timeline.cpu,
-        _CAUSE,
-        timeline.start_ns,
-        timeline.end_ns,
-        cause=causes[timeline.cause[timeline.event]],
-        detail=details[timeline.detail[timeline.event]],
-        event=timeline.event,
-    )
-
-
-def _add(
-    rows: dict[str, list[Any]],
-    source: str,
-    cpu: Any,
-    kind: str,
-    start: Integers,
-    end: Integers,
-    *,
-    cause: Any = "",
-    detail: Any = "",
-    event: Any = -1,
-) -> None:
-    given = (source, cpu, kind, cause, detail, event, start, end - start)
-    for name, value in zip(_COLUMNS, given, strict=True):
-        dtype = object if name in _TEXTS else np.int64
-        rows[name].append(np.broadcast_to(np.asarray(value, dtype), len(start)))
 
 
 def _intervals(
@@ -302,7 +330,7 @@ def _intervals(
     return start[kept], end[kept], others[kept]
 
 
-def _load(folder: Path | None, name: str) -> Any:
+def _load(folder: Path | None, name: str) -> Integers:
     """An array of a recording; empty where there is none."""
     if folder is None or not (folder / f"{name}.npy").exists():
         return np.zeros(0, np.int64)

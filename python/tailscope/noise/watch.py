@@ -21,13 +21,14 @@ from tailscope.testbed.process import Dataplane
 from tailscope.testbed.wires import no_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from tailscope.noise.causes import Cause
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.noise.table import SideNoise
     from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import LoopProgress, WatchResult
 
 __all__ = ["Cost", "WatchPlan", "Watched", "watch"]
 
@@ -108,7 +109,7 @@ class Watched:
 
 
 def watch(
-    plan: WatchPlan, cores: Cores, progress: Callable[[Mapping[str, Any]], None] | None = None
+    plan: WatchPlan, cores: Cores, progress: Callable[[LoopProgress], None] | None = None
 ) -> Watched:
     """Watch the polling CPUs of `cores`.
 
@@ -119,6 +120,8 @@ def watch(
     TestbedError
         If the loops cannot be started, or kernel events are wanted and cannot be recorded.
     """
+    from tailscope.testbed.messages import WATCH
+
     with staying_on(cores.housekeeping), RunFolder() as folder:
         record = folder.make("watch")
         options = [f"--record={record}", f"--stall-ns={plan.stall_ns}"]
@@ -126,7 +129,7 @@ def watch(
             options.append(f"--disturb={','.join(plan.disturb)}")
         loops = Dataplane(
             "watch",
-            "watch",
+            WATCH,
             no_side().eal,
             options,
             place=Here(folder.path, mark=folder.name),
@@ -168,9 +171,13 @@ def watch(
 
 
 def _wait(
-    loops: Dataplane, lasts_s: float, progress: Callable[[Mapping[str, Any]], None] | None
+    loops: Dataplane[LoopProgress, WatchResult],
+    lasts_s: float,
+    progress: Callable[[LoopProgress], None] | None,
 ) -> bool:
     """Listen for a while; whether somebody has ended it before."""
+    from tailscope.testbed.messages import LoopProgress
+
     until_s = time.monotonic() + lasts_s
     try:
         while (left_s := until_s - time.monotonic()) > 0:
@@ -180,7 +187,7 @@ def _wait(
                 continue
             if event is None:
                 raise loops.failure()
-            if progress is not None and event["event"] == "progress":
+            if progress is not None and isinstance(event, LoopProgress):
                 progress(event)
     except KeyboardInterrupt:
         return True
@@ -188,16 +195,18 @@ def _wait(
 
 
 def _side(
-    result: Mapping[str, Any],
+    result: WatchResult,
     noise: RecordedNoise | None,
     cores: Cores,
     record: Path,
     within_ns: tuple[int, int],
 ) -> SideNoise:
-    clock = Clock(**result["clock"])
+    from msgspec.structs import asdict
+
+    clock = Clock(**asdict(result.clock))
     events = None
     if noise is not None and noise.events is not None:
-        threads = [lcore["tid"] for lcore in result["lcores"]]
+        threads = [lcore.tid for lcore in result.lcores]
         events = read_events(noise.events, clock, cores.pollers, threads)
     return side_noise("watch", cores.pollers, clock, record, events, within_ns=within_ns)
 
@@ -206,7 +215,7 @@ def _watched(
     side: SideNoise,
     quiet: SideNoise,
     noise: RecordedNoise,
-    result: Mapping[str, Any],
+    result: WatchResult,
     times_ns: tuple[tuple[int, int], tuple[int, int]],
     *,
     interrupted: bool,
@@ -219,7 +228,7 @@ def _watched(
         cost = Cost(
             _usual_share(side, times_ns[0]), _usual_share(quiet, times_ns[1]), without_ns / 1e9
         )
-    stalls["unrecorded"] = sum(lcore["stalls_unrecorded"] for lcore in result["lcores"])
+    stalls["unrecorded"] = sum(lcore.stalls_unrecorded for lcore in result.lcores)
     return Watched(
         lasted_ns,
         side,

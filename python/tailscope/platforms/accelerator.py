@@ -6,10 +6,9 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError
-from tailscope.host.fingerprint import fingerprint
 from tailscope.host.state import state_folder
 from tailscope.platforms.initramfs import build_initramfs
 from tailscope.store.atomic import write_text
@@ -107,10 +106,12 @@ def _remember(kernel: GuestKernel, *, has_kvm: bool) -> None:
     write_text(path, json.dumps({**_machine(kernel), "has_kvm": has_kvm}, indent=2) + "\n")
 
 
-def _machine(kernel: GuestKernel) -> dict[str, Any]:
+def _machine(kernel: GuestKernel) -> dict[str, str | int | None]:
+    from tailscope.host.fingerprint import fingerprint
+
     here = fingerprint()
-    own = {"guest": kernel.release, "may_use_kvm": _may_use_kvm()}
-    return {**own, **{name: here[name] for name in _SAME}}
+    same = {name: here[name] for name in _SAME}
+    return {"guest": kernel.release, "may_use_kvm": _may_use_kvm(), **same}
 
 
 def _path() -> Path:

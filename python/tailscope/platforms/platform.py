@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tailscope.exceptions import UsageError
 from tailscope.testbed.programs import find_program
@@ -52,7 +52,7 @@ class OpenPlatform:
     cpus: tuple[int, ...]
     housekeeping: tuple[int, ...]
     shares_clock: bool = True
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, str | bool] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     hand_over: Callable[[], object] = _nothing
 

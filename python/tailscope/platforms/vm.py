@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.kernel import NOHZ
@@ -44,6 +44,9 @@ _EMULATED = (
     "the guest ran under TCG, which emulates its processor: its times are not representative of any"
     " machine"
 )
+
+
+_VirtualCpu = TypedDict("_VirtualCpu", {"cpu-index": int, "thread-id": int})
 
 
 class Vm(Platform):
@@ -128,7 +131,7 @@ class Vm(Platform):
             held = ExitStack()
             guest = self._boot(folder, side, process, accelerator, cpus, housekeeping, held)
             try:
-                about = {
+                about: dict[str, str | bool] = {
                     "accelerator": accelerator,
                     "representative": accelerator == "kvm",
                     "version": here.run([command[0], "--version"]).splitlines()[0],
@@ -185,6 +188,8 @@ class Vm(Platform):
 @contextmanager
 def _held(folder: Folder, side: Side, cpu: int) -> Iterator[None]:
     """Be at the other ends of vhost-user within a block: the generator comes later."""
+    from tailscope.testbed.messages import GENERATOR
+
     if not side.sockets:
         yield
         return
@@ -195,7 +200,7 @@ def _held(folder: Folder, side: Side, cpu: int) -> Iterator[None]:
     eal = ["--no-huge", "--no-shconf", "-m", "128", "--no-pci", *vdevs]
     patience = ["--rate=1", "--link-timeout=600s", "--warm-up=0s", "--duration=600s"]
     here = Here(folder.path, mark=folder.name)
-    with Dataplane("holder", "gen", eal, patience, place=here, lcores=[cpu]):
+    with Dataplane("holder", GENERATOR, eal, patience, place=here, lcores=[cpu]):
         yield
 
 
@@ -314,7 +319,7 @@ def _pin(port: Path, cpus: Sequence[int], housekeeping: Sequence[int]) -> None:
         qmp.connect(str(port))
         with qmp.makefile("rw") as lines:
             threads = {
-                int(each["cpu-index"]): int(each["thread-id"])
+                each["cpu-index"]: each["thread-id"]
                 for each in _ask(lines, "qmp_capabilities", "query-cpus-fast")
             }
     for number, thread in threads.items():
@@ -323,14 +328,15 @@ def _pin(port: Path, cpus: Sequence[int], housekeeping: Sequence[int]) -> None:
             os.sched_setaffinity(thread, own)
 
 
-def _ask(lines: IO[str], *commands: str) -> Any:
+def _ask(lines: IO[str], *commands: str) -> list[_VirtualCpu]:
     """Run QEMU's commands, and return what the last one says."""
     lines.readline()
-    answer: Any = None
+    cpus: list[_VirtualCpu] = []
     for command in commands:
         lines.write(json.dumps({"execute": command}) + "\n")
         lines.flush()
         while "return" not in (answer := json.loads(lines.readline())):
             if "error" in answer:
                 raise TestbedError(f"platform vm: QEMU: {command}: {answer['error']}")
-    return answer["return"]
+        cpus = answer["return"]
+    return cpus

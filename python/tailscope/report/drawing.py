@@ -21,11 +21,15 @@ from tailscope.units import percentile_name, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Literal
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis as DrawnAxis
+    from numpy.typing import NDArray
 
     from tailscope.report.picture import Axis, Layer, Picture
+
+    Floats = NDArray[np.float64]
 
 __all__ = ["LOOKS", "PAPER", "SCREEN", "Style", "write_grid", "write_pictures"]
 
@@ -37,7 +41,7 @@ _MARKERS = ".x+s^v"
 _LANE = 0.7
 _LANE_IN, _LINE_IN = 0.2, 0.17
 _NUMBER = FuncFormatter(lambda value, _: f"{value:,.10g}")
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: dict[str, object] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": "medium",
@@ -68,7 +72,7 @@ class Style:
     width_in: float
     height_in: float
     colours: tuple[str, ...]
-    settings: dict[str, Any] = field(hash=False)
+    settings: dict[str, object] = field(hash=False)
     titled: bool
     distinct: bool
 
@@ -235,12 +239,25 @@ def _label(axis: DrawnAxis, direction: Axis) -> None:
 def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> None:
     columns = layer.columns
     colour = style.colours[layer.colour % len(style.colours)]
-    look: dict[str, Any] = {"color": colour, "rasterized": rasterized}
     x = columns["x"]
     if layer.mark in ("points", "crosses"):
-        axes.plot(x, columns["y"], _marker(layer, style), markeredgewidth=0.7, **look)
+        axes.plot(
+            x,
+            columns["y"],
+            _marker(layer, style),
+            markeredgewidth=0.7,
+            color=colour,
+            rasterized=rasterized,
+        )
         if "low" in columns:
-            axes.vlines(x, columns["low"], columns["high"], linewidth=1, **look)
+            axes.vlines(
+                x,
+                columns["low"],
+                columns["high"],
+                linewidth=1,
+                color=colour,
+                rasterized=rasterized,
+            )
     elif layer.mark == "cells":
         found = PolyCollection(
             _corners(x, columns["x_end"], columns["y"], columns["y_end"]),
@@ -263,16 +280,32 @@ def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> 
             )
         )
     else:
-        step = {"quantiles": "pre", "steps": "post"}.get(layer.mark)
+        steps: dict[str, Literal["pre", "post"]] = {"quantiles": "pre", "steps": "post"}
+        step = steps.get(layer.mark)
         drawn = f"steps-{step}" if step else "default"
         dash = _DASHES[_dash(layer, style)]
-        axes.plot(x, columns["y"], linestyle=dash, drawstyle=drawn, **look)
+        axes.plot(
+            x,
+            columns["y"],
+            linestyle=dash,
+            drawstyle=drawn,
+            color=colour,
+            rasterized=rasterized,
+        )
         if "low" in columns:
-            shade: dict[str, Any] = {"step": step, "alpha": 0.2, "linewidth": 0}
-            axes.fill_between(x, columns["low"], columns["high"], **shade, **look)
+            axes.fill_between(
+                x,
+                columns["low"],
+                columns["high"],
+                step=step,
+                alpha=0.2,
+                linewidth=0,
+                color=colour,
+                rasterized=rasterized,
+            )
 
 
-def _corners(left: Any, right: Any, bottom: Any, top: Any) -> Any:
+def _corners(left: Floats, right: Floats, bottom: Floats, top: Floats) -> Any:
     return np.stack(
         [
             np.stack([left, bottom], 1),
@@ -322,14 +355,14 @@ def _add_legend(
     handles = []
     for layer in first.values():
         colour = style.colours[layer.colour % len(style.colours)]
+        marker, line = "", ""
         if layer.mark in ("points", "crosses"):
-            look: dict[str, Any] = {"marker": _marker(layer, style), "linestyle": ""}
+            marker = _marker(layer, style)
         elif layer.mark in ("spans", "bars", "cells"):
-            look = {"marker": "s", "linestyle": ""}
+            marker = "s"
         else:
-            dash = "solid" if layer.dash == "dotted" else _dash(layer, style)
-            look = {"linestyle": _DASHES[dash]}
-        handles.append(Line2D([], [], color=colour, **look))
+            line = _DASHES["solid" if layer.dash == "dotted" else _dash(layer, style)]
+        handles.append(Line2D([], [], color=colour, marker=marker, linestyle=line))
     # A label that begins with an underscore would be left out.
     texts = [f"\u200b{printable(label)}" for label in labels]
     canvas.legend(

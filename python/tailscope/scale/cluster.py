@@ -9,7 +9,7 @@ import re
 import signal
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.exceptions import ClusterError, UsageError
 from tailscope.signals import uninterrupted
@@ -169,7 +169,8 @@ def _cluster(folder: Path, workers: int) -> Iterator[LocalCluster]:
 
 
 def _refuse_others(address: str, client: Client) -> None:
-    found: Any = client.get_versions(packages=list(VERSIONED))
+    found = client.get_versions(packages=list(VERSIONED))
+    assert isinstance(found, dict), "the client is no asynchronous one"
     ours = found["client"]["packages"]
     # The scheduler too: it looks into the tasks that it hands on.
     sides = {f"the scheduler {address}": found["scheduler"]}
@@ -181,7 +182,7 @@ def _refuse_others(address: str, client: Client) -> None:
             )
 
 
-def differing_versions(expected: Mapping[str, str], got: Mapping[str, str | None]) -> str:
+def differing_versions(expected: Mapping[str, str | None], got: Mapping[str, str | None]) -> str:
     """Say which of `VERSIONED` are not as expected; empty where all are.
 
     Parameters

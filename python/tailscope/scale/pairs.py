@@ -95,7 +95,11 @@ def analyze_pairs(
                 continue
             outcome = next(outcomes)
             shutil.rmtree(work.rows, ignore_errors=True)
-            yield outcome.result if outcome.error is None else _known(outcome.error)
+            if outcome.error is not None:
+                yield _known(outcome.error)
+            else:
+                assert outcome.result is not None, "figures are returned"
+                yield outcome.result
 
 
 def _known(error: Exception) -> Exception:
@@ -115,7 +119,7 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
     return _Work(plan, sizes, shared, number)
 
 
-def _task(work: _Work, total: int, threads: int) -> Task:
+def _task(work: _Work, total: int, threads: int) -> Task[Figures]:
     """One task, or several for a pair of more than a thread's share.
 
     Parameters

@@ -74,11 +74,11 @@ def read_runs(
             failed = outcome.error
             if isinstance(failed, NotSharedError):
                 raise failed
-            yield (
-                outcome.result
-                if failed is None
-                else CampaignReading(name, None, str(failed), False)
-            )
+            if failed is not None:
+                yield CampaignReading(name, None, str(failed), False)
+            else:
+                assert outcome.result is not None, "a reading is returned"
+                yield outcome.result
 
 
 def _read(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import tailscope
 from tailscope.exceptions import ClusterError, WorkerLostError
@@ -20,8 +20,12 @@ _LOOK_S = 0.05
 _EVERY_S = 0.5
 _TRIES = 3
 
+Item = TypeVar("Item")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-class Task(NamedTuple):
+
+class Task(NamedTuple, Generic[T_co]):
     """A call of a function on a worker.
 
     Attributes
@@ -37,25 +41,25 @@ class Task(NamedTuple):
         What it counts for in progress.
     """
 
-    function: Callable[..., Any]
-    item: Any
-    needs: tuple[Task, ...] = ()
+    function: Callable[..., T_co]
+    item: object
+    needs: tuple[Task[object], ...] = ()
     size: int = 1
 
 
-class TaskOutcome(NamedTuple):
+class TaskOutcome(NamedTuple, Generic[T_co]):
     """What became of a task.
 
     Attributes
     ----------
     result : object
-        What the function returned.
+        What the function returned; None where it raised something.
     error : Exception or None
         What it raised instead, as if it had been called here; `WorkerLostError` where it ended
         every worker.
     """
 
-    result: Any
+    result: T_co | None
     error: Exception | None
 
 
@@ -81,11 +85,11 @@ class Done(NamedTuple):
 
 def map_tasks(
     client: Client,
-    function: Callable[[Any], Any],
-    items: Iterable[Any],
+    function: Callable[[Item], T],
+    items: Iterable[Item],
     *,
     progress: Callable[[Done], None] | None = None,
-) -> Generator[TaskOutcome]:
+) -> Generator[TaskOutcome[T]]:
     """Call a function for each item, on workers.
 
     Parameters
@@ -111,8 +115,8 @@ def map_tasks(
 
 
 def run_tasks(
-    client: Client, tasks: Sequence[Task], *, progress: Callable[[Done], None] | None = None
-) -> Generator[TaskOutcome]:
+    client: Client, tasks: Sequence[Task[T]], *, progress: Callable[[Done], None] | None = None
+) -> Generator[TaskOutcome[T]]:
     """Run tasks on workers.
 
     A task whose worker is lost is repeated. One that was lost as often as the scheduler allows may
@@ -144,21 +148,21 @@ def run_tasks(
         watch.release()
 
 
-class _Watch:
+class _Watch(Generic[T]):
     """Submits tasks and collects their outcomes, while it tells how far they are."""
 
     def __init__(
-        self, client: Client, tasks: Sequence[Task], progress: Callable[[Done], None] | None
+        self, client: Client, tasks: Sequence[Task[T]], progress: Callable[[Done], None] | None
     ) -> None:
         self._client, self._tasks, self._progress = client, tasks, progress
-        self._running: dict[int, _Submitted] = {}
+        self._running: dict[int, _Submitted[T]] = {}
         self._suspects: list[int] = []
         self._lost: Counter[int] = Counter()
-        self._done: dict[int, TaskOutcome] = {}
+        self._done: dict[int, TaskOutcome[T]] = {}
         self._looked_s = time.monotonic()
         self._workers = 0
 
-    def outcomes(self) -> Generator[TaskOutcome]:
+    def outcomes(self) -> Generator[TaskOutcome[T]]:
         """The outcome of each task, in their order."""
         for index, task in enumerate(self._tasks):
             self._running[index] = _Submitted(self._client, task)
@@ -208,24 +212,26 @@ class _Watch:
         return Done(len(self._done), len(sizes), done, sum(sizes), self._workers)
 
 
-class _Submitted:
+class _Submitted(Generic[T]):
     """A task that workers have, with those that it needs."""
 
-    def __init__(self, client: Client, task: Task) -> None:
+    def __init__(self, client: Client, task: Task[T]) -> None:
         self._all = _with_needs(task)
-        self._futures: dict[int, Future[Any]] = {}
+        self._futures: dict[int, Future[object]] = {}
         for each in self._all:
             needed = [self._futures[id(need)] for need in each.needs]
-            self._futures[id(each)] = client.submit(
+            future = client.submit(
                 _call, tailscope.__version__, each.function, each.item, needed, pure=False
             )
-        self.future = self._futures[id(task)]
+            self._futures[id(each)] = future
+        # The task stands behind all that it needs.
+        self.future: Future[T] = future
 
     def done_size(self) -> int:
         """What it counts for already."""
         return sum(task.size for task in self._all if self._futures[id(task)].done())
 
-    def outcome(self) -> TaskOutcome:
+    def outcome(self) -> TaskOutcome[T]:
         """What became of it."""
         from distributed import KilledWorker
 
@@ -251,13 +257,13 @@ class _Submitted:
             future.release()
 
 
-def _with_needs(task: Task) -> list[Task]:
+def _with_needs(task: Task[object]) -> list[Task[object]]:
     """A task behind all that it needs, each of them once."""
     found = [each for need in task.needs for each in _with_needs(need)]
     return list({id(each): each for each in (*found, task)}.values())
 
 
-def _call(version: str, function: Callable[..., Any], item: Any, needed: list[Any]) -> Any:
+def _call(version: str, function: Callable[..., T], item: object, needed: list[object]) -> T:
     """Call the function of a task; a worker that came late has not been asked for its version."""
     if version != tailscope.__version__:
         raise ClusterError(

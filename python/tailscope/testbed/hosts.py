@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 import queue
 import shlex
@@ -16,13 +15,18 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Self, TypedDict, TypeVar
 
 import tailscope
 from tailscope.exceptions import HostError, OtherKernelError
+from tailscope.testbed.protocol import AgentError, HelloEvent, as_line, read_message
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import AsyncIterable, Callable, Coroutine
+
+    from asyncssh import SSHClientConnection, SSHClientProcess
+
+    from tailscope.testbed.protocol import AgentMessage, Order, RemoteFile, Role
 
 __all__ = ["Agent", "LocalAgent", "SshAgent", "agent_on"]
 
@@ -30,12 +34,21 @@ _CONNECT_S = 20.0
 _END_S = 20.0
 _ALIVE_EVERY_S = 5
 
+M = TypeVar("M", bound="AgentMessage")
+
+
+class _How(TypedDict, total=False):
+    """What the user's ssh configuration does not say."""
+
+    username: str
+    port: int
+
 
 class Agent(ABC):
     """An agent on a machine; a context at whose end it has cleaned up and is gone.
 
-    Both sides say JSON objects, one a line. When the agent's input ends, however that came, it
-    takes down what it has put up.
+    Both sides say what `tailscope.testbed.protocol` has. When the agent's input ends, however that
+    came, it takes down what it has put up.
 
     Parameters
     ----------
@@ -45,17 +58,16 @@ class Agent(ABC):
         How the machine is called in errors.
     """
 
-    def __init__(self, role: str, where: str) -> None:
+    def __init__(self, role: Role, where: str) -> None:
         self.role, self.where = role, where
-        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._heard: queue.Queue[AgentMessage | HostError | None] = queue.Queue()
         self._errors: list[str] = []
-        self.hello: Mapping[str, Any] = {}
 
     def __enter__(self) -> Self:
         self._open()
         try:
-            self.hello = self.wait_for("hello", _CONNECT_S)
-            theirs, ours = self.hello.get("version"), tailscope.__version__
+            theirs = self.wait_for(HelloEvent, _CONNECT_S).version
+            ours = tailscope.__version__
             if theirs != ours:
                 raise self.error(
                     f"expected tailscope {ours}, got {theirs}", "install the same on all machines"
@@ -68,11 +80,11 @@ class Agent(ABC):
     def __exit__(self, *_error: object) -> None:
         self._close()
 
-    def say(self, **content: Any) -> None:
-        """Tell the agent something."""
-        self._write(json.dumps(content) + "\n")
+    def say(self, order: Order) -> None:
+        """Tell the agent what to do."""
+        self._write(as_line(order))
 
-    def hear(self, timeout_s: float) -> dict[str, Any]:
+    def hear(self, timeout_s: float) -> AgentMessage:
         """Wait for the next event.
 
         Raises
@@ -80,24 +92,26 @@ class Agent(ABC):
         queue.Empty
             If there is none in that time.
         HostError
-            If the agent fails or is gone.
+            If the agent fails, is gone, or says what its role does not say.
         OtherKernelError
             If the machine has to boot another kernel.
         """
-        event = self._events.get(timeout=max(0.0, timeout_s))
+        event = self._heard.get(timeout=max(0.0, timeout_s))
         if event is None:
-            self._events.put(None)
+            self._heard.put(None)
             said = " | ".join(self._errors[-5:])
             raise self.error(f"the connection ended{f'; it said: {said}' if said else ''}")
-        if event.get("event") == "error":
-            error = self.error(str(event.get("message")), event.get("hint"))
-            if event.get("other_kernel"):
+        if isinstance(event, HostError):
+            raise event
+        if isinstance(event, AgentError):
+            error = self.error(event.message, event.hint)
+            if event.other_kernel:
                 raise OtherKernelError(str(error), hint=error.hint)
             raise error
         return event
 
-    def wait_for(self, name: str, timeout_s: float) -> dict[str, Any]:
-        """Wait for an event of a name; others are passed over.
+    def wait_for(self, kind: type[M], timeout_s: float) -> M:
+        """Wait for an event of a kind; others are passed over.
 
         Raises
         ------
@@ -109,44 +123,54 @@ class Agent(ABC):
             try:
                 event = self.hear(deadline_s - time.monotonic())
             except queue.Empty:
+                name = kind.__struct_config__.tag
                 raise self.error(f"no {name} within {timeout_s} s") from None
-            if event.get("event") == name:
+            if isinstance(event, kind):
                 return event
 
     def error(self, message: str, hint: str | None = None) -> HostError:
         """An error of this machine."""
         return HostError(f"{self.role} ({self.where}): {message}", hint=hint)
 
-    def fetch(self, remote: Mapping[str, Any], folder: Path) -> Path:
+    def fetch(self, remote: RemoteFile, folder: Path) -> Path:
         """Bring a file back, and check that it is the one.
 
         Parameters
         ----------
-        remote : Mapping
-            ``path``, ``size_bytes`` and ``sha256``, as the agent says them.
+        remote : RemoteFile
+            As the agent says it.
         folder : Path
             Where to put it.
+
+        Raises
+        ------
+        HostError
+            If it has no name, cannot be read, or is another one.
         """
-        target = folder / Path(remote["path"]).name
-        self._copy(remote["path"], target)
+        name = Path(remote.path).name
+        if name in ("", ".."):
+            raise self.error(f"it said: files: expected the path of a file, got {remote.path!r}")
+        target = folder / name
+        self._copy(remote.path, target)
         with target.open("rb") as file:
             got = hashlib.file_digest(file, "sha256").hexdigest()
-        if got != remote["sha256"]:
-            raise self.error(f"{remote['path']}: sha256: expected {remote['sha256']}, got {got}")
+        if got != remote.sha256:
+            raise self.error(f"{remote.path}: sha256: expected {remote.sha256}, got {got}")
         return target
 
-    def _heard(self, line: str) -> None:
+    def _hear_line(self, line: str) -> None:
         try:
-            event = json.loads(line)
-        except ValueError:
-            event = None
-        if isinstance(event, dict):
-            self._events.put(event)
+            event = read_message(self.role, line)
+        except HostError as error:
+            self._heard.put(self.error(str(error)))
+            return
+        if event is not None:
+            self._heard.put(event)
         elif line.strip():
             self._errors.append(line.strip())
 
     def _gone(self) -> None:
-        self._events.put(None)
+        self._heard.put(None)
 
     @abstractmethod
     def _open(self) -> None: ...
@@ -165,7 +189,7 @@ class Agent(ABC):
 class LocalAgent(Agent):
     """An agent on this machine."""
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, role: Role) -> None:
         super().__init__(role, "local")
         self._process: subprocess.Popen[str] | None = None
 
@@ -176,19 +200,20 @@ class LocalAgent(Agent):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             start_new_session=True,
         )
         for stream, hear in (
-            (self._process.stdout, self._heard),
+            (self._process.stdout, self._hear_line),
             (self._process.stderr, self._errors.append),
         ):
             assert stream is not None
             threading.Thread(target=self._listen, args=[stream, hear], daemon=True).start()
 
-    def _listen(self, stream: IO[str], hear: Any) -> None:
+    def _listen(self, stream: IO[str], hear: Callable[[str], None]) -> None:
         for line in stream:
             hear(line.rstrip("\n"))
-        if hear == self._heard:
+        if hear == self._hear_line:
             self._gone()
 
     def _write(self, line: str) -> None:
@@ -229,13 +254,13 @@ class SshAgent(Agent):
         tailscope there.
     """
 
-    def __init__(self, role: str, address: str, *, port: int | None, command: str) -> None:
+    def __init__(self, role: Role, address: str, *, port: int | None, command: str) -> None:
         super().__init__(role, address)
         self._address, self._port, self._command = address, port, command
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._connection: Any = None
-        self._process: Any = None
+        self._connection: SSHClientConnection | None = None
+        self._process: SSHClientProcess[str] | None = None
 
     def _open(self) -> None:
         self._thread.start()
@@ -249,7 +274,7 @@ class SshAgent(Agent):
         import asyncssh
 
         user, at, name = self._address.rpartition("@")
-        how: dict[str, Any] = {"username": user} if at else {}
+        how: _How = {"username": user} if at else {}
         if self._port is not None:
             how["port"] = self._port
         try:
@@ -274,13 +299,15 @@ class SshAgent(Agent):
             ) from None
         # The name of a program is one word, whatever is in it.
         command = f"{shlex.quote(self._command)} agent"
-        self._process = await self._connection.create_process(command)
+        self._process = await self._connection.create_process(command, errors="replace")
         self._tasks = [
-            asyncio.ensure_future(self._listen(self._process.stdout, self._heard, last=True)),
+            asyncio.ensure_future(self._listen(self._process.stdout, self._hear_line, last=True)),
             asyncio.ensure_future(self._listen(self._process.stderr, self._errors.append)),
         ]
 
-    async def _listen(self, stream: Any, hear: Any, *, last: bool = False) -> None:
+    async def _listen(
+        self, stream: AsyncIterable[str], hear: Callable[[str], None], *, last: bool = False
+    ) -> None:
         try:
             async for line in stream:
                 hear(line.rstrip("\n"))
@@ -290,6 +317,7 @@ class SshAgent(Agent):
 
     def _write(self, line: str) -> None:
         def write() -> None:
+            assert self._process is not None
             # That the machine is gone is heard at the other end.
             with contextlib.suppress(OSError):
                 self._process.stdin.write(line)
@@ -298,6 +326,7 @@ class SshAgent(Agent):
 
     def _copy(self, remote: str, target: Path) -> None:
         async def get() -> None:
+            assert self._connection is not None
             async with self._connection.start_sftp_client() as sftp:
                 await sftp.get(remote, str(target))
 
@@ -326,14 +355,14 @@ class SshAgent(Agent):
         self._thread.join(_END_S)
         self._loop.close()
 
-    def _wait(self, work: Coroutine[Any, Any, None], timeout_s: float | None) -> None:
+    def _wait(self, work: Coroutine[object, None, None], timeout_s: float | None) -> None:
         try:
             asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
         except TimeoutError:
             raise self.error(f"ssh: no answer within {timeout_s} s") from None
 
 
-def agent_on(role: str, ssh: str | None, *, port: int | None, command: str) -> Agent:
+def agent_on(role: Role, ssh: str | None, *, port: int | None, command: str) -> Agent:
     """An agent on a machine; this one where `ssh` is None."""
     if ssh is None:
         return LocalAgent(role)

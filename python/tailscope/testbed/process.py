@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import tailscope
 from tailscope.exceptions import DataplaneError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from tailscope.testbed.messages import Program, ProgressEvent, ReadyEvent, ResultEvent
     from tailscope.testbed.places import Place, Process
 
 __all__ = ["Dataplane", "find_binary"]
@@ -27,6 +27,9 @@ _EAL = ("--no-telemetry", "--log-level=warning")
 _READY_S = 30.0
 _END_S = 20.0
 _LAST_WORDS_S = 1.0
+
+P = TypeVar("P", bound="ProgressEvent")
+R = TypeVar("R", bound="ResultEvent")
 
 
 def find_binary() -> tuple[Path, str]:
@@ -59,15 +62,15 @@ def find_binary() -> tuple[Path, str]:
     return _BINARY, said
 
 
-class Dataplane:
+class Dataplane(Generic[P, R]):
     """A process of ``tailscope-dp``; a context at whose end it is gone.
 
     Parameters
     ----------
     role : str
         What it is called in errors: ``generator`` or ``dut``.
-    program : str
-        What it runs: ``gen``, ``l2fwd``, ...
+    program : Program
+        What it runs, of `tailscope.testbed.messages`.
     eal : sequence of str
         DPDK's options for memory and ports.
     options : sequence of str
@@ -78,12 +81,19 @@ class Dataplane:
         The CPUs that poll.
     housekeeping : iterable of int
         CPUs for its other threads, which share the lcores where there are none.
+
+    Attributes
+    ----------
+    ready : ReadyEvent or None
+        None until its ports are there.
+    result : ResultEvent or None
+        None until it has said what came out.
     """
 
     def __init__(
         self,
         role: str,
-        program: str,
+        program: Program[P, R],
         eal: Sequence[str],
         options: Sequence[str],
         *,
@@ -95,7 +105,7 @@ class Dataplane:
         self.role = role
         self.command = [
             str(binary),
-            program,
+            program.name,
             "-l",
             ",".join(map(str, lcores)),
             *_EAL,
@@ -104,11 +114,12 @@ class Dataplane:
             "--die-with-parent",
             *options,
         ]
-        self._place = place
+        self._program, self._place = program, place
         self._cpus = {*lcores, *housekeeping}
         self._process: Process | None = None
-        self.ready: Mapping[str, Any] = {}
-        self.result: Mapping[str, Any] | None = None
+        self.ready: ReadyEvent | None = None
+        self.result: R | None = None
+        self._refused: DataplaneError | None = None
 
     def __enter__(self) -> Self:
         self._process = self._place.start(self.role, self.command, cpus=self._cpus, urgent=True)
@@ -137,7 +148,7 @@ class Dataplane:
             If the process says why not, ends, or says nothing.
         """
         deadline_s = time.monotonic() + timeout_s
-        while not self.ready:
+        while self.ready is None:
             try:
                 event = self.next_event(deadline_s - time.monotonic())
             except queue.Empty:
@@ -147,7 +158,7 @@ class Dataplane:
             if event is None:
                 raise self.failure()
 
-    def next_event(self, timeout_s: float) -> Mapping[str, Any] | None:
+    def next_event(self, timeout_s: float) -> ReadyEvent | P | R | None:
         """Wait for the next event; None when the process has ended.
 
         Raises
@@ -155,23 +166,29 @@ class Dataplane:
         queue.Empty
             If nothing is said in that time.
         DataplaneError
-            If the process says that it cannot go on.
+            If the process says that it cannot go on, or what it should not say.
         """
+        from tailscope.testbed.messages import ErrorEvent, ReadyEvent, ResultEvent
+
         deadline_s = time.monotonic() + timeout_s
         while (line := self.process.next_line(deadline_s - time.monotonic())) is not None:
-            event = _event(line)
+            try:
+                event = self._program.read(self.role, line)
+            except DataplaneError as error:
+                self._refused = error
+                raise
             if event is None:
                 continue
-            if event["event"] == "ready":
-                self.ready = event
-            elif event["event"] == "result":
-                self.result = event
-            elif event["event"] == "error":
+            if isinstance(event, ErrorEvent):
                 # What DPDK said goes another way, and may come later.
                 self.process.wait_end(_LAST_WORDS_S)
                 raise DataplaneError(
-                    f"{self.role}: {event['message']}{self._last_words()}", hint=event["hint"]
+                    f"{self.role}: {event.message}{self._last_words()}", hint=event.hint
                 )
+            if isinstance(event, ReadyEvent):
+                self.ready = event
+            elif isinstance(event, ResultEvent):
+                self.result = event
             return event
         return None
 
@@ -179,7 +196,7 @@ class Dataplane:
         """Ask it to end with a result."""
         self.process.signal(signal.SIGTERM)
 
-    def finish(self, timeout_s: float = _END_S) -> Mapping[str, Any] | None:
+    def finish(self, timeout_s: float = _END_S) -> R | None:
         """Wait for its end, and return its result; None when there is none."""
         deadline_s = time.monotonic() + timeout_s
         with contextlib.suppress(queue.Empty, DataplaneError):
@@ -188,17 +205,11 @@ class Dataplane:
         return self.result
 
     def failure(self) -> DataplaneError:
-        """Say how it ended."""
-        return DataplaneError(f"{self.role}: {self.process.how_it_ended()}{self._last_words()}")
+        """Say how it ended, or what it said that it should not say."""
+        return self._refused or DataplaneError(
+            f"{self.role}: {self.process.how_it_ended()}{self._last_words()}"
+        )
 
     def _last_words(self) -> str:
         words = self.process.last_words()
         return f"; DPDK said: {words}" if words else ""
-
-
-def _event(line: str) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class FittedSource:
     rate_ci_hz: Interval | None = None
     duration_ci_ns: Interval | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Its figures by their names."""
         periodic = self.periodic
         rate_low, rate_high = self.rate_ci_hz or (None, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from tailscope.models.aliasing.fit import median_ns
 from tailscope.models.aliasing.simulation import simulate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailscope.models.aliasing.fit import Fit
     from tailscope.models.aliasing.simulation import RecordedInterruptions, Times
 
@@ -36,8 +38,8 @@ class Prediction:
     """
 
     latency_ns: Times
-    measured: dict[str, Any]
-    predicted: dict[str, Any]
+    measured: Mapping[str, int]
+    predicted: Mapping[str, int]
     tolerance_ns: int
     agreement: float | None
 
@@ -96,7 +98,15 @@ def _beside(predicted_ns: Times, latency_ns: Times, base_ns: int, threshold_ns: 
     )
 
 
-def figures(latency_ns: Times, threshold_ns: int | None) -> dict[str, Any]:
+@overload
+def figures(latency_ns: Times, threshold_ns: int) -> Mapping[str, int]: ...
+
+
+@overload
+def figures(latency_ns: Times, threshold_ns: int | None) -> Mapping[str, int | None]: ...
+
+
+def figures(latency_ns: Times, threshold_ns: int | None) -> Mapping[str, int | None]:
     """Quantiles of a latency, as tailscope defines them, its largest value, and the delayed.
 
     Parameters

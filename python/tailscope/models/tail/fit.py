@@ -67,7 +67,7 @@ class Fit:
     threshold_ns: int
     bursts: Bursts
     packets: int
-    best: Pareto
+    best: Pareto[float]
     laws: Laws
 
     @property
@@ -163,7 +163,7 @@ class Fit:
         """Laws for the bootstrap."""
         return resampled(self.excess_ns, self.best, count, rng)
 
-    def _levels(self, law: Pareto, rate: Floats | float, packets: float) -> Floats:
+    def _levels(self, law: Pareto[float | Floats], rate: Floats | float, packets: float) -> Floats:
         """The latency that one burst exceeds by each law."""
         share = np.minimum(1 / (self.bursts_in(packets) * rate), 1)
         return self.threshold_ns + law.quantile(share)

@@ -49,14 +49,14 @@ class Laws:
         The sum is 1.
     """
 
-    distinct: Pareto
+    distinct: Pareto[Floats]
     which: Integers
     rate: Floats
     log_likelihood: Floats
     weight: Floats
 
     @cached_property
-    def law(self) -> Pareto:
+    def law(self) -> Pareto[Floats]:
         """Each of them: arrays of shape (n_laws,)."""
         return Pareto(self.distinct.xi[self.which], self.distinct.sigma[self.which])
 
@@ -92,7 +92,7 @@ class Laws:
         return float(kept.min()), float(kept.max())
 
 
-def plausible(excesses: Floats, best: Pareto) -> Laws:
+def plausible(excesses: Floats, best: Pareto[float]) -> Laws:
     """Lay a grid over all laws that are not much less likely than the best one.
 
     The weight of each is its likelihood, with equal steps of ξ, of log σ and of the log of the rate
@@ -130,7 +130,7 @@ def plausible(excesses: Floats, best: Pareto) -> Laws:
     return Laws(Pareto(xi_of, sigma_of), which, rate, log_likelihood, _shares(log_likelihood))
 
 
-def resampled(excesses: Floats, best: Pareto, count: int, rng: np.random.Generator) -> Laws:
+def resampled(excesses: Floats, best: Pareto[float], count: int, rng: np.random.Generator) -> Laws:
     """Fit laws to samples of the best one (parametric bootstrap).
 
     Parameters

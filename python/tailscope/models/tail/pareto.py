@@ -9,7 +9,7 @@ section 6.2.) Bounded, by −σ/ξ, exactly when ξ < 0.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -38,9 +38,11 @@ _SCORING_STEPS = 30
 _SCORED = 1e-8
 _CHUNK = 2_000_000
 
+N_co = TypeVar("N_co", bound="float | Floats", covariant=True)
 
-class Pareto(NamedTuple):
-    """The law.
+
+class Pareto(NamedTuple, Generic[N_co]):
+    """The law, or many of them.
 
     Attributes
     ----------
@@ -50,8 +52,8 @@ class Pareto(NamedTuple):
         Scale, in the unit of excesses.
     """
 
-    xi: Any
-    sigma: Any
+    xi: N_co
+    sigma: N_co
 
     def survival(self, excess: Floats | float) -> Floats:
         """P(excess is larger)."""
@@ -107,7 +109,7 @@ class Likelihood:
         return float(-self.n * np.log(sigma) - (1 + 1 / xi) * np.log1p(scaled).sum())
 
     @cached_property
-    def best(self) -> Pareto:
+    def best(self) -> Pareto[float]:
         """The law of the largest likelihood.
 
         Of the laws with one κ = ξ/σ the likeliest is known, so that only κ is searched: roughly,
@@ -121,7 +123,7 @@ class Likelihood:
 
         smallest, largest = float(self._sorted[0]), float(self._sorted[-1])
 
-        def law(place: float) -> Pareto:
+        def law(place: float) -> Pareto[float]:
             return self._likeliest(float(np.exp(place)) - 1 / largest)
 
         def cost(place: float) -> float:
@@ -134,7 +136,7 @@ class Likelihood:
         found = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-9})
         return law(found.x)
 
-    def _likeliest(self, kappa: float) -> Pareto:
+    def _likeliest(self, kappa: float) -> Pareto[float]:
         """The likeliest of the laws with ξ/σ = κ, whose ξ is the mean of log(1 + κ·excess)."""
         xi = float(np.log1p(kappa * self._sorted).mean())
         if abs(xi) < _NEARLY_0:
@@ -143,7 +145,7 @@ class Likelihood:
         return Pareto(xi, xi / kappa)
 
 
-def refit(samples: Floats, start: Pareto) -> Pareto:
+def refit(samples: Floats, start: Pareto[float]) -> Pareto[Floats]:
     """Fit many samples at once, from a law that is near (Fisher scoring).
 
     Parameters
@@ -158,10 +160,11 @@ def refit(samples: Floats, start: Pareto) -> Pareto:
     """
     rows = max(1, _CHUNK // samples.shape[1])
     parts = [_scored(samples[at : at + rows], start) for at in range(0, len(samples), rows)]
-    return Pareto(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    xi, sigma = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return Pareto(xi, sigma)
 
 
-def _scored(samples: Floats, start: Pareto) -> tuple[Floats, Floats]:
+def _scored(samples: Floats, start: Pareto[float]) -> tuple[Floats, Floats]:
     """Steps of the expected information, halved where they turn back or lead to the impossible."""
     largest = samples.max(1)
     xi = np.full(len(samples), start.xi)

@@ -1,0 +1,159 @@
+"""What the machines of a laboratory say to each other is understood whole, or an error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tailscope
+from tailscope.exceptions import HostError
+from tailscope.host.fingerprint import this_machine
+from tailscope.store.records.dataplane import NoCounts
+from tailscope.testbed.hosts import Agent
+from tailscope.testbed.protocol import (
+    CountsEvent,
+    DutReady,
+    RecordingEvent,
+    RemoteFile,
+    SendOrder,
+    StopOrder,
+    as_line,
+    read_message,
+    read_order,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tailscope.testbed.protocol import Role
+
+HELLO = json.dumps({"event": "hello", "version": str(tailscope.__version__)})
+READY = DutReady(
+    host=this_machine(),
+    version="1",
+    configuration=[["tc", "qdisc"], ["tc", "filter"]],
+    platform={"name": "vm", "representative": False},
+    warnings=[],
+    cpus=[1],
+)
+
+
+class Fake(Agent):
+    """A machine that says some lines, and is gone."""
+
+    def __init__(self, role: Role, *lines: str) -> None:
+        super().__init__(role, "there")
+        self.lines = lines
+
+    def _open(self) -> None:
+        for line in self.lines:
+            self._hear_line(line)
+        self._gone()
+
+    def _write(self, line: str) -> None:
+        pass
+
+    def _copy(self, remote: str, target: Path) -> None:
+        target.write_text("x")
+
+    def _close(self) -> None:
+        pass
+
+
+def test_what_is_said_is_what_is_heard() -> None:
+    for said in (READY, CountsEvent(counts=NoCounts(), died=None)):
+        assert read_message("dut", as_line(said)) == said
+    for order in (SendOrder(duration_ns=5), StopOrder()):
+        assert read_order(as_line(order)) == order
+
+
+def wrong(line: Any, role: Role = "dut") -> str:
+    """What is said where a machine says this after its greeting."""
+    text = line if isinstance(line, str) else json.dumps(line)
+    with Fake(role, "Welcome!", HELLO, text) as agent, pytest.raises(HostError) as error:
+        agent.wait_for(DutReady if role == "dut" else RecordingEvent, 1)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"cpus": ["1"]}, "cpus[0]: expected `int`, got `str`"),
+        ({"cpus": None}, "cpus: expected `array`, got `null`"),
+        ({"host": []}, "host: expected `object`, got `array`"),
+        ({"more": 1}, "object contains unknown field `more`"),
+        ({"platform": {"name": {}}}, "platform[...]: expected `bool | str`, got `object`"),
+        ({"event": "sent"}, "event: invalid value 'sent'"),
+    ],
+)
+def test_the_role_and_the_field_are_named(change: dict[str, Any], where: str) -> None:
+    said = wrong({**json.loads(as_line(READY)), **change})
+    assert said.startswith(f"dut (there): it said: {where}")
+
+
+def test_a_role_says_only_what_belongs_to_it() -> None:
+    said = wrong(as_line(CountsEvent(counts=None, died=None)), "timestamper")
+    assert said.startswith("timestamper (there): it said: ")
+
+
+def test_what_is_no_message_is_repeated_when_the_machine_is_gone() -> None:
+    assert wrong("bash: no such file") == (
+        "dut (there): the connection ended; it said: Welcome! | bash: no such file"
+    )
+
+
+@pytest.mark.parametrize("path", ["", "/", "/captures/.."])
+def test_a_file_without_a_name_is_refused(path: str, tmp_path: Path) -> None:
+    file = RemoteFile(path=path, size_bytes=1, sha256="")
+    with pytest.raises(HostError, match="expected the path of a file"):
+        Fake("timestamper").fetch(file, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+_DEEP = '{"do":"play","role":"dut","plan":' + '{"a":' * 100_000
+
+
+@given(st.text() | _JSON.map(json.dumps) | st.just(_DEEP))
+def test_whatever_is_said_ends_as_an_error(line: str) -> None:
+    with suppress(HostError):
+        assert read_message("dut", line) is None
+    with pytest.raises(HostError):
+        read_order(line)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ('{"do": "stop"}', "it has no role yet"),
+        ('{"do": "dance"}', "do: invalid value 'dance'"),
+        ("hello", "no JSON object"),
+        (
+            '{"do": "play", "role": "dut", "plan": {"dut": "l2fwd", "rate_pps": "many"},'
+            ' "cards": [], "cpus": null, "method": null}',
+            "dut: plan: rate_pps: expected `int`, got `str`",
+        ),
+    ],
+)
+def test_an_agent_refuses_what_is_no_order(told: str, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tailscope", "agent"],
+        input=told + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    hello, error = map(json.loads, done.stdout.splitlines())
+    assert hello["event"] == "hello" and error["event"] == "error"
+    assert said in error["message"] and done.returncode == 1 and not done.stderr
