@@ -1,0 +1,211 @@
+"""What all records have in common: strict reading, and writing that can be read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tailscope.exceptions import RunCorruptError, RunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "Count",
+    "Record",
+    "Section",
+    "Signed",
+    "as_content",
+    "check_format",
+    "convert",
+    "decode",
+    "encode",
+    "encode_content",
+    "format_of",
+    "read_json",
+]
+
+_MOST = 2**63 - 1
+Count = Annotated[int, Meta(ge=0, le=_MOST)]
+"""A whole number that is not negative: a count, a duration in ns, or a time in ns since 1970."""
+Signed = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
+"""A whole number."""
+
+_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+_PATH = re.compile(r"^(?P<said>.*?)(?: - at `(?P<where>[^`]*)`)?$", re.DOTALL)
+_FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`")
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of a record."""
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The content of a file; its first field is ``format``."""
+
+
+class _Mark(Struct):
+    """The format of a file; the first files had none."""
+
+    format: int = 1
+
+
+Kind = TypeVar("Kind", bound=Struct)
+
+
+def decode(content: bytes, kind: type[Kind], source: Path | str) -> Kind:
+    """Read a record.
+
+    Parameters
+    ----------
+    content : bytes
+        JSON.
+    kind : type
+        What it must be.
+    source : Path or str
+        Where it was read, for the error.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is anything else; the error names the field.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise RunCorruptError(f"{source}: {_in_our_words(str(error))}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunCorruptError(f"{source}: expected JSON: {error}") from None
+    except RecursionError:
+        raise RunCorruptError(f"{source}: expected JSON: it is nested too deeply") from None
+
+
+def convert(content: object, kind: type[Kind], source: Path | str) -> Kind:
+    """Make a record of what `read_json` gives.
+
+    Parameters
+    ----------
+    content : dict
+    kind : type
+        What it must be.
+    source : Path or str
+        Where it was read, for the error.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is anything else; the error names the field.
+    """
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise RunCorruptError(f"{source}: {_in_our_words(str(error))}") from None
+
+
+def read_json(content: bytes, source: Path | str) -> dict[str, object]:
+    """Read a JSON object whatever is in it.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is none.
+    """
+    try:
+        return msgspec.json.decode(content, type=dict[str, object])
+    except msgspec.ValidationError as error:
+        raise RunCorruptError(f"{source}: {_in_our_words(str(error))}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunCorruptError(f"{source}: expected JSON: {error}") from None
+    except RecursionError:
+        raise RunCorruptError(f"{source}: expected JSON: it is nested too deeply") from None
+
+
+def format_of(content: bytes, source: Path | str) -> int:
+    """Tell the format of a file; files of the first one do not say it."""
+    return decode(content, _Mark, source).format
+
+
+def check_format(found: int, newest: int, what: str, source: Path | str) -> None:
+    """Refuse a file of a format that this version does not know.
+
+    Raises
+    ------
+    RunError
+        If the format is newer than `newest`, or never existed.
+    """
+    if found > newest:
+        raise RunError(
+            f"{source}: format of the {what}: expected {newest}, got {found}",
+            hint="a newer tailscope has written it: update tailscope",
+        )
+    if found < 1:
+        raise RunError(f"{source}: format of the {what}: expected 1 to {newest}, got {found}")
+
+
+def as_content(record: Struct) -> dict[str, object]:
+    """Turn a record into what JSON holds: objects, lists, texts, numbers.
+
+    Raises
+    ------
+    ValueError
+        If a number is none that JSON has.
+    """
+    content = msgspec.to_builtins(record)
+    in_order = {name: content[name] for name in ("format", *content) if name in content}
+    found: dict[str, object] = json.loads(json.dumps(in_order, allow_nan=False))
+    return found
+
+
+def encode(record: Struct) -> str:
+    """Write a record as text, checked to be one that can be read back.
+
+    Raises
+    ------
+    AssertionError
+        If it cannot: whoever has filled it has made a mistake.
+    """
+    return encode_content(as_content(record), type(record))
+
+
+def encode_content(content: dict[str, object], kind: type[Struct]) -> str:
+    """Write the content of a record as text, checked to be one that can be read back.
+
+    Raises
+    ------
+    AssertionError
+        If it cannot.
+    """
+    try:
+        msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise AssertionError(f"{kind.__name__}: {_in_our_words(str(error))}") from error
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def _in_our_words(text: str) -> str:
+    """An error of msgspec, as the errors of tailscope are: the field, what was expected, got."""
+    match = _PATH.match(text)
+    assert match is not None, "it matches anything"
+    where = (match["where"] or "").removeprefix("$").removeprefix(".").replace("[...]", ".*")
+    said = match["said"]
+    if field := _FIELD.fullmatch(said):
+        where = f"{where}.{field['name']}" if where else field["name"]
+        said = "unknown field" if field["what"].endswith("unknown") else "missing"
+    else:
+        said = re.sub(r"`([^`]*)`", _plain, said[:1].lower() + said[1:])
+    return f"{where.removeprefix('.')}: {said}" if where else said
+
+
+def _plain(match: re.Match[str]) -> str:
+    return " or ".join(_NAMES.get(name, name) for name in match[1].split(" | "))

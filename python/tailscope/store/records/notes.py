@@ -1,0 +1,31 @@
+"""``notes.json``: what its user says of a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tailscope.store.records.base import Count, Record, Section
+
+__all__ = ["NOTES_FORMAT", "Note", "NotesRecord"]
+
+NOTES_FORMAT = 1
+
+
+class Note(Section, kw_only=True):
+    """Words, and when they were written."""
+
+    written_unix_ns: Count
+    """When the note was written."""
+    text: str
+    """What it says."""
+
+
+class NotesRecord(Record, kw_only=True):
+    """Tags and notes of a run."""
+
+    format: Literal[1] = NOTES_FORMAT
+    """Version of the format."""
+    tags: tuple[str, ...]
+    """Tags, in alphabetical order."""
+    notes: tuple[Note, ...]
+    """Notes, oldest first."""
