@@ -1,0 +1,322 @@
+"""What programs of the data plane and devices under test count: parts of ``run.json``.
+
+The same parts stand in the lines by which ``tailscope-dp`` and the agents of a laboratory say them
+(`tailscope.testbed.messages`). Nothing here knows how they are said.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct, to_builtins
+
+__all__ = [
+    "Count",
+    "CounterClock",
+    "DelayCounts",
+    "DelayTruth",
+    "DutCounts",
+    "ForwardedPairs",
+    "ForwarderCounts",
+    "GeneratedTraffic",
+    "GeneratorCounts",
+    "KernelCounts",
+    "L2fwdCounts",
+    "L3fwdCounts",
+    "LcoreCounts",
+    "LinkCounts",
+    "NoCounts",
+    "PortCounts",
+    "ProgramCounts",
+    "RouteCount",
+    "SnortCounts",
+    "StampCounts",
+    "StampedTaps",
+    "StrictRecord",
+    "SuricataCounts",
+    "TapCounts",
+    "WatchCounts",
+    "WatchTruth",
+    "kept",
+]
+
+Count = Annotated[int, Meta(ge=0)]
+"""A number of things, or of ticks or nanoseconds."""
+
+
+class StrictRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A record of which every field is known."""
+
+
+class CounterClock(StrictRecord, frozen=True, kw_only=True):
+    """A clock of ticks: a reading, its rate, and the time of that reading."""
+
+    tsc_hz: Count
+    tsc: Count
+    unix_ns: Count
+
+
+class LcoreCounts(StrictRecord, frozen=True, kw_only=True):
+    """What one polling loop counted.
+
+    Attributes
+    ----------
+    lcore : int
+        As DPDK numbers it.
+    cpu : int or None
+        None where it may run on several.
+    tid : int
+        The thread's number, where it runs.
+    iterations : int
+        Turns of the loop.
+    tx_dropped : int
+        Packets for which the driver had no room.
+    dropped : dict of str to int
+        Packets dropped on purpose, by reason.
+    """
+
+    lcore: Count
+    cpu: Count | None
+    tid: Count
+    iterations: Count
+    rx_packets: Count
+    tx_packets: Count
+    tx_dropped: Count
+    dropped: dict[str, Count]
+    stalls: Count
+    stall_total_ns: Count
+    stall_longest_ns: Count
+    stalls_unrecorded: Count
+
+
+class PortCounts(StrictRecord, frozen=True, kw_only=True):
+    """What one port counted; `xstats` are its driver's own counters."""
+
+    port: Count
+    name: str
+    driver: str
+    rx_packets: Count
+    tx_packets: Count
+    rx_missed: Count
+    rx_errors: Count
+    rx_nombuf: Count
+    tx_errors: Count
+    link_down_count: Count
+    xstats: dict[str, Count]
+
+
+class ProgramCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program"):
+    """What every program of the data plane says at its end.
+
+    Attributes
+    ----------
+    complete : bool
+        Whether it did all that it was asked for.
+    hugepages : bool
+        Whether its memory is in huge pages.
+    started_tsc, duration_ns : int
+        When its ports were there, and for how long it ran from then on.
+    """
+
+    complete: bool
+    hugepages: bool
+    started_tsc: Count
+    duration_ns: Count
+    lcores: list[LcoreCounts]
+    ports: list[PortCounts]
+
+
+class GeneratedTraffic(StrictRecord, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of the packets of a generator.
+
+    Attributes
+    ----------
+    sent, matched : int
+        Packets of the measurement that left, and those of them that came back.
+    unsent : int
+        Packets that could not leave within 10 ms of their time.
+    duplicated, corrupt, foreign, ambiguous : int
+        Packets that arrived again, damaged, from elsewhere, or could be one of several.
+    unrecorded : int
+        Packets that arrived when there was no more room to record them.
+    warm_up_sent, warm_up_received : int
+        Those of the warm-up.
+    rate_pps : int or None
+        Of a pattern.
+    replayed, ambiguous_sent : int or None
+        Frames of a capture that was sent again, and those of them that are alike.
+    """
+
+    sent: Count
+    matched: Count
+    unsent: Count
+    duplicated: Count
+    corrupt: Count
+    foreign: Count
+    ambiguous: Count
+    unrecorded: Count
+    warm_up_sent: Count
+    warm_up_received: Count
+    rate_pps: Count | None = None
+    replayed: Count | None = None
+    ambiguous_sent: Count | None = None
+
+
+class TapCounts(StrictRecord, frozen=True, kw_only=True):
+    """What was recorded of one tap.
+
+    Attributes
+    ----------
+    file : str
+        The capture.
+    received, written : int
+        Frames that came, and that the capture has.
+    ring_full, unstamped : int
+        Frames left out because the writer was behind, or the port gave them no time.
+    """
+
+    file: str
+    received: Count
+    written: Count
+    ring_full: Count
+    unstamped: Count
+
+    @property
+    def missed(self) -> int:
+        """Frames that came and were not written."""
+        return self.ring_full + self.unstamped
+
+
+class StampedTaps(StrictRecord, frozen=True, kw_only=True):
+    """What was recorded of the taps on both sides of a device; `timestamps` says by which clock."""
+
+    timestamps: Literal["nic-hardware", "tsc"]
+    pre: TapCounts
+    post: TapCounts
+
+
+class ForwardedPairs(StrictRecord, frozen=True, kw_only=True):
+    """By which port packets of each port leave."""
+
+    pairs: list[tuple[Count, Count]]
+
+
+class RouteCount(StrictRecord, frozen=True, kw_only=True):
+    """How many routes there are."""
+
+    routes: Count
+
+
+class DelayTruth(StrictRecord, frozen=True, kw_only=True):
+    """How often the device did what on purpose, and how many packets it held at most."""
+
+    injected: Count
+    disturbed: Count
+    held_most: Count | None
+
+
+class WatchTruth(StrictRecord, frozen=True, kw_only=True):
+    """How often loops without packets were disturbed on purpose."""
+
+    disturbed: Count
+
+
+class GeneratorCounts(ProgramCounts, frozen=True, kw_only=True, tag="gen"):
+    """What a generator counted."""
+
+    gen: GeneratedTraffic
+
+
+class StampCounts(ProgramCounts, frozen=True, kw_only=True, tag="stamp"):
+    """What the recorder of two taps counted."""
+
+    stamp: StampedTaps
+
+
+class L2fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag="l2fwd"):
+    """What the forwarder between ports counted."""
+
+    l2fwd: ForwardedPairs
+
+
+class L3fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag="l3fwd"):
+    """What the router counted."""
+
+    l3fwd: RouteCount
+
+
+class DelayCounts(ProgramCounts, frozen=True, kw_only=True, tag="delay"):
+    """What the device with a known law counted."""
+
+    delay: DelayTruth
+
+
+class WatchCounts(ProgramCounts, frozen=True, kw_only=True, tag="watch"):
+    """What loops without packets counted."""
+
+    watch: WatchTruth
+
+
+class LinkCounts(StrictRecord, frozen=True, kw_only=True):
+    """What the kernel counted at one link."""
+
+    rx_packets: Count
+    tx_packets: Count
+    rx_errors: Count
+    tx_errors: Count
+    rx_dropped: Count
+    tx_dropped: Count
+
+
+class KernelCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program", tag="kernel"):
+    """What the links of a device of the kernel counted."""
+
+    links: dict[str, LinkCounts]
+
+
+class SuricataCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program", tag="suricata"):
+    """What Suricata counted.
+
+    Attributes
+    ----------
+    dropped, accepted, alerts : int
+        Verdicts on packets, and alerts.
+    capture : dict
+        What its capture method counted, as Suricata has it.
+    drop_reasons : dict of str to int
+        Those that are not 0.
+    """
+
+    dropped: Count
+    accepted: Count
+    alerts: Count
+    capture: dict[str, object]
+    drop_reasons: dict[str, Count]
+
+
+class SnortCounts(
+    StrictRecord, frozen=True, kw_only=True, omit_defaults=True, tag_field="program", tag="snort"
+):
+    """Verdicts of Snort's packet module; None where it printed none."""
+
+    dropped: Count | None = None
+    dropped_by_flow: Count | None = None
+    accepted: Count | None = None
+
+
+class NoCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program", tag="none"):
+    """What a device counted that says nothing."""
+
+
+ForwarderCounts: TypeAlias = L2fwdCounts | L3fwdCounts | DelayCounts
+DutCounts: TypeAlias = ForwarderCounts | KernelCounts | SuricataCounts | SnortCounts | NoCounts
+
+
+def kept(counts: ProgramCounts | DutCounts) -> dict[str, object]:
+    """Counts as ``run.json`` has them; `program` stands only where one of ours counted."""
+    if isinstance(counts, ProgramCounts):
+        found: dict[str, object] = to_builtins(counts, order="sorted")
+        return found
+    own: dict[str, object] = to_builtins(counts)
+    del own["program"]
+    return own

@@ -1,0 +1,293 @@
+"""The lines that ``tailscope-dp`` writes, as types: JSON objects that name their ``event``.
+
+It is of the same version as this package, so a line that says more, or less, or something else than
+the types here is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+from msgspec import DecodeError, ValidationError, convert
+from msgspec.json import Decoder
+
+from tailscope.exceptions import DataplaneError
+from tailscope.store.records.dataplane import (
+    Count,
+    CounterClock,
+    DelayCounts,
+    DelayTruth,
+    ForwardedPairs,
+    ForwarderCounts,
+    GeneratedTraffic,
+    GeneratorCounts,
+    L2fwdCounts,
+    L3fwdCounts,
+    ProgramCounts,
+    RouteCount,
+    StampCounts,
+    StampedTaps,
+    StrictRecord,
+    WatchTruth,
+)
+
+__all__ = [
+    "FORWARDERS",
+    "GENERATOR",
+    "STAMP",
+    "WATCH",
+    "DelayResult",
+    "ErrorEvent",
+    "ForwarderProgram",
+    "GeneratorProgress",
+    "GeneratorResult",
+    "L2fwdResult",
+    "L3fwdResult",
+    "LoopProgress",
+    "Program",
+    "ProgressEvent",
+    "ReadyEvent",
+    "ReadyLcore",
+    "ReadyPort",
+    "ResultEvent",
+    "StampResult",
+    "WatchResult",
+    "what_is_wrong",
+]
+
+
+_SHOWN = 200
+
+
+class ReadyLcore(StrictRecord, frozen=True, kw_only=True):
+    """A thread that will poll, and its CPU; None where it may run on several."""
+
+    lcore: Count
+    cpu: Count | None
+
+
+class ReadyPort(StrictRecord, frozen=True, kw_only=True):
+    """A port that was found."""
+
+    port: Count
+    name: str
+    driver: str
+    mac: str
+    link_up: bool
+
+
+class ReadyEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+    """The ports are there: the program forwards, or sends."""
+
+    program: str
+    version: str
+    dpdk: str
+    pid: Count
+    clock: CounterClock
+    lcores: list[ReadyLcore]
+    ports: list[ReadyPort]
+
+
+class ErrorEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="error"):
+    """Why it cannot run, and what to do about it."""
+
+    message: str
+    hint: str | None
+
+
+class ProgressEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="progress"):
+    """How far it is, once a second."""
+
+    elapsed_s: float
+    state: Literal["warm-up", "measuring", "draining", "forwarding", "recording"]
+    rx_packets: Count
+    stalls: Count
+
+
+class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True):
+    """How far a generator is; latencies are rough, and None until the first packet is back."""
+
+    tx_packets: Count
+    stall_longest_ns: Count
+    sent: Count
+    received: Count
+    unsent: Count
+    latency_ns_p50: Count | None = None
+    latency_ns_p999: Count | None = None
+    latency_ns_max: Count | None = None
+
+
+class LoopProgress(ProgressEvent, frozen=True, kw_only=True):
+    """How far a forwarder is, or loops without packets."""
+
+    tx_packets: Count
+    tx_dropped: Count
+    stall_longest_ns: Count
+
+
+class ResultEvent(ProgramCounts, frozen=True, kw_only=True, tag_field="event", tag="result"):
+    """What came out, at the end.
+
+    Attributes
+    ----------
+    clock : CounterClock
+    partial : list of str
+        Why it is not all that was asked for.
+    record : list of str
+        The files that it has written.
+    """
+
+    clock: CounterClock
+    partial: list[str]
+    record: list[str]
+
+
+class GeneratorResult(ResultEvent, frozen=True, kw_only=True):
+    """What came out of a generator."""
+
+    program: Literal["gen"]
+    gen: GeneratedTraffic
+
+    @property
+    def counts(self) -> GeneratorCounts:
+        """What ``run.json`` keeps of it."""
+        return convert(self, GeneratorCounts, from_attributes=True)
+
+
+class StampResult(ResultEvent, frozen=True, kw_only=True):
+    """What came out of the recorder of two taps."""
+
+    program: Literal["stamp"]
+    stamp: StampedTaps
+
+    @property
+    def counts(self) -> StampCounts:
+        """What ``run.json`` keeps of it."""
+        return convert(self, StampCounts, from_attributes=True)
+
+
+class ForwarderResult(ResultEvent, frozen=True, kw_only=True):
+    """What came out of a device of the data plane."""
+
+    @property
+    def counts(self) -> ForwarderCounts:
+        """What ``run.json`` keeps of it."""
+        raise NotImplementedError
+
+
+class L2fwdResult(ForwarderResult, frozen=True, kw_only=True):
+    """What came out of the forwarder between ports."""
+
+    program: Literal["l2fwd"]
+    l2fwd: ForwardedPairs
+
+    @property
+    def counts(self) -> L2fwdCounts:
+        """What ``run.json`` keeps of it."""
+        return convert(self, L2fwdCounts, from_attributes=True)
+
+
+class L3fwdResult(ForwarderResult, frozen=True, kw_only=True):
+    """What came out of the router."""
+
+    program: Literal["l3fwd"]
+    l3fwd: RouteCount
+
+    @property
+    def counts(self) -> L3fwdCounts:
+        """What ``run.json`` keeps of it."""
+        return convert(self, L3fwdCounts, from_attributes=True)
+
+
+class DelayResult(ForwarderResult, frozen=True, kw_only=True):
+    """What came out of the device with a known law."""
+
+    program: Literal["delay"]
+    delay: DelayTruth
+
+    @property
+    def counts(self) -> DelayCounts:
+        """What ``run.json`` keeps of it."""
+        return convert(self, DelayCounts, from_attributes=True)
+
+
+class WatchResult(ResultEvent, frozen=True, kw_only=True):
+    """What came out of loops without packets."""
+
+    program: Literal["watch"]
+    watch: WatchTruth
+
+
+P_co = TypeVar("P_co", bound=ProgressEvent, covariant=True)
+R_co = TypeVar("R_co", bound=ResultEvent, covariant=True)
+
+
+@dataclass(frozen=True)
+class Program(Generic[P_co, R_co]):
+    """A program of ``tailscope-dp``, and what it says.
+
+    Attributes
+    ----------
+    name : str
+    progress : type
+        What it says once a second.
+    result : type
+        What it says at its end.
+    """
+
+    name: str
+    progress: type[P_co]
+    result: type[R_co]
+
+    def read(self, role: str, line: str) -> ReadyEvent | ErrorEvent | P_co | R_co | None:
+        """Read a line; None where it is none of ours.
+
+        Parameters
+        ----------
+        role : str
+            What the process is called in errors.
+        line : str
+
+        Raises
+        ------
+        DataplaneError
+            If it is an object, but none that this program says.
+        """
+        if not line.startswith("{"):
+            return None
+        try:
+            return self._decoder.decode(line)
+        except (ValidationError, RecursionError) as error:
+            raise DataplaneError(
+                f"{role}: tailscope-dp {self.name} said: {what_is_wrong(error)}: {line[:_SHOWN]}"
+            ) from None
+        except DecodeError:
+            return None
+
+    @cached_property
+    def _decoder(self) -> Decoder[ReadyEvent | ErrorEvent | P_co | R_co]:
+        return Decoder(ReadyEvent | ErrorEvent | self.progress | self.result)
+
+
+GENERATOR = Program("gen", GeneratorProgress, GeneratorResult)
+STAMP = Program("stamp", ProgressEvent, StampResult)
+WATCH = Program("watch", LoopProgress, WatchResult)
+
+ForwarderProgram: TypeAlias = Program[LoopProgress, ForwarderResult]
+
+FORWARDERS: dict[str, ForwarderProgram] = {
+    "l2fwd": Program("l2fwd", LoopProgress, L2fwdResult),
+    "l3fwd": Program("l3fwd", LoopProgress, L3fwdResult),
+    "delay": Program("delay", LoopProgress, DelayResult),
+}
+"""Devices of the data plane, by name."""
+
+
+def what_is_wrong(error: ValidationError | RecursionError) -> str:
+    """Say which field of a message is not what it should be, and what it is: ``gen.sent: ...``."""
+    said, _, path = str(error).partition(" - at `$")
+    field = path.rstrip("`").removeprefix(".")
+    said = said[:1].lower() + said[1:]
+    return f"{field}: {said}" if field else said
