@@ -1,0 +1,618 @@
+"""The fields of a run: each is declared here, once, with all that other modules derive from it.
+
+An entry says what a field is called, how its value is read and written, what it means, what is
+allowed and which commands have it as an option. The options of commands, the fields of an
+experiment file, the columns of the catalogue, the command that repeats a run and a page of the
+reference follow from the entries. To add a field, add its entry and the code that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Literal, TypeAlias, get_args, get_origin
+
+from msgspec import Struct, field
+from msgspec.structs import fields
+
+from tailscope.exceptions import UsageError
+from tailscope.units import duration_ns, positive_duration_ns, rate_pps, typed_duration
+
+__all__ = [
+    "LOADS",
+    "PATTERNS",
+    "AnalysisFields",
+    "Field",
+    "Group",
+    "Kind",
+    "PairFields",
+    "PlanFields",
+    "Scalar",
+    "fields_of",
+]
+
+PATTERNS = ("cbr", "poisson")
+LOADS = ("all", "one")
+
+Scalar: TypeAlias = str | int | float | bool
+Value: TypeAlias = str | int | bool | Mapping[str, str] | Mapping[str, int] | None
+"""What a plan can hold in a field."""
+Group: TypeAlias = Literal["dut", "traffic", "measurement", "host", "analysis"]
+
+_UNITS = {"ns": "ns", "pps": "packets/s", "bytes": "bytes"}
+"""For the end of an attribute's name, the unit of its value."""
+
+
+def _as_it_is(value: Value, option: str) -> Value:  # noqa: ARG001
+    return value
+
+
+def _listed(value: str | int, option: str) -> str:  # noqa: ARG001
+    """A list of CPUs; a single one may be a number."""
+    return str(value)
+
+
+def _texts(value: Mapping[str, Scalar], option: str) -> dict[str, str]:  # noqa: ARG001
+    return {name: _text(one) for name, one in value.items()}
+
+
+def _text(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _workers(value: Mapping[str, str | int], option: str) -> dict[str, int]:
+    found = {}
+    for kind, number in value.items():
+        if not str(number).isdecimal():
+            raise UsageError(f"{option} {kind}: got {number!r}, expected a number of workers")
+        found[kind] = int(number)
+    return found
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How values are written, and how they are read.
+
+    Attributes
+    ----------
+    metavar : str
+        What stands for the value in help.
+    written : type
+        What an experiment file may have: a dict for names with values, which the command line
+        has as ``NAME=VALUE``, once for each.
+    read : callable
+        Makes the value of a plan from a written one. Its second argument is the option's name,
+        which errors begin with.
+    write : callable
+        Makes the text that `read` reads as the value; of each value where there are names.
+    """
+
+    metavar: str
+    written: object
+    read: Callable[..., Value]
+    write: Callable[..., str] = str
+
+
+NAME = Kind("NAME", str, _as_it_is)
+TEXT = Kind("TEXT", str, _as_it_is)
+COUNT = Kind("N", int, _as_it_is)
+SWITCH = Kind("", bool, _as_it_is)
+CPUS = Kind("LIST", str | int, _listed)
+RATE = Kind("PPS", str | int, rate_pps)
+DURATION = Kind("TIME", str, duration_ns, typed_duration)
+LENGTH = Kind("TIME", str, positive_duration_ns, typed_duration)
+"""A duration of at least 1 ns."""
+OPTIONS = Kind("NAME=VALUE", dict[str, Scalar], _texts)
+WORKERS = Kind("KIND=N", dict[str, int], _workers)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a run.
+
+    Attributes
+    ----------
+    kind : Kind
+    group : str
+        The section of help that it stands in.
+    help : str
+        What it means; ``{choices}`` stands for what is allowed.
+    on : tuple of str
+        Commands that have it as an option. Experiment files have what ``run`` has.
+    given_as : str or None
+        The name of its option, if it is not that of the field.
+    short : str or None
+        A second name of its option, of one letter.
+    placeholder : str or None
+        What stands for the value in help, if not what the kind says.
+    shown_default : str or None
+        The default in words, where the value does not say it.
+    choices : callable or None
+        Gives all that is allowed; called when it is asked for, as catalogues take time to import.
+        Of names with values, the names.
+    least, most : int or None
+        What a number must be at least, and at most; of names with values, each number.
+    measured_in : str or None
+        The unit, if the attribute's name does not end in it.
+    formerly : str or None
+        An older name, which is still read.
+    is_column : bool
+        Whether the catalogue's table ``run`` has it as a column.
+    attribute : str
+        What a plan calls it, with the unit last: ``rate_pps``.
+    held : type
+        Of the plan's value, without None.
+    default : object
+        What a plan has where nothing is said.
+    """
+
+    kind: Kind
+    group: Group
+    help: str
+    on: tuple[str, ...] = ("run",)
+    given_as: str | None = None
+    short: str | None = None
+    placeholder: str | None = None
+    shown_default: str | None = None
+    choices: Callable[[], Iterable[str]] | None = None
+    least: int | None = None
+    most: int | None = None
+    measured_in: str | None = None
+    formerly: str | None = None
+    is_column: bool = True
+    attribute: str = ""
+    held: type = str
+    default: Value = None
+
+    @property
+    def name(self) -> str:
+        """What people call it, in experiment files too: ``rate``."""
+        stem, _, unit = self.attribute.rpartition("_")
+        return stem if unit in _UNITS else self.attribute
+
+    @property
+    def unit(self) -> str:
+        """The unit of the plan's value; empty where it has none."""
+        return self.measured_in or _UNITS.get(self.attribute.rpartition("_")[2], "")
+
+    @property
+    def has_names(self) -> bool:
+        """Whether it holds values by name."""
+        return get_origin(self.kind.written) is dict
+
+    @property
+    def option(self) -> str:
+        """The name of its option: ``--rate``."""
+        return self.given_as or self._option_of(self.name)
+
+    @property
+    def former_option(self) -> str | None:
+        """The older name of its option."""
+        return None if self.formerly is None else self._option_of(self.formerly)
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in help."""
+        return self.placeholder or self.kind.metavar
+
+    @property
+    def about(self) -> str:
+        """What it means, with what is allowed."""
+        return self.help.replace("{choices}", " or ".join(self._listed()))
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as people write it; None where there is none to speak of."""
+        if self.shown_default is not None:
+            return self.shown_default
+        has_none = self.default is None or self.kind is SWITCH or self.has_names
+        return None if has_none else self.kind.write(self.default)
+
+    @property
+    def range_text(self) -> str | None:
+        """What is allowed: ``one of cbr, poisson``, ``1 to 512 packets``; None for anything."""
+        if self.choices is not None and not self.has_names:
+            names = [*self.choices()]
+            return " or ".join(names) if len(names) == 2 else f"one of {', '.join(names)}"
+        if self.least is None:
+            return None
+        low = f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
+        return f"{low} {self.measured_in or self.unit}".strip()
+
+    def read(self, value: object) -> Value:
+        """Make the plan's value of one as people write it.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be understood: the message begins with the name of the option.
+        """
+        return self.kind.read(value, self.option)
+
+    def words(self, value: Value) -> list[str]:
+        """The words of a command line that give a plan this value."""
+        if value is None or value is False:
+            return []
+        if value is True:
+            return [self.option]
+        if isinstance(value, Mapping):
+            given = [f"{name}={self.kind.write(one)}" for name, one in value.items()]
+            return [word for each in given for word in (self.option, each)]
+        return [self.option, self.kind.write(value)]
+
+    def check(self, value: Value) -> None:
+        """See that a plan may have this value.
+
+        Raises
+        ------
+        UsageError
+            If it may not: with option, value and what is expected.
+        """
+        if value is None:
+            return
+        if isinstance(value, Mapping):
+            self._check_names(value)
+            return
+        if self.choices is not None:
+            is_allowed = isinstance(value, str) and value in {*self.choices()}
+        else:
+            assert self.least is None or isinstance(value, int)
+            is_allowed = self.least is None or self._is_within(value)
+        if not is_allowed:
+            raise UsageError(f"{self.option}: got {value!r}, expected {self.range_text}")
+
+    def _check_names(self, value: Mapping[str, str] | Mapping[str, int]) -> None:
+        allowed = None if self.choices is None else [*self.choices()]
+        for name, one in value.items():
+            if allowed is not None and name not in allowed:
+                expected = f"one of {', '.join(allowed)}"
+                raise UsageError(f"{self.option}: got {name!r}, expected {expected}")
+            if self.least is not None and not self._is_within(one):
+                raise UsageError(f"{self.option} {name}: got {one!r}, expected {self.range_text}")
+
+    def _is_within(self, value: Value) -> bool:
+        assert isinstance(value, int) and self.least is not None
+        return self.least <= value and (self.most is None or value <= self.most)
+
+    def _listed(self) -> list[str]:
+        """What is allowed, so that `` or `` joins it."""
+        names = [] if self.choices is None else [*self.choices()]
+        return [", ".join(names[:-1]), names[-1]] if len(names) > 1 else names
+
+    def _option_of(self, name: str) -> str:
+        """An option that is given once for each name has its name in the singular."""
+        name = name.removesuffix("s") if self.has_names else name
+        return f"--{name.replace('_', '-')}"
+
+
+def _patterns() -> Iterable[str]:
+    return PATTERNS
+
+
+def _loads() -> Iterable[str]:
+    return LOADS
+
+
+def _duts() -> Iterable[str]:
+    from tailscope.duts.catalogue import DUTS
+
+    return DUTS
+
+
+def _platforms() -> Iterable[str]:
+    from tailscope.platforms.catalogue import PLATFORMS
+
+    return PLATFORMS
+
+
+def _kernels() -> Iterable[str]:
+    from tailscope.host.kernel import KERNELS
+
+    return KERNELS
+
+
+def _wires() -> Iterable[str]:
+    from tailscope.testbed.wires import WIRES
+
+    return WIRES
+
+
+def _noise() -> Iterable[str]:
+    from tailscope.noise.recorder import NOISE
+
+    return NOISE
+
+
+def _co_runners() -> Iterable[str]:
+    from tailscope.testbed.co_runners import KINDS
+
+    return KINDS
+
+
+_TRIED = ("run", "search")
+_ANALYSED = ("analyze",)
+
+
+class AnalysisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the analysis of any run is told."""
+
+    trim_ns: Annotated[
+        int,
+        Field(
+            DURATION,
+            "analysis",
+            "Drop packets that leave the device up to this long after the first one.",
+            on=_ANALYSED,
+        ),
+    ] = 0
+    window_ns: Annotated[
+        int, Field(LENGTH, "analysis", "Longest time that a packet may take.", on=_ANALYSED)
+    ] = 5_000_000_000
+    bucket_ns: Annotated[
+        int,
+        Field(
+            LENGTH,
+            "analysis",
+            "Bucket size of the histograms.",
+            on=_ANALYSED,
+            given_as="--bucket-size",
+            short="-b",
+        ),
+    ] = 100
+    worst: Annotated[
+        int,
+        Field(
+            COUNT,
+            "analysis",
+            "Number of worst packets to keep.",
+            on=_ANALYSED,
+            least=0,
+            is_column=False,
+        ),
+    ] = 5000
+
+
+class PairFields(AnalysisFields, frozen=True, kw_only=True):
+    """The analysis of two captures, as ``tailscope analyze`` is told."""
+
+    pre: str
+    post: str
+    match_on: Annotated[
+        str,
+        Field(
+            TEXT,
+            "analysis",
+            "Key that identifies a packet: auto, frame, l3, probe, or bytes:OFF+LEN,...",
+            on=_ANALYSED,
+            placeholder="KEY",
+        ),
+    ] = "auto"
+
+
+class PlanFields(AnalysisFields, frozen=True, kw_only=True):
+    """One run, as ``run.json`` keeps it: a device, a wire, traffic, and how long."""
+
+    dut: Annotated[
+        str, Field(NAME, "dut", "Device under test: {choices}.", on=_TRIED, choices=_duts)
+    ]
+    dut_options: Annotated[
+        dict[str, str], Field(OPTIONS, "dut", "Option of the device; repeatable.", on=_TRIED)
+    ] = field(default_factory=dict)
+    platform: Annotated[
+        str,
+        Field(
+            NAME,
+            "dut",
+            "Platform that the device runs on: {choices}.",
+            on=_TRIED,
+            choices=_platforms,
+        ),
+    ] = "bare"
+    platform_options: Annotated[
+        dict[str, str], Field(OPTIONS, "dut", "Option of the platform; repeatable.", on=_TRIED)
+    ] = field(default_factory=dict)
+    kernel: Annotated[
+        str | None,
+        Field(
+            NAME,
+            "dut",
+            "Kernel that the device runs on: {choices}.",
+            on=_TRIED,
+            shown_default="any",
+            choices=_kernels,
+            is_column=False,
+        ),
+    ] = None
+    boot: Annotated[
+        str | None,
+        Field(
+            TEXT,
+            "dut",
+            "Kernel boot parameters; {cpus} expands to the CPUs of the DUT.",
+            on=_TRIED,
+            placeholder="PARAMETERS",
+        ),
+    ] = None
+    instances: Annotated[
+        int, Field(COUNT, "dut", "Number of devices side by side.", least=1, most=64)
+    ] = 1
+    load: Annotated[
+        str,
+        Field(
+            NAME,
+            "dut",
+            "Which of several devices get traffic: {choices}.",
+            placeholder="WHICH",
+            choices=_loads,
+        ),
+    ] = "all"
+    wire: Annotated[
+        str,
+        Field(
+            NAME,
+            "traffic",
+            "Wire to the device: memif, veth (as root), pci or vhost (vm).",
+            on=_TRIED,
+            shown_default="the first that fits",
+            choices=_wires,
+        ),
+    ] = "memif"
+    wire_options: Annotated[
+        dict[str, str], Field(OPTIONS, "traffic", "Option of the wire; repeatable.", on=_TRIED)
+    ] = field(default_factory=dict)
+    rate_pps: Annotated[
+        int,
+        Field(
+            RATE,
+            "traffic",
+            "Packets per second of each generator, such as 100k.",
+            shown_default="10k",
+            least=1,
+        ),
+    ] = 10_000
+    pattern: Annotated[
+        str,
+        Field(
+            NAME,
+            "traffic",
+            "Spacing of departures: {choices}.",
+            on=_TRIED,
+            choices=_patterns,
+        ),
+    ] = "cbr"
+    burst: Annotated[
+        int,
+        Field(
+            COUNT,
+            "traffic",
+            "Packets back to back, at the same rate.",
+            on=_TRIED,
+            least=1,
+            most=512,
+            measured_in="packets",
+        ),
+    ] = 1
+    size_bytes: Annotated[
+        int,
+        Field(
+            COUNT,
+            "traffic",
+            "Size of a frame, check sequence included.",
+            on=_TRIED,
+            placeholder="BYTES",
+            least=64,
+            most=1518,
+        ),
+    ] = 64
+    flows: Annotated[
+        int,
+        Field(
+            COUNT,
+            "traffic",
+            "Number of flows; they differ by source port.",
+            on=_TRIED,
+            least=1,
+            most=65535,
+        ),
+    ] = 1
+    seed: Annotated[
+        int, Field(COUNT, "traffic", "Seed of the Poisson process.", on=_TRIED, least=0)
+    ] = 1
+    duration_ns: Annotated[
+        int, Field(LENGTH, "measurement", "Duration of the measurement.", short="-d", least=1)
+    ] = 10_000_000_000
+    warm_up_ns: Annotated[
+        int, Field(DURATION, "measurement", "Warm-up: traffic before the measurement.")
+    ] = 1_000_000_000
+    captures: Annotated[
+        bool, Field(SWITCH, "measurement", "Keep captures of both sides in the run directory.")
+    ] = False
+    noise: Annotated[
+        str,
+        Field(
+            NAME,
+            "measurement",
+            "Record events (kernel events, as root) or stalls alone.",
+            placeholder="WHAT",
+            choices=_noise,
+        ),
+    ] = "auto"
+    counter_interval_ns: Annotated[
+        int,
+        Field(
+            DURATION,
+            "measurement",
+            "Also sample the interrupt counters at this interval.",
+            shown_default="before and after",
+        ),
+    ] = 0
+    power: Annotated[
+        str,
+        Field(
+            TEXT,
+            "measurement",
+            "Source of power readings: auto (RAPL if it may be read), none, rapl, ipmi or"
+            " 'command:CMD ARGS', which prints watts.",
+            placeholder="SOURCE",
+        ),
+    ] = "auto"
+    power_phase_ns: Annotated[
+        int,
+        Field(
+            LENGTH,
+            "measurement",
+            "Time to idle, and to run the DUT without packets, where power is read.",
+        ),
+    ] = 1_000_000_000
+    cpus: Annotated[
+        str | None,
+        Field(CPUS, "host", "CPUs to poll on: generator, then DUT.", on=_TRIED, short="-c"),
+    ] = None
+    co_runners: Annotated[
+        dict[str, int],
+        Field(
+            WORKERS,
+            "host",
+            "Co-runners: workers of a kind, {choices}; repeatable.",
+            on=_TRIED,
+            choices=_co_runners,
+            least=1,
+            formerly="neighbours",
+        ),
+    ] = field(default_factory=dict)
+    co_runner_cpus: Annotated[
+        str | None,
+        Field(CPUS, "host", "CPUs that co-runners run on.", on=_TRIED, formerly="neighbour_cpus"),
+    ] = None
+    tune: Annotated[
+        bool,
+        Field(
+            SWITCH,
+            "host",
+            "Set the host's knobs for the run, as root; then restore.",
+            on=_TRIED,
+        ),
+    ] = False
+
+
+@cache
+def fields_of(struct: type[Struct]) -> Mapping[str, Field]:
+    """The declared fields of a struct, by attribute; what is declared nowhere else is left out."""
+    found = {}
+    for info in fields(struct):
+        held, *about = get_args(info.type) if get_origin(info.type) is Annotated else (info.type,)
+        for declared in about:
+            plain = next(each for each in (*get_args(held), held) if each is not type(None))
+            if get_origin(held) is dict:
+                plain = dict
+            default = {} if info.default_factory is dict else info.default
+            found[info.name] = replace(
+                declared,
+                attribute=info.name,
+                held=plain,
+                default=None if info.required else default,
+            )
+    return found
