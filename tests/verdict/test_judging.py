@@ -103,6 +103,15 @@ def test_too_short_runs_are_inconclusive() -> None:
     assert "29.9 s at this rate" in found.reasons[0]
 
 
+def test_without_tainted_packets_more_are_needed_still() -> None:
+    """Enough for one reading is no number of packets for the other."""
+    values = np.full(300_000, 5.0)
+    about = evidence(values, spared=reading(values[:250_000]), spoilt="50000 tainted samples")
+    found = verdict("p99.999<1us", about)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.more_packets == math.ceil(299_572 * 300_000 / 250_000) - 300_000
+
+
 PACKETS = 20_000
 
 

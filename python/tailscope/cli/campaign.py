@@ -19,7 +19,14 @@ from tailscope.experiment.spec import load_experiment
 from tailscope.store.run import EMULATED
 from tailscope.testbed.clean import clean
 from tailscope.testbed.cores import pick_cores, read_topology
-from tailscope.units import count_text, duration_text, percentile_name, printable, value_label
+from tailscope.units import (
+    count_text,
+    duration_text,
+    long_text,
+    percentile_name,
+    printable,
+    value_label,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,7 +127,7 @@ class _TimeLeft:
         factor = self._took_s / self._expected_s if self._expected_s else 1.0
         left_s = max(0.0, self._left_s * factor - (time.monotonic() - self._began_s))
         share = 1 - self._left_s / self._all_s if self._all_s else 1.0
-        return f"{share:4.0%}, {_span(left_s)} left"
+        return f"{share:4.0%}, {long_text(left_s)} left"
 
 
 def _outcome(record: CellRecord) -> str:
@@ -204,11 +211,12 @@ def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | No
         print(printable(f"{name:<16}{', '.join(values)}"))
     repeats = max(cell.repeat for cell in cells)
     print(f"{'cells':<16}{len(cells)}, {repeats} round(s), {experiment.order}")
-    print(f"{'takes':<16}about {_span(lasts_s)}")
+    print(f"{'takes':<16}about {long_text(lasts_s)}")
     print()
+    width = max(len(cell.name) for cell in cells)
     for cell in cells:
         mark = "missing" if missing.get(cell.name) else ""
-        print(printable(f"  {cell.name:<60}{_span(cell.lasts_s):>9}  {mark}".rstrip()))
+        print(printable(f"  {cell.name:<{width}}  {long_text(cell.lasts_s):>9}  {mark}".rstrip()))
     for reason in dict.fromkeys(reason for reasons in missing.values() for reason in reasons):
         cells_without = sum(reason in reasons for reasons in missing.values())
         print()
@@ -228,11 +236,3 @@ def _missing(cells: Sequence[Cell]) -> dict[str, list[str]]:
         if known.get(key):
             found[cell.name] = known[key]
     return found
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

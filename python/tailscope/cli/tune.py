@@ -180,7 +180,7 @@ def _describe(
     lasts_s: float,
     json_file: str | None,
 ) -> int:
-    from tailscope.units import duration_text
+    from tailscope.units import long_text
 
     missing = plan.missing()
     if json_file is not None:
@@ -192,7 +192,7 @@ def _describe(
     for name, value in plan.describe(cores).items():
         print(f"{name:<10}{value}")
     print(f"{'knobs':<10}{', '.join(knobs)}")
-    print(f"{'runs':<10}{runs}, about {duration_text(round(runs * lasts_s) * 1_000_000_000)}")
+    print(f"{'runs':<10}{runs}, about {long_text(runs * lasts_s)}")
     for lack in missing:
         print(f"{'missing':<10}{printable(lack)}")
     return 0

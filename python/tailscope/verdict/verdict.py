@@ -259,10 +259,14 @@ def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
 
 def _to_settle(undecided: list[Finding], evidence: RunSample) -> tuple[int | None, str]:
     """How many more packets would decide, and that in words."""
-    totals = [each.to_settle for each in undecided if each.to_settle is not None]
-    if len(totals) < len(undecided):
-        return None, "the share beyond is as good as what is allowed: no number of packets decides"
-    more = max(totals) - len(evidence.as_is.values_ns)
+    sent = len(evidence.as_is.values_ns)
+    totals = []
+    for each in undecided:
+        if each.to_settle is None:
+            return None, "the share beyond equals what is allowed: no number of packets decides"
+        # Of all packets sent, only some count where tainted ones are left out.
+        totals.append(math.ceil(each.to_settle * sent / each.packets))
+    more = max(1, max(totals) - sent)
     rate_pps = evidence.rate_pps
     lasts = f", {long_text(more / rate_pps)} at this rate" if rate_pps else ""
     return more, f"about {count_text(more)} more packets would settle it{lasts}"
