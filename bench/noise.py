@@ -6,11 +6,11 @@ import os
 import random
 import statistics
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from bench.clock import say
 from bench.table import Row
+from msgspec.structs import replace
 from tailscope.experiment.ablation import paired_ratio
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import execute_whole

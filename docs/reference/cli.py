@@ -54,7 +54,9 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield f"## {name}"
     yield _help(command)
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
+    options = [
+        each for each in command.params if each.param_type_name == "option" and not each.hidden
+    ]
     usage = " ".join([name, *(["[options]"] if options else []), *map(_argument, arguments)])
     yield f"```text\n{usage}\n```"
     rows = [(code(each.metavar or each.name), each.help or "") for each in arguments]

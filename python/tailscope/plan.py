@@ -30,6 +30,7 @@ __all__ = [
     "PlanFields",
     "Scalar",
     "fields_of",
+    "fields_on",
 ]
 
 PATTERNS = ("cbr", "poisson")
@@ -332,8 +333,8 @@ def _co_runners() -> Iterable[str]:
     return KINDS
 
 
-_TRIED = ("run", "search")
-_ANALYSED = ("analyze",)
+_EVERY_RUN = ("run", "search")
+_ANALYSIS = ("analyze",)
 
 
 class AnalysisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -345,11 +346,11 @@ class AnalysisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             DURATION,
             "analysis",
             "Drop packets that leave the device up to this long after the first one.",
-            on=_ANALYSED,
+            on=_ANALYSIS,
         ),
     ] = 0
     window_ns: Annotated[
-        int, Field(LENGTH, "analysis", "Longest time that a packet may take.", on=_ANALYSED)
+        int, Field(LENGTH, "analysis", "Longest time that a packet may take.", on=_ANALYSIS)
     ] = 5_000_000_000
     bucket_ns: Annotated[
         int,
@@ -357,7 +358,7 @@ class AnalysisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             LENGTH,
             "analysis",
             "Bucket size of the histograms.",
-            on=_ANALYSED,
+            on=_ANALYSIS,
             given_as="--bucket-size",
             short="-b",
         ),
@@ -368,7 +369,7 @@ class AnalysisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             COUNT,
             "analysis",
             "Number of worst packets to keep.",
-            on=_ANALYSED,
+            on=_ANALYSIS,
             least=0,
             is_column=False,
         ),
@@ -386,7 +387,7 @@ class PairFields(AnalysisFields, frozen=True, kw_only=True):
             TEXT,
             "analysis",
             "Key that identifies a packet: auto, frame, l3, probe, or bytes:OFF+LEN,...",
-            on=_ANALYSED,
+            on=_ANALYSIS,
             placeholder="KEY",
         ),
     ] = "auto"
@@ -396,10 +397,10 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     """One run, as ``run.json`` keeps it: a device, a wire, traffic, and how long."""
 
     dut: Annotated[
-        str, Field(NAME, "dut", "Device under test: {choices}.", on=_TRIED, choices=_duts)
+        str, Field(NAME, "dut", "Device under test: {choices}.", on=_EVERY_RUN, choices=_duts)
     ]
     dut_options: Annotated[
-        dict[str, str], Field(OPTIONS, "dut", "Option of the device; repeatable.", on=_TRIED)
+        dict[str, str], Field(OPTIONS, "dut", "Options of the device, by name.", on=_EVERY_RUN)
     ] = field(default_factory=dict)
     platform: Annotated[
         str,
@@ -407,12 +408,12 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             NAME,
             "dut",
             "Platform that the device runs on: {choices}.",
-            on=_TRIED,
+            on=_EVERY_RUN,
             choices=_platforms,
         ),
     ] = "bare"
     platform_options: Annotated[
-        dict[str, str], Field(OPTIONS, "dut", "Option of the platform; repeatable.", on=_TRIED)
+        dict[str, str], Field(OPTIONS, "dut", "Options of the platform, by name.", on=_EVERY_RUN)
     ] = field(default_factory=dict)
     kernel: Annotated[
         str | None,
@@ -420,7 +421,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             NAME,
             "dut",
             "Kernel that the device runs on: {choices}.",
-            on=_TRIED,
+            on=_EVERY_RUN,
             shown_default="any",
             choices=_kernels,
             is_column=False,
@@ -432,7 +433,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             TEXT,
             "dut",
             "Kernel boot parameters; {cpus} expands to the CPUs of the DUT.",
-            on=_TRIED,
+            on=_EVERY_RUN,
             placeholder="PARAMETERS",
         ),
     ] = None
@@ -455,20 +456,22 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             NAME,
             "traffic",
             "Wire to the device: memif, veth (as root), pci or vhost (vm).",
-            on=_TRIED,
+            on=(*_EVERY_RUN, "calibrate"),
             shown_default="the first that fits",
             choices=_wires,
         ),
     ] = "memif"
     wire_options: Annotated[
-        dict[str, str], Field(OPTIONS, "traffic", "Option of the wire; repeatable.", on=_TRIED)
+        dict[str, str],
+        Field(OPTIONS, "traffic", "Options of the wire, by name.", on=(*_EVERY_RUN, "calibrate")),
     ] = field(default_factory=dict)
     rate_pps: Annotated[
         int,
         Field(
             RATE,
             "traffic",
-            "Packets per second of each generator, such as 100k.",
+            "Packets per second, such as 10k.",
+            on=("run", "calibrate", "compare-instruments", "plan", "simulate"),
             shown_default="10k",
             least=1,
         ),
@@ -479,7 +482,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             NAME,
             "traffic",
             "Spacing of departures: {choices}.",
-            on=_TRIED,
+            on=_EVERY_RUN,
             choices=_patterns,
         ),
     ] = "cbr"
@@ -489,7 +492,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             COUNT,
             "traffic",
             "Packets back to back, at the same rate.",
-            on=_TRIED,
+            on=_EVERY_RUN,
             least=1,
             most=512,
             measured_in="packets",
@@ -501,7 +504,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             COUNT,
             "traffic",
             "Size of a frame, check sequence included.",
-            on=_TRIED,
+            on=_EVERY_RUN,
             placeholder="BYTES",
             least=64,
             most=1518,
@@ -513,19 +516,28 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             COUNT,
             "traffic",
             "Number of flows; they differ by source port.",
-            on=_TRIED,
+            on=_EVERY_RUN,
             least=1,
             most=65535,
         ),
     ] = 1
     seed: Annotated[
-        int, Field(COUNT, "traffic", "Seed of the Poisson process.", on=_TRIED, least=0)
+        int, Field(COUNT, "traffic", "Seed of the Poisson process.", on=_EVERY_RUN, least=0)
     ] = 1
     duration_ns: Annotated[
-        int, Field(LENGTH, "measurement", "Duration of the measurement.", short="-d", least=1)
+        int,
+        Field(
+            LENGTH,
+            "measurement",
+            "Duration of the measurement.",
+            on=("run", "calibrate", "compare-instruments", "noise"),
+            short="-d",
+            least=1,
+        ),
     ] = 10_000_000_000
     warm_up_ns: Annotated[
-        int, Field(DURATION, "measurement", "Warm-up: traffic before the measurement.")
+        int,
+        Field(DURATION, "measurement", "Warm-up: traffic before the measurement.", on=_EVERY_RUN),
     ] = 1_000_000_000
     captures: Annotated[
         bool, Field(SWITCH, "measurement", "Keep captures of both sides in the run directory.")
@@ -536,6 +548,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             NAME,
             "measurement",
             "Record events (kernel events, as root) or stalls alone.",
+            on=("run", "noise"),
             placeholder="WHAT",
             choices=_noise,
         ),
@@ -546,6 +559,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             DURATION,
             "measurement",
             "Also sample the interrupt counters at this interval.",
+            on=("run", "noise"),
             shown_default="before and after",
         ),
     ] = 0
@@ -569,15 +583,22 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = 1_000_000_000
     cpus: Annotated[
         str | None,
-        Field(CPUS, "host", "CPUs to poll on: generator, then DUT.", on=_TRIED, short="-c"),
+        Field(
+            CPUS,
+            "host",
+            "CPUs to poll on: generator, then DUT.",
+            on=(*_EVERY_RUN, "calibrate", "compare-instruments", "tune"),
+            short="-c",
+            shown_default="by topology",
+        ),
     ] = None
     co_runners: Annotated[
         dict[str, int],
         Field(
             WORKERS,
             "host",
-            "Co-runners: workers of a kind, {choices}; repeatable.",
-            on=_TRIED,
+            "Co-runners: number of workers of each kind ({choices}).",
+            on=_EVERY_RUN,
             choices=_co_runners,
             least=1,
             formerly="neighbours",
@@ -585,7 +606,9 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
     ] = field(default_factory=dict)
     co_runner_cpus: Annotated[
         str | None,
-        Field(CPUS, "host", "CPUs that co-runners run on.", on=_TRIED, formerly="neighbour_cpus"),
+        Field(
+            CPUS, "host", "CPUs that co-runners run on.", on=_EVERY_RUN, formerly="neighbour_cpus"
+        ),
     ] = None
     tune: Annotated[
         bool,
@@ -593,9 +616,15 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             SWITCH,
             "host",
             "Set the host's knobs for the run, as root; then restore.",
-            on=_TRIED,
+            on=_EVERY_RUN,
         ),
     ] = False
+
+
+def fields_on(command: str) -> dict[str, Field]:
+    """The fields that a command has as options, by the names that people give them."""
+    every = (*fields_of(PlanFields).values(), *fields_of(PairFields).values())
+    return {each.name: each for each in every if command in each.on}
 
 
 @cache

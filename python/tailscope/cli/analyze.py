@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tailscope.cli.fields import option_of
 from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.units import positive_duration_ns
@@ -34,31 +35,11 @@ def command(
             "standard input), or a folder with pairs *-pre-* and *-post-*.",
         ),
     ],
-    match_on: Annotated[
-        str,
-        typer.Option(
-            "--match-on",
-            metavar="KEY",
-            help="What a packet is recognised by: auto, frame, l3, probe, or bytes:OFF+LEN,...",
-        ),
-    ] = "auto",
-    trim: Annotated[
-        str,
-        typer.Option(
-            "--trim", metavar="TIME", help="Drop what left up to this long after the first packet."
-        ),
-    ] = "0s",
-    window: Annotated[
-        str, typer.Option("--window", metavar="TIME", help="How long a packet may take.")
-    ] = "5s",
-    bucket_size: Annotated[
-        str,
-        typer.Option("--bucket-size", "-b", metavar="TIME", help="Bucket of the histograms."),
-    ] = "100ns",
-    worst: Annotated[
-        int,
-        typer.Option("--worst", min=0, metavar="N", help="How many of the worst packets to keep."),
-    ] = 5000,
+    match_on: Annotated[str, option_of("match_on", own_default=True)] = "auto",
+    trim: Annotated[str, option_of("trim", own_default=True)] = "0s",
+    window: Annotated[str, option_of("window", own_default=True)] = "5s",
+    bucket_size: Annotated[str, option_of("bucket", own_default=True)] = "100ns",
+    worst: Annotated[int, option_of("worst", own_default=True)] = 5000,
     json_file: JsonFile = None,
     csv_folder: Annotated[
         Path | None,

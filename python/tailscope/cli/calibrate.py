@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from tailscope.cli.measuring import Cpus, WireName, WireOptions
-from tailscope.cli.options import STANDARD, JsonFile, Rate, named_values, write_json
+from tailscope.cli.fields import option_of
+from tailscope.cli.options import STANDARD, JsonFile, named_values, write_json
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
@@ -17,16 +15,20 @@ __all__ = ["command"]
 
 
 def command(
-    wire: WireName = "memif",
-    wire_option: WireOptions = None,
-    rate: Rate = "100k",
+    wire: Annotated[
+        str, option_of("wire", "memif, veth (as root) or pci.", own_default=True)
+    ] = "memif",
+    wire_option: Annotated[list[str] | None, option_of("wire_options")] = None,
+    rate: Annotated[str, option_of("rate", own_default=True)] = "100k",
     duration: Annotated[
         str,
-        typer.Option(
-            "--duration", "-d", metavar="TIME", help="Of the floor; the rest takes 1.5 times that."
+        option_of(
+            "duration",
+            "Duration of the floor's measurement; the rest takes 1.5 times that.",
+            own_default=True,
         ),
     ] = "10s",
-    cpus: Cpus = None,
+    cpus: Annotated[str | None, option_of("cpus")] = None,
     json_file: JsonFile = None,
 ) -> int:
     from tailscope.cli.live import LiveLine

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.measuring import Cpus
-from tailscope.cli.options import Rate
+from tailscope.cli.fields import option_of
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
@@ -23,11 +22,11 @@ def command(
         Path,
         typer.Option("--out", metavar="DIR", help="Folder for the figure and what it shows."),
     ] = Path("instruments"),
-    rate: Rate = "5k",
+    rate: Annotated[str, option_of("rate", own_default=True)] = "5k",
     duration: Annotated[
-        str, typer.Option("--duration", "-d", metavar="TIME", help="Of each measurement.")
+        str, option_of("duration", "Duration of each measurement.", own_default=True)
     ] = "5s",
-    cpus: Cpus = None,
+    cpus: Annotated[str | None, option_of("cpus")] = None,
 ) -> int:
     from tailscope.experiment.instruments import TRUTH, compare
     from tailscope.report.drawing import write_pictures

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.measuring import CounterInterval, Noise
+from tailscope.cli.fields import option_of
 from tailscope.cli.options import STANDARD, DryRun, JsonFile, write_json
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
@@ -29,15 +29,13 @@ def command(
         str | None,
         typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to watch.  [default: one]"),
     ] = None,
-    duration: Annotated[
-        str, typer.Option("--duration", "-d", metavar="TIME", help="How long.")
-    ] = "10s",
+    duration: Annotated[str, option_of("duration", own_default=True)] = "10s",
     stall_ns: Annotated[
         int,
         typer.Option("--stall-ns", min=100, metavar="NS", help="A longer gap is a stall."),
     ] = 1000,
-    noise: Noise = None,
-    counter_interval: CounterInterval = None,
+    noise: Annotated[str | None, option_of("noise")] = None,
+    counter_interval: Annotated[str | None, option_of("counter_interval")] = None,
     disturb: Annotated[
         str | None,
         typer.Option(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from tailscope.cli.panels import OUTPUT
+from tailscope.cli.panels import EXPERIMENT, OUTPUT
 from tailscope.exceptions import UsageError
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "DryRun",
     "JsonFile",
     "Keep",
-    "Rate",
+    "Profile",
     "RunName",
     "RunNames",
     "RunsFolder",
@@ -32,9 +32,6 @@ __all__ = [
 STANDARD = "-"
 """In place of a file's name: standard input or output."""
 
-Rate: TypeAlias = Annotated[
-    str, typer.Option("--rate", metavar="PPS", help="Packets per second, such as 10k.")
-]
 RunName: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run directory, or the name of a run below --dir."),
@@ -65,6 +62,15 @@ DryRun: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--dry-run", help="Say what would be done, and do nothing.", rich_help_panel=OUTPUT
+    ),
+]
+Profile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A variant that the experiment describes.",
+        rich_help_panel=EXPERIMENT,
     ),
 ]
 

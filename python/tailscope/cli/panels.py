@@ -18,6 +18,9 @@ HOST = "Host"
 EXPERIMENT = "Experiment"
 OUTPUT = "Output"
 
+_ORDER = ("Arguments", DUT, TRAFFIC, MEASUREMENT, HOST, EXPERIMENT, OUTPUT, "Options")
+"""Of sections."""
+
 _WIDEST = 30
 """A name that is longer stands on a line of its own."""
 
@@ -29,7 +32,7 @@ class PanelCommand(TyperCommand):
     """
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the sections in the order of their first options, all names in one column."""
+        """Write the sections in their order, all names in one column."""
         panels = {each.rich_help_panel for each in self.params if isinstance(each, TyperOption)}
         has_panels = len(panels) > 1 and None not in panels
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -42,6 +45,6 @@ class PanelCommand(TyperCommand):
                 sections.setdefault(title, []).append(record)
         names = [name for rows in sections.values() for name, _ in rows]
         width = min(max(map(len, names)), _WIDEST)
-        for title, rows in sections.items():
+        for title, rows in sorted(sections.items(), key=lambda each: _ORDER.index(each[0])):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), about) for name, about in rows])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Rate, write_json
+from tailscope.cli.fields import option_of
+from tailscope.cli.options import STANDARD, JsonFile, write_json
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
@@ -31,7 +32,7 @@ def command(
     quantile: Annotated[
         str, typer.Option("--quantile", metavar="Q", help="Such as p99.999, or 0.99999.")
     ],
-    rate: Rate,
+    rate: Annotated[str, option_of("rate", own_default=True)],
     relative_error: Annotated[
         float | None,
         typer.Option(

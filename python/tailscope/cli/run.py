@@ -9,35 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.measuring import (
-    Boot,
-    BurstSize,
-    ChosenWire,
-    CounterInterval,
-    Cpus,
-    DutName,
-    DutOptions,
-    Flows,
-    FrameSize,
-    Kernel,
-    NeighbourCpus,
-    Neighbours,
-    Noise,
-    Pattern,
-    PlatformName,
-    PlatformOptions,
-    Profile,
-    Seed,
-    Tune,
-    WireOptions,
-    workers,
-)
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
-from tailscope.cli.panels import DUT, EXPERIMENT, MEASUREMENT, OUTPUT, TRAFFIC
+from tailscope.cli.fields import with_fields
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, Profile, named_values, write_json
+from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailscope.experiment.measured import Measured
     from tailscope.experiment.plan import RunPlan
     from tailscope.testbed.cores import Cores
@@ -45,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
+@with_fields("run")
 def command(
     experiment: Annotated[
         Path | None,
@@ -52,104 +33,18 @@ def command(
             metavar="[FILE]", help="An experiment. Without one, options describe a single run."
         ),
     ] = None,
-    dut: DutName = None,
-    dut_option: DutOptions = None,
-    platform: PlatformName = None,
-    platform_option: PlatformOptions = None,
-    kernel: Kernel = None,
-    boot: Boot = None,
-    instances: Annotated[
-        int | None,
-        typer.Option(
-            "--instances",
-            metavar="N",
-            help="Devices side by side.  [default: 1]",
-            rich_help_panel=DUT,
-        ),
-    ] = None,
-    load: Annotated[
-        str | None,
-        typer.Option(
-            "--load",
-            metavar="WHICH",
-            help="all or one of them.  [default: all]",
-            rich_help_panel=DUT,
-        ),
-    ] = None,
-    wire: ChosenWire = None,
-    wire_option: WireOptions = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            "--rate",
-            metavar="PPS",
-            help="Packets per second.  [default: 10k]",
-            rich_help_panel=TRAFFIC,
-        ),
-    ] = None,
-    pattern: Pattern = None,
-    burst: BurstSize = None,
-    size: FrameSize = None,
-    flows: Flows = None,
-    seed: Seed = None,
-    duration: Annotated[
-        str | None,
-        typer.Option(
-            "--duration",
-            "-d",
-            metavar="TIME",
-            help="How long to measure.  [default: 10s]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    warm_up: Annotated[
-        str | None,
-        typer.Option(
-            "--warm-up",
-            metavar="TIME",
-            help="How long to send before.  [default: 1s]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    captures: Annotated[
-        bool | None,
-        typer.Option(
-            "--captures",
-            help="Keep captures of both sides in the run directory.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    noise: Noise = None,
-    counter_interval: CounterInterval = None,
-    power: Annotated[
-        str | None,
-        typer.Option(
-            "--power",
-            metavar="SOURCE",
-            help="Read power: auto (RAPL if it may be read), none, rapl, ipmi or"
-            " 'command:CMD ARGS', which prints watts.  [default: auto]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
-    power_phase: Annotated[
-        str | None,
-        typer.Option(
-            "--power-phase",
-            metavar="TIME",
-            help="How long to idle, and to run the DuT without packets, for it.  [default: 1s]",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = None,
+    *,
+    fields: dict[str, object],
     repeat: Annotated[
         int | None,
         typer.Option(
-            "--repeat", min=1, metavar="N", help="Run it so often.", rich_help_panel=MEASUREMENT
+            "--repeat",
+            min=1,
+            metavar="N",
+            help="Number of repetitions.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = None,
-    cpus: Cpus = None,
-    neighbour: Neighbours = None,
-    neighbour_cpus: NeighbourCpus = None,
-    tune: Tune = None,
     profile: Profile = None,
     only: Annotated[
         list[str] | None,
@@ -178,44 +73,14 @@ def command(
     json_file: JsonFile = None,
     dry_run: DryRun = False,
 ) -> int:
-    fields = {
-        "dut": dut,
-        "dut_options": named_values(dut_option, "--dut-option"),
-        "wire": wire,
-        "wire_options": named_values(wire_option, "--wire-option"),
-        "platform": platform,
-        "platform_options": named_values(platform_option, "--platform-option"),
-        "kernel": kernel,
-        "boot": boot,
-        "cpus": cpus,
-        "instances": instances,
-        "load": load,
-        "neighbours": workers(neighbour),
-        "neighbour_cpus": neighbour_cpus,
-        "rate": rate,
-        "pattern": pattern,
-        "burst": burst,
-        "size": size,
-        "flows": flows,
-        "seed": seed,
-        "duration": duration,
-        "warm_up": warm_up,
-        "captures": captures,
-        "noise": noise,
-        "counter_interval": counter_interval,
-        "power": power,
-        "power_phase": power_phase,
-        "tune": tune,
-    }
     if experiment is None:
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
             if value:
                 raise UsageError(f"{option}: it is for an experiment: expected its FILE")
         return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run)
-    alone = {**fields, "cpus": None, "repeat": repeat}
-    given = [name for name, value in alone.items() if value not in (None, {})]
-    if given:
-        option = f"--{given[0].replace('_', '-')}"
+    given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
+    if given or repeat is not None:
+        option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
         raise UsageError(f"{option}: an experiment says it itself: write it into {experiment}")
     from tailscope.cli.campaign import run_experiment
 
@@ -224,7 +89,7 @@ def command(
         profile=profile,
         only=named_values(only, "--only"),
         resume=resume,
-        cpus=cpus,
+        cpus=fields["cpus"],
         out=out,
         json_file=json_file,
         dry_run=dry_run,
@@ -232,7 +97,7 @@ def command(
 
 
 def _run_single(
-    fields: dict[str, Any],
+    fields: Mapping[str, object],
     repeat: int,
     out: Path | None,
     json_file: str | None,
@@ -240,10 +105,9 @@ def _run_single(
     dry_run: bool,
 ) -> int:
     from tailscope.experiment.fields import plan_of
-    from tailscope.testbed.cores import pick_cores, read_topology
 
     plan = plan_of(fields)
-    cores = pick_cores(read_topology(), plan.pollers, plan.cpus)
+    cores = plan.cores()
     folders = _folders(plan, out, repeat)
     if dry_run:
         return _describe(plan, cores, folders, json_file)

@@ -12,27 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.measuring import (
-    Boot,
-    BurstSize,
-    ChosenWire,
-    Cpus,
-    DutName,
-    DutOptions,
-    Flows,
-    FrameSize,
-    Kernel,
-    NeighbourCpus,
-    Neighbours,
-    Pattern,
-    PlatformName,
-    PlatformOptions,
-    Seed,
-    Tune,
-    WireOptions,
-    workers,
-)
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
+from tailscope.cli.fields import option_of, with_fields
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, write_json
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import UNDECIDED
 from tailscope.duts.dataplane import LOOP
@@ -60,20 +41,10 @@ _LIMITS = {
 }
 
 
+@with_fields("search")
 def command(
-    dut: DutName = None,
-    dut_option: DutOptions = None,
-    platform: PlatformName = None,
-    platform_option: PlatformOptions = None,
-    kernel: Kernel = None,
-    boot: Boot = None,
-    wire: ChosenWire = None,
-    wire_option: WireOptions = None,
-    pattern: Pattern = None,
-    burst: BurstSize = None,
-    size: FrameSize = None,
-    flows: Flows = None,
-    seed: Seed = None,
+    *,
+    fields: dict[str, object],
     min_rate: Annotated[
         str,
         typer.Option(
@@ -99,13 +70,7 @@ def command(
         ),
     ] = "1s",
     warm_up: Annotated[
-        str,
-        typer.Option(
-            "--warm-up",
-            metavar="TIME",
-            help="How long to send before each.",
-            rich_help_panel=MEASUREMENT,
-        ),
+        str, option_of("warm_up", "Warm-up before each trial.", own_default=True, panel=MEASUREMENT)
     ] = "500ms",
     width: Annotated[
         float,
@@ -143,10 +108,6 @@ def command(
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,
-    cpus: Cpus = None,
-    neighbour: Neighbours = None,
-    neighbour_cpus: NeighbourCpus = None,
-    tune: Tune = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -166,33 +127,11 @@ def command(
         trials_of,
     )
     from tailscope.experiment.search import without_device as without
-    from tailscope.testbed.cores import pick_cores, read_topology
     from tailscope.units import positive_duration_ns, rate_pps
     from tailscope.verdict.slo import parse_level
 
-    plan = plan_of(
-        {
-            "dut": dut,
-            "dut_options": named_values(dut_option, "--dut-option"),
-            "platform": platform,
-            "platform_options": named_values(platform_option, "--platform-option"),
-            "kernel": kernel,
-            "boot": boot,
-            "neighbours": workers(neighbour),
-            "neighbour_cpus": neighbour_cpus,
-            "wire": wire,
-            "wire_options": named_values(wire_option, "--wire-option"),
-            "pattern": pattern,
-            "burst": burst,
-            "size": size,
-            "flows": flows,
-            "seed": seed,
-            "tune": tune,
-            "cpus": cpus,
-            "duration": f"{positive_duration_ns(trial_duration, '--trial-duration')}ns",
-            "warm_up": warm_up,
-        }
-    )
+    lasts_ns = positive_duration_ns(trial_duration, "--trial-duration")
+    plan = plan_of({**fields, "warm_up": warm_up, "duration": lasts_ns})
     where = SearchPlan(
         rate_pps(min_rate, "--min-rate"),
         rate_pps(max_rate, "--max-rate"),
@@ -205,7 +144,7 @@ def command(
     level = None if slo is None else parse_level(slo)
     if level is not None:
         goals.append(service_level_goal())
-    cores = pick_cores(read_topology(), plan.pollers, plan.cpus)
+    cores = plan.cores()
     asked = SearchRequest(plan, where, pdr_loss, slo, forwarder, cores, out, json_file)
     asked.check()
     if dry_run:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tailscope.cli.options import Rate
+from tailscope.cli.fields import option_of
 from tailscope.units import count_text, duration_text, positive_duration_ns, printable, rate_pps
 
 __all__ = ["command"]
@@ -26,7 +26,7 @@ def command(
     packets: Annotated[
         int, typer.Option("--packets", min=1, metavar="N", help="How many packets are sent.")
     ] = 300_000,
-    rate: Rate = "10k",
+    rate: Annotated[str, option_of("rate", own_default=True)] = "10k",
     pattern: Annotated[
         str, typer.Option("--pattern", metavar="NAME", help="cbr, poisson or burst:SIZE,GAP.")
     ] = "cbr",

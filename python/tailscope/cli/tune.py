@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.measuring import Cpus, Profile
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, named_values, write_json
+from tailscope.cli.fields import option_of
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, Profile, named_values, write_json
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.units import printable
 
@@ -44,7 +44,7 @@ def command(
         int, typer.Option("--rounds", metavar="N", help="How often all is measured.")
     ] = 6,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the order.")] = 1,
-    cpus: Cpus = None,
+    cpus: Annotated[str | None, option_of("cpus")] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
 ) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import queue
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tailscope.duts.dut import DutContext
 from tailscope.testbed.places import Here

@@ -196,7 +196,7 @@ INSTRUMENTS = {
 
 
 def _over_veth(plan: RunPlan, driver: str) -> RunPlan:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(plan, wire="veth", wire_options={"driver": driver})
 

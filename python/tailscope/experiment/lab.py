@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.analysis import analyze
-from tailscope.exceptions import UsageError
 from tailscope.experiment.account import stalls_of, without_events
 from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import measurement_info
@@ -54,11 +53,7 @@ def execute_in_lab(
     HostError
         If a machine refuses, fails or is gone; the others are released.
     """
-    asked = plan.noise == "events" or plan.counter_interval_ns or plan.asks_for_power
-    if asked or plan.tune:
-        raise UsageError(
-            "noise, counter_interval, power, tune: they are for this machine, not for hosts"
-        )
+    plan.check_for_laboratory()
     from tailscope.report.page import page
     from tailscope.store.directory import RunWriter
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tailscope.exceptions import UsageError
-from tailscope.experiment.fields import FIELDS, plan_of
+from tailscope.experiment.fields import FIELDS, field_named, plan_of
 from tailscope.experiment.spec import Fields
 from tailscope.units import value_label
 
@@ -28,6 +28,7 @@ _AROUND_S = 2.5
 _ANALYSIS_S = 3e-7
 """Of a cell: what it takes to start and end, and for each packet."""
 _OPTIONS = tuple(name for name in FIELDS if name.endswith("_options"))
+_OF_OPTION = {declared.option: name for name, declared in FIELDS.items()}
 
 
 @dataclass(frozen=True)
@@ -135,21 +136,23 @@ def _choices(
     if not values:
         raise document.error(["vary", name], "expected at least one value")
     if isinstance(values, dict):
-        if name in FIELDS or name.partition(".")[0] in FIELDS:
+        if field_named(name.partition(".")[0]) is not None:
             text = "a field has a list of values; labels with fields need a name of their own"
             raise document.error(["vary", name], text)
         return {
             str(label): (fields.model_dump(exclude_none=True), ["vary", name, label])
             for label, fields in values.items()
         }
-    field, _, option = name.partition(".")
-    if field not in FIELDS or bool(option) != (field in _OPTIONS):
+    named, _, option = name.partition(".")
+    declared = field_named(named)
+    field = named if declared is None else declared.name
+    if declared is None or bool(option) != (field in _OPTIONS):
         known = [known if known not in _OPTIONS else f"{known}.NAME" for known in FIELDS]
         raise document.error(
             ["vary", name], f"a list of values is for a field, expected one of {', '.join(known)}"
         )
     fixed = experiment.fixed.model_dump(exclude_none=True)
-    if name in fixed or option in fixed.get(field, {}):
+    if option in fixed.get(field, {}) if option else field in fixed:
         raise document.error(["vary", name], "it is fixed as well")
     choices: dict[str, tuple[dict[str, Any], list[str | int]]] = {}
     for at, value in enumerate(values):
@@ -209,9 +212,8 @@ def _located(
     origin: Mapping[str, list[str | int]],
 ) -> UsageError:
     """The complaint about a plan, at the place that gave it the value."""
-    said = re.match(r"--([a-z-]+)", str(error))
-    field = said[1].replace("-", "_") if said else ""
-    field = {f"{name[:-1]}": name for name in _OPTIONS}.get(field, field)
+    said = re.match(r"--[a-z-]+", str(error))
+    field = _OF_OPTION.get(said[0], said[0]) if said else ""
     message = str(error)[said.end() :].lstrip(": ") if said else str(error)
     cell = ", ".join(f"{name}={value}" for name, value in values.items())
     where = origin.get(field, ["vary" if values else "fixed"])

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.cpus import parse_cpus
-from tailscope.host.kernel import KERNELS
-from tailscope.noise.recorder import NOISE
+from tailscope.noise.recorder import check_noise
+from tailscope.plan import PlanFields, fields_of
 from tailscope.platforms.catalogue import platform_named
-from tailscope.testbed.neighbours import KINDS, check_neighbours
-from tailscope.testbed.power import POWER, check_power, source_named
+from tailscope.testbed.co_runners import check_co_runners
+from tailscope.testbed.cores import check_cpus, pick_cores, read_topology
+from tailscope.testbed.power import check_power, source_named
+from tailscope.testbed.process import find_binary
 from tailscope.testbed.wires import wire_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tailscope.duts.dut import Dut
     from tailscope.platforms.platform import Platform
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import Wire
 
-__all__ = ["LOADS", "PATTERNS", "InstanceCpus", "RunPlan"]
-
-PATTERNS = ("cbr", "poisson")
-LOADS = ("all", "one")
-_MOST_INSTANCES = 64
-_MOST_BURST = 512
+__all__ = ["InstanceCpus", "RunPlan"]
 
 
 @dataclass(frozen=True)
@@ -54,131 +53,24 @@ class InstanceCpus:
         return {**generator, **dut}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunPlan:
+class RunPlan(PlanFields, frozen=True, kw_only=True):
     """One run: a device, a wire, traffic, and how long.
 
-    Attributes
-    ----------
-    dut : str
-        The device's name.
-    dut_options : Mapping of str to str
-        Its options, by name.
-    wire : str
-        The kind of wire.
-    wire_options : Mapping of str to str
-        Its options, by name.
-    platform : str
-        What the device runs on.
-    platform_options : Mapping of str to str
-        Its options, by name.
-    kernel : str or None
-        The kernel that it runs on, one of `KERNELS`; any where it is None.
-    boot : str or None
-        Parameters that its kernel is to be booted with; ``{cpus}`` stands for the device's CPUs.
-    cpus : str or None
-        The CPUs to poll on, a list in the order of `instance_cpus`; chosen by topology by default.
-    instances : int
-        How many devices run side by side, each with a wire of its own.
-    load : str
-        ``all`` of them get traffic, or ``one`` while the others idle.
-    neighbours : Mapping of str to int
-        For each kind of co-runner, how many workers.
-    neighbour_cpus : str or None
-        Where they run, as a list; where everything else does by default.
-    rate_pps : int
-        Mean rate of each generator.
-    pattern : str
-        ``cbr`` or ``poisson``.
-    burst : int
-        Packets back to back.
-    size_bytes : int
-        Of a frame, with its check sequence.
-    flows : int
-        Flows, which differ by source port.
-    seed : int
-        Of the Poisson process.
-    warm_up_ns, duration_ns : int
-        How long to send before the measurement, and during it.
-    captures : bool
-        Whether to keep captures of both sides.
-    noise : str
-        What is recorded of what keeps CPUs from their work, one of
-        `tailscope.noise.recorder.NOISE`.
-    counter_interval_ns : int
-        How often to read counters of interrupts; 0 for before and after alone.
-    power : str
-        Where power is read, as `tailscope.testbed.power.POWER` has it.
-    power_phase_ns : int
-        How long to leave the machine idle, and then the device without packets, where it is read.
-    tune : bool
-        Whether to set the host's knobs for the run, and take them back after it.
-    trim_ns, window_ns, bucket_ns, worst
-        As in `tailscope.analyze`.
+    Its fields are those of `PlanFields`; here is what follows from them.
+
+    Raises
+    ------
+    UsageError
+        If a value is not allowed, or some contradict each other.
     """
 
-    dut: str
-    dut_options: Mapping[str, str] = field(default_factory=dict)
-    wire: str = "memif"
-    wire_options: Mapping[str, str] = field(default_factory=dict)
-    platform: str = "bare"
-    platform_options: Mapping[str, str] = field(default_factory=dict)
-    kernel: str | None = None
-    boot: str | None = None
-    cpus: str | None = None
-    instances: int = 1
-    load: str = "all"
-    neighbours: Mapping[str, int] = field(default_factory=dict)
-    neighbour_cpus: str | None = None
-    rate_pps: int = 10_000
-    pattern: str = "cbr"
-    burst: int = 1
-    size_bytes: int = 64
-    flows: int = 1
-    seed: int = 1
-    warm_up_ns: int = 1_000_000_000
-    duration_ns: int = 10_000_000_000
-    captures: bool = False
-    noise: str = NOISE[0]
-    counter_interval_ns: int = 0
-    power: str = POWER[0]
-    power_phase_ns: int = 1_000_000_000
-    tune: bool = False
-    trim_ns: int = 0
-    window_ns: int = 5_000_000_000
-    bucket_ns: int = 100
-    worst: int = 5000
-
     def __post_init__(self) -> None:
-        if self.pattern not in PATTERNS:
-            raise UsageError(f"--pattern: got {self.pattern!r}, expected {' or '.join(PATTERNS)}")
-        if not 1 <= self.burst <= _MOST_BURST:
-            raise UsageError(f"--burst: got {self.burst}, expected 1 to {_MOST_BURST} packets")
+        for attribute, declared in fields_of(RunPlan).items():
+            declared.check(getattr(self, attribute))
         if self.burst > 1 and self.pattern != "cbr":
             raise UsageError(f"--burst: got {self.burst}, expected 1 with --pattern poisson")
-        if not 64 <= self.size_bytes <= 1518:
-            raise UsageError(f"--size: got {self.size_bytes}, expected 64 to 1518 bytes")
-        if not 1 <= self.flows < 1 << 16:
-            raise UsageError(f"--flows: got {self.flows}, expected 1 to 65535")
-        for option, value in (("--rate", self.rate_pps), ("--duration", self.duration_ns)):
-            if value < 1:
-                raise UsageError(f"{option}: got {value}, expected more")
-        if self.kernel is not None and self.kernel not in KERNELS:
-            expected = ", ".join(KERNELS)
-            raise UsageError(f"--kernel: got {self.kernel!r}, expected one of {expected}")
-        if not 1 <= self.instances <= _MOST_INSTANCES:
-            raise UsageError(f"--instances: got {self.instances}, expected 1 to {_MOST_INSTANCES}")
-        if self.load not in LOADS:
-            raise UsageError(f"--load: got {self.load!r}, expected {' or '.join(LOADS)}")
-        for kind, workers in self.neighbours.items():
-            if kind not in KINDS:
-                raise UsageError(f"--neighbour: got {kind!r}, expected one of {', '.join(KINDS)}")
-            if workers < 1:
-                raise UsageError(f"--neighbour {kind}: got {workers}, expected at least 1")
-        if self.noise not in NOISE:
-            raise UsageError(f"--noise: got {self.noise!r}, expected one of {', '.join(NOISE)}")
         source_named(self.power)
-        for listed in (self.neighbour_cpus, self.cpus):
+        for listed in (self.co_runner_cpus, self.cpus):
             if listed is not None:
                 parse_cpus(listed)
         self.make_wire()
@@ -227,15 +119,47 @@ class RunPlan:
                 lacks.append(f"{error}; {error.hint}" if error.hint else str(error))
         return lacks
 
-    def _checks(self) -> list[Callable[[], None]]:
+    def _checks(self) -> list[Callable[[], object]]:
         return [
             self.make_wire().check,
             self.make_platform().check,
             self.make_dut().check,
-            *([check_neighbours] if self.neighbours else []),
+            find_binary,
+            self.cores,
+            partial(check_cpus, self.co_runner_cpus, "--co-runner-cpus"),
+            *([check_co_runners] if self.co_runners else []),
+            partial(check_noise, self.noise),
             partial(check_power, self.power),
             *([_check_tuning] if self.tune else []),
         ]
+
+    def check_for_laboratory(self) -> None:
+        """See that it wants nothing that only this machine can record or set.
+
+        Raises
+        ------
+        UsageError
+            If it does: with the option.
+        """
+        own = {
+            "--noise": self.noise == "events",
+            "--counter-interval": self.counter_interval_ns > 0,
+            "--power": self.asks_for_power,
+            "--tune": self.tune,
+        }
+        for option, is_asked in own.items():
+            if is_asked:
+                raise UsageError(f"{option}: it is for this machine, not for hosts")
+
+    def cores(self) -> Cores:
+        """The CPUs of this machine, as the plan wants them used.
+
+        Raises
+        ------
+        TestbedError
+            If a CPU that it names is not there, or may not be used.
+        """
+        return pick_cores(read_topology(), self.pollers, self.cpus)
 
     @property
     def loaded(self) -> int:
@@ -278,7 +202,7 @@ class RunPlan:
 
     def record(self) -> dict[str, Any]:
         """The plan as ``run.json`` keeps it."""
-        return {"command": "run", **asdict(self), "stall_ns": self.stall_ns}
+        return {"command": "run", **to_builtins(self), "stall_ns": self.stall_ns}
 
     def generator_options(self) -> list[str]:
         """Arguments of ``tailscope-dp gen``, apart from folders."""

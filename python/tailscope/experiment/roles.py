@@ -6,16 +6,17 @@ import hashlib
 import queue
 import signal
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tailscope.exceptions import TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.host.cpus import parse_cpus
 from tailscope.host.fingerprint import fingerprint
+from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import pick_cores, read_topology, staying_on
 from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.neighbours import neighbours
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.tcpdump import Tap, best_clock, recording
@@ -56,7 +57,7 @@ def play(part: Mapping[str, Any], say: Say, hear: Hear) -> None:
     _ROLES[part["role"]](plan, part, cpus, say, hear)
 
 
-_PLANNED = frozenset(RunPlan.__dataclass_fields__)
+_PLANNED = frozenset(RunPlan.__struct_fields__)
 
 
 def _be_dut(plan: RunPlan, part: Mapping[str, Any], cpus: str | None, say: Say, hear: Hear) -> None:
@@ -75,9 +76,9 @@ def _be_dut(plan: RunPlan, part: Mapping[str, Any], cpus: str | None, say: Say, 
         site = DutContext(home.place, home.side, home.cpus, home.housekeeping, plan.stall_ns)
         running = stack.enter_context(dut.open(site))
         busy_on = (
-            cores.housekeeping if plan.neighbour_cpus is None else parse_cpus(plan.neighbour_cpus)
+            cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
         )
-        stack.enter_context(neighbours(folder, plan.neighbours, busy_on))
+        stack.enter_context(co_runners(folder, plan.co_runners, busy_on))
         home.hand_over()
         say(
             {

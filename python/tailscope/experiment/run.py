@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tailscope.exceptions import TestbedError
 from tailscope.experiment.evaluate import evaluate

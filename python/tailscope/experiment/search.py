@@ -9,7 +9,7 @@ by the same rate without the device.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from MLRsearch import (
@@ -19,6 +19,7 @@ from MLRsearch import (
     MultipleLossRatioSearch,
     SearchGoal,
 )
+from msgspec.structs import replace
 
 from tailscope.duts.dataplane import LOOP, Loop
 from tailscope.exceptions import TestbedError, UsageError

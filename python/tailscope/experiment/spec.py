@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
     ValidationError,
     WithJsonSchema,
+    create_model,
 )
 
-from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
-from tailscope.experiment.plan import LOADS, PATTERNS
-from tailscope.host.kernel import KERNELS
-from tailscope.noise.recorder import NOISE
-from tailscope.platforms.catalogue import PLATFORMS
-from tailscope.testbed.neighbours import KINDS
-from tailscope.testbed.wires import WIRES
+from tailscope.experiment.fields import FIELDS
+from tailscope.plan import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from tailscope.plan import Field as Declared
+
 __all__ = ["Document", "Experiment", "Fields", "Host", "Hosts", "load_experiment", "schema"]
 
-Scalar = str | int | float | bool
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 _LEVEL = re.compile(
     r"(p\d+(\.\d+)?|median|mean|max|loss|reordered|duplicated)\s*(<=?|=)\s*[0-9.]+(e-?\d+)?(ns|us|ms|s|%)?"
@@ -53,21 +51,6 @@ def _one_of(names: Iterable[str]) -> Any:
     ]
 
 
-if TYPE_CHECKING:
-    DutName: TypeAlias = str
-    PlatformName: TypeAlias = str
-    KernelName: TypeAlias = str
-    WireName: TypeAlias = str
-    LoadName: TypeAlias = str
-    NeighbourName: TypeAlias = str
-    NoiseName: TypeAlias = str
-    PatternName: TypeAlias = str
-else:
-    DutName, PlatformName, KernelName = map(_one_of, (DUTS, PLATFORMS, KERNELS))
-    WireName, LoadName, NeighbourName = map(_one_of, (WIRES, LOADS, KINDS))
-    NoiseName, PatternName = map(_one_of, (NOISE, PATTERNS))
-
-
 def _level(value: str) -> str:
     if value not in _LEVEL_NAMES and not _LEVEL.fullmatch(value):
         raise ValueError(
@@ -81,63 +64,54 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
-class Fields(_Model):
-    """What a run is made of."""
+def _written(declared: Declared) -> Any:
+    """What a file may have in a field, as pydantic wants it said."""
+    choices = None if declared.choices is None else _one_of(declared.choices())
+    if declared.has_names:
+        _, value = get_args(declared.kind.written)
+        return dict[choices or str, _bounded(value, declared)]  # type: ignore[misc]
+    return choices or _bounded(declared.kind.written, declared)
 
-    dut: DutName | None = None
-    """The device under test."""
-    dut_options: dict[str, Scalar] | None = None
-    """Its options, by name."""
-    platform: PlatformName | None = None
-    """What it runs on; bare by default."""
-    platform_options: dict[str, Scalar] | None = None
-    """Its options, by name."""
-    kernel: KernelName | None = None
-    """The kernel it runs on; any by default."""
-    boot: str | None = None
-    """Parameters that its kernel is to be booted with; {cpus} stands for the device's CPUs."""
-    cpus: str | int | None = None
-    """The CPUs to poll on: generator, then device; chosen by topology by default."""
-    wire: WireName | None = None
-    """What joins it with the generator; the first that device and platform both can have."""
-    wire_options: dict[str, Scalar] | None = None
-    """Its options, by name."""
-    instances: Annotated[int, Field(ge=1)] | None = None
-    """So many devices side by side."""
-    load: LoadName | None = None
-    """Whether all of them get traffic, or one."""
-    neighbours: dict[NeighbourName, Annotated[int, Field(ge=1)]] | None = None
-    """Co-runners: workers by kind."""
-    neighbour_cpus: str | int | None = None
-    """Where they run, as a list of CPUs."""
-    rate: str | int | None = None
-    """Packets per second, such as 10k."""
-    pattern: PatternName | None = None
-    """How departures are spaced."""
-    burst: Annotated[int, Field(ge=1)] | None = None
-    """Packets back to back, at the same rate."""
-    size: Annotated[int, Field(ge=64, le=1518)] | None = None
-    """Bytes of a frame with its check sequence."""
-    flows: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Flows, which differ by source port."""
-    seed: Annotated[int, Field(ge=0)] | None = None
-    """Of the Poisson process."""
-    duration: str | None = None
-    """How long to measure, such as 30s."""
-    warm_up: str | None = None
-    """How long to send before."""
-    captures: bool | None = None
-    """Whether to keep captures of both sides."""
-    noise: NoiseName | None = None
-    """What to record of what keeps CPUs from their work."""
-    power: str | None = None
-    """Where to read power: auto, none, rapl, ipmi, or command:CMD ARGS, which prints watts."""
-    power_phase: str | None = None
-    """How long to leave the machine idle, and the device without packets, where power is read."""
-    tune: bool | None = None
-    """Whether to set the host's knobs for the run, and take them back after it."""
-    counter_interval: str | None = None
-    """How often to read counters of interrupts; before and after alone by default."""
+
+def _bounded(kind: Any, declared: Declared) -> Any:
+    if kind is not int or declared.least is None:
+        return kind
+    return Annotated[int, Field(ge=declared.least, le=declared.most)]
+
+
+def _entry(declared: Declared) -> Any:
+    """A field that may be missing, under its name or the older one."""
+    names = AliasChoices(declared.name, declared.formerly) if declared.formerly else None
+    default = declared.default_text
+    usual = "" if default is None else f" Default: {default}."
+    about = Field(None, description=declared.about + usual, validation_alias=names)
+    return (_written(declared) | None, about)
+
+
+def _add_older_names(schema: dict[str, Any]) -> None:
+    fields = schema["properties"]
+    for name, declared in FIELDS.items():
+        if declared.formerly is not None:
+            about = {"description": f"Older name of {name}.", "deprecated": True}
+            fields[declared.formerly] = {**fields[name], **about}
+
+
+class _Fields(_Model):
+    model_config = ConfigDict(json_schema_extra=_add_older_names)
+
+
+if TYPE_CHECKING:
+
+    class Fields(_Fields):
+        """The fields of a run."""
+else:
+    Fields = create_model(
+        "Fields",
+        __base__=_Fields,
+        __module__=__name__,
+        __doc__="The fields of a run.",
+        **{name: _entry(declared) for name, declared in FIELDS.items()},
+    )
 
 
 class Host(_Model):
@@ -312,7 +286,7 @@ def _with_profile(experiment: Experiment, profile: Profile) -> Experiment:
         for name, values in {**experiment.vary, **profile.vary}.items()
         if values is not None and name not in profile.fixed.model_dump(exclude_none=True)
     }
-    changes: dict[str, Any] = {"fixed": Fields(**fixed), "vary": vary}
+    changes: dict[str, Any] = {"fixed": Fields.model_validate(fixed), "vary": vary}
     for name in ("exclude", "repeats"):
         if name in profile.model_fields_set:
             changes[name] = getattr(profile, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import DataplaneError
 from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import NoiseRecorder
-from tailscope.testbed.neighbours import neighbours
+from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.power import PowerRecorder
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Traffic:
         self, plan: RunPlan, instances: Sequence[Instance], folder: Folder, cores: Cores
     ) -> None:
         self._plan, self._instances, self._folder = plan, instances, folder
-        self._neighbour_cpus = (
-            cores.housekeeping if plan.neighbour_cpus is None else parse_cpus(plan.neighbour_cpus)
+        self._co_runner_cpus = (
+            cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
         )
 
     def run(self, progress: Progress | None) -> list[EndedInstance]:
@@ -68,7 +68,7 @@ class Traffic:
             for instance in self._instances:
                 instance.start_dut(stack)
             busy = stack.enter_context(
-                neighbours(self._folder, plan.neighbours, self._neighbour_cpus)
+                co_runners(self._folder, plan.co_runners, self._co_runner_cpus)
             )
             power.rest("running")
             loaded = [each for each in self._instances if each.cpus.generator is not None]

@@ -19,6 +19,7 @@ from tailscope.testbed.tasks import (
     status_of,
     threads_of,
 )
+from tailscope.testbed.tracefs import tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
     from tailscope.noise.tracer import RecordedTrace
     from tailscope.testbed.folder import Folder
 
-__all__ = ["NOISE", "NoiseRecorder", "RecordedNoise", "Thread", "marked_threads"]
+__all__ = [
+    "NOISE",
+    "NoiseRecorder",
+    "RecordedNoise",
+    "Thread",
+    "check_noise",
+    "marked_threads",
+]
 
 NOISE = ("auto", "events", "stalls")
 """What is recorded: kernel events where that is possible, kernel events, or only stalls."""
@@ -202,6 +210,24 @@ class NoiseRecorder:
         return RecordedNoise(
             events, self._why_not, self._counters.samples, steal, self._cpus, threads
         )
+
+
+def check_noise(what: str) -> None:
+    """See whether this machine can record what is wanted of it.
+
+    Parameters
+    ----------
+    what : str
+        One of `NOISE`.
+
+    Raises
+    ------
+    TestbedError
+        If kernel events are wanted, and there is no tracer that may be used.
+    """
+    if what == "events":
+        with tracefs():
+            pass
 
 
 def marked_threads(name: str) -> list[Thread]:

@@ -14,7 +14,7 @@ from tailscope.host.cpus import cpu_list, parse_cpus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Cores", "Topology", "pick_cores", "read_topology", "staying_on"]
+__all__ = ["Cores", "Topology", "check_cpus", "pick_cores", "read_topology", "staying_on"]
 
 _SYSTEM = Path("/sys/devices/system/cpu")
 
@@ -99,7 +99,7 @@ def pick_cores(topology: Topology, count: int, wanted: str | None = None) -> Cor
     TestbedError
         If one of the wanted CPUs is not there or may not be used.
     """
-    chosen = _wanted(topology, wanted) if wanted is not None else _best(topology, count)
+    chosen = _wanted(topology, wanted, "--cpus") if wanted is not None else _best(topology, count)
     warnings = []
     if len(chosen) < count:
         warnings.append(
@@ -116,6 +116,25 @@ def pick_cores(topology: Topology, count: int, wanted: str | None = None) -> Cor
     return Cores(pollers, rest or tuple(sorted(set(pollers))), tuple(warnings))
 
 
+def check_cpus(listed: str | None, option: str) -> None:
+    """See that this process may use the CPUs of a list.
+
+    Parameters
+    ----------
+    listed : str or None
+        Such as ``1,3``; None is any.
+    option : str
+        What names them, for the error.
+
+    Raises
+    ------
+    TestbedError
+        If one of them is not there or may not be used.
+    """
+    if listed is not None:
+        _wanted(read_topology(), listed, option)
+
+
 @contextmanager
 def staying_on(cpus: Iterable[int]) -> Iterator[None]:
     """Keep this thread, and what it starts, on `cpus` within a block."""
@@ -129,17 +148,17 @@ def staying_on(cpus: Iterable[int]) -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def _wanted(topology: Topology, text: str) -> list[int]:
+def _wanted(topology: Topology, text: str, option: str) -> list[int]:
     cpus = list(dict.fromkeys(parse_cpus(text)))
     for cpu in cpus:
         if cpu not in topology.online:
             raise TestbedError(
-                f"--cpus: got CPU {cpu}, expected one of {cpu_list(topology.online)}",
+                f"{option}: got CPU {cpu}, expected one of {cpu_list(topology.online)}",
                 hint="`lscpu --extended` lists the CPUs of this machine",
             )
         if cpu not in topology.allowed:
             raise TestbedError(
-                f"--cpus: got CPU {cpu}, expected one of {cpu_list(topology.allowed)},"
+                f"{option}: got CPU {cpu}, expected one of {cpu_list(topology.allowed)},"
                 " to which this process is confined",
                 hint="taskset, a container or a systemd unit confines it",
             )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.places import Process
 
-__all__ = ["KINDS", "Neighbours", "check_neighbours", "neighbours"]
+__all__ = ["KINDS", "CoRunners", "check_co_runners", "co_runners"]
 
 KINDS = {"cpu": "--cpu", "cache": "--cache", "memory": "--vm", "io": "--hdd"}
 """Kinds of co-runners, and the option of stress-ng that starts workers of each."""
@@ -25,7 +25,7 @@ _MEMORY = ("--vm-bytes", "128m", "--vm-keep")
 _DISK = ("--hdd-bytes", "64m")
 
 
-class Neighbours:
+class CoRunners:
     """Co-runners that are there."""
 
     def __init__(self, process: Process | None) -> None:
@@ -38,7 +38,7 @@ class Neighbours:
         return f"co-runners: {self._process.how_it_ended()}; {self._process.last_words()}"
 
 
-def check_neighbours() -> None:
+def check_co_runners() -> None:
     """See that there is a program for them.
 
     Raises
@@ -46,13 +46,13 @@ def check_neighbours() -> None:
     TestbedError
         If there is none.
     """
-    find_program("neighbours", "stress-ng", "stress-ng")
+    find_program("co-runners", "stress-ng", "stress-ng")
 
 
 @contextmanager
-def neighbours(
+def co_runners(
     folder: Folder, workers: Mapping[str, int], cpus: Iterable[int]
-) -> Iterator[Neighbours]:
+) -> Iterator[CoRunners]:
     """Keep co-runners busy within a block.
 
     Parameters
@@ -65,14 +65,14 @@ def neighbours(
         Where they run.
     """
     if not workers:
-        yield Neighbours(None)
+        yield CoRunners(None)
         return
     options = [word for kind, count in workers.items() for word in (KINDS[kind], str(count))]
     listed = ",".join(map(str, sorted(cpus)))
     command = ["stress-ng", *options, *_MEMORY, *_DISK, "--taskset", listed]
-    command += ["--temp-path", str(folder.make("neighbours")), "--quiet"]
+    command += ["--temp-path", str(folder.make("co_runners")), "--quiet"]
     here = Here(folder.path, mark=folder.name)
-    with here.start("neighbours", command, cpus=cpus, merged=True) as process:
-        yield Neighbours(process)
+    with here.start("co_runners", command, cpus=cpus, merged=True) as process:
+        yield CoRunners(process)
         process.signal(signal.SIGTERM)
         process.wait_end(_END_S)

@@ -1,0 +1,114 @@
+"""Options of commands, made of the declared fields of a run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import wraps
+from inspect import Parameter
+from typing import Annotated, Any
+
+import typer
+
+from tailscope.cli.options import named_values
+from tailscope.cli.panels import DUT, HOST, MEASUREMENT, TRAFFIC
+from tailscope.plan import COUNT, Field, PairFields, PlanFields, fields_of, fields_on
+
+__all__ = ["option_of", "with_fields"]
+
+_PANELS = {"dut": DUT, "traffic": TRAFFIC, "measurement": MEASUREMENT, "host": HOST}
+_EVERY = {each.name: each for kind in (PairFields, PlanFields) for each in fields_of(kind).values()}
+
+
+def option_of(
+    name: str, about: str | None = None, *, own_default: bool = False, panel: str | None = None
+) -> Any:
+    """Make the option of a field.
+
+    Parameters
+    ----------
+    name : str
+        Of the field, as people write it.
+    about : str, optional
+        Help that suits the command better than the field's own.
+    own_default : bool
+        Whether the command has a default of its own, or none; else help names the field's.
+    panel : str, optional
+        The section of help.
+
+    Returns
+    -------
+    typer.models.OptionInfo
+    """
+    field = _EVERY[name]
+    text = about or field.about
+    if field.has_names:
+        text = f"{text.removesuffix('.')}; repeatable."
+    if field.former_option is not None:
+        text += f" Formerly {field.former_option}."
+    if field.default_text is not None and not own_default:
+        text += f"  [default: {field.default_text}]"
+    return typer.Option(
+        *filter(None, (field.option, field.short)),
+        metavar=field.metavar or None,
+        help=text,
+        min=field.least if field.kind is COUNT and field.most is None else None,
+        rich_help_panel=panel,
+    )
+
+
+def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command all options of the fields that it has.
+
+    Its parameter ``fields`` is replaced by them, and receives what was given: by the names of the
+    fields, None where there is nothing. A field that the command has a parameter for, as it has a
+    default of its own, is left out.
+
+    Parameters
+    ----------
+    command : str
+        As `Field.on` has it.
+    """
+
+    def decorate(function: Callable[..., int]) -> Callable[..., int]:
+        signature = inspect.signature(function, eval_str=True)
+        own = signature.parameters
+        ours = [field for name, field in fields_on(command).items() if name not in own]
+        parameters: list[Parameter] = []
+        for each in own.values():
+            if each.name == "fields":
+                parameters += (one for field in ours for one in _parameters(field))
+            else:
+                parameters.append(each.replace(kind=Parameter.KEYWORD_ONLY))
+
+        @wraps(function)
+        def called(**given: Any) -> int:
+            written = {field.name: _taken(field, given) for field in ours}
+            return function(fields=written, **given)
+
+        called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        return called
+
+    return decorate
+
+
+def _parameters(field: Field) -> Iterator[Parameter]:
+    """Its option, and the hidden one of its older name."""
+    options = {field.name: option_of(field.name, panel=_PANELS[field.group])}
+    if field.formerly is not None:
+        options[field.formerly] = typer.Option(field.former_option, hidden=True)
+    simple = field.kind.written if field.kind.written in (int, bool) else str
+    given: Any = list[str] if field.has_names else simple
+    for name, option in options.items():
+        annotation = Annotated[given | None, option]
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _taken(field: Field, given: dict[str, Any]) -> object:
+    """Take what was given for a field, under whichever name."""
+    value = given.pop(field.name)
+    older = given.pop(field.formerly) if field.formerly is not None else None
+    if field.has_names:
+        return named_values([*(value or ()), *(older or ())], field.option)
+    return older if value is None else value
