@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.store import layout
-from tailscope.store.columns import QUANTILES
+from tailscope.store.records.summary import QUANTILES
 from tailscope.store.run import EMULATED, is_emulated
 from tailscope.units import (
     count_text,

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from tailscope.exceptions import RunCorruptError, RunError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "encode_content",
     "format_of",
     "read_json",
+    "read_record",
 ]
 
 _MOST = 2**63 - 1
@@ -35,6 +37,10 @@ Count = Annotated[int, Meta(ge=0, le=_MOST)]
 Signed = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
 """A whole number."""
 
+_OLDER = (
+    "it is in an older format, and lacks something: analyse or measure again, or read it with the"
+    " version of tailscope that wrote it"
+)
 _NAMES = {
     "int": "a whole number",
     "float": "a number",
@@ -131,12 +137,52 @@ def read_json(content: bytes, source: Path | str) -> dict[str, object]:
         raise RunCorruptError(f"{source}: expected JSON: it is nested too deeply") from None
 
 
+def read_record(
+    content: bytes,
+    kind: type[Kind],
+    source: Path | str,
+    *,
+    newest: int,
+    upgraded: Callable[[dict[str, object]], dict[str, object]] | None = None,
+) -> Kind:
+    """Read a record of this format, or of an older one that can be upgraded.
+
+    Parameters
+    ----------
+    content : bytes
+        JSON.
+    kind : type
+        What it must be.
+    source : Path or str
+        Where it was read, for the error.
+    newest : int
+        The format that `kind` has.
+    upgraded : callable, optional
+        Makes the content of this format of one of the format before.
+
+    Raises
+    ------
+    RunError
+        If a newer tailscope has written it.
+    RunCorruptError
+        If it is no such record.
+    """
+    found = format_of(content, source)
+    check_format(found, newest, source)
+    if found == newest or upgraded is None:
+        return decode(content, kind, source)
+    try:
+        return convert(upgraded(read_json(content, source)), kind, source)
+    except RunCorruptError as error:
+        raise RunCorruptError(str(error), hint=_OLDER) from None
+
+
 def format_of(content: bytes, source: Path | str) -> int:
     """Tell the format of a file; files of the first one do not say it."""
     return decode(content, _Mark, source).format
 
 
-def check_format(found: int, newest: int, what: str, source: Path | str) -> None:
+def check_format(found: int, newest: int, source: Path | str) -> None:
     """Refuse a file of a format that this version does not know.
 
     Raises
@@ -146,11 +192,11 @@ def check_format(found: int, newest: int, what: str, source: Path | str) -> None
     """
     if found > newest:
         raise RunError(
-            f"{source}: format of the {what}: expected {newest}, got {found}",
+            f"{source}: format: expected {newest}, got {found}",
             hint="a newer tailscope has written it: update tailscope",
         )
     if found < 1:
-        raise RunError(f"{source}: format of the {what}: expected 1 to {newest}, got {found}")
+        raise RunError(f"{source}: format: expected 1 to {newest}, got {found}")
 
 
 def as_content(record: Struct) -> dict[str, object]:
@@ -161,7 +207,7 @@ def as_content(record: Struct) -> dict[str, object]:
     ValueError
         If a number is none that JSON has.
     """
-    content = msgspec.to_builtins(record)
+    content = msgspec.to_builtins(record, enc_hook=_plain_number)
     in_order = {name: content[name] for name in ("format", *content) if name in content}
     found: dict[str, object] = json.loads(json.dumps(in_order, allow_nan=False))
     return found
@@ -191,6 +237,13 @@ def encode_content(content: dict[str, object], kind: type[Struct]) -> str:
     except msgspec.ValidationError as error:
         raise AssertionError(f"{kind.__name__}: {_in_our_words(str(error))}") from error
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def _plain_number(value: object) -> float:
+    """Figures may be NumPy's, which are floats, too."""
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"no part of a record: {value!r}")
 
 
 def _in_our_words(text: str) -> str:

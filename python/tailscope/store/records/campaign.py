@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.host import Host
 
-__all__ = ["CAMPAIGN_FORMAT", "CampaignRecord", "CellFigures", "CellRecord", "ExperimentRecord"]
+__all__ = [
+    "CAMPAIGN_FORMAT",
+    "CampaignRecord",
+    "CellFigures",
+    "CellRecord",
+    "ExperimentRecord",
+    "Scalar",
+    "Variable",
+]
 
-CAMPAIGN_FORMAT = 1
+CAMPAIGN_FORMAT: Final = 1
 
 Scalar = str | int | float | bool | None
+Variable = list[Scalar] | dict[str, dict[str, object] | None]
 
 
 class CellFigures(Section, kw_only=True):
@@ -84,7 +93,7 @@ class ExperimentRecord(Section, kw_only=True):
     """Its name."""
     fixed: dict[str, object] = {}
     """What is the same in all runs."""
-    vary: dict[str, list[Scalar] | dict[str, dict[str, object]]] = {}
+    vary: dict[str, Variable] = {}
     """What varies."""
     exclude: tuple[dict[str, Scalar | list[Scalar]], ...] = ()
     """Combinations that are left out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tailscope.store.records.base import Count, Record, Section
-from tailscope.store.records.run import FORMAT
+from tailscope.store.layout import FORMAT
 
 __all__ = ["ExplainedCause", "Explanation"]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section, Signed
 from tailscope.store.records.host import Host
 
 __all__ = ["FLOOR_FORMAT", "Floor", "FloorQuantile", "InjectedStalls", "KnownDelay"]
 
-FLOOR_FORMAT = 2
+FLOOR_FORMAT: Final = 2
 
 
 class FloorQuantile(Section, kw_only=True):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section
 
 __all__ = ["NOTES_FORMAT", "Note", "NotesRecord"]
 
-NOTES_FORMAT = 1
+NOTES_FORMAT: Final = 1
 
 
 class Note(Section, kw_only=True):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import Struct
+
+from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Record, Section
+from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
 from tailscope.store.records.floor import Floor
 from tailscope.store.records.host import Host
 from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
@@ -25,16 +29,14 @@ __all__ = [
     "PowerPhase",
     "RecordedNoise",
     "RunInfo",
+    "RunMark",
     "SideCounts",
     "Stalls",
     "StallsOfSides",
     "TimestampedFile",
     "Timestamper",
-    "Unfinished",
     "Written",
 ]
-
-FORMAT = 2
 
 
 class Input(Section, kw_only=True):
@@ -147,7 +149,7 @@ class Instrument(Section, kw_only=True):
     """The CPUs that polled: those of the `generator`, and of the `DuT`."""
     raised_priority: bool
     """Whether the generator ran at a higher priority than other programs."""
-    generator: dict[str, object]
+    generator: GeneratorCounts
     """The generator's own result ([dataplane.md](../dataplane.md))."""
     timestamper: Timestamper | None = None
     """The timestamper of a laboratory; null elsewhere."""
@@ -265,7 +267,7 @@ class Dut(Section, kw_only=True):
     """Its version, as it reports it."""
     configuration: str | tuple[object, ...]
     """The commands and files that it was set up with."""
-    result: dict[str, object] | None
+    result: DutCounts | None
     """Its own counts, as it reports them; null where it reports none."""
 
 
@@ -303,13 +305,11 @@ class FileEntry(Section, kw_only=True):
     """Its checksum."""
 
 
-class Unfinished(Record, kw_only=True):
-    """All that ``run.json`` holds while a run is written."""
+class RunMark(Struct):
+    """What a run directory says of itself in any format, and while it is written."""
 
-    format: Literal[2] = FORMAT
-    """Version of the layout."""
-    complete: Literal[False] = False
-    """Whether all files are there."""
+    format: int = 1
+    complete: bool = False
 
 
 class RunInfo(Record, kw_only=True):
@@ -320,7 +320,7 @@ class RunInfo(Record, kw_only=True):
     next one."""
     complete: Literal[True] = True
     """Whether all files are there."""
-    written_unix_ns: Count = 0
+    written_unix_ns: Count
     """When the run was finished."""
     tailscope_version: str
     """The version of tailscope that wrote it."""
@@ -356,7 +356,7 @@ class RunInfo(Record, kw_only=True):
     """What the device ran on; null for captures, and for `loop`."""
     hosts: dict[str, Host] | None = None
     """In a laboratory: the machine of each role; null elsewhere."""
-    files: dict[str, FileEntry] = {}
+    files: dict[str, FileEntry]
     """Every other file with a checksum: it must be there, unchanged."""
     left_out: tuple[str, ...] | None = None
     """Files of a published run that were not published; null elsewhere."""

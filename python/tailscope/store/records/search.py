@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.host import Host
@@ -11,7 +11,7 @@ from tailscope.store.records.plan import MeasurementPlan
 
 __all__ = ["SEARCH_FORMAT", "SearchRecord", "SearchedGoal", "SearchedTrial"]
 
-SEARCH_FORMAT = 2
+SEARCH_FORMAT: Final = 2
 
 
 class SearchedGoal(Section, kw_only=True):

@@ -10,15 +10,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from tailscope.store.records.base import Count, Record, Signed
-from tailscope.store.records.run import FORMAT
+from tailscope.store.layout import FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["GROUPS", "QUANTILES", "FigureGroup", "FigureLine", "Kind", "Summary", "figure_lines"]
+    from tailscope.analysis import Figure
+
+__all__ = [
+    "GROUPS",
+    "QUANTILES",
+    "FigureGroup",
+    "FigureLine",
+    "Kind",
+    "Summary",
+    "figure_lines",
+    "figures_of",
+]
 
 QUANTILES = {
     "p50": "p50",
@@ -55,6 +67,8 @@ class FigureLine(NamedTuple):
         Whether each run has them, and they are never null.
     everywhere : bool
         Whether each run has them.
+    is_column : bool
+        Whether the catalogue has a column for each.
     """
 
     names: tuple[str, ...]
@@ -62,6 +76,7 @@ class FigureLine(NamedTuple):
     about: str
     needed: bool = False
     everywhere: bool = True
+    is_column: bool = True
 
 
 class FigureGroup(NamedTuple):
@@ -181,7 +196,9 @@ GROUPS = (
                 ("latency_ns_pX_supported",), "truth", "Whether at least 10 samples lie beyond."
             ),
             FigureLine(("latency_ns_max",), "count", "Maximum of all matches."),
-            FigureLine(("ci_level",), "real", "Confidence of the intervals, 0.95."),
+            FigureLine(
+                ("ci_level",), "real", "Confidence of the intervals, 0.95.", is_column=False
+            ),
         ),
     ),
     FigureGroup(
@@ -246,6 +263,7 @@ GROUPS = (
                 ("pre_cut_offset_bytes",),
                 "count",
                 "Where the capture was cut off, counted after decompression; `null` if it was not.",
+                is_column=False,
             ),
         ),
     ),
@@ -253,7 +271,7 @@ GROUPS = (
         "Provenance",
         (
             FigureLine(("match_on",), "text", "The key that was used; never `auto`."),
-            FigureLine(("window_ns", "trim_ns"), "count", "As given."),
+            FigureLine(("window_ns", "trim_ns"), "count", "As given.", is_column=False),
             FigureLine(
                 ("clock",), "text", "Where the times come from, such as `capture-file` or `tsc`."
             ),
@@ -262,6 +280,7 @@ GROUPS = (
                 "count",
                 "Always `null`: [`run.json`](#runjson) has the floor of a measurement, and "
                 "captures do not tell theirs.",
+                is_column=False,
             ),
             FigureLine(
                 ("warnings",), "texts", "What a reader of the figures must know.", needed=True
@@ -314,9 +333,7 @@ GROUPS = (
     FigureGroup(
         "Of power, where there is a source",
         (
-            FigureLine(
-                ("power_includes",), "text", "What all of these cover.", everywhere=False
-            ),
+            FigureLine(("power_includes",), "text", "What all of these cover.", everywhere=False),
             *_power(
                 ("power_w_idle", "power_w_running", "power_w_processing"),
                 "Mean power of each phase, in watts.",
@@ -377,3 +394,12 @@ Summary = msgspec.defstruct(
     forbid_unknown_fields=True,
 )
 """All figures of a run."""
+
+
+def figures_of(summary: Struct) -> dict[str, Figure]:
+    """The figures of a run by their flat names, without those that it does not have."""
+    return {
+        name: value
+        for name, value in asdict(summary).items()
+        if value is not UNSET and name not in ("format", "warnings")
+    }

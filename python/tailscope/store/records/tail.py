@@ -6,7 +6,7 @@ from typing import Literal
 
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.kept import Origin
-from tailscope.store.records.run import FORMAT
+from tailscope.store.layout import FORMAT
 
 __all__ = [
     "LevelAhead",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Section
 from tailscope.store.records.run import RecordedNoise, Stalls
 
 __all__ = ["WATCHED_FORMAT", "RecordingCost", "WatchedCause", "WatchedRecord", "WatchedStalls"]
 
-WATCHED_FORMAT = 2
+WATCHED_FORMAT: Final = 2
 
 
 class WatchedStalls(Stalls, kw_only=True):
