@@ -10,10 +10,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from docs.reference import cli, experiment, files
+from docs.reference import cli, experiment, fields, files
 
 FOLDER = Path(__file__).parent
-PAGES = {"cli.md": cli.page, "experiment.md": experiment.page, "files.md": files.page}
+PAGES = {
+    "cli.md": cli.page,
+    "experiment.md": experiment.page,
+    "fields.md": fields.page,
+    "files.md": files.page,
+}
 RENEW = "`make docs`, or `python -m docs.reference`, renews them"
 
 

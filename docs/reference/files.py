@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from docs.reference.markdown import NOTE, attributes, code, codes, joined, table
+from docs.reference.fields import plan_rows
+from docs.reference.markdown import NOTE, code, codes, joined, table
 
-from tailscope.experiment.plan import RunPlan
 from tailscope.store import contents, layout
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def _files(files: tuple[File, ...], known: tuple[File, ...] = ()) -> Iterator[st
 def _plan() -> Iterator[str]:
     yield (
         "`plan` of a measurement; of an analysis it has `command`, `pre`, `post` and the options"
-        " of `tailscope analyze`:"
+        " of `tailscope analyze`. [fields.md](fields.md) has units, defaults and what is allowed:"
     )
-    rows = [(codes(names), about) for names, about in attributes(RunPlan.__doc__ or "")]
+    rows = [*plan_rows()]
     rows.append(("`command`", "`run`"))
     rows.append(("`stall_ns`", "From which length on a turn of a loop is a stall."))
     yield table(("name", ""), rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
 NOTE = "*Generated from the code by `make docs`: change it there.*"
 
@@ -33,19 +33,3 @@ def code(text: str) -> str:
 def codes(names: str) -> str:
     """Names with commas between, each as code."""
     return ", ".join(map(code, names.split(", ")))
-
-
-def attributes(docstring: str) -> Iterator[tuple[str, str]]:
-    """Names and descriptions of the attributes that a numpydoc docstring lists."""
-    lines = docstring.partition("Attributes\n")[2].splitlines()[1:]
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    name, about = "", []
-    for line in lines:
-        if line.strip() and len(line) - len(line.lstrip()) == indent:
-            if name:
-                yield name, " ".join(about)
-            name, about = line.strip().partition(" : ")[0], []
-        else:
-            about.append(line.strip())
-    if name:
-        yield name, " ".join(about).strip()

@@ -123,6 +123,7 @@ class Field:
         What it means; ``{choices}`` stands for what is allowed.
     on : tuple of str
         Commands that have it as an option. Experiment files have what ``run`` has.
+        Empty for an argument.
     given_as : str or None
         The name of its option, if it is not that of the field.
     short : str or None
@@ -379,8 +380,12 @@ class AnalysisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class PairFields(AnalysisFields, frozen=True, kw_only=True):
     """The analysis of two captures, as ``tailscope analyze`` is told."""
 
-    pre: str
-    post: str
+    pre: Annotated[
+        str, Field(TEXT, "analysis", "Capture before the device; - is standard input.", on=())
+    ]
+    post: Annotated[
+        str, Field(TEXT, "analysis", "Capture behind the device; - is standard input.", on=())
+    ]
     match_on: Annotated[
         str,
         Field(

@@ -414,9 +414,9 @@ def platform_text(plan: Mapping[str, Any]) -> str:
     side_by_side = ""
     if plan["instances"] > 1:
         side_by_side = f", {plan['instances']} side by side, traffic to {plan['load']}"
-    busy = [f"{workers} {kind}" for kind, workers in plan["neighbours"].items()]
-    neighbours = f", beside co-runners: {', '.join(busy)}" if busy else ""
-    return f"{plan['platform']}{kernel}{side_by_side}{neighbours}"
+    busy = [f"{workers} {kind}" for kind, workers in plan["co_runners"].items()]
+    co_runners = f", beside co-runners: {', '.join(busy)}" if busy else ""
+    return f"{plan['platform']}{kernel}{side_by_side}{co_runners}"
 
 
 def traffic_text(plan: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ def test_zsh(line: str, expected: list[str]) -> None:
 def test_descriptions_are_the_help() -> None:
     line = {"_TYPER_COMPLETE_ARGS": "tailscope run --pattern"}
     said = asked("fish", **line, _TYPER_COMPLETE_FISH_ACTION="get-args")
-    assert said == "--pattern\tcbr or poisson.  [default: cbr]\n"
+    assert said == "--pattern\tSpacing of departures: cbr or poisson.  [default: cbr]\n"
     assert r"cbr or poisson.  [default\\: cbr]" in asked("zsh", **line)
 
 

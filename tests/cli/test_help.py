@@ -40,7 +40,7 @@ def test_long_pages_have_sections(page: str) -> None:
     expected = [DUT, TRAFFIC, MEASUREMENT, HOST, *([EXPERIMENT] if "FILE]" in page else []), OUTPUT]
     assert [name for name in found if name != "Arguments"] == [*expected, "Options"]
     assert found["Options"] == ["--help"]
-    assert found[HOST] == ["--cpus", "--neighbour", "--neighbour-cpus", "--tune"]
+    assert found[HOST] == ["--cpus", "--co-runner", "--co-runner-cpus", "--tune"]
     assert found[OUTPUT] == ["--out", "--json", "--dry-run"]
 
 

@@ -84,13 +84,13 @@ def test_two_containers_at_once(tailscope: Any, place: Place) -> None:
     assert not left_behind()
 
 
-def test_one_of_two_is_loaded_beside_neighbours(measure: Measure) -> None:
+def test_one_of_two_is_loaded_beside_co_runners(measure: Measure) -> None:
     needed("stress-ng")
     side_by_side = ("--platform", "lxc", "--instances", "2", "--load", "one", "--rate", "500")
-    busy = ("--neighbour", "cpu=1", "--neighbour", "io=1", "--neighbour-cpus", "0")
+    busy = ("--co-runner", "cpu=1", "--neighbour", "io=1", "--neighbour-cpus", "0")
     found = measure("--dut", "l2fwd", *side_by_side, *busy)
     info = sound(found["out"])
-    assert info["plan"]["neighbours"] == {"cpu": 1, "io": 1}
+    assert info["plan"]["co_runners"] == {"cpu": 1, "io": 1}
     assert not info["partial"]
     assert not left_behind()
 

@@ -62,7 +62,7 @@ def names(content: Any) -> set[str]:
         return set().union(*map(names, content))
     if not isinstance(content, dict):
         return set()
-    own = {name for name in content if name not in ("device_options", "neighbours")}
+    own = {name for name in content if name not in ("device_options", "co_runners")}
     return own.union(*(names(content[name]) for name in own))
 
 
@@ -172,8 +172,8 @@ def edited(run: Path, **changes: Any) -> Path:
         {"plan": None},
         {"plan__rate_pps": 0},
         {"plan__dut_options": ["a"]},
-        {"plan__neighbours": {"cache": "many"}},
-        {"plan__neighbour_cpus": 1.5, "plan__neighbours": {"cache": 1}},
+        {"plan__co_runners": {"cache": "many"}},
+        {"plan__co_runner_cpus": 1.5, "plan__co_runners": {"cache": 1}},
         {"host": 1},
         {"host__last_level_caches": "x"},
         {"floor": {"latency_ns_p50": 1}},

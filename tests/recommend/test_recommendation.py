@@ -303,7 +303,7 @@ def test_no_cost_of_virtualisation(make: Make) -> None:
 
 
 def test_co_runners_in_the_same_cache(make: Make) -> None:
-    alone, busy = make("alone"), make("busy", HIGH, neighbours={"cache": 1}, neighbour_cpus="2")
+    alone, busy = make("alone"), make("busy", HIGH, co_runners={"cache": 1}, co_runner_cpus="2")
     text, runs, figures = spoken("cache", alone, busy)
     assert "give the device a cache of its own" in text
     assert "CPU 0,2-3 shares it with CPU 1" in text
@@ -314,16 +314,16 @@ def test_co_runners_in_the_same_cache(make: Make) -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"neighbours": {"cpu": 2}, "neighbour_cpus": "2"}, "do not fill the cache"),
-        ({"neighbours": {"cache": 1}, "neighbour_cpus": "1-2"}, "take polling CPUs themselves"),
-        ({"neighbours": {"cache": 1}, "host": {"cpu_count": 2}}, "take polling CPUs themselves"),
-        ({"neighbours": {"cache": 1}, "info": OWN_PARTS}, "the device's own"),
+        ({"co_runners": {"cpu": 2}, "co_runner_cpus": "2"}, "do not fill the cache"),
+        ({"co_runners": {"cache": 1}, "co_runner_cpus": "1-2"}, "take polling CPUs themselves"),
+        ({"co_runners": {"cache": 1}, "host": {"cpu_count": 2}}, "take polling CPUs themselves"),
+        ({"co_runners": {"cache": 1}, "info": OWN_PARTS}, "the device's own"),
     ],
 )  # fmt: skip
 def test_co_runners_that_say_nothing_of_the_cache(
     make: Make, how: dict[str, Any], said: str
 ) -> None:
-    quiet = {name: value for name, value in how.items() if not name.startswith("neighbour")}
+    quiet = {name: value for name, value in how.items() if not name.startswith("co_runner")}
     assert said in silent("cache", make("alone", **quiet), make("busy", HIGH, **how))
 
 
@@ -333,7 +333,7 @@ def test_a_cache_that_is_separated(make: Make) -> None:
     assert "the cache is better separated than shared" in spoken("cache", shared, own)[0]
     assert "overlap" in silent("cache", make("also shared", LOW), own)
     assert silent("cache", shared).startswith("nothing alike with and without co-runners")
-    worse = make("worse", LOW, neighbours={"cache": 1})
+    worse = make("worse", LOW, co_runners={"cache": 1})
     assert "with and without co-runners (1 cache): intervals" in silent("cache", shared, worse)
 
 

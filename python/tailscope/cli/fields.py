@@ -95,9 +95,11 @@ def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., in
 
 def _parameters(field: Field) -> Iterator[Parameter]:
     """Its option, and the hidden one of its older name."""
-    options = {field.name: option_of(field.name, panel=_PANELS[field.group])}
+    panel = _PANELS[field.group]
+    options = {field.name: option_of(field.name, panel=panel)}
     if field.formerly is not None:
-        options[field.formerly] = typer.Option(field.former_option, hidden=True)
+        hidden = typer.Option(field.former_option, hidden=True, rich_help_panel=panel)
+        options[field.formerly] = hidden
     simple = field.kind.written if field.kind.written in (int, bool) else str
     given: Any = list[str] if field.has_names else simple
     for name, option in options.items():

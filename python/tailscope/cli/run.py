@@ -82,6 +82,8 @@ def command(
     if given or repeat is not None:
         option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
         raise UsageError(f"{option}: an experiment says it itself: write it into {experiment}")
+    cpus = fields["cpus"]
+    assert cpus is None or isinstance(cpus, str)
     from tailscope.cli.campaign import run_experiment
 
     return run_experiment(
@@ -89,7 +91,7 @@ def command(
         profile=profile,
         only=named_values(only, "--only"),
         resume=resume,
-        cpus=fields["cpus"],
+        cpus=cpus,
         out=out,
         json_file=json_file,
         dry_run=dry_run,

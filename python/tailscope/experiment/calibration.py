@@ -62,7 +62,7 @@ def calibrate(
     base = RunPlan(
         dut="loop",
         wire=wire,
-        wire_options=wire_options,
+        wire_options=dict(wire_options),
         rate_pps=rate_pps,
         duration_ns=duration_ns,
         warm_up_ns=min(duration_ns, 1_000_000_000),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import convert
+
 from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
 from tailscope.experiment.plan import RunPlan
@@ -43,7 +45,7 @@ def plan_of(fields: Mapping[str, object]) -> RunPlan:
         raise UsageError(f"--dut: got none, expected one of {', '.join(DUTS)}")
     given.setdefault("wire", _usual_wire(given["dut"], given.get("platform", "bare")))
     read = {FIELDS[name].attribute: FIELDS[name].read(value) for name, value in given.items()}
-    return RunPlan(**read)
+    return convert(read, RunPlan)
 
 
 def _usual_wire(dut: object, platform: object) -> str:

@@ -57,7 +57,7 @@ class Facts(NamedTuple):
     optimised : bool or None
     cache : str
         Whether the device shares its last-level cache: ``separated``, ``shared``, ``unknown``.
-    neighbours : tuple
+    co_runners : tuple
         Co-runners: (kind, workers) of each, and the CPUs that they were given, or None; empty for
         none.
     rate_pps : int
@@ -84,7 +84,7 @@ class Facts(NamedTuple):
     kernel: Any
     optimised: Any
     cache: Any
-    neighbours: Any
+    co_runners: Any
     rate_pps: Any
     cards: Any
     device: str
@@ -168,7 +168,7 @@ class Case:
             "optimised_because": self.optimised_because,
             "cache": facts.cache,
             "cache_because": self.cache_because,
-            "neighbours": dict(facts.neighbours[0]) if facts.neighbours else {},
+            "co_runners": dict(facts.co_runners[0]) if facts.co_runners else {},
             "rate_pps": facts.rate_pps,
             "sent": self.run.summary["sent"],
             "lost": self.lost,
@@ -321,7 +321,7 @@ def _case(number: int, name: str, run: Run) -> Case:
         kernel=surroundings.kernel(info),
         optimised=optimised,
         cache=cache,
-        neighbours=_neighbours(plan),
+        co_runners=_co_runners(plan),
         rate_pps=int(plan["rate_pps"]),
         cards=str(plan["wire_options"].get("dut", "")) if wire == CARDS else "",
         device=str(plan["dut"]),
@@ -395,11 +395,11 @@ def _floor(info: Mapping[str, Any]) -> Floor | None:
     )
 
 
-def _neighbours(plan: Mapping[str, Any]) -> tuple[Any, ...]:
-    busy = sorted((plan.get("neighbours") or {}).items())
+def _co_runners(plan: Mapping[str, Any]) -> tuple[Any, ...]:
+    busy = sorted((plan.get("co_runners") or {}).items())
     if not busy:
         return ()
-    cpus = plan.get("neighbour_cpus")
+    cpus = plan.get("co_runner_cpus")
     given = None if cpus is None else cpu_list(parse_cpus(str(cpus)))
     return tuple((str(kind), int(workers)) for kind, workers in busy), given
 

@@ -23,8 +23,8 @@ __all__ = [
     "Rule",
     "RuleAnswer",
     "RunEvidence",
+    "co_runners_text",
     "lowest_against_highest",
-    "neighbours_text",
     "numbers",
     "of_tails",
     "share_text",
@@ -139,16 +139,16 @@ def where(facts: Facts) -> str:
     if facts.burst > 1:
         parts.append(f"bursts of {facts.burst}")
     parts.append(f"{facts.size_bytes} B")
-    if facts.neighbours:
-        parts.append(f"beside {neighbours_text(facts.neighbours)}")
+    if facts.co_runners:
+        parts.append(f"beside {co_runners_text(facts.co_runners)}")
     return ", ".join(parts)
 
 
-def neighbours_text(neighbours: tuple[Any, ...]) -> str:
+def co_runners_text(co_runners: tuple[Any, ...]) -> str:
     """Say which co-runners there were."""
-    if not neighbours:
+    if not co_runners:
         return "no co-runners"
-    busy, cpus = neighbours
+    busy, cpus = co_runners
     named = ", ".join(f"{workers} {kind}" for kind, workers in busy)
     return f"co-runners ({named})" + (f" on CPU {cpus}" if cpus else "")
 

@@ -26,8 +26,8 @@ from tailscope.recommend.rule import (
     NoEvidence,
     Rule,
     RunEvidence,
+    co_runners_text,
     lowest_against_highest,
-    neighbours_text,
     numbers,
     of_tails,
     share_text,
@@ -370,12 +370,12 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
 def _cache(evidence: Evidence) -> Said:
     """Co-runners that fill the cache, and a cache that is shared beside one that is not."""
     compared = False
-    for facts, by_neighbours in evidence.compared_by("neighbours"):
-        alone = by_neighbours.get(())
-        for neighbours, cases in by_neighbours.items():
-            if neighbours and alone is not None:
+    for facts, by_co_runners in evidence.compared_by("co_runners"):
+        alone = by_co_runners.get(())
+        for co_runners, cases in by_co_runners.items():
+            if co_runners and alone is not None:
                 compared = True
-                yield _beside(facts, neighbours, cases, alone)
+                yield _beside(facts, co_runners, cases, alone)
     for facts, by_cache in evidence.compared_by("cache"):
         if "separated" in by_cache and "shared" in by_cache:
             compared = True
@@ -388,10 +388,10 @@ def _cache(evidence: Evidence) -> Said:
 
 
 def _beside(
-    facts: Facts, neighbours: tuple[Any, ...], cases: list[Case], alone: list[Case]
+    facts: Facts, co_runners: tuple[Any, ...], cases: list[Case], alone: list[Case]
 ) -> RunEvidence | NoEvidence:
-    who = neighbours_text(neighbours)
-    if not any(kind in _CACHE_KINDS for kind, _ in neighbours[0]):
+    who = co_runners_text(co_runners)
+    if not any(kind in _CACHE_KINDS for kind, _ in co_runners[0]):
         return NoEvidence(f"{where(facts)}: {who} do not fill the cache")
     if any(_on_polling_cpus(case) for case in cases):
         return NoEvidence(
@@ -420,7 +420,7 @@ def _beside(
 
 def _on_polling_cpus(case: Case) -> bool:
     """Whether co-runners had the device's CPUs, or there was no other CPU left for them."""
-    _, given = case.facts.neighbours
+    _, given = case.facts.co_runners
     if given is not None:
         return not case.cpus.isdisjoint(parse_cpus(given))
     return len(case.pollers) >= case.facts.machine[1]

@@ -179,7 +179,7 @@ class TailTables:
             "burst": facts.burst,
             "size_bytes": facts.size_bytes,
             "flows": facts.flows,
-            "neighbours": dict(facts.neighbours[0]) if facts.neighbours else {},
+            "co_runners": dict(facts.co_runners[0]) if facts.co_runners else {},
             "clock": facts.clock,
             "cpu_model": facts.machine[0],
             "tails": [cell.record() for cell in self.cells],

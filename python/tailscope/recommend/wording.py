@@ -38,8 +38,8 @@ def _traffic(table: TailTables) -> str:
     facts = table.facts
     burst = f" in bursts of {facts.burst}" if facts.burst > 1 else ""
     beside = ""
-    if facts.neighbours:
-        named = ", ".join(f"{workers} {kind}" for kind, workers in facts.neighbours[0])
+    if facts.co_runners:
+        named = ", ".join(f"{workers} {kind}" for kind, workers in facts.co_runners[0])
         beside = f", beside co-runners ({named})"
     rate = f"{count_text(facts.rate_pps)} packets/s {facts.pattern}"
     recorded = ", with kernel events recorded" if facts.recorded[0] else ""

@@ -46,7 +46,7 @@ _COMPARED = {
     "tune": "optimised or not",
     "burst": "bursts",
     "size": "sizes",
-    "neighbours": "co-runners",
+    "co_runners": "co-runners",
 }
 """What figures compare where a field varies."""
 

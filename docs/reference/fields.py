@@ -1,0 +1,83 @@
+"""``fields.md``: every field of a run, from its declaration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from docs.reference.markdown import NOTE, code, joined, table
+
+from tailscope.plan import AnalysisFields, PairFields, PlanFields, fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tailscope.plan import Field
+
+_GROUPS = {
+    "dut": "Device under test",
+    "traffic": "Traffic",
+    "measurement": "Measurement",
+    "host": "Host",
+    "analysis": "Analysis of captures",
+}
+
+
+def page() -> str:
+    """The page."""
+    return joined(_blocks())
+
+
+def _blocks() -> Iterator[str]:
+    yield "# Fields of a run"
+    yield NOTE
+    yield (
+        "A field has the same meaning as an option of a command, in an [experiment](experiment.md),"
+        " in `plan` of a [run directory](files.md) and as a column of the catalogue."
+    )
+    yield (
+        "An option is given as text such as `10s` or `10k`; a run directory and the catalogue hold"
+        " the value as a number of the unit."
+    )
+    every = {**fields_of(PlanFields), **fields_of(PairFields)}
+    for group, title in _GROUPS.items():
+        yield f"## {title}"
+        yield _table(each for each in every.values() if each.group == group)
+
+
+def _table(fields: Iterable[Field]) -> str:
+    header = ("option", "in an experiment", "in a run", "unit", "default", "range", "meaning")
+    return table((*header, "options of"), map(_row, fields))
+
+
+def _row(field: Field) -> tuple[str, ...]:
+    option = [code(f"{name} {field.metavar}".strip()) for name in _options(field)]
+    return (
+        ", ".join(option),
+        code(field.name) if "run" in field.on else "",
+        code(field.attribute),
+        field.unit,
+        field.default_text or "",
+        _range(field),
+        field.about + (f" Formerly `{field.formerly}`." if field.formerly else ""),
+        ", ".join(map(code, field.on)),
+    )
+
+
+def _options(field: Field) -> list[str]:
+    if not field.on:
+        return []
+    return [each for each in (field.option, field.short, field.former_option) if each]
+
+
+def _range(field: Field) -> str:
+    names = [*field.choices()] if field.choices is not None else []
+    return ", ".join(map(code, names)) or field.range_text or ""
+
+
+def plan_rows() -> Iterator[tuple[str, str]]:
+    """For each name in the plan of a measurement, what it means."""
+    own, shared = fields_of(PlanFields), fields_of(AnalysisFields)
+    for attribute, field in own.items():
+        if attribute not in shared:
+            yield code(attribute), field.about
+    yield ", ".join(map(code, shared)), "As in `tailscope.analyze`."
