@@ -7,10 +7,27 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import convert
+
 from tailscope.analysis import analyze
-from tailscope.experiment.account import stalls_of, without_events
+from tailscope.experiment.account import (
+    configuration_of,
+    dut_counts,
+    generator_counts,
+    stalls_of,
+)
 from tailscope.experiment.measured import Measured, own_figures
-from tailscope.store.provenance import measurement_info
+from tailscope.store.provenance import MeasurementRecord, measurement_info
+from tailscope.store.records.base import as_content
+from tailscope.store.records.host import HostRecord
+from tailscope.store.records.run import (
+    ClockRecord,
+    DutRecord,
+    Instrument,
+    PlatformRecord,
+    StallsOfSides,
+    TimestamperRecord,
+)
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.hosts import agent_on
 
@@ -72,7 +89,7 @@ def execute_in_lab(
             series=False,
             sink=writer.sink,
         )
-        info = measurement_info(plan.record(), _info(analysis, found))
+        info = measurement_info(plan.record(), _info(plan, analysis, found))
         if plan.captures:
             writer.add_captures(captures)
         writer.finish(
@@ -108,7 +125,7 @@ def _measure(plan: RunPlan, hosts: Hosts, captures: Path, progress: Progress | N
             host = getattr(hosts, role)
             method = {"method": host.method} if role == "timestamper" else {}
             own = {"cards": host.cards, "cpus": host.cpus, **method}
-            agent.say(role=role, plan=plan.record(), **own)
+            agent.say(role=role, plan=as_content(plan.record()), **own)
         # Barrier: nothing is sent before all are there.
         ready = {role: agent.wait_for("ready", _READY_S) for role, agent in agents.items()}
         if plan.warm_up_ns:
@@ -148,7 +165,7 @@ def _send(
     raise agents["loadgen"].error(f"no result {_MARGIN_S:g} s after it should have ended")
 
 
-def _info(analysis: Analysis, found: _Found) -> dict[str, Any]:
+def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord:
     """What ``run.json`` keeps of all machines."""
     ready, sent, seen, device = found.ready, found.sent, found.seen, found.device
     summary, generator, counts = analysis.summary, sent["gen"], device["counts"]
@@ -164,27 +181,33 @@ def _info(analysis: Analysis, found: _Found) -> dict[str, Any]:
             f"the load generator sent {generator['sent']:,} packets,"
             f" the timestamper saw {summary['pre_packets']:,} before the device"
         )
-    return {
-        "clock": {"source": seen["clock"], "timestamp_type": seen["timestamp_type"]},
-        "floor": None,
-        "partial": partial,
-        "warnings": warnings,
-        "instrument": {
-            "unsent": generator["unsent"],
-            "lost_in_dut": lost - in_instrument,
-            "lost_in_instrument": in_instrument,
-            "dropped_by_dut": None if dropped is None else min(lost - in_instrument, dropped),
-            "stalls": {"generator": stalls_of(sent["lcores"])},
-            "cpus": {role: ",".join(map(str, ready[role]["cpus"])) for role in ("loadgen", "dut")},
-            "raised_priority": sent["priority"],
-            "generator": without_events(sent),
-            "timestamper": {name: seen[name] for name in ("method", "dropped", "files")},
-        },
-        "dut": {
-            "version": ready["dut"]["version"],
-            "configuration": ready["dut"]["configuration"],
-            "result": None if counts is None else without_events(counts),
-        },
-        "platform": ready["dut"]["platform"],
-        "hosts": {role: ready[role]["host"] for role in ready},
-    }
+    return MeasurementRecord(
+        clock=ClockRecord(source=seen["clock"], timestamp_type=seen["timestamp_type"]),
+        floor=None,
+        partial=tuple(partial),
+        warnings=tuple(warnings),
+        instrument=Instrument(
+            unsent=generator["unsent"],
+            lost_in_dut=lost - in_instrument,
+            lost_in_instrument=in_instrument,
+            dropped_by_dut=None if dropped is None else min(lost - in_instrument, dropped),
+            stalls=StallsOfSides(generator=stalls_of(sent["lcores"])),
+            cpus={
+                name: ",".join(map(str, ready[role]["cpus"]))
+                for name, role in (("generator", "loadgen"), ("DuT", "dut"))
+            },
+            raised_priority=sent["priority"],
+            generator=generator_counts(sent),
+            timestamper=convert(
+                {name: seen[name] for name in ("method", "dropped", "files")}, TimestamperRecord
+            ),
+        ),
+        dut=DutRecord(
+            name=plan.dut,
+            version=ready["dut"]["version"],
+            configuration=configuration_of(ready["dut"]["configuration"]),
+            result=None if counts is None else dut_counts(plan.dut, counts),
+        ),
+        platform=convert(ready["dut"]["platform"], PlatformRecord),
+        hosts={role: convert(ready[role]["host"], HostRecord) for role in ready},
+    )

@@ -167,7 +167,9 @@ def read_record(path: Path) -> CampaignRecord:
     return records.read_record(file.read_bytes(), CampaignRecord, file, newest=CAMPAIGN_FORMAT)
 
 
-def _variables(written: Mapping[str, Variable], cells: Sequence[CampaignCell]) -> dict[str, list[str]]:
+def _variables(
+    written: Mapping[str, Variable], cells: Sequence[CampaignCell]
+) -> dict[str, list[str]]:
     found = {}
     for name in dict.fromkeys([*written, *(name for cell in cells for name in cell.values)]):
         used = dict.fromkeys(cell.values[name] for cell in cells if name in cell.values)

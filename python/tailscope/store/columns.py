@@ -28,8 +28,6 @@ PLAN = {
         for name, declared in fields_of(struct).items()
         if declared.is_column
     },
-    "pre": TEXT,
-    "post": TEXT,
 }
 """Columns of table ``run`` that its plan has under the same name."""
 

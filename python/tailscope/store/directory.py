@@ -31,15 +31,13 @@ from tailscope.store.run import Run, check_conservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from types import TracebackType
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Analysis, Figure, Side, Worst
+    from tailscope.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
     from tailscope.store.records.explanation import Explanation
-
     from tailscope.store.records.run import RunInfo
     from tailscope.store.records.watched import WatchedRecord
     from tailscope.store.run import NewColumns
@@ -50,9 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["RunWriter", "refuse_foreign", "write_noise"]
 
 
-def write_noise(
-    path: Path, record: WatchedRecord, noise: NewColumns, samples: NewColumns
-) -> None:
+def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: NewColumns) -> None:
     """Write what was seen of CPUs without packets: a folder of its own.
 
     Parameters
@@ -124,10 +120,17 @@ class RunWriter:
             if error is not None:
                 self._undo()
 
-    def sink(self, *columns: NDArray[np.uint64]) -> None:
+    def sink(
+        self,
+        seq: Counts,
+        pre_ns: Nanoseconds,
+        latency_ns: Nanoseconds,
+        intended_ns: Nanoseconds | None = None,
+        tainted: Marks | None = None,
+    ) -> None:
         """Take matches for ``latency.parquet``: the `sink` of `tailscope.analyze`."""
         assert self._latency is not None, "the writer is a context"
-        self._latency.write(Series(*columns))
+        self._latency.write(Series(seq, pre_ns, latency_ns, intended_ns, tainted))
 
     def add_noise(self, noise: NewColumns) -> None:
         """Write ``noise.parquet``: what kept a core from running, on the clock of the packets.

@@ -12,7 +12,7 @@ from tailscope.store.atomic import write_text
 from tailscope.store.provenance import this_host
 from tailscope.store.records import older
 from tailscope.store.records.base import encode, read_record
-from tailscope.store.records.floor import FLOOR_FORMAT, Floor
+from tailscope.store.records.floor import FLOOR_FORMAT, FloorRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def path_of(instrument: str) -> Path:
     return state_folder() / f"floor-{instrument}.json"
 
 
-def save(floor: Floor) -> Path:
+def save(floor: FloorRecord) -> Path:
     """Keep a floor, with the fingerprint of this machine."""
     path = path_of(floor.instrument)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def save(floor: Floor) -> Path:
     return path
 
 
-def load(instrument: str) -> Floor | None:
+def load(instrument: str) -> FloorRecord | None:
     """The floor of an instrument; None when it was never measured on a machine like this one.
 
     One that cannot be read is as if it were not there: a run does not fail for it.
@@ -72,7 +72,7 @@ def load(instrument: str) -> Floor | None:
     path = path_of(instrument)
     try:
         floor = read_record(
-            path.read_bytes(), Floor, path, newest=FLOOR_FORMAT, upgraded=older.with_format
+            path.read_bytes(), FloorRecord, path, newest=FLOOR_FORMAT, upgraded=older.with_format
         )
     except (OSError, RunError):
         return None

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Conclusion", "Conclusions", "keep", "kept", "with_origin"]
 
 Conclusion: TypeAlias = TailRecord | OverloadRecord | VerdictRecord
-Kind = TypeVar("Kind", TailRecord, OverloadRecord, VerdictRecord)
-
 _KINDS: dict[str, type[Conclusion]] = {
     layout.TAIL: TailRecord,
     layout.OVERLOAD: OverloadRecord,
@@ -93,7 +91,7 @@ def keep(
     """
     origin = Origin(
         summary_sha256=_figures(info),
-        tailscope_version=tailscope.__version__,
+        tailscope_version=str(tailscope.__version__),
         command=tuple(command),
         written_unix_ns=time.time_ns(),
         content_sha256="",
@@ -101,7 +99,7 @@ def keep(
     write_text(path / name, encode(with_origin(content, origin)))
 
 
-def with_origin(content: Kind, origin: Origin) -> Kind:
+def with_origin(content: Conclusion, origin: Origin) -> Conclusion:
     """A conclusion with where it comes from; the checksum of its content is made anew."""
     own = replace(origin, content_sha256=_digest(as_content(content)))
     return replace(content, kept=own)

@@ -11,16 +11,23 @@ from msgspec import convert
 
 import tailscope
 from tailscope.host.fingerprint import fingerprint
-from tailscope.store.records.host import Host
-from tailscope.store.records.run import Clock, Input, RunInfo
+from tailscope.store.records.host import HostRecord
+from tailscope.store.records.run import ClockRecord, Input, RunInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.analysis import Figure
-    from tailscope.store.records.floor import Floor
+    from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
-    from tailscope.store.records.run import Dut, Instrument, Noise, Platform, Power, Written
+    from tailscope.store.records.run import (
+        DutRecord,
+        Instrument,
+        NoiseRecord,
+        PlatformRecord,
+        PowerRecord,
+        Written,
+    )
 
 __all__ = ["MeasurementRecord", "analysis_info", "measurement_info", "this_host"]
 
@@ -40,7 +47,7 @@ def analysis_info(plan: AnalysisPlan, summary: Mapping[str, Figure]) -> RunInfo:
         plan=plan,
         host=this_host(),
         inputs={"pre": _input(plan.pre), "post": _input(plan.post)},
-        clock=Clock(
+        clock=ClockRecord(
             source=str(summary["clock"]),
             pre_resolution=_text(summary["pre_resolution"]),
             post_resolution=_text(summary["post_resolution"]),
@@ -78,23 +85,23 @@ class MeasurementRecord:
     A laboratory leaves out what is recorded on one machine alone, and says whose machines it has.
     """
 
-    clock: Clock
-    floor: Floor | None
+    clock: ClockRecord
+    floor: FloorRecord | None
     partial: tuple[str, ...]
     warnings: tuple[str, ...]
     instrument: Instrument
-    dut: Dut | None
-    platform: Platform | None
-    noise: Noise | None = None
-    power: Power | None = None
+    dut: DutRecord | None
+    platform: PlatformRecord | None
+    noise: NoiseRecord | None = None
+    power: PowerRecord | None = None
     knobs: dict[str, str | None] | None = None
     tuning: tuple[Written, ...] = ()
-    hosts: dict[str, Host] | None = None
+    hosts: dict[str, HostRecord] | None = None
 
 
-def this_host() -> Host:
+def this_host() -> HostRecord:
     """The fingerprint of this machine."""
-    return convert(fingerprint(), Host)
+    return convert(fingerprint(), HostRecord)
 
 
 class _Versions(TypedDict):
@@ -104,7 +111,7 @@ class _Versions(TypedDict):
 
 def _versions() -> _Versions:
     return {
-        "tailscope_version": tailscope.__version__,
+        "tailscope_version": str(tailscope.__version__),
         "python_version": platform.python_version(),
     }
 

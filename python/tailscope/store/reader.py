@@ -6,6 +6,8 @@ import hashlib
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, TypedDict
 
+from msgspec import convert
+
 from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
@@ -15,7 +17,7 @@ from tailscope.store.records import older
 from tailscope.store.records.base import check_format, decode, read_record
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.run import RunInfo, RunMark
-from tailscope.store.records.summary import Summary, figures_of
+from tailscope.store.records.summary import Summary, figures_of, warnings_of
 from tailscope.store.run import SIDES, Run, check_conservation, shown_as
 from tailscope.store.tables import rows_of
 
@@ -184,7 +186,7 @@ def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple
         If it is not as it was written.
     """
     found = read_record(content, Summary, source, newest=layout.FORMAT, upgraded=older.with_format)
-    return figures_of(found), found.warnings
+    return figures_of(found), warnings_of(found)
 
 
 def _content_of(file: Path) -> bytes | None:
@@ -206,7 +208,7 @@ def _read_figures(path: Path, info: RunInfo, label: str) -> _Figures:
         "info": info,
         "summary": summary,
         "warnings": (*warnings, *doubts, *unread),
-        "percentiles": [Quantile(*row) for row in _rows(path, info, tables.PERCENTILES)],
+        "percentiles": [convert(row, Quantile) for row in _rows(path, info, tables.PERCENTILES)],
         "path": path,
         "kept": conclusions,
         "remarks": remarks,
@@ -276,11 +278,9 @@ def packet_groups(
         table = file.read_row_group(
             group, ["pre_ns", "latency_ns", "intended_ns"], use_threads=False
         )
-        columns = [table[name] for name in ("pre_ns", "latency_ns", "intended_ns")]
-        pre_ns, latency_ns, intended_ns = (
-            None if each.null_count else values(each) for each in columns
-        )
-        yield pre_ns, latency_ns, intended_ns
+        intended = table["intended_ns"]
+        intended_ns = None if intended.null_count else values(intended)
+        yield values(table["pre_ns"]), values(table["latency_ns"]), intended_ns
 
 
 def run_table(run: Run, name: str, columns: Sequence[str]) -> TableColumns | None:

@@ -38,5 +38,5 @@ def _options(
 ) -> Iterator[str]:
     left_out = {} if without is None else fields_of(without)
     for name, declared in fields_of(struct).items():
-        if name not in left_out:
+        if declared.on and name not in left_out:
             yield from declared.words(getattr(plan, name))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
     from tailscope.store.records.explanation import Explanation
-    from tailscope.store.records.host import Host
+    from tailscope.store.records.host import HostRecord
     from tailscope.store.records.run import RunInfo
 
     TableColumns: TypeAlias = Mapping[str, NDArray[np.generic]]
@@ -102,7 +102,7 @@ class Run:
     gaps: Mapping[Side, Histogram]
     rate: Mapping[Side, Rate]
     worst: Worst
-    worst_explained: TableColumns = field(default_factory=dict)
+    worst_explained: NewColumns = field(default_factory=dict)
     explanation: Explanation | None = None
     path: Path | None = None
     kept: Conclusions = field(default_factory=Conclusions)
@@ -151,7 +151,7 @@ def is_emulated(info: RunInfo) -> bool:
     return info.platform is not None and not info.platform.representative
 
 
-def host_of(info: RunInfo) -> Host:
+def host_of(info: RunInfo) -> HostRecord:
     """The fingerprint of the machine that the device ran on."""
     return (info.hosts or {}).get("dut", info.host)
 

@@ -26,8 +26,8 @@ __all__ = [
     "WORST",
     "WORST_EXPLAINED",
     "Cell",
-    "Column",
     "Table",
+    "TableColumn",
     "rows_of",
 ]
 
@@ -35,7 +35,7 @@ Kind = Literal["uint64", "int64", "double", "bool", "string", "int", "float", "s
 Cell = int | float | bool | str | None
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table.
 
     Attributes
@@ -60,12 +60,12 @@ class Table(NamedTuple):
     ----------
     file : str
     about : str
-    columns : tuple of Column
+    columns : tuple of TableColumn
     """
 
     file: str
     about: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,64 +78,64 @@ PERCENTILES = Table(
     "Quantiles of the latency on a fine grid, from the minimum up to the last one with a sample "
     "beyond.",
     (
-        Column("q", "float", "The quantile, 0 to 1."),
-        Column("value_ns", "int", "The smallest latency with that share at or below it."),
-        Column(
+        TableColumn("q", "float", "The quantile, 0 to 1."),
+        TableColumn("value_ns", "int", "The smallest latency with that share at or below it."),
+        TableColumn(
             "ci_low_ns",
             "int",
             "Lower end of its 95 % interval; empty if there is none.",
             may_be_null=True,
         ),
-        Column(
+        TableColumn(
             "ci_high_ns",
             "int",
             "Upper end of its 95 % interval; empty if there is none.",
             may_be_null=True,
         ),
-        Column("beyond", "int", "Samples of higher rank."),
-        Column("supported", "bool", "Whether at least 10 samples lie beyond."),
+        TableColumn("beyond", "int", "Samples of higher rank."),
+        TableColumn("supported", "bool", "Whether at least 10 samples lie beyond."),
     ),
 )
 HISTOGRAM = Table(
     layout.HISTOGRAM,
     "Histogram of the latency, without empty buckets.",
     (
-        Column("bucket_ns", "int", "Lower edge of the bucket."),
-        Column("count", "int", "Number of packets."),
+        TableColumn("bucket_ns", "int", "Lower edge of the bucket."),
+        TableColumn("count", "int", "Number of packets."),
     ),
 )
 GAPS = Table(
     layout.GAPS,
     "Histograms of the gaps between packets.",
     (
-        Column("side", "str", "`pre` or `post`."),
-        Column("bucket_ns", "int", "Lower edge of the bucket."),
-        Column("count", "int", "Number of gaps."),
+        TableColumn("side", "str", "`pre` or `post`."),
+        TableColumn("bucket_ns", "int", "Lower edge of the bucket."),
+        TableColumn("count", "int", "Number of gaps."),
     ),
 )
 RATE = Table(
     layout.RATE,
     "Packets per second.",
     (
-        Column("side", "str", "`pre` or `post`."),
-        Column("start_ns", "int", "Begin of the second."),
-        Column("count", "int", "Number of packets."),
+        TableColumn("side", "str", "`pre` or `post`."),
+        TableColumn("start_ns", "int", "Begin of the second."),
+        TableColumn("count", "int", "Number of packets."),
     ),
 )
 LATENCY = Table(
     layout.LATENCY,
     "Every match, in the order in which packets were sent.",
     (
-        Column("seq", "uint64", "Number of the packet before the device, from 0."),
-        Column("pre_ns", "uint64", "When it was seen before the device, since 1970."),
-        Column("latency_ns", "uint64", "How much later it was seen behind the device."),
-        Column(
+        TableColumn("seq", "uint64", "Number of the packet before the device, from 0."),
+        TableColumn("pre_ns", "uint64", "When it was seen before the device, since 1970."),
+        TableColumn("latency_ns", "uint64", "How much later it was seen behind the device."),
+        TableColumn(
             "intended_ns",
             "uint64",
             "When it should have left; null for captures.",
             may_be_null=True,
         ),
-        Column(
+        TableColumn(
             "tainted",
             "bool",
             "Whether the instrument stalled meanwhile; null for captures.",
@@ -147,10 +147,10 @@ WORST = Table(
     layout.WORST,
     "The worst packets, by latency, then by time.",
     (
-        Column("latency_ns", "uint64", "Its latency."),
-        Column("pre_ns", "uint64", "When it was seen before the device."),
-        Column("post_ns", "uint64", "When it was seen behind the device."),
-        Column("pre_seq", "uint64", "Number of the packet before the device, from 0."),
+        TableColumn("latency_ns", "uint64", "Its latency."),
+        TableColumn("pre_ns", "uint64", "When it was seen before the device."),
+        TableColumn("post_ns", "uint64", "When it was seen behind the device."),
+        TableColumn("pre_seq", "uint64", "Number of the packet before the device, from 0."),
     ),
 )
 _PART = "This part of its latency: [noise.md](../noise.md)."
@@ -158,54 +158,54 @@ WORST_EXPLAINED = Table(
     layout.WORST,
     "For a measurement it also says what they waited for.",
     (
-        Column("service_ns", "int64", _PART),
-        Column("dut_ns", "int64", _PART),
-        Column("queue_ns", "int64", _PART),
-        Column("instrument_ns", "int64", _PART),
-        Column("unexplained_ns", "int64", _PART),
-        Column("cause", "string", "Cause of its largest part."),
-        Column("queue_cause", "string", "What delayed the first packet of its queue."),
+        TableColumn("service_ns", "int64", _PART),
+        TableColumn("dut_ns", "int64", _PART),
+        TableColumn("queue_ns", "int64", _PART),
+        TableColumn("instrument_ns", "int64", _PART),
+        TableColumn("unexplained_ns", "int64", _PART),
+        TableColumn("cause", "string", "Cause of its largest part."),
+        TableColumn("queue_cause", "string", "What delayed the first packet of its queue."),
     ),
 )
 NOISE = Table(
     layout.NOISE,
     "What kept CPUs from their work: an interval per row, in order of time.",
     (
-        Column("source", "string", "`dut`, `instrument`, or `watch` for `tailscope noise`."),
-        Column("cpu", "int64", "The CPU."),
-        Column(
+        TableColumn("source", "string", "`dut`, `instrument`, or `watch` for `tailscope noise`."),
+        TableColumn("cpu", "int64", "The CPU."),
+        TableColumn(
             "kind",
             "string",
             "`stall`: as a polling loop saw it; `cause`: a piece of time with a name, disjoint; "
             "`injected`: made on purpose, the truth.",
         ),
-        Column("cause", "string", "Name of the cause: [noise.md](../noise.md)."),
-        Column("detail", "string", "What else is known."),
-        Column("event", "int64", "Number that pieces of one interrupted event share."),
-        Column("start_ns", "int64", "When it began, on the clock of the packets."),
-        Column("duration_ns", "int64", "How long it lasted."),
+        TableColumn("cause", "string", "Name of the cause: [noise.md](../noise.md)."),
+        TableColumn("detail", "string", "What else is known."),
+        TableColumn("event", "int64", "Number that pieces of one interrupted event share."),
+        TableColumn("start_ns", "int64", "When it began, on the clock of the packets."),
+        TableColumn("duration_ns", "int64", "How long it lasted."),
     ),
 )
 INTERRUPTS = Table(
     layout.INTERRUPTS,
     "Interrupt counters: a row for each sample, counter and CPU.",
     (
-        Column("unix_ns", "int64", "When it was read."),
-        Column(
+        TableColumn("unix_ns", "int64", "When it was read."),
+        TableColumn(
             "interrupt", "string", "Name of the counter in the kernel; softirqs follow `softirq`."
         ),
-        Column("cpu", "int64", "The CPU."),
-        Column("count", "int64", "Interrupts since the machine was booted."),
+        TableColumn("cpu", "int64", "The CPU."),
+        TableColumn("count", "int64", "Interrupts since the machine was booted."),
     ),
 )
 POWER = Table(
     layout.POWER,
     "Power over time, where it was read: a row for each stretch between readings and each domain.",
     (
-        Column("domain", "string", "`package-0`, `package-0/dram`, `server`, `meter`."),
-        Column("start_ns", "int64", "Begin of the stretch, on the clock of the packets."),
-        Column("end_ns", "int64", "End of the stretch."),
-        Column("watts", "double", "Mean power of the stretch."),
+        TableColumn("domain", "string", "`package-0`, `package-0/dram`, `server`, `meter`."),
+        TableColumn("start_ns", "int64", "Begin of the stretch, on the clock of the packets."),
+        TableColumn("end_ns", "int64", "End of the stretch."),
+        TableColumn("watts", "double", "Mean power of the stretch."),
     ),
 )
 
@@ -260,7 +260,7 @@ def rows_of(content: bytes, table: Table, source: str) -> Iterator[tuple[Cell, .
         raise RunCorruptError(f"{source}: expected CSV: {error}") from None
 
 
-def _cell(column: Column, text: str, where: str) -> Cell:
+def _cell(column: TableColumn, text: str, where: str) -> Cell:
     if not text and column.may_be_null:
         return None
     if column.kind == "str":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from msgspec import field
+
 from tailscope.store.records.base import Count, Record, Section
-from tailscope.store.records.host import Host
+from tailscope.store.records.host import HostRecord
 
 __all__ = [
     "CAMPAIGN_FORMAT",
@@ -20,10 +22,11 @@ __all__ = [
 CAMPAIGN_FORMAT: Final = 1
 
 Scalar = str | int | float | bool | None
-Variable = list[Scalar] | dict[str, dict[str, object] | None]
+Variable = list[Scalar] | dict[str, dict[str, object] | None] | str
+"""Values, or labels that set several fields; a text where they were private and not published."""
 
 
-class CellFigures(Section, kw_only=True):
+class CellFigures(Section, frozen=True, kw_only=True):
     """The most important figures of a run."""
 
     latency_ns_p50: Count | None
@@ -60,12 +63,12 @@ class CellFigures(Section, kw_only=True):
     """Whether times mean anything: they do not in an emulated guest."""
 
 
-class CellRecord(Section, kw_only=True):
+class CellRecord(Section, frozen=True, kw_only=True):
     """What became of a cell: one combination, one repetition."""
 
     name: str
     """Its name."""
-    values: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = field(default_factory=dict)
     """For each variable its value, or the label of it."""
     repeat: Count = 1
     """Number of the repetition, from 1."""
@@ -86,14 +89,14 @@ class CellRecord(Section, kw_only=True):
     """How many seconds it took."""
 
 
-class ExperimentRecord(Section, kw_only=True):
+class ExperimentRecord(Section, frozen=True, kw_only=True):
     """The experiment, with the profile that was chosen."""
 
     name: str | None = None
     """Its name."""
-    fixed: dict[str, object] = {}
+    fixed: dict[str, object] = field(default_factory=dict)
     """What is the same in all runs."""
-    vary: dict[str, Variable] = {}
+    vary: dict[str, Variable] = field(default_factory=dict)
     """What varies."""
     exclude: tuple[dict[str, Scalar | list[Scalar]], ...] = ()
     """Combinations that are left out."""
@@ -109,7 +112,7 @@ class ExperimentRecord(Section, kw_only=True):
     """The machines of a laboratory."""
 
 
-class CampaignRecord(Record, kw_only=True):
+class CampaignRecord(Record, frozen=True, kw_only=True):
     """A campaign."""
 
     format: Literal[1] = CAMPAIGN_FORMAT
@@ -124,7 +127,7 @@ class CampaignRecord(Record, kw_only=True):
     """The version of tailscope that wrote it."""
     started_unix_ns: Count | None = None
     """When the campaign was started."""
-    host: Host | None = None
+    host: HostRecord | None = None
     """The machine."""
     experiment: ExperimentRecord | None = None
     """The experiment, with the profile that was chosen: [experiment.md](experiment.md)."""

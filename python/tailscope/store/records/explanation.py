@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.layout import FORMAT
+from tailscope.store.records.base import Count, Record, Section
 
 __all__ = ["ExplainedCause", "Explanation"]
 
 
-class ExplainedCause(Section, kw_only=True):
+class ExplainedCause(Section, frozen=True, kw_only=True):
     """A cause that packets waited for."""
 
     part: str
@@ -27,7 +27,7 @@ class ExplainedCause(Section, kw_only=True):
     """The longest that one of them waited."""
 
 
-class Explanation(Record, kw_only=True):
+class Explanation(Record, frozen=True, kw_only=True):
     """What the packets beyond a quantile waited for."""
 
     format: Literal[2] = FORMAT

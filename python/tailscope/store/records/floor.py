@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section, Signed
-from tailscope.store.records.host import Host
+from tailscope.store.records.host import HostRecord
 
-__all__ = ["FLOOR_FORMAT", "Floor", "FloorQuantile", "InjectedStalls", "KnownDelay"]
+__all__ = ["FLOOR_FORMAT", "FloorQuantile", "FloorRecord", "InjectedStalls", "KnownDelay"]
 
 FLOOR_FORMAT: Final = 2
 
 
-class FloorQuantile(Section, kw_only=True):
+class FloorQuantile(Section, frozen=True, kw_only=True):
     """A quantile of the floor."""
 
     q: float
@@ -29,7 +29,7 @@ class FloorQuantile(Section, kw_only=True):
     """Whether at least 10 samples lie beyond."""
 
 
-class KnownDelay(Section, kw_only=True):
+class KnownDelay(Section, frozen=True, kw_only=True):
     """A delay that was added on purpose, and what the instrument measured of it."""
 
     expected_ns: Count
@@ -38,7 +38,7 @@ class KnownDelay(Section, kw_only=True):
     """Median latency with it, less the median latency without it."""
 
 
-class InjectedStalls(Section, kw_only=True):
+class InjectedStalls(Section, frozen=True, kw_only=True):
     """Stalls that were made on purpose, and what the instrument found of them."""
 
     injected: Count
@@ -57,7 +57,7 @@ class InjectedStalls(Section, kw_only=True):
     """Those of which the packets show the queue."""
 
 
-class Floor(Record, kw_only=True):
+class FloorRecord(Record, frozen=True, kw_only=True):
     """What `tailscope calibrate` measured."""
 
     format: Literal[2] = FLOOR_FORMAT
@@ -92,5 +92,5 @@ class Floor(Record, kw_only=True):
     """A known delay, and what was measured of it."""
     stalls: InjectedStalls
     """Injected stalls, and what was found of them."""
-    host: Host | None = None
+    host: HostRecord | None = None
     """The machine."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tailscope.store.records.base import Section
 
-__all__ = ["Host"]
+__all__ = ["HostRecord"]
 
 
-class Host(Section, kw_only=True):
+class HostRecord(Section, frozen=True, kw_only=True):
     """The fingerprint of a machine; null is what could not be read."""
 
     cpu_model: str | None = None

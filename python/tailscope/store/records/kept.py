@@ -7,7 +7,7 @@ from tailscope.store.records.base import Count, Section
 __all__ = ["Origin"]
 
 
-class Origin(Section, kw_only=True):
+class Origin(Section, frozen=True, kw_only=True):
     """Where a conclusion comes from."""
 
     summary_sha256: str

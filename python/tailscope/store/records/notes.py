@@ -11,7 +11,7 @@ __all__ = ["NOTES_FORMAT", "Note", "NotesRecord"]
 NOTES_FORMAT: Final = 1
 
 
-class Note(Section, kw_only=True):
+class Note(Section, frozen=True, kw_only=True):
     """Words, and when they were written."""
 
     written_unix_ns: Count
@@ -20,7 +20,7 @@ class Note(Section, kw_only=True):
     """What it says."""
 
 
-class NotesRecord(Record, kw_only=True):
+class NotesRecord(Record, frozen=True, kw_only=True):
     """Tags and notes of a run."""
 
     format: Literal[1] = NOTES_FORMAT

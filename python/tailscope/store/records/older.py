@@ -1,14 +1,14 @@
 """Files of older formats, made into those of this one.
 
-Format 2 renamed neighbours to co-runners, gave every file its format, and had a laboratory fill what
-a measurement on one machine fills.
+Format 2 renamed neighbours to co-runners, gave every file its format, and had a laboratory fill
+what a measurement on one machine fills.
 """
 
 from __future__ import annotations
 
 from tailscope.store import layout
 
-__all__ = ["upgraded_run", "with_format", "with_plan"]
+__all__ = ["counted", "upgraded_run", "with_format", "with_plan"]
 
 _CO_RUNNERS = {"neighbours": "co_runners", "neighbour_cpus": "co_runner_cpus"}
 _IN_KERNEL = ("mirred", "bridge", "router")
@@ -40,7 +40,7 @@ def upgraded_run(content: dict[str, object]) -> dict[str, object]:
         found["floor"] = with_format(floor)
     name = plan.get("dut") if isinstance(plan, dict) else None
     if isinstance(dut, dict):
-        found["dut"] = {"name": name, **dut, "result": _counted(name, dut.get("result"))}
+        found["dut"] = {"name": name, **dut, "result": counted(name, dut.get("result"))}
     instrument = content.get("instrument")
     if isinstance(instrument, dict):
         found["instrument"] = _instrument(instrument, in_lab="hosts" in content)
@@ -53,7 +53,7 @@ def _plan(plan: object) -> object:
     return {_CO_RUNNERS.get(name, name): value for name, value in plan.items()}
 
 
-def _counted(name: object, result: object) -> object:
+def counted(name: object, result: object) -> object:
     """What a device counted, with the program that counted it."""
     if not isinstance(result, dict) or "program" in result:
         return result

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Section
 from tailscope.store.records.kept import Origin
-from tailscope.store.layout import FORMAT
 
-__all__ = ["Interruption", "OverloadFigures", "OverloadRecord"]
+__all__ = ["InterruptionRecord", "OverloadFigures", "OverloadRecord"]
 
 
-class Interruption(Section, kw_only=True):
+class InterruptionRecord(Section, frozen=True, kw_only=True):
     """A cause that takes time from the device."""
 
     cause: str
@@ -24,7 +24,7 @@ class Interruption(Section, kw_only=True):
     """Time that it takes, per second."""
 
 
-class OverloadFigures(Section, kw_only=True):
+class OverloadFigures(Section, frozen=True, kw_only=True):
     """What the model of overload says."""
 
     forwarder: str
@@ -67,13 +67,13 @@ class OverloadFigures(Section, kw_only=True):
     """Confidence of the intervals."""
     method: str
     """How the intervals were made."""
-    interruptions: tuple[Interruption, ...]
+    interruptions: tuple[InterruptionRecord, ...]
     """What takes time from the device, largest first."""
     warnings: tuple[str, ...]
     """What makes the prediction doubtful: sentences."""
 
 
-class OverloadRecord(OverloadFigures, kw_only=True):
+class OverloadRecord(OverloadFigures, frozen=True, kw_only=True):
     """What `tailscope model overload` says."""
 
     format: Literal[2] = FORMAT

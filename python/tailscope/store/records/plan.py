@@ -11,11 +11,6 @@ __all__ = ["AnalysisPlan", "MeasurementPlan"]
 class AnalysisPlan(PairFields, frozen=True, kw_only=True, tag_field="command", tag="analyze"):
     """The plan of an analysis of captures."""
 
-    pre: str
-    """The capture before the device; `-` is standard input."""
-    post: str
-    """The capture behind the device; `-` is standard input."""
-
 
 class MeasurementPlan(PlanFields, frozen=True, kw_only=True, tag_field="command", tag="run"):
     """The plan of a measurement."""

@@ -9,37 +9,37 @@ from msgspec import Struct
 from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
-from tailscope.store.records.floor import Floor
-from tailscope.store.records.host import Host
+from tailscope.store.records.floor import FloorRecord
+from tailscope.store.records.host import HostRecord
 from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
 
 __all__ = [
     "FORMAT",
     "CapturedFiles",
-    "Clock",
-    "Dut",
+    "ClockRecord",
+    "DutRecord",
     "FileEntry",
     "Input",
     "Instrument",
     "KernelEvents",
-    "Noise",
+    "KernelNoise",
+    "NoiseRecord",
     "OwnWork",
-    "Platform",
-    "Power",
+    "PlatformRecord",
     "PowerPhase",
-    "RecordedNoise",
+    "PowerRecord",
     "RunInfo",
     "RunMark",
     "SideCounts",
     "Stalls",
     "StallsOfSides",
     "TimestampedFile",
-    "Timestamper",
+    "TimestamperRecord",
     "Written",
 ]
 
 
-class Input(Section, kw_only=True):
+class Input(Section, frozen=True, kw_only=True):
     """A capture that was analysed."""
 
     file: str
@@ -50,7 +50,7 @@ class Input(Section, kw_only=True):
     """When it was last changed; null for standard input."""
 
 
-class Clock(Section, kw_only=True):
+class ClockRecord(Section, frozen=True, kw_only=True):
     """The clock of the times in a run."""
 
     source: str
@@ -70,7 +70,7 @@ class Clock(Section, kw_only=True):
     """In a laboratory: how the timestamper takes times."""
 
 
-class Stalls(Section, kw_only=True):
+class Stalls(Section, frozen=True, kw_only=True):
     """Stalls of polling loops."""
 
     count: Count
@@ -83,7 +83,7 @@ class Stalls(Section, kw_only=True):
     """Stalls that found no room in the log."""
 
 
-class StallsOfSides(Section, kw_only=True):
+class StallsOfSides(Section, frozen=True, kw_only=True):
     """Stalls of the instrument, and of the device where it is one of ours."""
 
     generator: Stalls
@@ -92,7 +92,7 @@ class StallsOfSides(Section, kw_only=True):
     """The device's stalls; null if its loops are not ours."""
 
 
-class SideCounts(Section, kw_only=True):
+class SideCounts(Section, frozen=True, kw_only=True):
     """A number for each side."""
 
     pre: Count
@@ -101,7 +101,7 @@ class SideCounts(Section, kw_only=True):
     """Behind the device."""
 
 
-class TimestampedFile(Section, kw_only=True):
+class TimestampedFile(Section, frozen=True, kw_only=True):
     """A capture of the timestamper."""
 
     path: str
@@ -112,7 +112,7 @@ class TimestampedFile(Section, kw_only=True):
     """Its checksum."""
 
 
-class CapturedFiles(Section, kw_only=True):
+class CapturedFiles(Section, frozen=True, kw_only=True):
     """The timestamper's captures."""
 
     pre: TimestampedFile
@@ -121,7 +121,7 @@ class CapturedFiles(Section, kw_only=True):
     """The capture behind the device."""
 
 
-class Timestamper(Section, kw_only=True):
+class TimestamperRecord(Section, frozen=True, kw_only=True):
     """The machine that watches both sides of the device in a laboratory."""
 
     method: str
@@ -132,7 +132,7 @@ class Timestamper(Section, kw_only=True):
     """What it recorded."""
 
 
-class Instrument(Section, kw_only=True):
+class Instrument(Section, frozen=True, kw_only=True):
     """What the instrument says of itself."""
 
     unsent: Count
@@ -151,11 +151,11 @@ class Instrument(Section, kw_only=True):
     """Whether the generator ran at a higher priority than other programs."""
     generator: GeneratorCounts
     """The generator's own result ([dataplane.md](../dataplane.md))."""
-    timestamper: Timestamper | None = None
+    timestamper: TimestamperRecord | None = None
     """The timestamper of a laboratory; null elsewhere."""
 
 
-class KernelEvents(Section, kw_only=True):
+class KernelEvents(Section, frozen=True, kw_only=True):
     """Kernel events that were recorded."""
 
     clock: str
@@ -173,7 +173,7 @@ class KernelEvents(Section, kw_only=True):
     """Events that this kernel does not have, or whose tracer is in use by others."""
 
 
-class RecordedNoise(Section, kw_only=True):
+class KernelNoise(Section, frozen=True, kw_only=True):
     """What was recorded of what keeps CPUs from their work."""
 
     events: KernelEvents | None
@@ -189,7 +189,7 @@ class RecordedNoise(Section, kw_only=True):
     """Time that a hypervisor took from each CPU, as far as `/proc/stat` knows."""
 
 
-class OwnWork(Section, kw_only=True):
+class OwnWork(Section, frozen=True, kw_only=True):
     """How causes begin that are a side's own work, not noise."""
 
     instrument: tuple[str, ...]
@@ -198,14 +198,14 @@ class OwnWork(Section, kw_only=True):
     """Those of the device."""
 
 
-class Noise(RecordedNoise, kw_only=True):
+class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
     """What was recorded of noise during a measurement."""
 
     own_work: OwnWork
     """How causes begin that are a side's own work, not noise."""
 
 
-class PowerPhase(Section, kw_only=True):
+class PowerPhase(Section, frozen=True, kw_only=True):
     """A phase of a measurement of power."""
 
     start_ns: Count
@@ -216,7 +216,7 @@ class PowerPhase(Section, kw_only=True):
     """Stretches of different power within it."""
 
 
-class Power(Section, kw_only=True):
+class PowerRecord(Section, frozen=True, kw_only=True):
     """What was read of power; without a source all but the first two are null."""
 
     source: str | None
@@ -241,7 +241,7 @@ class Power(Section, kw_only=True):
     """Why figures are null, by their names."""
 
 
-class Written(Section, kw_only=True):
+class Written(Section, frozen=True, kw_only=True):
     """A setting of the host that was written for the run."""
 
     knob: str
@@ -256,7 +256,7 @@ class Written(Section, kw_only=True):
     """Why the kernel refused it; null if it did not."""
 
 
-class Dut(Section, kw_only=True):
+class DutRecord(Section, frozen=True, kw_only=True):
     """The device under test."""
 
     name: str
@@ -271,7 +271,7 @@ class Dut(Section, kw_only=True):
     """Its own counts, as it reports them; null where it reports none."""
 
 
-class Platform(Section, kw_only=True):
+class PlatformRecord(Section, frozen=True, kw_only=True):
     """What the device ran on."""
 
     name: str
@@ -296,7 +296,7 @@ class Platform(Section, kw_only=True):
     """Whether the guest's kernel is a real-time one."""
 
 
-class FileEntry(Section, kw_only=True):
+class FileEntry(Section, frozen=True, kw_only=True):
     """A file of the run as it was written."""
 
     size_bytes: Count
@@ -312,7 +312,7 @@ class RunMark(Struct):
     complete: bool = False
 
 
-class RunInfo(Record, kw_only=True):
+class RunInfo(Record, frozen=True, kw_only=True):
     """What is known of a run."""
 
     format: Literal[2] = FORMAT
@@ -328,13 +328,13 @@ class RunInfo(Record, kw_only=True):
     """The version of Python that ran it."""
     plan: AnalysisPlan | MeasurementPlan
     """All that was asked for, defaults included; `command` tells an analysis from a measurement."""
-    host: Host
+    host: HostRecord
     """The machine; in a laboratory, the one that analysed."""
     inputs: dict[str, Input]
     """The captures that were analysed (`pre`, `post`); empty for a measurement."""
-    clock: Clock
+    clock: ClockRecord
     """The clock of all times."""
-    floor: Floor | None
+    floor: FloorRecord | None
     """What `tailscope calibrate` measured on a machine like this one; null if nobody has."""
     partial: tuple[str, ...] = ()
     """Reasons why the result is partial: sentences, none if it is whole."""
@@ -342,19 +342,19 @@ class RunInfo(Record, kw_only=True):
     """What a reader must know: sentences."""
     instrument: Instrument | None = None
     """What the instrument says of itself; null for captures."""
-    noise: Noise | None = None
+    noise: NoiseRecord | None = None
     """What was recorded of noise; null for captures, and in a laboratory."""
-    power: Power | None = None
+    power: PowerRecord | None = None
     """What was read of power; null for captures, and in a laboratory."""
     knobs: dict[str, str | None] | None = None
     """How the host was set: each knob of [host.md](../host.md); null where one cannot be read."""
     tuning: tuple[Written, ...] = ()
     """What `--tune` set, and what the kernel refused."""
-    dut: Dut | None = None
+    dut: DutRecord | None = None
     """The device; null for captures, and for `loop`."""
-    platform: Platform | None = None
+    platform: PlatformRecord | None = None
     """What the device ran on; null for captures, and for `loop`."""
-    hosts: dict[str, Host] | None = None
+    hosts: dict[str, HostRecord] | None = None
     """In a laboratory: the machine of each role; null elsewhere."""
     files: dict[str, FileEntry]
     """Every other file with a checksum: it must be there, unchanged."""

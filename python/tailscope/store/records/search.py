@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Record, Section
-from tailscope.store.records.host import Host
+from tailscope.store.records.host import HostRecord
 from tailscope.store.records.overload import OverloadFigures
 from tailscope.store.records.plan import MeasurementPlan
 
@@ -14,7 +14,7 @@ __all__ = ["SEARCH_FORMAT", "SearchRecord", "SearchedGoal", "SearchedTrial"]
 SEARCH_FORMAT: Final = 2
 
 
-class SearchedGoal(Section, kw_only=True):
+class SearchedGoal(Section, frozen=True, kw_only=True):
     """What is known of a goal."""
 
     goal: str
@@ -27,7 +27,7 @@ class SearchedGoal(Section, kw_only=True):
     """What limits the rate: [overload.md](../overload.md)."""
 
 
-class SearchedTrial(Section, kw_only=True):
+class SearchedTrial(Section, frozen=True, kw_only=True):
     """A rate that was tried."""
 
     rate_pps: Count
@@ -50,14 +50,14 @@ class SearchedTrial(Section, kw_only=True):
     """Why the trial says nothing of the device; null if it does."""
 
 
-class SearchRecord(Record, kw_only=True):
+class SearchRecord(Record, frozen=True, kw_only=True):
     """What `tailscope search` found."""
 
     format: Literal[2] = SEARCH_FORMAT
     """Version of the format."""
     tailscope_version: str
     """The version of tailscope that wrote it."""
-    host: Host
+    host: HostRecord
     """The machine."""
     plan: MeasurementPlan
     """The plan of a trial."""

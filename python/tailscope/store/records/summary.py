@@ -1,8 +1,8 @@
 """``summary.json``: every figure of a run, declared once.
 
 The type of the file, the columns of the catalogue and the page of the reference are all made of
-`GROUPS`. In names ``pX`` stands for each of `QUANTILES`; a name that begins with ``pre_`` has a twin
-that begins with ``post_``.
+`GROUPS`. In names ``pX`` stands for each of `QUANTILES`; a name that begins with ``pre_`` has a
+twin that begins with ``post_``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
-from tailscope.store.records.base import Count, Record, Signed
 from tailscope.store.layout import FORMAT
+from tailscope.store.records.base import Count, Record, Signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,7 @@ __all__ = [
     "Summary",
     "figure_lines",
     "figures_of",
+    "warnings_of",
 ]
 
 QUANTILES = {
@@ -403,3 +404,9 @@ def figures_of(summary: Struct) -> dict[str, Figure]:
         for name, value in asdict(summary).items()
         if value is not UNSET and name not in ("format", "warnings")
     }
+
+
+def warnings_of(summary: Struct) -> tuple[str, ...]:
+    """What a reader of the figures must know."""
+    found: tuple[str, ...] = asdict(summary)["warnings"]
+    return found

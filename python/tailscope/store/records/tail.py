@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.kept import Origin
-from tailscope.store.layout import FORMAT
 
 __all__ = [
     "LevelAhead",
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-class TailIntervals(Section, kw_only=True):
+class TailIntervals(Section, frozen=True, kw_only=True):
     """The intervals that a method gives."""
 
     xi: tuple[float, float]
@@ -31,7 +31,7 @@ class TailIntervals(Section, kw_only=True):
     """Of the return level."""
 
 
-class TestedStationarity(Section, kw_only=True):
+class TestedStationarity(Section, frozen=True, kw_only=True):
     """A test of stationarity."""
 
     statistic: float
@@ -44,7 +44,7 @@ class TestedStationarity(Section, kw_only=True):
     """Number of lags."""
 
 
-class TriedThreshold(Section, kw_only=True):
+class TriedThreshold(Section, frozen=True, kw_only=True):
     """A threshold that was tried."""
 
     threshold: float
@@ -65,7 +65,7 @@ class TriedThreshold(Section, kw_only=True):
     """Why it was not taken; null if it could be."""
 
 
-class TailHorizon(Section, kw_only=True):
+class TailHorizon(Section, frozen=True, kw_only=True):
     """What is expected until a horizon."""
 
     duration_s: float
@@ -84,8 +84,8 @@ class TailHorizon(Section, kw_only=True):
     """The latency where it ends; null if it does not."""
 
 
-class StabilityAt(Section, kw_only=True):
-    """What the model would say with another threshold: estimates and the ends of their intervals."""
+class StabilityAt(Section, frozen=True, kw_only=True):
+    """What another threshold would give: estimates, and the ends of their intervals."""
 
     threshold_ns: Count
     """The threshold."""
@@ -99,7 +99,7 @@ class StabilityAt(Section, kw_only=True):
     """Mean excess over the threshold."""
 
 
-class LevelAhead(Section, kw_only=True):
+class LevelAhead(Section, frozen=True, kw_only=True):
     """A return level."""
 
     packets: float
@@ -112,7 +112,7 @@ class LevelAhead(Section, kw_only=True):
     """Upper end of its interval."""
 
 
-class QuantilePair(Section, kw_only=True):
+class QuantilePair(Section, frozen=True, kw_only=True):
     """A quantile of the law beside the measured one."""
 
     law_ns: float
@@ -121,7 +121,7 @@ class QuantilePair(Section, kw_only=True):
     """The measured one."""
 
 
-class TailRecord(Record, kw_only=True):
+class TailRecord(Record, frozen=True, kw_only=True):
     """What `tailscope model tail` says."""
 
     format: Literal[2] = FORMAT
@@ -187,7 +187,7 @@ class TailRecord(Record, kw_only=True):
     js_divergence_bits: float
     """Distance of the law from the measurement (Jensen-Shannon)."""
     exceedances_packets: Count | None
-    """Packets of the rest beyond the return level; null if nothing is left to check the law with."""
+    """Packets of the rest beyond the return level; null if nothing is left to check with."""
     exceedances_bursts: Count | None
     """Bursts of them."""
     exceedances_p_value: float | None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.kept import Origin
-from tailscope.store.layout import FORMAT
 
 __all__ = ["JudgedReading", "JudgedRun", "JudgedTerm", "VerdictRecord"]
 
 Word = Literal["pass", "fail", "inconclusive"]
 
 
-class JudgedReading(Section, kw_only=True):
+class JudgedReading(Section, frozen=True, kw_only=True):
     """What a reading of the run says of a term."""
 
     verdict: Word
@@ -37,7 +37,7 @@ class JudgedReading(Section, kw_only=True):
     """The largest design effect with which the term would still pass; null if it does not."""
 
 
-class JudgedTerm(JudgedReading, kw_only=True):
+class JudgedTerm(JudgedReading, frozen=True, kw_only=True):
     """What is said of a term of the service level, and why."""
 
     term: str
@@ -60,7 +60,7 @@ class JudgedTerm(JudgedReading, kw_only=True):
     """What stands against a verdict, and what would settle it."""
 
 
-class JudgedRun(Section, kw_only=True):
+class JudgedRun(Section, frozen=True, kw_only=True):
     """What is said of a run: the worst of its terms."""
 
     run: str
@@ -75,7 +75,7 @@ class JudgedRun(Section, kw_only=True):
     """The terms of the service level."""
 
 
-class VerdictRecord(Record, kw_only=True):
+class VerdictRecord(Record, frozen=True, kw_only=True):
     """What `tailscope verify` says."""
 
     format: Literal[2] = FORMAT

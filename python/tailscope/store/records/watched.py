@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from tailscope.store.records.base import Count, Section
-from tailscope.store.records.run import RecordedNoise, Stalls
+from tailscope.store.records.run import KernelNoise, Stalls
 
 __all__ = ["WATCHED_FORMAT", "RecordingCost", "WatchedCause", "WatchedRecord", "WatchedStalls"]
 
 WATCHED_FORMAT: Final = 2
 
 
-class WatchedStalls(Stalls, kw_only=True):
+class WatchedStalls(Stalls, frozen=True, kw_only=True):
     """Stalls of all watched CPUs."""
 
     share: float
     """Share of the time that was lost to stalls."""
 
 
-class WatchedCause(Section, kw_only=True):
+class WatchedCause(Section, frozen=True, kw_only=True):
     """What a cause took."""
 
     cause: str
@@ -44,7 +44,7 @@ class WatchedCause(Section, kw_only=True):
     """What else is known, such as who asked for it: most frequent first."""
 
 
-class RecordingCost(Section, kw_only=True):
+class RecordingCost(Section, frozen=True, kw_only=True):
     """What recording itself took, measured by the same loops with and without it."""
 
     share_with: float
@@ -55,7 +55,7 @@ class RecordingCost(Section, kw_only=True):
     """Seconds for which nothing was recorded."""
 
 
-class WatchedRecord(RecordedNoise, kw_only=True):
+class WatchedRecord(KernelNoise, frozen=True, kw_only=True):
     """What `tailscope noise` saw."""
 
     format: Literal[2] = WATCHED_FORMAT
