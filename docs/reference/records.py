@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Union, get_args, get_origin, get_ty
 import msgspec
 from msgspec import Struct
 
+from tailscope.plan import AnalysisFields
+from tailscope.plan import fields_of as plan_fields_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,14 +31,17 @@ def descriptions(kind: type[Struct]) -> dict[str, str]:
     made: dict[str, str] | None = getattr(kind, "ABOUT", None)
     if made is not None:
         return made
-    found: dict[str, str] = {}
+    declared = plan_fields_of(kind) if issubclass(kind, AnalysisFields) else {}
+    found = {name: field.about for name, field in declared.items()}
     for base in reversed(kind.__mro__):
         if issubclass(base, Struct) and base.__struct_fields__:
             found.update(_written(base))
     return found
 
 
-def fields_of(kind: type[Struct], before: str = "") -> Iterator[tuple[str, str]]:
+def fields_of(
+    kind: type[Struct], before: str = "", *, elsewhere: tuple[type[Struct], ...] = ()
+) -> Iterator[tuple[str, str]]:
     """List the fields of a record and of the sections in it, and what each says.
 
     Names within names are divided by dots; a list is like what is in it, and ``*`` stands for any
@@ -46,13 +52,18 @@ def fields_of(kind: type[Struct], before: str = "") -> Iterator[tuple[str, str]]
     kind : type
     before : str
         What all names begin with.
+    elsewhere : tuple of type
+        Sections that are left out.
     """
     about = descriptions(kind)
-    for name, hint in _hints(kind).items():
+    hints = _hints(kind)
+    for name in sorted(hints, key=lambda name: name != "format"):
+        hint = hints[name]
         if name in about:
             yield f"{before}{name}", about[name]
         for inner, sections in _sections(hint, f"{before}{name}"):
-            yield from fields_of(sections, f"{inner}.")
+            if sections not in elsewhere:
+                yield from fields_of(sections, f"{inner}.", elsewhere=elsewhere)
 
 
 def schema(kind: type[Struct], name: str) -> dict[str, object]:
@@ -70,10 +81,12 @@ def schema(kind: type[Struct], name: str) -> dict[str, object]:
         for field, described in part["properties"].items():
             if field in about:
                 described["description"] = about[field]
+        if "format" in part["properties"]:
+            part["required"] = list(dict.fromkeys(["format", *part["required"]]))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": name,
-        "$ref": outer["$ref"].replace("#/$defs/", "#/$defs/"),
+        "$ref": outer["$ref"],
         "$defs": parts,
     }
 

@@ -22,7 +22,8 @@ def with_format(content: dict[str, object]) -> dict[str, object]:
 
 def with_plan(content: dict[str, object]) -> dict[str, object]:
     """The same of a file with a plan."""
-    return {**with_format(content), "plan": _plan(content.get("plan"))}
+    plan = {"plan": _plan(content["plan"])} if "plan" in content else {}
+    return {**with_format(content), **plan}
 
 
 def upgraded_run(content: dict[str, object]) -> dict[str, object]:
