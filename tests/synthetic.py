@@ -15,6 +15,7 @@ from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.base import as_content
 from tailscope.store.records.dataplane import GeneratedTraffic, GeneratorCounts
 from tailscope.store.records.explanation import ExplainedCause, Explanation
+from tailscope.store.records.floor import FloorRecord, InjectedStalls, KnownDelay
 from tailscope.store.records.run import (
     ClockRecord,
     Instrument,
@@ -157,6 +158,44 @@ def _about(
         dut=None,
         platform=convert({"name": plan.platform, **(platform or {})}, PlatformRecord),
     )
+
+
+def floor_of(p50_ns: int, p999_ns: int, believed_up_to: float | None) -> dict[str, Any]:
+    """The floor of an instrument."""
+    record = FloorRecord(
+        instrument="memif",
+        rate_pps=10_000,
+        duration_ns=1_000_000_000,
+        measured_unix_ns=1,
+        samples=10_000,
+        latency_ns_p50=p50_ns,
+        latency_ns_p999=p999_ns,
+        latency_ns_max=p999_ns,
+        quantiles=(),
+        believed_up_to=believed_up_to,
+        departure_error_ns_p50=0,
+        departure_error_ns_p999=0,
+        departure_error_ns_max=0,
+        delay=KnownDelay(expected_ns=20_000, found_ns=20_000),
+        stalls=InjectedStalls(
+            injected=1,
+            found=1,
+            interrupted=0,
+            duration_error_ns_p50=0,
+            duration_error_ns_p99=0,
+            queues_expected=1,
+            queues_seen=1,
+        ),
+    )
+    return as_content(record)
+
+
+def info_of(**sections: Any) -> RunInfo:
+    """``run.json`` of a measurement, with these sections instead of the usual ones."""
+    plan = RunPlan(dut="l2fwd")
+    record = _about(plan, 0, 0, 0, None, events=False)
+    usual = as_content(measurement_info(plan.record(), record))
+    return convert({**usual, "host": {}, **sections}, RunInfo)
 
 
 def instrument(unsent: int = 0, lost: int = 0, dropped: int = 0) -> Instrument:

@@ -171,8 +171,8 @@ def test_what_is_no_noise_is_refused(tailscope: Run, runs: Path, tmp_path: Path)
     folders = {
         runs / "function": "nobody has watched the device's CPU in this run",
         tmp_path / "nothing": "not a run directory",
-        broken(tmp_path / "list", "noise.json", "[]"): "not as it was written",
-        broken(tmp_path / "half", "noise.json", '{"cpus": [1]'): "not as it was written",
+        broken(tmp_path / "list", "noise.json", "[]"): "noise.json: ",
+        broken(tmp_path / "half", "noise.json", '{"cpus": [1]'): "noise.json: ",
         broken(tmp_path / "nan", "noise.json", '{"cpus": [1], "duration_s": NaN}'): "not as it",
         broken(tmp_path / "alone", "noise.json", '{"cpus": [1], "duration_s": 1}'): "missing",
         broken(tmp_path / "zero", "noise.json", '{"cpus": [], "duration_s": 1}'): "not as it",

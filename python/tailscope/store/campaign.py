@@ -205,7 +205,10 @@ def _runs_of(path: Path, cell: CellRecord) -> Iterator[CampaignRun]:
 
 def _inside(file: Path, run: str) -> str:
     """The name of a run, which must lie in its campaign."""
-    os.fsencode(run)
+    try:
+        os.fsencode(run)
+    except UnicodeEncodeError:
+        raise RunCorruptError(f"{file}: runs: expected the name of a folder, got {run!r}") from None
     parts = PurePath(run)
     if parts.is_absolute() or ".." in parts.parts or not parts.parts:
         raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")

@@ -148,7 +148,7 @@ class Run:
 
 def is_emulated(info: RunInfo) -> bool:
     """Whether the device ran where times mean nothing."""
-    return info.platform is not None and not info.platform.representative
+    return info.platform is not None and info.platform.representative is False
 
 
 def host_of(info: RunInfo) -> HostRecord:

@@ -87,14 +87,7 @@ def decode(content: bytes, kind: type[Kind], source: Path | str) -> Kind:
     RunCorruptError
         If it is anything else; the error names the field.
     """
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except msgspec.ValidationError as error:
-        raise RunCorruptError(f"{source}: {_in_our_words(str(error))}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RunCorruptError(f"{source}: expected JSON: {error}") from None
-    except RecursionError:
-        raise RunCorruptError(f"{source}: expected JSON: it is nested too deeply") from None
+    return convert(read_json(content, source), kind, source)
 
 
 def convert(content: object, kind: type[Kind], source: Path | str) -> Kind:
@@ -122,19 +115,32 @@ def convert(content: object, kind: type[Kind], source: Path | str) -> Kind:
 def read_json(content: bytes, source: Path | str) -> dict[str, object]:
     """Read a JSON object whatever is in it.
 
+    Names of files need not be text: Python's own reader takes what stands for their bytes, which
+    msgspec's refuses.
+
     Raises
     ------
     RunCorruptError
         If it is none.
     """
     try:
-        return msgspec.json.decode(content, type=dict[str, object])
-    except msgspec.ValidationError as error:
-        raise RunCorruptError(f"{source}: {_in_our_words(str(error))}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RunCorruptError(f"{source}: expected JSON: {error}") from None
+        found: object = json.loads(content, parse_constant=_no_number)
     except RecursionError:
         raise RunCorruptError(f"{source}: expected JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise RunCorruptError(f"{source}: expected JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise RunCorruptError(f"{source}: expected an object, got {_kind_of(found)}")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"expected a number, got {text}")
+
+
+def _kind_of(value: object) -> str:
+    names = {"NoneType": "null", "list": "a list"}
+    return names.get(type(value).__name__, _NAMES.get(type(value).__name__, ""))
 
 
 def read_record(

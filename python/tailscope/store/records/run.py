@@ -282,8 +282,9 @@ class PlatformRecord(Section, frozen=True, kw_only=True):
     """Version of LXC or QEMU."""
     accelerator: str | None = None
     """What accelerates the guest."""
-    representative: bool = True
-    """Whether times mean anything: they do not in an emulated guest."""
+    representative: bool | None = None
+    """Whether times mean anything: false in an emulated guest; null where nothing speaks against
+    it."""
     kernel: str | None = None
     """The guest's kernel."""
     parameters: str | None = None
@@ -360,6 +361,10 @@ class RunInfo(Record, frozen=True, kw_only=True):
     """Every other file with a checksum: it must be there, unchanged."""
     left_out: tuple[str, ...] | None = None
     """Files of a published run that were not published; null elsewhere."""
+
+    def __post_init__(self) -> None:
+        if self.instrument is None and isinstance(self.plan, MeasurementPlan):
+            raise ValueError("instrument: expected that of a measurement, got null")
 
     @property
     def measured(self) -> MeasurementPlan:
