@@ -8,9 +8,10 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from bench.clock import say
 from bench.table import Row
-from msgspec.structs import replace
 from tailscope.experiment.ablation import paired_ratio
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import execute_whole

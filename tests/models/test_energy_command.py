@@ -19,11 +19,12 @@ from tailscope.analysis import Clock, Recording
 from tailscope.experiment.energy import RunEnergy
 from tailscope.models.energy import PHASES
 from tailscope.store.records.base import as_content
-from tailscope.store.records.run import PowerRecord
 from tailscope.testbed.power import Ipmi, PowerReading, RecordedPower
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tailscope.store.records.run import PowerRecord
 
 Run = Callable[..., Any]
 
