@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from docs.reference.records import descriptions
+
+from tailscope.store.records.base import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    from tailscope.store.contents import RunFile
+    from docs.reference.files import OtherFile, RecordFile
+
+    from tailscope.store.tables import Table
 
 DOCS = Path(__file__).parents[1] / "docs"
 GENERATED = "reference/files.md"
@@ -37,45 +42,37 @@ def _pattern(name: str) -> str:
     return re.sub("^pre_", "(pre|post)_", pattern)
 
 
-def undescribed(folder: Path, files: Iterable[RunFile]) -> list[str]:
-    """Files, columns and fields in a folder of which `tailscope.store.contents` says nothing."""
-    known: dict[str, list[RunFile]] = {}
+def undescribed(folder: Path, files: Iterable[RecordFile | OtherFile | Table]) -> list[str]:
+    """Files, columns and fields in a folder of which the reference says nothing."""
+    known: dict[str, list[RecordFile | OtherFile | Table]] = {}
     for file in files:
-        known.setdefault(file.name, []).append(file)
+        known.setdefault(file.file if hasattr(file, "file") else file.name, []).append(file)
     found = []
     for path in sorted(folder.iterdir()):
         described = known.get(path.name + "/" * path.is_dir(), [])
-        fields = {name: about for file in described for name, about in file.fields.items()}
-        columns = {name: kind for file in described for name, (kind, _) in file.columns.items()}
         if not described:
             found.append(path.name)
-        elif fields:
-            found += [f"{path.name}: {name}" for name in _unknown_fields(path, fields)]
-        elif columns:
+        for file in described:
+            if hasattr(file, "kind"):
+                decode(path.read_bytes(), file.kind, path)
+                found += [
+                    f"{path.name}: {name}"
+                    for name in file.kind.__struct_fields__
+                    if not descriptions(file.kind).get(name)
+                ]
+        columns = {
+            each.name: each.kind
+            for file in described
+            if hasattr(file, "columns")
+            for each in file.columns
+        }
+        if columns:
             found += [
                 f"{path.name}: {name}: {kind}"
                 for name, kind in _columns(path)
                 if columns.get(name) != kind
             ]
     return found
-
-
-def _unknown_fields(path: Path, fields: Mapping[str, str]) -> list[str]:
-    names = [name for names in fields for name in names.split(", ")]
-    known = re.compile("|".join(map(_pattern, names)))
-    leaves = dict.fromkeys(_leaves(json.loads(path.read_text())))
-    return [name for name in leaves if not (known.fullmatch(name) or known.fullmatch(f"{name}.*"))]
-
-
-def _leaves(content: Any, name: str = "") -> Iterator[str]:
-    if isinstance(content, dict) and content:
-        for key, value in content.items():
-            yield from _leaves(value, f"{name}.{key}" if name else key)
-    elif isinstance(content, list) and any(isinstance(each, dict) for each in content):
-        for each in content:
-            yield from _leaves(each, name)
-    else:
-        yield name
 
 
 def _columns(path: Path) -> Iterator[tuple[str, str]]:

@@ -27,10 +27,12 @@ def sound(path: Path) -> dict[str, Any]:
     assert summary["sent"] == summary["count"] + summary["lost"] + summary["late"] + (
         summary["corrupt"] or 0
     )
-    instrument = run.info["instrument"]
-    assert summary["lost"] == instrument["lost_in_dut"] + instrument["lost_in_instrument"]
+    instrument = run.info.instrument
+    assert instrument is not None
+    assert summary["lost"] == instrument.lost_in_dut + instrument.lost_in_instrument
     assert summary["sent"] > 0
-    return dict(run.info)
+    found: dict[str, Any] = json.loads((path / "run.json").read_text())
+    return found
 
 
 def needed(*programs: str) -> None:

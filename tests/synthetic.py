@@ -6,11 +6,27 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import convert
 
 from tailscope.analysis import Clock, Recording, analyze_recording
 from tailscope.experiment.plan import RunPlan
 from tailscope.store.directory import RunWriter
-from tailscope.store.provenance import measurement_info
+from tailscope.store.provenance import MeasurementRecord, measurement_info
+from tailscope.store.records.base import as_content
+from tailscope.store.records.dataplane import GeneratedTraffic, GeneratorCounts
+from tailscope.store.records.explanation import ExplainedCause, Explanation
+from tailscope.store.records.floor import FloorRecord, InjectedStalls, KnownDelay
+from tailscope.store.records.run import (
+    ClockRecord,
+    Instrument,
+    KernelEvents,
+    NoiseRecord,
+    OwnWork,
+    PlatformRecord,
+    RunInfo,
+    Stalls,
+    StallsOfSides,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,58 +114,138 @@ def write_run(
         analysis = analyze_recording(recording, sink=writer.sink)
         if causes is not None:
             writer.explain_by(lambda _latency, _worst: (_explained(causes), {}))
-        about = measurement_info(plan.record(), _about(plan, lost, dropped, unsent, platform))
-        about["host"] = {**_HOST, **(host or {})}
-        if causes is not None:
-            about["noise"] = {"events": {"clock": "x86-tsc"}}
-        writer.finish(analysis, info={**about, **(info or {})}, bucket_ns=100, report=lambda _: "")
+        record = _about(plan, lost, dropped, unsent, platform, events=causes is not None)
+        about = as_content(measurement_info(plan.record(), record))
+        changes = {"host": {**_HOST, **(host or {})}, **(info or {})}
+        whole = convert({**about, **changes}, RunInfo)
+        writer.finish(analysis, info=whole, bucket_ns=100, report=lambda _: "")
     return path
 
 
 def _about(
-    plan: RunPlan, lost: int, dropped: int, unsent: int, platform: dict[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "clock": {"source": "tsc"},
-        "floor": None,
-        "partial": [],
-        "warnings": [],
-        "instrument": {
-            "unsent": unsent,
-            "lost_in_dut": lost,
-            "lost_in_instrument": 0,
-            "dropped_by_dut": dropped,
-            "stalls": {"generator": {"count": 1, "total_ns": 100, "longest_ns": 100}},
-            "cpus": {"generator": "0", "DuT": "1"},
-        },
-        "noise": {"events": None},
-        "knobs": {},
-        "tuning": [],
-        "platform": {"name": plan.platform, **(platform or {})},
-    }
+    plan: RunPlan,
+    lost: int,
+    dropped: int,
+    unsent: int,
+    platform: dict[str, Any] | None,
+    *,
+    events: bool,
+) -> MeasurementRecord:
+    kernel_events = KernelEvents(
+        clock="x86-tsc",
+        clock_error_ns=0,
+        lost={},
+        senders_lost=0,
+        untold_switches={},
+        missing=(),
+    )
+    return MeasurementRecord(
+        clock=ClockRecord(source="tsc"),
+        floor=None,
+        partial=(),
+        warnings=(),
+        instrument=instrument(unsent, lost, dropped),
+        noise=NoiseRecord(
+            events=kernel_events if events else None,
+            events_missing_because=None,
+            interrupts={},
+            counter_samples=0,
+            steal_ns={},
+            own_work=OwnWork(instrument=(), dut=()),
+        ),
+        power=None,
+        knobs={},
+        dut=None,
+        platform=convert({"name": plan.platform, **(platform or {})}, PlatformRecord),
+    )
 
 
-def _explained(causes: dict[str, float]) -> dict[str, Any]:
-    listed = [
-        {
-            "part": "dut",
-            "cause": cause,
-            "packets": 1,
-            "total_ns": 1,
-            "share": share,
-            "largest_ns": 1,
-        }
+def floor_of(p50_ns: int, p999_ns: int, believed_up_to: float | None) -> dict[str, Any]:
+    """The floor of an instrument."""
+    record = FloorRecord(
+        instrument="memif",
+        rate_pps=10_000,
+        duration_ns=1_000_000_000,
+        measured_unix_ns=1,
+        samples=10_000,
+        latency_ns_p50=p50_ns,
+        latency_ns_p999=p999_ns,
+        latency_ns_max=p999_ns,
+        quantiles=(),
+        believed_up_to=believed_up_to,
+        departure_error_ns_p50=0,
+        departure_error_ns_p999=0,
+        departure_error_ns_max=0,
+        delay=KnownDelay(expected_ns=20_000, found_ns=20_000),
+        stalls=InjectedStalls(
+            injected=1,
+            found=1,
+            interrupted=0,
+            duration_error_ns_p50=0,
+            duration_error_ns_p99=0,
+            queues_expected=1,
+            queues_seen=1,
+        ),
+    )
+    return as_content(record)
+
+
+def info_of(**sections: Any) -> RunInfo:
+    """``run.json`` of a measurement, with these sections instead of the usual ones."""
+    plan = RunPlan(dut="l2fwd")
+    record = _about(plan, 0, 0, 0, None, events=False)
+    usual = as_content(measurement_info(plan.record(), record))
+    return convert({**usual, "host": {}, **sections}, RunInfo)
+
+
+def instrument(unsent: int = 0, lost: int = 0, dropped: int = 0) -> Instrument:
+    """What an instrument says of itself that has stalled once."""
+    return Instrument(
+        unsent=unsent,
+        lost_in_dut=lost,
+        lost_in_instrument=0,
+        dropped_by_dut=dropped,
+        stalls=StallsOfSides(generator=Stalls(count=1, total_ns=100, longest_ns=100)),
+        cpus={"generator": "0", "DuT": "1"},
+        raised_priority=True,
+        generator=GeneratorCounts(
+            complete=True,
+            hugepages=False,
+            started_tsc=0,
+            duration_ns=0,
+            lcores=[],
+            ports=[],
+            gen=GeneratedTraffic(
+                sent=0,
+                matched=0,
+                unsent=unsent,
+                duplicated=0,
+                corrupt=0,
+                foreign=0,
+                ambiguous=0,
+                unrecorded=0,
+                warm_up_sent=0,
+                warm_up_received=0,
+            ),
+        ),
+    )
+
+
+def _explained(causes: dict[str, float]) -> Explanation:
+    listed = tuple(
+        ExplainedCause(part="dut", cause=cause, packets=1, total_ns=1, share=share, largest_ns=1)
         for cause, share in causes.items()
-    ]
-    return {
-        "quantile": 0.999,
-        "threshold_ns": 1,
-        "service_ns": 1,
-        "packets": 1,
-        "latency_ns": 0,
-        "parts_ns": {"dut": 0},
-        "causes": listed,
-    }
+    )
+    return Explanation(
+        quantile=0.999,
+        threshold_ns=1,
+        service_ns=1,
+        packets=1,
+        latency_ns=0,
+        excess_ns=0,
+        parts_ns={"dut": 0},
+        causes=listed,
+    )
 
 
 def write_campaign(path: Path, cells: list[dict[str, Any]], **content: Any) -> Path:

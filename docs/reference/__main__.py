@@ -24,7 +24,7 @@ RENEW = "`make docs`, or `python -m docs.reference`, renews them"
 
 def outdated() -> dict[str, str]:
     """The pages that are not what the code says, and what they should be."""
-    wanted = {name: page() for name, page in PAGES.items()}
+    wanted = {**{name: page() for name, page in PAGES.items()}, **files.schemas()}
     return {name: text for name, text in wanted.items() if _read(FOLDER / name) != text}
 
 
@@ -42,6 +42,7 @@ def main() -> int:
         if options.check:
             print(f"error: docs/reference/{name} is not what the code says", file=sys.stderr)
         else:
+            (FOLDER / name).parent.mkdir(exist_ok=True)
             (FOLDER / name).write_text(text)
             print(f"docs/reference/{name}")
     if found and options.check:

@@ -1,23 +1,193 @@
-"""``files.md``: what is in the files that tailscope writes, from the table of `store.contents`."""
+"""``files.md``: what is in the files that tailscope writes, and their JSON Schemas.
+
+Records say it in the docstrings of their fields, tables in their columns.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 from docs.reference.fields import plan_rows
 from docs.reference.markdown import NOTE, code, codes, joined, table
+from docs.reference.records import fields_of, schema
 
-from tailscope.store import contents, layout
+from tailscope.store import layout, tables
+from tailscope.store.records.campaign import CampaignRecord
+from tailscope.store.records.dataplane import (
+    DelayCounts,
+    GeneratorCounts,
+    KernelCounts,
+    L2fwdCounts,
+    L3fwdCounts,
+    NoCounts,
+    SnortCounts,
+    SuricataCounts,
+)
+from tailscope.store.records.explanation import Explanation
+from tailscope.store.records.floor import FloorRecord
+from tailscope.store.records.notes import NotesRecord
+from tailscope.store.records.overload import OverloadRecord
+from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
+from tailscope.store.records.publication import EnvironmentsRecord, PublicationRecord
+from tailscope.store.records.run import RunInfo
+from tailscope.store.records.search import SearchRecord
+from tailscope.store.records.summary import GROUPS, Summary
+from tailscope.store.records.tail import TailRecord
+from tailscope.store.records.verdict import VerdictRecord
+from tailscope.store.records.watched import WatchedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from tailscope.store.contents import File
+    from msgspec import Struct
+
+    from tailscope.store.tables import Table
+
+
+class RecordFile(NamedTuple):
+    """A JSON file of a directory."""
+
+    name: str
+    about: str
+    kind: type[Struct]
+
+
+class OtherFile(NamedTuple):
+    """A file that is no table of ours, and no JSON."""
+
+    name: str
+    about: str
+
+
+def _kept(name: str, kind: type[Struct], command: str, page: str) -> RecordFile:
+    about = (
+        f"What `tailscope {command} --keep` keeps beside the checksums: its `--json`"
+        f" ([{page}](../{page})), and where that comes from."
+    )
+    return RecordFile(name, about, kind)
+
+
+RUN = (
+    RecordFile(
+        layout.RUN,
+        "Where a run comes from, and the checksums of all other files. It is written last: a run is"
+        " complete when it says so.",
+        RunInfo,
+    ),
+    RecordFile(
+        layout.SUMMARY,
+        "Every figure, flat; also what `--json` writes, apart from `format`. Units are in the"
+        " names: `_ns` nanoseconds, `_s` seconds, `_pps` packets per second, `_w` watts, `_j`"
+        " joules. `null` means that there is no such value: no sample, or none that the samples"
+        " support. [statistics.md](../statistics.md) says what each is worth.",
+        Summary,
+    ),
+    tables.PERCENTILES,
+    tables.LATENCY,
+    tables.WORST,
+    tables.WORST_EXPLAINED,
+    tables.HISTOGRAM,
+    OtherFile(layout.HLOG, "The same in HdrHistogram's log format, values within 0.1 %."),
+    tables.GAPS,
+    tables.RATE,
+    tables.NOISE,
+    tables.INTERRUPTS,
+    RecordFile(layout.EXPLANATION, "What the tail of a measurement is made of.", Explanation),
+    tables.POWER,
+    OtherFile(f"{layout.CAPTURES}/", "`pre.pcapng.zst` and `post.pcapng.zst`, where asked."),
+    OtherFile(
+        layout.REPORT,
+        "The report: one file, works offline. It may be drawn again, and has no checksum.",
+    ),
+    _kept(layout.TAIL, TailRecord, "model tail", "tail.md"),
+    _kept(layout.OVERLOAD, OverloadRecord, "model overload", "overload.md"),
+    _kept(layout.VERDICT, VerdictRecord, "verify", "verdict.md"),
+    RecordFile(
+        layout.NOTES,
+        "What its user says of a run, beside the checksums: [catalogue.md](../catalogue.md).",
+        NotesRecord,
+    ),
+)
+"""The files of a run directory."""
+
+CAMPAIGN = (
+    RecordFile(
+        layout.CAMPAIGN,
+        "Written after each cell. The runs are directories beside it.",
+        CampaignRecord,
+    ),
+)
+"""The files of a campaign."""
+
+PUBLICATION = (
+    RecordFile(
+        "publication.json",
+        "The files of a published campaign, and of which one.",
+        PublicationRecord,
+    ),
+    RecordFile(
+        "environment.json",
+        "Machines, knobs and versions, each with the runs that have it.",
+        EnvironmentsRecord,
+    ),
+)
+"""The files of a published campaign that a campaign does not have."""
+
+SEARCH = (
+    RecordFile(
+        layout.SEARCH,
+        "What a search found; with `--forwarder` the runs `forwarder` and `function` lie beside"
+        " it.",
+        SearchRecord,
+    ),
+)
+"""The files of a search."""
+
+NOISE_FOLDER = (
+    RecordFile(
+        layout.WATCHED,
+        "What CPUs were kept from, without packets; also what `--json` writes, apart from"
+        " `format`.",
+        WatchedRecord,
+    ),
+    tables.NOISE,
+    tables.INTERRUPTS,
+)
+"""The files of ``tailscope noise --out``."""
+
+STATE = (
+    RecordFile(
+        "floor.json",
+        "What `tailscope calibrate` keeps of an instrument, as `floor-INSTRUMENT.json` in the state"
+        " folder.",
+        FloorRecord,
+    ),
+)
+"""What is kept of a machine."""
+
+EVERY_FILE = (*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *NOISE_FOLDER, *STATE)
+RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
+
+ELSEWHERE: tuple[type[Struct], ...] = (
+    *(AnalysisPlan, MeasurementPlan, GeneratorCounts, L2fwdCounts, L3fwdCounts, DelayCounts),
+    *(KernelCounts, SuricataCounts, SnortCounts, NoCounts),
+)
+"""Parts that other pages describe."""
 
 
 def page() -> str:
     """The page."""
     return joined(_blocks())
+
+
+def schemas() -> dict[str, str]:
+    """The JSON Schema of each file, by its name in the folder of the reference."""
+    return {
+        f"schemas/{file.name}": json.dumps(schema(file.kind, file.name), indent=2) + "\n"
+        for file in RECORDS
+    }
 
 
 def _blocks() -> Iterator[str]:
@@ -29,34 +199,73 @@ def _blocks() -> Iterator[str]:
         " `post_`. Dots separate nested names; the entries of a list are described under the"
         " name of the list. Every file is written under a temporary name, synced, and renamed."
     )
+    yield "## What stays stable"
+    yield (
+        "Every JSON file has a `format`, and a JSON Schema in [schemas/](schemas). Within a format"
+        " no field changes its name, its type, its unit or its meaning, none goes away, and none is"
+        " added. tailscope reads files strictly: if a field is missing, unknown or of another type,"
+        " the error names it, so that damage does not pass for data."
+    )
+    yield (
+        "A new format comes with a new version of tailscope, which still reads the older ones, back"
+        " to 1; files that say no `format` are of format 1. What an older file lacks altogether is"
+        " refused by name. An older tailscope refuses a newer format and says so. Kept conclusions"
+        " (`tail.json`, `overload.json`, `verdict.json`) are left out with a warning if another"
+        " version of tailscope kept them: draw them again."
+    )
     yield "## A run directory"
-    yield f"Version {layout.FORMAT} of the layout."
-    yield from _files(contents.RUN)
+    yield f"Format {layout.FORMAT}."
+    yield from _files(RUN)
     yield "## A campaign"
-    yield from _files(contents.CAMPAIGN)
+    yield from _files(CAMPAIGN)
+    yield "## A published campaign"
+    yield "Its runs and its `campaign.json` are as above, without what is private to a machine."
+    yield from _files(PUBLICATION)
     yield "## A search"
-    yield from _files(contents.SEARCH)
+    yield from _files(SEARCH)
     yield "## A recording of `tailscope noise --out`"
-    yield from _files(contents.NOISE_FOLDER, known=contents.RUN)
+    yield from _files(NOISE_FOLDER, known=RUN)
+    yield "## A floor"
+    yield from _files(STATE)
 
 
-def _files(files: tuple[File, ...], known: tuple[File, ...] = ()) -> Iterator[str]:
+def _files(
+    files: Iterable[RecordFile | OtherFile | Table],
+    known: tuple[RecordFile | OtherFile | Table, ...] = (),
+) -> Iterator[str]:
     last = None
     for file in files:
-        if file.name != last:
-            yield f"### {file.name}"
-        last = file.name
+        name = file.file if hasattr(file, "columns") else file.name
+        if name != last:
+            yield f"### {name}"
+        last = name
         if file in known:
-            yield f"As in [a run directory](#{_anchor(file.name)})."
+            yield f"As in [a run directory](#{_anchor(name)})."
             continue
         yield file.about
-        columns = ((code(name), kind, about) for name, (kind, about) in file.columns.items())
-        yield table(("column", "type", ""), columns)
-        yield table(("name", ""), ((codes(name), about) for name, about in file.fields.items()))
-        if file.name == layout.RUN:
-            yield from _plan()
-        if file.name == layout.SUMMARY:
-            yield from _summary()
+        if isinstance(file, RecordFile):
+            yield from _record(file)
+        elif hasattr(file, "columns"):
+            rows = ((code(each.name), each.kind, each.about) for each in file.columns)
+            yield table(("column", "type", ""), rows)
+
+
+def _record(file: RecordFile) -> Iterator[str]:
+    if file.kind is Summary:
+        yield table(("name", ""), [("`format`", Summary.ABOUT["format"])])
+        yield from _summary()
+        return
+    elsewhere = (*ELSEWHERE, *(() if file.kind is FloorRecord else (FloorRecord,)))
+    rows = fields_of(file.kind, elsewhere=elsewhere)
+    yield table(("name", ""), _grouped(rows))
+    if file.kind is RunInfo:
+        yield from _plan()
+
+
+def _grouped(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Rows of the same text one after the other become one."""
+    for about, group in groupby(rows, key=lambda row: row[1]):
+        yield ", ".join(code(name) for name, _ in group), about
 
 
 def _plan() -> Iterator[str]:
@@ -65,15 +274,17 @@ def _plan() -> Iterator[str]:
         " of `tailscope analyze`. [fields.md](fields.md) has units, defaults and what is allowed:"
     )
     rows = [*plan_rows()]
-    rows.append(("`command`", "`run`"))
+    rows.append(("`command`", "`run`, or `analyze`"))
     rows.append(("`stall_ns`", "Shortest turn of a loop that counts as a stall."))
     yield table(("name", ""), rows)
 
 
 def _summary() -> Iterator[str]:
-    for title, figures in contents.SUMMARY.items():
-        yield f"#### {title}"
-        yield table(("name", ""), ((codes(names), about) for names, about in figures.items()))
+    for group in GROUPS:
+        yield f"#### {group.title}"
+        yield table(
+            ("name", ""), ((codes(", ".join(line.names)), line.about) for line in group.lines)
+        )
 
 
 def _anchor(name: str) -> str:

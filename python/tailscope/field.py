@@ -295,6 +295,8 @@ def fields_of(struct: type[Struct]) -> Mapping[str, Field]:
     for info in fields(struct):
         held, *about = get_args(info.type) if get_origin(info.type) is Annotated else (info.type,)
         for declared in about:
+            if not isinstance(declared, Field):
+                continue
             plain = next(each for each in (*get_args(held), held) if each is not type(None))
             if get_origin(held) is dict:
                 plain = dict

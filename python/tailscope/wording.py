@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.store import layout
-from tailscope.store.columns import QUANTILES
+from tailscope.store.records.plan import AnalysisPlan
+from tailscope.store.records.run import RunInfo
+from tailscope.store.records.summary import QUANTILES
 from tailscope.store.run import EMULATED, is_emulated
 from tailscope.units import (
     count_text,
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.analysis import Figure
+    from tailscope.plan import PlanFields
+    from tailscope.store.kept import Conclusions
+    from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.floor import FloorRecord
+    from tailscope.store.records.overload import OverloadRecord
+    from tailscope.store.records.run import PowerRecord, Stalls
+    from tailscope.store.records.tail import TailRecord
+    from tailscope.store.records.verdict import VerdictRecord
 
 __all__ = [
     "Row",
@@ -133,23 +142,22 @@ def part_text(part: str, cause: str) -> str:
     return _PARTS[part].format(cause=cause)
 
 
-def explained_text(explanation: Mapping[str, Any]) -> str:
+def explained_text(explanation: Explanation) -> str:
     """Say of which packets the rows of `cause_rows` are."""
     return (
-        f"{count_text(explanation['packets'])} packets lie beyond"
-        f" {percentile_name(explanation['quantile'])},"
-        f" {duration_text(explanation['threshold_ns'])}; the median takes"
-        f" {duration_text(explanation['service_ns'])}. What they waited for beyond that:"
+        f"{count_text(explanation.packets)} packets lie beyond"
+        f" {percentile_name(explanation.quantile)},"
+        f" {duration_text(explanation.threshold_ns)}; the median takes"
+        f" {duration_text(explanation.service_ns)}. What they waited for beyond that:"
     )
 
 
-def cause_rows(explanation: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def cause_rows(explanation: Explanation) -> list[tuple[str, ...]]:
     """Say what the tail waited for, largest first.
 
     Parameters
     ----------
-    explanation : Mapping
-        The content of ``explanation.json``.
+    explanation : Explanation
 
     Returns
     -------
@@ -158,13 +166,13 @@ def cause_rows(explanation: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """
     return [
         (
-            printable(part_text(cause["part"], cause["cause"])),
-            f"{cause['share']:.1%}",
-            count_text(cause["packets"]),
-            duration_text(cause["total_ns"]),
-            duration_text(cause["largest_ns"]),
+            printable(part_text(cause.part, cause.cause)),
+            f"{cause.share:.1%}",
+            count_text(cause.packets),
+            duration_text(cause.total_ns),
+            duration_text(cause.largest_ns),
         )
-        for cause in explanation["causes"]
+        for cause in explanation.causes
     ]
 
 
@@ -175,34 +183,33 @@ def has_bounds(summary: Mapping[str, Figure]) -> bool:
     )
 
 
-def instrument_rows(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> list[Row]:
+def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
     """Say what the instrument says of itself: its floor, its own stalls, and what they did.
 
     Parameters
     ----------
     summary : Mapping
         Every figure by its flat name.
-    info : Mapping
-        The content of ``run.json``; without ``instrument`` there are no rows.
+    info : RunInfo
+        Of captures there are no rows.
     """
-    instrument = info.get("instrument")
+    instrument = info.instrument
     if instrument is None:
         return []
-    rows = [Row("unsent", _count(instrument["unsent"]))]
-    rows += [
-        Row(f"lost in the {where}", _count(instrument[name]))
-        for where, name in (("DuT", "lost_in_dut"), ("instrument", "lost_in_instrument"))
+    rows = [
+        Row("unsent", _count(instrument.unsent)),
+        Row("lost in the DuT", _count(instrument.lost_in_dut)),
+        Row("lost in the instrument", _count(instrument.lost_in_instrument)),
     ]
-    if instrument["dropped_by_dut"] is not None:
-        rows.append(Row("dropped by the DuT", _count(instrument["dropped_by_dut"])))
-    rows += _floor_rows(info.get("floor"))
+    if instrument.dropped_by_dut is not None:
+        rows.append(Row("dropped by the DuT", _count(instrument.dropped_by_dut)))
+    rows += _floor_rows(info.floor)
     # A timestamper knows when packets passed, not when they were meant to.
     stamped_here = "tainted" in summary
     rows += _departure_rows(summary) if stamped_here else []
-    for label, name in (("generator", "generator"), ("DuT", "dut")):
-        stalls = instrument["stalls"].get(name)
-        if stalls is not None:
-            rows.append(_stall_row(f"stalls of the {label}", stalls))
+    rows.append(_stall_row("stalls of the generator", instrument.stalls.generator))
+    if instrument.stalls.dut is not None:
+        rows.append(_stall_row("stalls of the DuT", instrument.stalls.dut))
     return rows + (_taint_rows(summary) if stamped_here else [])
 
 
@@ -232,96 +239,87 @@ def _taint_rows(summary: Mapping[str, Figure]) -> list[Row]:
     ]
 
 
-def _floor_rows(floor: Mapping[str, Any] | None) -> list[Row]:
+def _floor_rows(floor: FloorRecord | None) -> list[Row]:
     if floor is None:
         return [Row("floor", NOTHING, NOT_CALIBRATED)]
-    believed = floor["believed_up_to"]
+    believed = floor.believed_up_to
     return [
-        Row("floor p50", _duration(floor["latency_ns_p50"])),
-        Row("floor p99.9", _duration(floor["latency_ns_p999"])),
+        Row("floor p50", _duration(floor.latency_ns_p50)),
+        Row("floor p99.9", _duration(floor.latency_ns_p999)),
         Row("believed up to", NOTHING if believed is None else percentile_name(believed)),
     ]
 
 
-def _stall_row(label: str, stalls: Mapping[str, int]) -> Row:
-    total, longest = _duration(stalls["total_ns"]), _duration(stalls["longest_ns"])
-    return Row(label, _count(stalls["count"]), f"{total} in all", f"longest {longest}")
+def _stall_row(label: str, stalls: Stalls) -> Row:
+    total, longest = _duration(stalls.total_ns), _duration(stalls.longest_ns)
+    return Row(label, _count(stalls.count), f"{total} in all", f"longest {longest}")
 
 
-def energy_rows(info: Mapping[str, Any]) -> list[Row]:
+def energy_rows(info: RunInfo) -> list[Row]:
     """Say what power the machine drew, and what a packet took of it.
 
     Parameters
     ----------
-    info : Mapping
-        The content of ``run.json``; without a source of power there are no rows.
+    info : RunInfo
+        Without a source of power there are no rows.
     """
-    figures = info.get("power", {}).get("figures")
+    figures = None if info.power is None else info.power.figures
     if figures is None:
         return []
     return [
-        Row(label, _quantity(figures[name], unit), _quantities(figures, name, unit))
+        Row(
+            label,
+            _quantity(figures[name], unit),
+            _quantities((figures[f"{name}_ci_low"], figures[f"{name}_ci_high"]), unit),
+        )
         for name, (label, unit) in _ENERGY.items()
     ]
 
 
-def conclusion_rows(kept: Mapping[str, Any]) -> list[Row]:
-    """Say what was concluded from a run and kept in it.
-
-    Parameters
-    ----------
-    kept : Mapping
-        Conclusions by the names of their files.
-    """
-    return [*_overload_rows(kept.get(layout.OVERLOAD)), *_tail_rows(kept.get(layout.TAIL))]
+def conclusion_rows(kept: Conclusions) -> list[Row]:
+    """Say what was concluded from a run and kept in it."""
+    return [*_overload_rows(kept.overload), *_tail_rows(kept.tail)]
 
 
-def conclusion_doubts(kept: Mapping[str, Any]) -> Iterator[str]:
-    """Say what makes a conclusion doubtful that was kept in a run.
-
-    Parameters
-    ----------
-    kept : Mapping
-        Conclusions by the names of their files.
-    """
-    tail, overload = kept.get(layout.TAIL), kept.get(layout.OVERLOAD)
-    if tail is not None and tail["refused"]:
-        yield f"of the tail nothing follows for the future: {tail['refused']}"
-    if overload is not None:
-        yield from (f"R_max: {warning}" for warning in overload["warnings"])
+def conclusion_doubts(kept: Conclusions) -> Iterator[str]:
+    """Say what makes a conclusion doubtful that was kept in a run."""
+    if kept.tail is not None and kept.tail.refused:
+        yield f"of the tail nothing follows for the future: {kept.tail.refused}"
+    if kept.overload is not None:
+        yield from (f"R_max: {warning}" for warning in kept.overload.warnings)
 
 
-def _overload_rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
+def _overload_rows(found: OverloadRecord | None) -> Iterator[Row]:
     if found is None:
         return
-    value = _quantity(found["rate_max_pps"], "packets/s")
-    if found["is_upper_bound"]:
+    value = _quantity(found.rate_max_pps, "packets/s")
+    if found.is_upper_bound:
         yield Row("highest rate, R_max, at most", value, "without what interrupts the device")
     else:
-        yield Row("highest rate, R_max", value, _quantities(found, "rate_max_pps", "packets/s"))
+        ends = (found.rate_max_pps_ci_low, found.rate_max_pps_ci_high)
+        yield Row("highest rate, R_max", value, _quantities(ends, "packets/s"))
 
 
-def _tail_rows(found: Mapping[str, Any] | None) -> Iterator[Row]:
+def _tail_rows(found: TailRecord | None) -> Iterator[Row]:
     if found is None:
         return
-    ends = [found[f"return_level_ns_ci_{end}"] for end in ("low", "high")]
-    packets = count_text(round(found["return_packets"]))
+    ends = (found.return_level_ns_ci_low, found.return_level_ns_ci_high)
+    packets = count_text(round(found.return_packets))
     yield Row(
         f"exceeded by one burst in {packets} packets",
-        _duration(found["return_level_ns"]),
+        _duration(found.return_level_ns),
         _interval(*ends),
     )
-    if found["limit_ns"] is not None:
-        yield Row("end of the tail", _duration(found["limit_ns"]))
+    if found.limit_ns is not None:
+        yield Row("end of the tail", _duration(found.limit_ns))
 
 
-def verdict_text(found: Mapping[str, Any] | None) -> dict[str, str] | None:
+def verdict_text(found: VerdictRecord | None) -> dict[str, str] | None:
     """Say whether a run meets the service level that it was judged by; None where it was not.
 
     Parameters
     ----------
-    found : Mapping or None
-        The content of ``verdict.json``.
+    found : VerdictRecord or None
 
     Returns
     -------
@@ -335,107 +333,109 @@ def verdict_text(found: Mapping[str, Any] | None) -> dict[str, str] | None:
         "fail": "Fail: it does not meet {slo}.",
         "inconclusive": "Not enough evidence to say whether it meets {slo}.",
     }
-    return {"outcome": found["verdict"], "text": said[found["verdict"]].format(slo=found["slo"])}
+    return {"outcome": found.verdict, "text": said[found.verdict].format(slo=found.slo)}
 
 
-def _quantities(figures: Mapping[str, Any], name: str, unit: str) -> str:
-    ends = [figures[f"{name}_ci_{end}"] for end in ("low", "high")]
-    return NOTHING if None in ends else " to ".join(quantity_text(end, unit) for end in ends)
+def _quantities(ends: tuple[Figure, Figure], unit: str) -> str:
+    numbers = [float(end) for end in ends if end is not None]
+    return NOTHING if len(numbers) < 2 else " to ".join(quantity_text(end, unit) for end in numbers)
 
 
 def _quantity(value: Figure, unit: str) -> str:
     return NOTHING if value is None else quantity_text(float(value), unit)
 
 
-def _power_text(power: Mapping[str, Any]) -> str:
+def _power_text(power: PowerRecord) -> str:
     return (
-        f"of {power['includes']} ({power['source']}): {count_text(power['readings'])} readings,"
-        f" {duration_text(power['reading_ns_p50'])} each,"
-        f" {duration_text(power['reading_ns_max'])} at most"
+        f"of {power.includes} ({power.source}): {count_text(power.readings or 0)} readings,"
+        f" {duration_text(power.reading_ns_p50 or 0)} each,"
+        f" {duration_text(power.reading_ns_max or 0)} at most"
     )
 
 
-def provenance(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> dict[str, str]:
+def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> dict[str, str]:
     """Say where the figures come from.
 
     Parameters
     ----------
     summary : Mapping
         Every figure by its flat name.
-    info : Mapping
-        The content of ``run.json``, of which ``plan`` and ``instrument`` are looked at.
+    about : RunInfo or AnalysisPlan
+        The content of ``run.json``; of an analysis of captures its plan is enough.
     """
-    plan = info["plan"]
+    plan = about.plan if isinstance(about, RunInfo) else about
     matching = (
-        f"on {summary['match_on']}, window {typed_duration(plan['window_ns'])},"
-        f" trim {typed_duration(plan['trim_ns'])}"
+        f"on {summary['match_on']}, window {typed_duration(plan.window_ns)},"
+        f" trim {typed_duration(plan.trim_ns)}"
     )
-    if info.get("instrument") is None:
+    if isinstance(plan, AnalysisPlan):
         files = {
-            side: f"{plan[side]} ({summary[f'{side}_format']}, {summary[f'{side}_resolution']})"
-            for side in ("pre", "post")
+            side: f"{path} ({summary[f'{side}_format']}, {summary[f'{side}_resolution']})"
+            for side, path in (("pre", plan.pre), ("post", plan.post))
         }
         return {**files, "matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
-    power = info.get("power", {})
+    assert isinstance(about, RunInfo), "it was measured"
+    cpus = {} if about.instrument is None else about.instrument.cpus
+    power = about.power
     return {
         "device": device_text(plan),
         "platform": platform_text(plan)
-        + (f" ({EMULATED}: times are not representative)" if is_emulated(info) else ""),
-        "wire": plan["wire"],
+        + (f" ({EMULATED}: times are not representative)" if is_emulated(about) else ""),
+        "wire": plan.wire,
         "traffic": traffic_text(plan),
-        "cores": ", ".join(f"{role} {cpus}" for role, cpus in info["instrument"]["cpus"].items()),
+        "cores": ", ".join(f"{role} {listed}" for role, listed in cpus.items()),
         "matching": matching,
-        "clock": CLOCKS[info["clock"]["source"]],
-        **({"power": _power_text(power)} if power.get("source") else {}),
+        "clock": CLOCKS[about.clock.source],
+        **({} if power is None or power.source is None else {"power": _power_text(power)}),
     }
 
 
-def device_text(plan: Mapping[str, Any]) -> str:
+def device_text(plan: PlanFields) -> str:
     """Say what is measured.
 
     Parameters
     ----------
-    plan : Mapping
-        Of a measurement, as in ``run.json``.
+    plan : PlanFields
+        Of a measurement.
     """
-    options = ", ".join(f"{name}={value}" for name, value in plan["dut_options"].items())
-    return f"{plan['dut']} ({options})" if options else str(plan["dut"])
+    options = ", ".join(f"{name}={value}" for name, value in plan.dut_options.items())
+    return f"{plan.dut} ({options})" if options else plan.dut
 
 
-def platform_text(plan: Mapping[str, Any]) -> str:
+def platform_text(plan: PlanFields) -> str:
     """Say what the device runs on, and who else does.
 
     Parameters
     ----------
-    plan : Mapping
-        Of a measurement, as in ``run.json``.
+    plan : PlanFields
+        Of a measurement.
     """
-    kernel = f", kernel {plan['kernel']}" if plan["kernel"] else ""
+    kernel = f", kernel {plan.kernel}" if plan.kernel else ""
     side_by_side = ""
-    if plan["instances"] > 1:
-        side_by_side = f", {plan['instances']} side by side, traffic to {plan['load']}"
-    busy = [f"{workers} {kind}" for kind, workers in plan["co_runners"].items()]
+    if plan.instances > 1:
+        side_by_side = f", {plan.instances} side by side, traffic to {plan.load}"
+    busy = [f"{workers} {kind}" for kind, workers in plan.co_runners.items()]
     co_runners = f", beside co-runners: {', '.join(busy)}" if busy else ""
-    return f"{plan['platform']}{kernel}{side_by_side}{co_runners}"
+    return f"{plan.platform}{kernel}{side_by_side}{co_runners}"
 
 
-def traffic_text(plan: Mapping[str, Any]) -> str:
+def traffic_text(plan: PlanFields) -> str:
     """Say what a generator sends.
 
     Parameters
     ----------
-    plan : Mapping
-        Of a measurement, as in ``run.json``.
+    plan : PlanFields
+        Of a measurement.
     """
-    bursts = f" in bursts of {plan['burst']}" if plan["burst"] > 1 else ""
+    bursts = f" in bursts of {plan.burst}" if plan.burst > 1 else ""
     return (
-        f"{count_text(plan['rate_pps'])} packets/s {plan['pattern']}{bursts},"
-        f" {plan['size_bytes']} B, {typed_duration(plan['duration_ns'])} after"
-        f" {typed_duration(plan['warm_up_ns'])} of warm-up"
+        f"{count_text(plan.rate_pps)} packets/s {plan.pattern}{bursts},"
+        f" {plan.size_bytes} B, {typed_duration(plan.duration_ns)} after"
+        f" {typed_duration(plan.warm_up_ns)} of warm-up"
     )
 
 
-def reading(runs: Sequence[tuple[Mapping[str, Figure], Mapping[str, Any]]]) -> str:
+def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
     """Say in a paragraph what measurements at several rates show, and what that is worth.
 
     Parameters
@@ -449,7 +449,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], Mapping[str, Any]]]) -> s
         tail = f" and {best.label} {best.value}" if best else ""
         lost = int(summary["lost"] or 0)
         loss = f", {_count(lost)} of {_count(summary['sent'])} packets lost" if lost else ""
-        rate = count_text(info["plan"]["rate_pps"])
+        rate = count_text(info.measured.rate_pps)
         parts.append(
             f"at {rate} packets/s the median is {_duration(summary['latency_ns_p50'])}{tail}{loss}"
         )
@@ -457,8 +457,8 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], Mapping[str, Any]]]) -> s
     matched = sum(int(summary["count"] or 0) for summary, _ in runs)
     share = f"{100 * tainted / matched:.2g} %" if matched else NOTHING
     text = "; ".join(parts)
-    floor = runs[-1][1].get("floor")
-    believed = None if floor is None else floor["believed_up_to"]
+    floor = runs[-1][1].floor
+    believed = None if floor is None else floor.believed_up_to
     worth = (
         f"On this machine the instrument can be believed up to {percentile_name(believed)}: what"
         " lies beyond may be the machine's own."

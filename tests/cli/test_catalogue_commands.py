@@ -147,7 +147,7 @@ def test_a_run_that_is_wrong_is_listed(tailscope: Run, runs: Path) -> None:
     edited(runs / "half", complete=False)
     done = tailscope("list")
     assert done.returncode == 0
-    assert "plain: run.json: Expecting" in done.stdout
+    assert "plain: run.json: expected JSON: Expecting" in done.stdout
     assert "fast: latency.parquet: missing" in done.stdout
     assert "half: never finished, or still being written" in done.stdout
 
@@ -244,7 +244,7 @@ def test_checksums_are_verified(tailscope: Run, runs: Path) -> None:
     latency.unlink()
     assert "latency.parquet (missing)" in tailscope("show", "plain").stderr
     mark = json.loads((runs / "fast" / "run.json").read_text())
-    edited(runs / "fast", files={**mark["files"], "../../secret": {"size_bytes": 1}})
+    edited(runs / "fast", files={**mark["files"], "../../secret": {"size_bytes": 1, "sha256": ""}})
     assert "expected names within the run" in refused(tailscope, "show", "fast", "--verify")
 
 

@@ -1,13 +1,12 @@
-"""What measurements write is described in `tailscope.store.contents`."""
+"""What measurements write is described in the reference."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
+from docs.reference import files
 from documentation import undescribed
-
-from tailscope.store import contents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,7 @@ EXPERIMENT = "name: one\nfixed: {dut: l2fwd, rate: 10k, duration: 200ms, warm_up
 
 def test_files_of_a_measurement_are_described(measure: Callable[..., dict[str, Any]]) -> None:
     run = measure("--dut", "l2fwd", "--captures", "--power", METER, "--power-phase", "200ms")
-    assert not undescribed(run["out"], contents.RUN)
+    assert not undescribed(run["out"], files.RUN)
 
 
 def test_files_of_a_campaign_are_described(
@@ -32,12 +31,12 @@ def test_files_of_a_campaign_are_described(
     out = place.path / "campaign"
     done = tailscope("run", place.path / "one.yaml", "--out", out, env=place.environment)
     assert done.returncode == 0, done.stderr
-    files = [path for path in out.iterdir() if path.is_file() and not path.name.startswith(".")]
-    assert [path.name for path in files] == ["campaign.json"]
+    found = [path for path in out.iterdir() if path.is_file() and not path.name.startswith(".")]
+    assert [path.name for path in found] == ["campaign.json"]
     only = place.path / "only"
     only.mkdir()
-    (only / "campaign.json").write_bytes(files[0].read_bytes())
-    assert not undescribed(only, contents.CAMPAIGN)
+    (only / "campaign.json").write_bytes(found[0].read_bytes())
+    assert not undescribed(only, files.CAMPAIGN)
 
 
 def test_files_of_a_recording_are_described(
@@ -46,4 +45,4 @@ def test_files_of_a_recording_are_described(
     out = place.path / "noise"
     done = tailscope("noise", "--duration", "300ms", "--out", out, env=place.environment)
     assert done.returncode == 0, done.stderr
-    assert not undescribed(out, contents.NOISE_FOLDER)
+    assert not undescribed(out, files.NOISE_FOLDER)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+from docs.reference import files
+from docs.reference.records import fields_of
 from documentation import DOCS, undescribed, undocumented
-
-from tailscope.store import contents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,9 +50,32 @@ def test_files_of_an_analysis_are_described(tailscope: Tailscope, tmp_path: Path
     done = tailscope("analyze", tmp_path / "pair", "--out", tmp_path / "runs")
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    assert not undescribed(run, contents.RUN)
+    assert not undescribed(run, files.RUN)
 
 
 def test_what_is_not_described_is_found() -> None:
     assert not undocumented(["latency_ns_p50", "post_gap_ns_max", "reasons", "phases", "watts"])
     assert undocumented(["latency_ns_median", "nothing"]) == ["latency_ns_median", "nothing"]
+
+
+@pytest.mark.parametrize("file", files.RECORDS, ids=lambda file: file.name)
+def test_every_field_is_described(file: files.RecordFile) -> None:
+    names = {name for name, _ in fields_of(file.kind, elsewhere=files.ELSEWHERE)}
+    assert set(file.kind.__struct_fields__) <= names
+    schema = json.loads((DOCS / "reference" / "schemas" / file.name).read_text())
+    for part in schema["$defs"].values():
+        if part["title"] in {each.__name__ for each in files.ELSEWHERE}:
+            continue
+        described = [name for name, field in part["properties"].items() if "description" in field]
+        if part["title"].endswith(("Counts", "Traffic", "Pairs", "Count", "Truth")):
+            continue
+        assert described == list(part["properties"]), part["title"]
+
+
+@pytest.mark.parametrize("file", files.RECORDS, ids=lambda file: file.name)
+def test_every_record_has_its_format_first(file: files.RecordFile) -> None:
+    schema = json.loads((DOCS / "reference" / "schemas" / file.name).read_text())
+    record = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    assert "format" in record["required"]
+    assert record["properties"]["format"]["enum"]
+    assert record["additionalProperties"] is False

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from measurements import QUICK, Place, started
+from msgspec import convert
+from synthetic import floor_of
 
 from tailscope.analysis import Quantile
 from tailscope.experiment.plan import RunPlan
 from tailscope.store import floor
+from tailscope.store.records.floor import FloorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +44,9 @@ def test_belief_ends_where_the_floor_rises(
 def test_a_floor_is_of_one_machine(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", place.environment["XDG_STATE_HOME"])
     assert floor.load("memif") is None
-    path = floor.save("memif", {"latency_ns_p50": 1})
+    path = floor.save(convert(floor_of(1, 2, None), FloorRecord))
     found = floor.load("memif")
-    assert found is not None and found["latency_ns_p50"] == 1
+    assert found is not None and found.latency_ns_p50 == 1
     assert floor.load("veth") is None
     other = json.loads(path.read_text())
     other["host"]["kernel"] += " of another machine"

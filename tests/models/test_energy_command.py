@@ -13,14 +13,18 @@ import captures
 import numpy as np
 import pytest
 from documentation import undocumented
+from msgspec.structs import replace
 
 from tailscope.analysis import Clock, Recording
 from tailscope.experiment.energy import RunEnergy
 from tailscope.models.energy import PHASES
+from tailscope.store.records.base import as_content
 from tailscope.testbed.power import Ipmi, PowerReading, RecordedPower
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tailscope.store.records.run import PowerRecord
 
 Run = Callable[..., Any]
 
@@ -55,11 +59,11 @@ def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def with_power(folder: Path, name: str, power: dict[str, Any]) -> Path:
+def with_power(folder: Path, name: str, power: PowerRecord) -> Path:
     """A copy of the run, which says this of power."""
     shutil.copytree(folder / "without", folder / name)
     path = folder / name / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "power": power}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "power": as_content(power)}))
     return folder / name
 
 
@@ -121,7 +125,7 @@ def test_runs_that_cannot_be_compared_are_refused(
     assert done.returncode == 1
     assert "without: no power was recorded: it is no measurement" in done.stderr
     shutil.copytree(runs / "without", tmp_path / "without")
-    other = energy(ENABLED).record() | {"source": "rapl", "includes": "package-0"}
+    other = replace(energy(ENABLED).record(), source="rapl", includes="package-0")
     rapl = with_power(tmp_path, "rapl", other)
     done = tailscope("model", "energy", runs / "enabled", rapl)
     assert done.returncode == 1

@@ -15,6 +15,7 @@ from tailscope.analysis import Clock
 from tailscope.noise.table import columns, side_noise
 from tailscope.noise.taken import taken_by
 from tailscope.store.directory import write_noise
+from tailscope.store.records.watched import WatchedRecord, WatchedStalls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,23 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     side = side_noise("watch", (3,), Clock(1_000_000_000, 0, 0), folder, None)
     samples = {"unix_ns": [1], "interrupt": ["LOC"], "cpu": [3], "count": [1]}
     path = folder / "noise"
-    write_noise(path, {"cpus": [3], "duration_s": 2.0}, columns([side]), samples)
+    record = WatchedRecord(
+        events=None,
+        events_missing_because="not asked for",
+        interrupts={},
+        counter_samples=1,
+        steal_ns={},
+        cpus=(3,),
+        duration_s=2.0,
+        stall_ns=1_000,
+        stalls=WatchedStalls(count=STALLS_HZ, total_ns=0, longest_ns=0, share=0.0),
+        causes=(),
+        cpu_causes={},
+        cost=None,
+        warnings=(),
+        partial=(),
+    )
+    write_noise(path, record, columns([side]), samples)
     return path
 
 
@@ -167,15 +184,18 @@ def test_what_says_nothing_is_refused(
     assert expected in done.stderr and "hint: " in done.stderr
 
 
-def test_what_is_no_noise_is_refused(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+def test_what_is_no_noise_is_refused(
+    tailscope: Run, runs: Path, watched: Path, tmp_path: Path
+) -> None:
+    record = json.loads((watched / "noise.json").read_text())
     folders = {
         runs / "function": "nobody has watched the device's CPU in this run",
         tmp_path / "nothing": "not a run directory",
-        broken(tmp_path / "list", "noise.json", "[]"): "not as it was written",
-        broken(tmp_path / "half", "noise.json", '{"cpus": [1]'): "not as it was written",
-        broken(tmp_path / "nan", "noise.json", '{"cpus": [1], "duration_s": NaN}'): "not as it",
-        broken(tmp_path / "alone", "noise.json", '{"cpus": [1], "duration_s": 1}'): "missing",
-        broken(tmp_path / "zero", "noise.json", '{"cpus": [], "duration_s": 1}'): "not as it",
+        broken(tmp_path / "list", "noise.json", "[]"): "noise.json: ",
+        broken(tmp_path / "half", "noise.json", '{"cpus": [1]'): "noise.json: ",
+        broken(tmp_path / "nan", "noise.json", '{"duration_s": NaN}'): "got NaN",
+        broken(tmp_path / "alone", "noise.json", json.dumps(record)): "noise.parquet: missing",
+        broken(tmp_path / "zero", "noise.json", json.dumps({**record, "cpus": []})): "got 0 CPUs",
     }
     for folder, expected in folders.items():
         done = tailscope(

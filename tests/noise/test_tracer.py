@@ -119,7 +119,8 @@ def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
         for other in [subprocess.Popen([sys.executable, "-c", yields]) for _ in range(2)]:
             other.wait()
         noise = recorder.finish()
-    assert noise.record([])["events"]["lost"][str(CPU)] > 0
+    events = noise.record([]).events
+    assert events is not None and events.lost[str(CPU)] > 0
     assert "kernel events were lost" in noise.warnings()[0]
 
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from synthetic import OPTIMISED, PACKETS, latencies, write_run
+from msgspec.structs import replace
+from synthetic import OPTIMISED, PACKETS, floor_of, info_of, instrument, latencies, write_run
 
+from tailscope.plan import PlanFields
 from tailscope.recommend.compare import (
     best_quantile,
     ratio,
@@ -18,6 +20,7 @@ from tailscope.recommend.evidence import Evidence, read_evidence
 from tailscope.recommend.rules import RULES
 from tailscope.recommend.surroundings import cache, kernel, networking, optimised
 from tailscope.recommend.tables import tables
+from tailscope.store.records.host import HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +44,7 @@ OWN_PARTS = {"knobs": {"cache-allocation": "own parts"}}
 NOHZ_ALONE = "nohz_full=1 isolcpus=1 rcu_nocbs=1 rcu_nocb_poll"
 TOO_FEW = OPTIMISED.replace("audit=0", "audit=1").replace("irqaffinity=0 ", "")
 GUEST = {"name": "vm", "parameters": "quiet"}
+WRITTEN = {"knob": "smt", "path": "/sys/x", "original": None, "wanted": "off"}
 RULE = {rule.id: rule for rule in RULES}
 
 
@@ -87,7 +91,7 @@ def spoken(rule: str, *paths: Path) -> tuple[str, tuple[int, ...], list[dict[str
 
 
 def test_times_taken_in_software(make: Make) -> None:
-    floor = {"latency_ns_p50": 400, "latency_ns_p999": 9_000, "believed_up_to": 0.99}
+    floor = floor_of(400, 9_000, 0.99)
     stalled = np.arange(PACKETS) < 100
     text, runs, (share,) = spoken("I", make("a", stalled=stalled, info={"floor": floor}))
     assert "Floor: p50 400 ns, p99.9 9.000 µs; believed up to p99." in text
@@ -350,28 +354,28 @@ def test_a_cache_that_is_separated(make: Make) -> None:
         ({"host": {"kernel_command_line": "rcu_nocbs=1 tsc=reliable idle=poll"},
           "knobs": {"nmi-watchdog": "0", "soft-watchdog": "0", "smt": "forceoff"}}, True),
         ({"host": {"kernel_command_line": None}}, None),
-        ({"tuning": [{"refused": None}, {"refused": "no"}]}, True),
-        ({"tuning": [{"refused": "no"}]}, False),
+        ({"tuning": [{**WRITTEN, "refused": None}, {**WRITTEN, "refused": "no"}]}, True),
+        ({"tuning": [{**WRITTEN, "refused": "no"}]}, False),
         ({"host": {"kernel_command_line": OPTIMISED}, "platform": GUEST}, False),
         ({"platform": {"name": "vm", "parameters": OPTIMISED}}, True),
         ({"hosts": {"dut": {"kernel_command_line": OPTIMISED}}}, True),
     ],
 )  # fmt: skip
 def test_optimised(info: dict[str, Any], expected: bool | None) -> None:
-    plain = {"host": {"kernel_command_line": "quiet"}, "plan": {}, "platform": {"name": "bare"}}
-    assert optimised({**plain, **info})[0] is expected
+    plain = {"host": {"kernel_command_line": "quiet"}, "platform": {"name": "bare"}}
+    assert optimised(info_of(**{**plain, **info}))[0] is expected
 
 
 def test_the_kernel_is_the_one_the_device_ran_on() -> None:
     host = {"kernel_flavour": "rt"}
-    assert kernel({"host": host, "plan": {}, "platform": {"name": "lxc"}}) == "rt"
+    assert kernel(info_of(host=host, platform={"name": "lxc"})) == "rt"
     for guest, expected in (
         ({"realtime": True}, "rt"),
         ({"nohz_full_cpus": "1"}, "nohz"),
         ({"nohz_full_cpus": ""}, "vanilla"),
     ):
-        assert kernel({"host": host, "plan": {}, "platform": {"name": "vm", **guest}}) == expected
-    assert kernel({"host": {}, "plan": {}, "platform": None}) is None
+        assert kernel(info_of(host=host, platform={"name": "vm", **guest})) == expected
+    assert kernel(info_of(platform=None)) is None
 
 
 def test_networking() -> None:
@@ -383,15 +387,18 @@ def test_networking() -> None:
         ("suricata", "pci", "dpdk", "user space"),
     ):
         options = {} if mode is None else {"mode": mode}
-        assert networking({"dut": dut, "wire": wire, "dut_options": options}) == expected
+        plan = PlanFields(dut=dut, wire=wire, dut_options=options)
+        assert networking(plan) == expected
 
 
 def test_who_shares_the_cache() -> None:
-    info: dict[str, Any] = {"host": {}, "instrument": {"cpus": {"generator": "0", "DuT": "2"}}}
+    polling = replace(instrument(), cpus={"generator": "0", "DuT": "2"})
+    info = replace(info_of(), instrument=polling)
     assert cache(info)[0] == "unknown"
     for caches, expected in (("0-3", "shared"), ("0-1;2;3", "separated"), ("0-1;2-3", "shared")):
-        assert cache({**info, "host": {"last_level_caches": caches}})[0] == expected
-    assert cache({**info, "knobs": {"cache-allocation": "own parts"}})[0] == "separated"
+        host = HostRecord(last_level_caches=caches)
+        assert cache(replace(info, host=host))[0] == expected
+    assert cache(replace(info, knobs={"cache-allocation": "own parts"}))[0] == "separated"
 
 
 def test_the_quantile_that_all_support(make: Make) -> None:

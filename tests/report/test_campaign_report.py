@@ -33,7 +33,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two rates on two platforms, twice each."""
     path = tmp_path_factory.mktemp("two") / "campaign"
     path.mkdir()
-    campaigns.write(path, TWO, repeats=2, service_levels=[])
+    campaigns.write(path, TWO, repeats=2)
     return path
 
 
@@ -234,7 +234,7 @@ def test_what_is_wrong_with_a_run_stands_in_its_cell(tailscope: Run, tmp_path: P
     for reason in (
         "summary.json: sha256: expected",
         "not a run directory",
-        "format of the run: expected 1, got 99",
+        "format: expected 2, got 99",
         "the run was never finished",
         "worst.parquet: size_bytes: expected",
         "no such device",
@@ -298,17 +298,20 @@ def test_names_of_others_are_inert(tailscope: Run, tmp_path: Path) -> None:
     ("damage", "said"),
     [
         ({"format": 9}, "format: expected 1, got 9"),
-        ({"cells": [{"name": "a"}]}, "not as it was written"),
+        ({"cells": [{"name": "a"}]}, "campaign.json: "),
         ({"cells": [campaigns.cell("a", {}, runs=["../b"])]}, "a folder within the campaign"),
-        ({"cells": [campaigns.cell("a", [1])]}, "not as it was written"),  # type: ignore[arg-type]
-        ({"experiment": {"vary": 3}}, "experiment.vary: expected an object or null, got 3"),
-        ({"experiment": {"vary": {"rate": {"a": 1}}}}, "vary.rate.a: expected an object"),
-        ({"experiment": {"fixed": ["a"]}}, "experiment.fixed: expected an object or null, got"),
-        ({"host": [1]}, "host: expected an object or null, got [1]"),
+        ({"cells": [campaigns.cell("a", [1])]}, "campaign.json: "),  # type: ignore[arg-type]
+        ({"experiment": {"vary": 3}}, "experiment.vary: expected an object, got a whole number"),
+        (
+            {"experiment": {"vary": {"rate": {"a": 1}}}},
+            "vary.*.*: expected an object or null",
+        ),
+        ({"experiment": {"fixed": ["a"]}}, "experiment.fixed: expected an object, got"),
+        ({"host": [1]}, "host: expected an object or null, got a list"),
         ({"cells": [campaigns.cell("a", {}, lasted_s="abc")]}, "cells[0].lasted_s: expected a"),
         ({"cells": [campaigns.cell("a", {}, lasted_s=math.nan)]}, "expected a number, got NaN"),
         ({"cells": [campaigns.cell("a", {}, state=None)]}, "cells[0].state: expected text, got"),
-        ({"cells": [campaigns.cell("a", {}, runs=["\ud800"])]}, "not as it was written"),
+        ({"cells": [campaigns.cell("a", {}, runs=["\ud800"])]}, "campaign.json: "),
     ],
 )
 def test_a_damaged_campaign_is_refused(

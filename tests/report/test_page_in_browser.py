@@ -10,6 +10,7 @@ import pytest
 
 from tailscope.store import kept, layout
 from tailscope.store.reader import read_run
+from tailscope.store.records.verdict import VerdictRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,8 @@ def test_names_of_others_stay_text(
     page = tmp_path / "report.html"
     assert tailscope("report", analysed, analysed.parent / "y", "--out", page).returncode == 1
     info = read_run(analysed).info
-    kept.keep(analysed, info, layout.VERDICT, {"verdict": "pass", "slo": HOSTILE}, command=["x"])
+    judged = VerdictRecord(slo=HOSTILE, verdict="pass", level=0.95, runs=())
+    kept.keep(analysed, info, layout.VERDICT, judged, command=["x"])
     noted = tailscope("note", analysed, f"looked at by {HOSTILE}")
     assert noted.returncode == 0, noted.stderr
     assert tailscope("report", analysed, "--out", page).returncode == 0

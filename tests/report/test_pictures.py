@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from whole_run import PACKETS, whole_run
 
 from tailscope.report.figures import FIGURES, pictures
@@ -20,6 +21,7 @@ from tailscope.report.page import page
 from tailscope.report.picture import Picture, table_of
 from tailscope.report.reduce import PIXELS, extremes, longest
 from tailscope.store import layout
+from tailscope.store.kept import Conclusions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +63,7 @@ def test_figures_show_what_they_did(drawn: dict[str, Picture], golden: Path) -> 
 
 
 def test_without_data_there_is_no_figure(run: Run) -> None:
-    bare = replace(run, path=None, explanation=None, worst_explained={}, kept={})
+    bare = replace(run, path=None, explanation=None, worst_explained={}, kept=Conclusions())
     names = {picture.name for picture in pictures([Material(bare)])}
     assert names == {"percentiles", "worst", "cdf", "ccdf", "histogram", "gaps", "rate"}
 
@@ -101,7 +103,7 @@ def test_runs_share_figures_where_that_says_something(run: Run) -> None:
 
 
 def test_a_page_says_what_was_concluded(run: Run) -> None:
-    info = {name: value for name, value in run.info.items() if name != "instrument"}
+    info = structs.replace(run.info, instrument=None)
     text = page([replace(run, info=info, explanation=None)])
     assert "R_max: the runs differ in &lt;i&gt;size&lt;/i&gt;" in text
     assert "exceeded by one burst in 600 packets" in text
@@ -109,10 +111,11 @@ def test_a_page_says_what_was_concluded(run: Run) -> None:
 
 
 def test_a_bound_is_no_estimate(run: Run) -> None:
-    bound = {**run.kept[layout.OVERLOAD], "is_upper_bound": True}
+    assert run.kept.overload is not None
+    bound = structs.replace(run.kept.overload, is_upper_bound=True)
     (picture,) = (
         each
-        for each in pictures([Material(replace(run, kept={layout.OVERLOAD: bound}))])
+        for each in pictures([Material(replace(run, kept=Conclusions(overload=bound)))])
         if each.name == "overload"
     )
     assert picture.y.names == ("this run", "R_max, at most")

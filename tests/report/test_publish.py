@@ -32,6 +32,8 @@ Run = Callable[..., Any]
 HOME = "/data/jane"
 PRIVATE = {
     "dut": {
+        "name": "l2fwd",
+        "result": None,
         "configuration": [
             f"{HOME}/bin/dp",
             f"--vdev=net_memif0,socket={HOME}/run/memif",
@@ -41,7 +43,7 @@ PRIVATE = {
         ],
         "version": "dp 1 at jane@lab3.example.org",
     },
-    "api_key": "hunter2",
+    "knobs": {"api_key": "hunter2"},
     "warnings": [f"{HOME}/run/x: token=hunter2"],
 }
 
@@ -219,7 +221,7 @@ def test_packets_may_be_left_out(tailscope: Run, campaign: Path, tmp_path: Path)
     assert not [*(tmp_path / "site").rglob("latency.parquet")]
     (folder,) = (tmp_path / "site" / "runs").iterdir()
     run = read_run(folder)
-    assert run.info["left_out"] == ["latency.parquet"]
+    assert run.info.left_out == ("latency.parquet",)
     assert [*packet_groups(run)] == []
     assert "figure-heat" in campaigns.Seen(folder / "report.html").identifiers
     mark = json.loads((tmp_path / "site" / "publication.json").read_text())

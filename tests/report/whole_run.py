@@ -9,9 +9,15 @@ import captures
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import synthetic
+from msgspec import convert, structs
 
 from tailscope.store import layout
+from tailscope.store.kept import Conclusions
 from tailscope.store.reader import read_run, read_table
+from tailscope.store.records.explanation import Explanation
+from tailscope.store.records.overload import OverloadRecord
+from tailscope.store.records.tail import TailRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,26 +48,59 @@ def whole_run(tailscope: Callable[..., Any], folder: Path) -> Run:
     pq.write_table(_interrupts(begin_ns), run.path / layout.INTERRUPTS)
     pq.write_table(_power(begin_ns), run.path / layout.POWER)
     causes = np.array(["", *["local timer"] * 4, *["TLB shootdown"] * (PACKETS - 5)], object)
-    info = {name: value for name, value in run.info.items() if name != "files"}
     return replace(
         run,
-        info={**info, "instrument": {"cpus": {"generator": "0", "DuT": "1"}}},
+        info=structs.replace(run.info, files={}, instrument=synthetic.instrument()),
         worst_explained={"cause": causes},
-        explanation=_EXPLANATION,
-        kept={layout.TAIL: _TAIL, layout.OVERLOAD: _OVERLOAD},
+        explanation=convert(_EXPLANATION, Explanation),
+        kept=Conclusions(convert(_TAIL, TailRecord), convert(_OVERLOAD, OverloadRecord)),
     )
 
 
+_WAITED = {"packets": 1, "total_ns": 1, "largest_ns": 1}
 _EXPLANATION = {
     "quantile": 0.9,
+    "threshold_ns": 1,
+    "service_ns": 1,
+    "packets": 1,
+    "latency_ns": 0,
+    "excess_ns": 0,
+    "parts_ns": {},
     "causes": [
-        {"part": "dut", "cause": "local timer", "share": 0.75},
-        {"part": "instrument", "cause": "task <b>", "share": 0.2},
-        {"part": "unexplained", "cause": "", "share": 0.05},
+        {**_WAITED, "part": "dut", "cause": "local timer", "share": 0.75},
+        {**_WAITED, "part": "instrument", "cause": "task <b>", "share": 0.2},
+        {**_WAITED, "part": "unexplained", "cause": "", "share": 0.05},
     ],
 }
 
+_TESTED = {"statistic": 0.0, "critical": 0.0, "p_value": 0.5, "lags": 1}
 _TAIL = {
+    "tainted": 0,
+    "duration_s": 6.0,
+    "split": 1.0,
+    "fit_packets": PACKETS,
+    "threshold": 0.9,
+    "threshold_lowered_from": None,
+    "run_length_ns": 1_000_000,
+    "excesses": 6,
+    "bursts": 6,
+    "extremal_index": 1.0,
+    "extremal_index_intervals": None,
+    **{f"{name}{end}": 1.0 for name in ("xi", "sigma_ns") for end in ("", "_ci_low", "_ci_high")},
+    "return_level_ns_most_likely": 50_600.0,
+    "level": 0.95,
+    "method": "integrated",
+    "intervals": {},
+    "bounded": False,
+    "js_divergence_bits": 0.0,
+    "exceedances_packets": None,
+    "exceedances_bursts": None,
+    "exceedances_p_value": None,
+    "stationary": True,
+    "adf": _TESTED,
+    "kpss": _TESTED,
+    "candidates": [],
+    "horizon": None,
     "count": PACKETS,
     "refused": None,
     "limit_ns": None,
@@ -87,6 +126,8 @@ _TAIL = {
     "stability": [
         {
             "threshold_ns": 40_000,
+            "bursts": 6,
+            "sigma_star_ns": [1.0, 0.0, 2.0],
             "xi": [-0.1, -0.2, 0.0],
             "mean_excess_ns": [5_000.0, 4_000.0, 6_000.0],
         }
@@ -94,6 +135,16 @@ _TAIL = {
 }
 
 _OVERLOAD = {
+    "forwarder": "forwarder",
+    "function": "function",
+    **{
+        f"{name}{end}": 1.0
+        for name in ("transfer_ns", "e2e_ns", "cpu_ns", "noise_ns_per_s")
+        for end in ("", "_ci_low", "_ci_high")
+    },
+    "level": 0.95,
+    "method": "ends",
+    "interruptions": [],
     "is_upper_bound": False,
     "warnings": ["the runs differ in <i>size</i>"],
     "rate_max_pps": 600.0,

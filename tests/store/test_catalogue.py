@@ -110,7 +110,7 @@ def test_no_number_of_a_summary_is_left_out(runs: Path) -> None:
     summary = json.loads((runs / "plain" / "summary.json").read_text())
     others = {name for name, value in summary.items() if not isinstance(value, str | list)}
     assert others - set(SUMMARY) - set(RUN) <= {
-        *("ci_level", "floor_ns"),
+        *("format", "ci_level", "floor_ns"),
         *(f"{side}_{name}" for side in ("pre", "post") for name in ("format", "resolution")),
         *("pre_cut_offset_bytes", "post_cut_offset_bytes"),
     }
@@ -156,10 +156,13 @@ def test_it_equals_one_that_is_built_anew(runs: Path, cache: Path) -> None:
     [
         ('{"format": 1, "complete": false}', "incomplete", "never finished"),
         ("", "damaged", "run.json: "),
-        ("[]", "damaged", "run.json: expected an object, got list"),
-        ('{"complete": true, "format": 9}', "foreign", "format: expected 1, got 9"),
-        ('{"complete": true, "format": 1}', "damaged", "run.json: not as it was written"),
-        ("[" * 100_000, "damaged", "run.json: not as it was written"),
+        ("[]", "damaged", "run.json: expected an object, got a list"),
+        ('{"complete": true, "format": 9}', "foreign", "format: expected 2, got 9"),
+        ('{"complete": true, "format": 1}', "damaged", "run.json: written_unix_ns: missing"),
+        ('{"complete": true, "format": 2}', "damaged", "run.json: written_unix_ns: missing"),
+        ('{"complete": "yes"}', "damaged", "run.json: complete: expected true or false, got text"),
+        ("[" * 100_000, "damaged", "run.json: expected an object, got a list"),
+        ('{"a": ' + "[" * 100_000, "damaged", "run.json: expected JSON"),
     ],
 )
 def test_what_is_wrong_is_said(runs: Path, content: str, state: str, said: str) -> None:
@@ -178,12 +181,12 @@ def test_files_that_are_not_as_written_are_named(runs: Path) -> None:
     assert {states(runs)[name] for name in ("plain", "fast", "half")} == {"damaged"}
 
 
-@pytest.mark.parametrize("value", ["10**400", "2**63", "float('inf')", "'12'", "True", "[1]"])
+@pytest.mark.parametrize("value", ["10**400", "2**63", "'12'", "True", "[1]"])
 def test_a_value_that_no_column_holds_is_damage(runs: Path, value: str) -> None:
     plan = json.loads((runs / "plain" / "run.json").read_text())["plan"]
     edited(runs / "plain", plan={**plan, "rate_pps": eval(value)})
     assert states(runs)["plain"] == "damaged"
-    assert "run.json: rate_pps: expected a whole number" in str(problem(runs, "plain"))
+    assert "run.json: plan.rate_pps: expected a whole number" in str(problem(runs, "plain"))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 2}', '{"format": 1, "tags": [1]}'])

@@ -17,8 +17,10 @@ from documentation import undocumented
 import tailscope as package
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
-from tailscope.store.kept import keep, kept
-from tailscope.store.reader import read_mark, read_run
+from tailscope.store.kept import Conclusions, keep, kept
+from tailscope.store.reader import read_info, read_run
+from tailscope.store.records.base import as_content
+from tailscope.store.records.verdict import VerdictRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,12 +50,6 @@ def runs(original: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def mark(run: Path) -> dict[str, Any]:
-    found = read_mark(run)
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize(
     ("arguments", "run", "name"),
     [
@@ -71,6 +67,7 @@ def test_a_conclusion_is_kept_as_json_has_it(
     assert done.returncode in (0, 2), done.stderr
     content = json.loads((runs / run / name).read_text())
     origin = content.pop("kept")
+    assert content.pop("format") == 2
     assert content == json.loads(done.stdout)
     summary = (runs / run / "summary.json").read_bytes()
     assert origin["summary_sha256"] == hashlib.sha256(summary).hexdigest()
@@ -79,60 +76,63 @@ def test_a_conclusion_is_kept_as_json_has_it(
     assert not undocumented(["kept", *origin], "analyze.md")
     assert before.items() <= {path: path.read_bytes() for path in (runs / run).iterdir()}.items()
     found = read_run(runs / run)
-    assert found.kept == {name: {**content, "kept": origin}}
+    kept_as = {file: as_content(each) for file, each in found.kept.by_file()}
+    assert kept_as == {name: {"format": 2, **content, "kept": origin}}
     assert not [text for text in found.warnings if "left out" in text]
 
 
 def test_the_tail_can_be_drawn_without_computing(tailscope: Run, runs: Path) -> None:
     done = tailscope("model", "tail", runs / "run", "--split", "1", "--keep")
     assert done.returncode == 0, done.stderr
-    found = read_run(runs / "run").kept[layout.TAIL]
-    pairs, ahead = found["quantile_pairs"], found["levels_ahead"]
-    for rows in (pairs, ahead, found["stability"]):
+    found = read_run(runs / "run").kept.tail
+    assert found is not None
+    pairs, ahead = found.quantile_pairs, found.levels_ahead
+    for rows in (pairs, ahead, found.stability):
         assert 1 < len(rows) <= MOST_POINTS
-        assert not undocumented(rows[0], "tail.md")
-    assert found["latency_ns_max"] == pairs[-1]["measured_ns"] == int(np.rint(LATENCIES.max()))
-    assert pairs == sorted(pairs, key=lambda pair: pair["law_ns"])
-    assert ahead[-1]["packets"] == pytest.approx(100 * found["fit_packets"])
+        assert not undocumented(rows[0].__struct_fields__, "tail.md")
+    assert found.latency_ns_max == pairs[-1].measured_ns == int(np.rint(LATENCIES.max()))
+    assert list(pairs) == sorted(pairs, key=lambda pair: pair.law_ns)
+    assert ahead[-1].packets == pytest.approx(100 * found.fit_packets)
     for row in ahead:
-        level = row["return_level_ns"]
-        assert row["return_level_ns_ci_low"] <= level <= row["return_level_ns_ci_high"]
+        assert row.return_level_ns_ci_low <= row.return_level_ns <= row.return_level_ns_ci_high
 
 
 def test_a_campaigns_runs_each_keep_their_own_verdict(tailscope: Run, runs: Path) -> None:
     done = tailscope("verify", "run", "slower", "--slo", "p50<30us", "--keep", cwd=runs)
     assert done.returncode == 2, done.stderr
     for name, verdict in (("run", "pass"), ("slower", "fail")):
-        content = read_run(runs / name).kept[layout.VERDICT]
-        assert [each["run"] for each in content["runs"]] == [name]
-        assert content["verdict"] == content["runs"][0]["verdict"] == verdict
+        content = read_run(runs / name).kept.verdict
+        assert content is not None
+        assert [each.run for each in content.runs] == [name]
+        assert content.verdict == content.runs[0].verdict == verdict
 
 
 def test_one_of_other_figures_is_left_out_with_a_warning(runs: Path) -> None:
-    other, run = mark(runs / "slower"), runs / "run"
-    keep(run, other, layout.TAIL, {"xi": 0.1}, command=["tailscope"])
-    with pytest.raises(RunCorruptError, match=r"tail\.json: drawn from other figures"):
-        kept(run, mark(run), layout.TAIL)
+    other, run = read_info(runs / "slower"), runs / "run"
+    judged = VerdictRecord(slo="p99<1us", verdict="pass", level=0.95, runs=())
+    keep(run, other, layout.VERDICT, judged, command=["tailscope"])
+    with pytest.raises(RunCorruptError, match=r"verdict\.json: drawn from other figures"):
+        kept(run, read_info(run), layout.VERDICT)
     found = read_run(run)
-    assert found.kept == {}
-    assert [text for text in found.warnings if "tail.json is left out" in text]
+    assert found.kept == Conclusions()
+    assert [text for text in found.warnings if "verdict.json is left out" in text]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"kept": 1}', b"\xff"])
 def test_one_that_is_none_is_left_out_with_a_warning(runs: Path, content: bytes) -> None:
     run = runs / "run"
     (run / layout.VERDICT).write_bytes(content)
-    with pytest.raises(RunCorruptError, match=r"verdict\.json: not as it was written"):
-        kept(run, mark(run), layout.VERDICT)
+    with pytest.raises(RunCorruptError, match=r"verdict\.json: (kept: )?expected"):
+        kept(run, read_info(run), layout.VERDICT)
     found = read_run(run)
-    assert found.kept == {}
+    assert found.kept == Conclusions()
     assert [text for text in found.warnings if "verdict.json is left out" in text]
 
 
 def test_without_one_there_is_nothing_to_say(runs: Path) -> None:
     run = runs / "run"
-    assert kept(run, mark(run), layout.TAIL) is None
-    assert read_run(run).kept == {}
+    assert kept(run, read_info(run), layout.TAIL) is None
+    assert read_run(run).kept == Conclusions()
     assert not [text for text in read_run(run).warnings if "left out" in text]
 
 

@@ -60,7 +60,7 @@ def test_what_cannot_be_noted_is_refused(run: Path) -> None:
     with pytest.raises(RunError, match=r"no run\.json in it"):
         change_tags(run / "nowhere", add=["a"])
     (run / "notes.json").write_text("{")
-    with pytest.raises(RunCorruptError, match=r"notes\.json: not as it was written"):
+    with pytest.raises(RunCorruptError, match=r"notes\.json: expected JSON"):
         change_tags(run, add=["a"])
     assert (run / "notes.json").read_text() == "{", "words that cannot be read are not lost"
 

@@ -156,7 +156,7 @@ def _run_pair(plan: PairPlan, json_file: str | None) -> int:
     if json_file is not None:
         write_json(json_file, figures.record())
     if json_file != STANDARD:
-        print_table(figures, {"plan": plan.record()}, written=[plan.csv_folder, plan.out])
+        print_table(figures, plan.record(), written=[plan.csv_folder, plan.out])
     return 0
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, JsonFile, named_values, write_json
+from tailscope.cli.options import STANDARD, JsonFile, named_values, without_format, write_json
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tailscope.store.records.floor import FloorRecord
+
+    pass
 
 __all__ = ["command"]
 
@@ -47,9 +49,12 @@ def command(
             duration_ns=positive_duration_ns(duration, "--duration"),
             progress=line.show_part,
         )
-    path = floor.save(found["instrument"], found)
+    path = floor.save(found)
     if json_file is not None:
-        write_json(json_file, found)
+        write_json(
+            json_file,
+            {name: value for name, value in without_format(found).items() if name != "host"},
+        )
     if json_file == STANDARD:
         return 0
     for name, value in _lines(found).items():
@@ -60,7 +65,7 @@ def command(
     return 0
 
 
-def _lines(found: Mapping[str, Any]) -> dict[str, str]:
+def _lines(found: FloorRecord) -> dict[str, str]:
     from tailscope.units import count_text, duration_text, percentile_name
 
     def times(prefix: str) -> str:
@@ -68,19 +73,19 @@ def _lines(found: Mapping[str, Any]) -> dict[str, str]:
         return ", ".join(
             f"{label} {'-' if value is None else duration_text(value)}"
             for label, name in parts
-            for value in [found[f"{prefix}_{name}"]]
+            for value in [getattr(found, f"{prefix}_{name}")]
         )
 
-    believed, delay, stalls = found["believed_up_to"], found["delay"], found["stalls"]
-    error = stalls["duration_error_ns_p99"]
+    believed, delay, stalls = found.believed_up_to, found.delay, found.stalls
+    error = stalls.duration_error_ns_p99
     return {
         "floor": times("latency_ns"),
         "believed up to": "-" if believed is None else percentile_name(believed),
         "departure error": f"{times('departure_error_ns')} outside stalls",
-        "known delay": f"{duration_text(delay['expected_ns'])}, found"
-        f" {duration_text(delay['found_ns'])} more than without",
-        "injected stalls": f"{count_text(stalls['found'])} of {count_text(stalls['injected'])}"
+        "known delay": f"{duration_text(delay.expected_ns)}, found"
+        f" {duration_text(delay.found_ns)} more than without",
+        "injected stalls": f"{count_text(stalls.found)} of {count_text(stalls.injected)}"
         f" found, duration within {'-' if error is None else duration_text(error)} at p99",
-        "their queues": f"{count_text(stalls['queues_seen'])} of"
-        f" {count_text(stalls['queues_expected'])} seen in the packets",
+        "their queues": f"{count_text(stalls.queues_seen)} of"
+        f" {count_text(stalls.queues_expected)} seen in the packets",
     }

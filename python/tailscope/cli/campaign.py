@@ -14,7 +14,7 @@ from msgspec.structs import replace as changed
 from tailscope.cli.live import LiveLine
 from tailscope.cli.options import STANDARD, write_json
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
-from tailscope.experiment.campaign import Campaign, CellRecord
+from tailscope.experiment.campaign import Campaign
 from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.run import execute
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.experiment.spec import Experiment
+    from tailscope.store.records.campaign import CellRecord
     from tailscope.testbed.messages import GeneratorProgress
 
 __all__ = ["run_experiment"]
@@ -141,15 +142,13 @@ def _outcome(record: CellRecord) -> str:
         return f"{record.state}: {record.reason}{hint}"
     parts = [f"{record.state:<7}"]
     for figures in record.figures:
-        supported = [name for name in _SHOWN if figures[f"latency_ns_{name}_supported"]]
+        supported = [name for name in _SHOWN if getattr(figures, f"latency_ns_{name}_supported")]
         for name in dict.fromkeys(("p50", *supported[-1:])):
-            value = figures[f"latency_ns_{name}"]
-            text = "-" if value is None else duration_text(float(value))
+            value: int | None = getattr(figures, f"latency_ns_{name}")
+            text = "-" if value is None else duration_text(value)
             parts.append(f"{percentile_name(_SHOWN[name])} {text}")
-        parts.append(
-            f"lost {count_text(figures['lost'] or 0)} of {count_text(figures['sent'] or 0)}"
-        )
-        if not figures["representative"]:
+        parts.append(f"lost {count_text(figures.lost)} of {count_text(figures.sent)}")
+        if not figures.representative:
             parts.append(f"{EMULATED}: times mean nothing")
     if record.reason:
         parts.append(record.reason)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, without_format, write_json
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from tailscope.noise.explanation import Explanation
     from tailscope.noise.story import Story
+    from tailscope.store.records.explanation import Explanation
 
 __all__ = ["command"]
 
@@ -46,13 +46,13 @@ def command(
     tail = explain_tail(packets, blocked, beginning)
     story = tell(packets, blocked, packet)
     if json_file is not None:
-        write_json(json_file, {"tail": tail.record(), "packet": story.record()})
+        write_json(json_file, {"tail": without_format(tail), "packet": story.record()})
     if json_file == STANDARD:
         return 0
     if packet is None:
         _print_tail(tail)
     _print_story(story)
-    why_not = found.info["noise"]["events_missing_because"]
+    why_not = None if found.info.noise is None else found.info.noise.events_missing_because
     if why_not is not None:
         from tailscope.units import printable
 
@@ -64,10 +64,10 @@ def _print_tail(tail: Explanation) -> None:
     from tailscope.cli.table import aligned
     from tailscope.wording import cause_rows, explained_text
 
-    print(explained_text(tail.record()))
+    print(explained_text(tail))
     print()
     header = ("waited for", "share", "packets", "total", "largest")
-    for line in aligned(header, [cause_rows(tail.record())]):
+    for line in aligned(header, [cause_rows(tail)]):
         print(line)
 
 

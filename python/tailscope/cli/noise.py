@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, write_json
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, without_format, write_json
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tailscope.noise.causes import Cause
     from tailscope.noise.watch import Watched, WatchPlan
+    from tailscope.store.records.watched import WatchedRecord
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]
@@ -64,7 +63,7 @@ def command(
     if out is not None:
         _keep(out, watched, record)
     if json_file is not None:
-        write_json(json_file, record)
+        write_json(json_file, without_format(record))
     if json_file != STANDARD:
         _print(cores, watched, record, out)
     return INTERRUPTED if watched.interrupted else 0
@@ -113,32 +112,36 @@ def _watch(plan: WatchPlan, cores: Cores) -> Watched:
         return watch(plan, cores, line.show_stalls)
 
 
-def _record(plan: WatchPlan, cores: Cores, watched: Watched) -> dict[str, Any]:
+def _record(plan: WatchPlan, cores: Cores, watched: Watched) -> WatchedRecord:
+    from msgspec.structs import asdict
+
+    from tailscope.store.records.watched import RecordingCost, WatchedRecord
+
     cost = watched.cost
-    return {
-        "cpus": list(cores.pollers),
-        "duration_s": watched.duration_ns / 1e9,
-        "stall_ns": plan.stall_ns,
-        "stalls": watched.stalls,
-        "causes": [cause.record() for cause in watched.causes],
-        "cpu_causes": {
-            str(cpu): [cause.record() for cause in causes]
+    return WatchedRecord(
+        cpus=tuple(cores.pollers),
+        duration_s=watched.duration_ns / 1e9,
+        stall_ns=plan.stall_ns,
+        stalls=watched.stalls,
+        causes=tuple(cause.record() for cause in watched.causes),
+        cpu_causes={
+            str(cpu): tuple(cause.record() for cause in causes)
             for cpu, causes in watched.cpu_causes.items()
         },
-        "cost": None
+        cost=None
         if cost is None
-        else {
-            "share_with": cost.share_with,
-            "share_without": cost.share_without,
-            "without_s": cost.without_s,
-        },
-        **watched.noise.record([watched.side]),
-        "warnings": [*cores.warnings, *watched.noise.warnings()],
-        "partial": ["interrupted"] if watched.interrupted else [],
-    }
+        else RecordingCost(
+            share_with=cost.share_with,
+            share_without=cost.share_without,
+            without_s=cost.without_s,
+        ),
+        **asdict(watched.noise.record([watched.side])),
+        warnings=(*cores.warnings, *watched.noise.warnings()),
+        partial=("interrupted",) if watched.interrupted else (),
+    )
 
 
-def _keep(out: Path, watched: Watched, record: Mapping[str, Any]) -> None:
+def _keep(out: Path, watched: Watched, record: WatchedRecord) -> None:
     from tailscope.noise.counters import columns as counter_columns
     from tailscope.noise.table import columns
     from tailscope.store.directory import write_noise
@@ -149,7 +152,7 @@ def _keep(out: Path, watched: Watched, record: Mapping[str, Any]) -> None:
 _HEADER = ("cause", "count", "per s and CPU", "total", "share", "p50", "p99", "max")
 
 
-def _print(cores: Cores, watched: Watched, record: Mapping[str, Any], out: Path | None) -> None:
+def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | None) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text, printable
 
@@ -158,8 +161,8 @@ def _print(cores: Cores, watched: Watched, record: Mapping[str, Any], out: Path 
         print(line)
     stalls = watched.stalls
     print(
-        f"{'stalls':<10}{count_text(stalls['count'])}, {stalls['share']:.4%} of the time,"
-        f" longest {duration_text(stalls['longest_ns'])}"
+        f"{'stalls':<10}{count_text(stalls.count)}, {stalls.share:.4%} of the time,"
+        f" longest {duration_text(stalls.longest_ns)}"
     )
     cpus = ", ".join(map(str, cores.pollers))
     print(f"{'watched':<10}CPU {cpus} for {duration_text(watched.duration_ns)}")
@@ -172,11 +175,11 @@ def _print(cores: Cores, watched: Watched, record: Mapping[str, Any], out: Path 
             f" without {cost.share_without:.4%}"
             f" ({cost.without_s:.1f} s right after; median tenths of a second)"
         )
-    if record["events"] is None:
-        print(f"{'names':<10}unknown: {printable(record['events_missing_because'])}")
+    if record.events is None:
+        print(f"{'names':<10}unknown: {printable(record.events_missing_because or '')}")
     if out is not None:
         print(f"{'written':<10}{printable(str(out))}")
-    for warning in record["warnings"]:
+    for warning in record.warnings:
         print(f"{'warning':<10}{printable(warning)}")
     if watched.interrupted:
         print("interrupted: what was seen until then was kept", file=sys.stderr)

@@ -6,12 +6,15 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from tailscope.cli.panels import EXPERIMENT, OUTPUT
 from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from msgspec import Struct
 
 __all__ = [
     "STANDARD",
@@ -26,6 +29,7 @@ __all__ = [
     "checked_figure",
     "labelled",
     "named_values",
+    "without_format",
     "write_json",
 ]
 
@@ -129,9 +133,21 @@ def named_values(given: list[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def write_json(file: str, content: Any) -> None:
-    """Write what ``--json`` asks for."""
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+def without_format(record: Struct) -> dict[str, object]:
+    """A record as ``--json`` has it: without what only a file says of itself."""
+    found = _content_of(record)
+    return {name: value for name, value in found.items() if name not in ("format", "kept")}
+
+
+def _content_of(record: Struct) -> dict[str, object]:
+    from tailscope.store.records.base import as_content
+
+    return as_content(record)
+
+
+def write_json(file: str, content: object) -> None:
+    """Write what ``--json`` asks for; records may be part of it."""
+    text = json.dumps(content, indent=2, allow_nan=False, default=_content_of) + "\n"
     if file == STANDARD:
         sys.stdout.write(text)
         return

@@ -182,7 +182,7 @@ def _run(plan: ReportRequest) -> list[Path]:
 
         write_text(plan.out, page(found))
         written.append(plan.out)
-    measured = [run for run in found if "instrument" in run.info]
+    measured = [run for run in found if run.info.instrument is not None]
     if measured:
         from tailscope.wording import reading
 

@@ -125,7 +125,7 @@ def _run_single(
         write_json(json_file, figures[0] if repeat * plan.loaded == 1 else figures)
     if found[-1].interrupted:
         return INTERRUPTED
-    return 1 if any(one.info["partial"] for one in found) else 0
+    return 1 if any(one.info.partial for one in found) else 0
 
 
 def _check_out(plan: RunPlan, folders: list[Path]) -> None:
@@ -141,8 +141,8 @@ def _figures(measured: Measured) -> dict[str, Any]:
     info = measured.info
     return {
         **measured.figures,
-        "partial": info["partial"],
-        "warnings": [*info["warnings"], *measured.analysis.warnings],
+        "partial": info.partial,
+        "warnings": [*info.warnings, *measured.analysis.warnings],
     }
 
 
@@ -169,11 +169,16 @@ def _folders(plan: RunPlan, out: Path | None, repeat: int) -> list[Path]:
 
 
 def _describe(plan: RunPlan, cores: Cores, folders: list[Path], json_file: str | None) -> int:
+    from tailscope.store.records.base import as_content
     from tailscope.units import printable
 
     missing = plan.missing()
     if json_file is not None:
-        record = {**plan.record(), "cpus": list(cores.pollers), "out": [str(f) for f in folders]}
+        record = {
+            **as_content(plan.record()),
+            "cpus": list(cores.pollers),
+            "out": [str(f) for f in folders],
+        }
         write_json(json_file, {**record, "missing": missing})
         return 0
     for name, value in plan.describe(cores).items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.fields import option_of, with_fields
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, write_json
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, without_format, write_json
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import UNDECIDED
 from tailscope.duts.dataplane import LOOP
@@ -21,11 +20,10 @@ from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, Usa
 from tailscope.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tailscope.experiment.overload import Forecast
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.search import RateFound, Search, SearchPlan, Trial
+    from tailscope.store.records.search import SearchRecord
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]
@@ -263,21 +261,29 @@ class SearchRequest:
         partial: list[str],
     ) -> None:
         import tailscope
-        from tailscope.host.fingerprint import fingerprint
+        from tailscope.store.provenance import this_host
+        from tailscope.store.records.search import SearchRecord
 
         found = search.found()
-        record = {
-            "tailscope_version": tailscope.__version__,
-            "host": fingerprint(),
-            **self.record(),
-            "goals": [each.record() for each in found],
-            "instrument_limit_pps": search.instrument_limit_pps,
-            "prediction": None if forecast is None else forecast.record(),
-            "trials": [trial.record() for trial in search.trials],
-            "without_device": [trial.record() for trial in search.controls],
-            "warnings": remarks,
-            "partial": partial,
-        }
+        record = SearchRecord(
+            tailscope_version=str(tailscope.__version__),
+            host=this_host(),
+            plan=self.plan.record(),
+            min_rate_pps=self.where.min_rate_pps,
+            max_rate_pps=self.where.max_rate_pps,
+            trial_s=self.where.trial_s,
+            width=self.where.width,
+            pdr_loss=self.pdr_loss,
+            slo=self.slo,
+            forwarder=self.forwarder,
+            goals=tuple(each.record() for each in found),
+            instrument_limit_pps=search.instrument_limit_pps,
+            prediction=None if forecast is None else forecast.figures(),
+            trials=tuple(trial.record() for trial in search.trials),
+            without_device=tuple(trial.record() for trial in search.controls),
+            warnings=tuple(remarks),
+            partial=tuple(partial),
+        )
         self._keep(record)
         if self.json_file != STANDARD:
             _print(found, self.pdr_loss, self.slo, forecast)
@@ -286,16 +292,16 @@ class SearchRequest:
             for reason in partial:
                 print(f"{'partial':<10}{printable(reason)}")
 
-    def _keep(self, record: Mapping[str, Any]) -> None:
+    def _keep(self, record: SearchRecord) -> None:
         from tailscope.store import layout
         from tailscope.store.atomic import write_text
+        from tailscope.store.records.base import encode
 
         if self.json_file is not None:
-            write_json(self.json_file, record)
+            write_json(self.json_file, without_format(record))
         if self.out is not None:
             self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            text = json.dumps(record, indent=2, allow_nan=False) + "\n"
-            write_text(self.out / layout.SEARCH, text)
+            write_text(self.out / layout.SEARCH, encode(record))
 
 
 class _Teller:

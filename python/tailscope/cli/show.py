@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, RunName, RunsFolder, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    JsonFile,
+    RunName,
+    RunsFolder,
+    without_format,
+    write_json,
+)
 from tailscope.exceptions import RunCorruptError
 
 if TYPE_CHECKING:
     from tailscope.store.notes import Remarks
+    from tailscope.store.records.explanation import Explanation
     from tailscope.store.run import Run
 
 __all__ = ["command"]
@@ -48,19 +55,22 @@ _BAD = ("missing", "changed")
 
 
 def _record(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> dict[str, Any]:
+    from tailscope.store.records.base import as_content
     from tailscope.store.repeat import command_of
 
+    info = as_content(run.info)
     return {
         "run": run.label,
         "path": str(path.resolve()),
-        "info": {name: value for name, value in run.info.items() if name != "files"},
+        "info": {name: value for name, value in info.items() if name != "files"},
         "summary": run.summary,
         "warnings": list(run.warnings),
-        "explanation": run.explanation,
-        **asdict(remarks),
+        "explanation": None if run.explanation is None else without_format(run.explanation),
+        "tags": list(remarks.tags),
+        "notes": [as_content(note) for note in remarks.notes],
         "files": [
-            {"file": name, **file, "state": states[name]}
-            for name, file in run.info["files"].items()
+            {"file": name, **as_content(file), "state": states[name]}
+            for name, file in run.info.files.items()
         ],
         "repeat": command_of(run.info),
     }
@@ -84,14 +94,14 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> No
             print(line)
     print()
     files = [
-        (printable(name), count_text(file["size_bytes"]), states[name])
-        for name, file in run.info["files"].items()
+        (printable(name), count_text(file.size_bytes), states[name])
+        for name, file in run.info.files.items()
     ]
     for line in aligned(("file", "bytes", ""), [files]):
         print(line)
 
 
-def _print_explanation(explanation: Any) -> None:
+def _print_explanation(explanation: Explanation) -> None:
     from tailscope.cli.table import aligned
     from tailscope.wording import cause_rows, explained_text
 

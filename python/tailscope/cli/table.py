@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tailscope.store.records.run import RunInfo
 from tailscope.units import printable
 from tailscope.wording import (
     BOUND_NOTE,
@@ -19,12 +20,13 @@ from tailscope.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tailscope.analysis import Analysis
     from tailscope.experiment.pair import Figures
     from tailscope.store.notes import Note
+    from tailscope.store.records.plan import AnalysisPlan
     from tailscope.store.run import Run
 
     Row = Sequence[str]
@@ -34,7 +36,7 @@ __all__ = ["aligned", "local_time", "note_lines", "one_line", "print_table"]
 
 def print_table(
     analysis: Analysis | Figures | Run,
-    info: Mapping[str, Any],
+    about: RunInfo | AnalysisPlan,
     written: Iterable[Path | None] = (),
 ) -> None:
     """Print all figures of one pair on standard output.
@@ -42,28 +44,29 @@ def print_table(
     Parameters
     ----------
     analysis : Analysis, Figures or Run
-    info : Mapping
-        The content of ``run.json``, of which ``plan`` and what a measurement has are looked at.
+    about : RunInfo or AnalysisPlan
+        The content of ``run.json``; of captures that were analysed without one, the plan.
     written : iterable of Path or None
         Folders that more was written to.
     """
     sections = [
         count_rows(analysis.summary),
         latency_rows(analysis.summary),
-        instrument_rows(analysis.summary, info),
-        energy_rows(info),
     ]
+    info = about if isinstance(about, RunInfo) else None
+    if info is not None:
+        sections += [instrument_rows(analysis.summary, info), energy_rows(info)]
     for line in aligned(_HEADER, sections):
         print(line)
     if has_bounds(analysis.summary):
         print(BOUND_NOTE)
-    for name, value in provenance(analysis.summary, info).items():
+    for name, value in provenance(analysis.summary, about).items():
         print(f"{name:<10}{printable(value)}")
     for folder in filter(None, written):
         print(f"{'written':<10}{printable(str(folder))}")
-    for warning in [*info.get("warnings", ()), *analysis.warnings]:
+    for warning in [*(() if info is None else info.warnings), *analysis.warnings]:
         print(f"warning   {printable(warning)}")
-    for reason in info.get("partial", ()):
+    for reason in () if info is None else info.partial:
         print(f"partial   {printable(reason)}")
 
 

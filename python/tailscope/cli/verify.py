@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Keep, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tailscope.store.records.verdict import VerdictRecord
     from tailscope.verdict.slo import Level, Term
     from tailscope.verdict.verdict import Finding, Outcome, RunVerdict, TermVerdict
 
@@ -83,7 +84,7 @@ def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:
     verdicts = [verdict for _, verdict in found]
     outcome = worst(each.outcome for each in verdicts)
     if plan.json_file is not None:
-        write_json(plan.json_file, _record(plan, verdicts))
+        write_json(plan.json_file, without_format(_record(plan, verdicts)))
     if command is not None:
         _keep(plan, found, command)
     if plan.junit_file is not None:
@@ -100,16 +101,17 @@ def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:
     return _STATUS[outcome]
 
 
-def _record(plan: VerifyRequest, verdicts: list[RunVerdict]) -> dict[str, Any]:
+def _record(plan: VerifyRequest, verdicts: list[RunVerdict]) -> VerdictRecord:
     from tailscope.models.estimate import LEVEL
+    from tailscope.store.records.verdict import VerdictRecord
     from tailscope.verdict.verdict import worst
 
-    return {
-        "slo": plan.level.text,
-        "verdict": str(worst(each.outcome for each in verdicts)),
-        "level": LEVEL,
-        "runs": [each.record() for each in verdicts],
-    }
+    return VerdictRecord(
+        slo=plan.level.text,
+        verdict=worst(each.outcome for each in verdicts).value,
+        level=LEVEL,
+        runs=tuple(each.record() for each in verdicts),
+    )
 
 
 def _keep(
@@ -118,12 +120,11 @@ def _keep(
     """Keep in each run what was said of it."""
     from tailscope.store import layout
     from tailscope.store.kept import keep
-    from tailscope.store.reader import read_mark
+    from tailscope.store.reader import read_info
 
     for path, verdict in found:
-        info = None if path is None else read_mark(path)
-        if path is not None and info is not None:
-            keep(path, info, layout.VERDICT, _record(plan, [verdict]), command=command)
+        if path is not None:
+            keep(path, read_info(path), layout.VERDICT, _record(plan, [verdict]), command=command)
 
 
 def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:

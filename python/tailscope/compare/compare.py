@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tailscope.compare.figures import MAX
 from tailscope.compare.sample import lost_alike, read_samples
 from tailscope.compare.surroundings import surroundings
-from tailscope.exceptions import RunCorruptError
 from tailscope.models.differences import Bounds, difference, mean
 from tailscope.models.estimate import LEVEL
-from tailscope.store.layout import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -208,12 +206,7 @@ def compare(
     first = len(pair.baseline_runs)
     sides = Sides(samples[:first], samples[first:])
     findings = tuple(_find(figure, sides, error) for figure in figures)
-    try:
-        others = surroundings(sides.baseline, sides.candidate)
-    except (KeyError, ValueError, TypeError, AttributeError) as problem:
-        raise RunCorruptError(
-            f"{pair.baseline}, {pair.candidate}: {RUN}: not as it was written: {problem!r}"
-        ) from problem
+    others = surroundings(sides.baseline, sides.candidate)
     return Comparison(pair, sides, findings, tuple(others), tuple(_warnings(pair, sides)))
 
 

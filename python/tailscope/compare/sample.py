@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tailscope.analysis import Figure as Value
     from tailscope.analysis import Rate
     from tailscope.compare.figures import Figure
+    from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
     from tailscope.verdict.evidence import Doubt, PacketSample
 
@@ -71,8 +73,9 @@ class RunFigures:
     Attributes
     ----------
     name : str
-    info, summary : Mapping
-        ``run.json``, and the figures of the run.
+    info : RunInfo
+    summary : Mapping
+        The figures of the run.
     as_is : Mapping of str to MeasuredFigure
         By the names of the figures.
     spared : Mapping of str to MeasuredFigure, or None
@@ -90,8 +93,8 @@ class RunFigures:
     """
 
     name: str
-    info: Mapping[str, Any]
-    summary: Mapping[str, Any]
+    info: RunInfo
+    summary: Mapping[str, Value]
     as_is: Mapping[str, MeasuredFigure]
     spared: Mapping[str, MeasuredFigure] | None
     spoilt: str

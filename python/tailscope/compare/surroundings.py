@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from tailscope.store.records.base import as_content
 from tailscope.store.run import EMULATED, is_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from tailscope.analysis import Figure
     from tailscope.compare.sample import RunFigures
+    from tailscope.store.records.base import Section
+    from tailscope.store.records.run import RunInfo
 
 __all__ = ["Other", "surroundings"]
 
@@ -64,36 +68,36 @@ def _together(samples: Sequence[RunFigures]) -> dict[str, str]:
     return {name: " / ".join(values) for name, values in found.items()}
 
 
-def _facts(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(info: RunInfo) -> Iterator[tuple[str, str]]:
     """What a run says of where it comes from, without what is another in every run."""
-    plan = {name: value for name, value in info["plan"].items() if name not in _NOT_OF_THE_PLAN}
-    hosts = info.get("hosts") or {"host": info.get("host")}
-    floor = info.get("floor")
-    sections = {
-        "plan": plan,
-        **hosts,
-        "clock": _only(info.get("clock"), _CLOCK),
-        "floor": {"latency_ns_p50": None if floor is None else floor.get("latency_ns_p50")},
-        "platform": _only(info.get("platform"), _PLATFORM),
-        "device": _only(info.get("dut"), _DEVICE),
-        "cpus": (info.get("instrument") or {}).get("cpus"),
-        "knobs": info.get("knobs"),
+    plan = as_content(info.plan)
+    floor = None if info.floor is None else info.floor.latency_ns_p50
+    hosts = {"host": info.host} if info.hosts is None else info.hosts
+    sections: dict[str, Mapping[str, object]] = {
+        "plan": {name: value for name, value in plan.items() if name not in _NOT_OF_THE_PLAN},
+        **{role: as_content(host) for role, host in hosts.items()},
+        "clock": _only(info.clock, _CLOCK),
+        "floor": {"latency_ns_p50": floor},
+        "platform": _only(info.platform, _PLATFORM),
+        "device": _only(info.dut, _DEVICE),
+        "cpus": {} if info.instrument is None else info.instrument.cpus,
+        "knobs": info.knobs or {},
     }
     for section, content in sections.items():
-        for name, value in _flat(content or {}):
+        for name, value in _flat(content):
             yield f"{section}: {name}", value
     yield "settings made for the run", ", ".join(_tuned(info)) or "none"
     for name in _VERSIONS:
-        yield name, _text(info.get(name))
-    yield "partial", "; ".join(info.get("partial", ())) or "no"
+        yield name, _text(getattr(info, name))
+    yield "partial", "; ".join(info.partial) or "no"
     yield EMULATED, _text(is_emulated(info))
 
 
-def _only(content: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str, Any]:
-    return {name: value for name, value in (content or {}).items() if name in names}
+def _only(part: Section | None, names: Iterable[str]) -> dict[str, object]:
+    return {} if part is None else {name: getattr(part, name) for name in names}
 
 
-def _flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def _flat(content: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
     for name, value in content.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{before}{name}.")
@@ -101,20 +105,20 @@ def _flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, s
             yield f"{before}{name}", _text(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _NOT_RECORDED if value is None or value in ({}, []) else str(value)
 
 
-def _tuned(info: Mapping[str, Any]) -> list[str]:
-    return sorted(str(each["knob"]) for each in info.get("tuning") or () if each["refused"] is None)
+def _tuned(info: RunInfo) -> list[str]:
+    return sorted(each.knob for each in info.tuning if each.refused is None)
 
 
 def _tainted(sample: RunFigures) -> float:
     return int(sample.summary.get("tainted") or 0) / max(1, int(sample.summary["count"] or 0))
 
 
-def _mean(values: Iterable[Any]) -> float:
+def _mean(values: Iterable[Figure]) -> float:
     numbers = [float(value or 0) for value in values]
     return sum(numbers) / len(numbers)

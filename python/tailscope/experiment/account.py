@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict as asdict_of
+from typing import TYPE_CHECKING
+
+from msgspec import convert
+from msgspec.structs import asdict
 
 from tailscope.store import floor
+from tailscope.store.provenance import MeasurementRecord
+from tailscope.store.records.run import (
+    ClockRecord,
+    DutRecord,
+    Instrument,
+    NoiseRecord,
+    OwnWork,
+    PlatformRecord,
+    Stalls,
+    StallsOfSides,
+    Written,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tailscope.analysis import Analysis
     from tailscope.experiment.energy import RunEnergy
@@ -19,7 +34,13 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import LcoreCounts
     from tailscope.testbed.cores import Cores
 
-__all__ = ["measurement_record", "own_work", "stalls_of"]
+__all__ = [
+    "configuration_of",
+    "measurement_record",
+    "own_work",
+    "platform_record",
+    "stalls_of",
+]
 
 
 def measurement_record(
@@ -30,7 +51,7 @@ def measurement_record(
     analysis: Analysis,
     sides: Sequence[SideNoise],
     energy: RunEnergy,
-) -> dict[str, Any]:
+) -> MeasurementRecord:
     """Collect what ``run.json`` keeps of all sides of an instance.
 
     Parameters
@@ -44,65 +65,67 @@ def measurement_record(
     sides : sequence of SideNoise
     energy : RunEnergy
     """
-    from msgspec.structs import asdict as fields_of
-
-    from tailscope.store.records.dataplane import kept
-
     lost = int(analysis.summary["lost"] or 0)
     in_instrument = min(lost, _instrument_drops(ended))
     generator = ended.result.gen
-    stalls = {"generator": stalls_of(ended.result.lcores)}
-    if ended.dut_lcores:
-        stalls["dut"] = stalls_of(ended.dut_lcores)
-    return {
-        "clock": {"source": "tsc", **fields_of(ended.result.clock)},
-        "floor": floor.load(plan.instrument),
-        "partial": ended.partial,
-        "warnings": [
+    platform = ended.platform
+    return MeasurementRecord(
+        clock=ClockRecord(source="tsc", **asdict(ended.result.clock)),
+        floor=floor.load(plan.instrument),
+        partial=tuple(ended.partial),
+        warnings=(
             *cores.warnings,
-            *(() if ended.platform is None else ended.platform.warnings),
+            *(() if platform is None else platform.warnings),
             *ended.noise.warnings(),
             *energy.warnings(),
             *_loss_warnings(generator.unsent, in_instrument),
-        ],
-        "instrument": {
-            "unsent": generator.unsent,
-            "lost_in_dut": lost - in_instrument,
-            "lost_in_instrument": in_instrument,
-            "dropped_by_dut": _dropped_by_dut(ended, lost - in_instrument),
-            "stalls": stalls,
-            "cpus": ended.cpus.named(),
-            "raised_priority": ended.raised_priority,
-            "generator": kept(ended.result.counts),
-        },
-        "noise": {**ended.noise.record(sides), "own_work": own_work(ended)},
-        "power": energy.record(),
-        "knobs": _knobs(cores),
-        "tuning": [asdict(outcome) for outcome in tuning],
-        "dut": _dut_record(ended),
-        "platform": (
-            None if ended.platform is None else {"name": plan.platform, **ended.platform.about}
         ),
-    }
+        instrument=Instrument(
+            unsent=generator.unsent,
+            lost_in_dut=lost - in_instrument,
+            lost_in_instrument=in_instrument,
+            dropped_by_dut=_dropped_by_dut(ended, lost - in_instrument),
+            stalls=StallsOfSides(
+                generator=stalls_of(ended.result.lcores),
+                dut=stalls_of(ended.dut_lcores) if ended.dut_lcores else None,
+            ),
+            cpus=ended.cpus.named(),
+            raised_priority=ended.raised_priority,
+            generator=ended.result.counts,
+        ),
+        noise=NoiseRecord(**asdict(ended.noise.record(sides)), own_work=own_work(ended)),
+        power=energy.record(),
+        knobs=_knobs(cores),
+        tuning=tuple(convert(asdict_of(outcome), Written) for outcome in tuning),
+        dut=_dut_record(ended),
+        platform=None if platform is None else platform_record(plan.platform, platform.about),
+    )
 
 
-def own_work(ended: EndedInstance) -> dict[str, list[str]]:
+def own_work(ended: EndedInstance) -> OwnWork:
     """How causes begin that are a side's work: with links, softirqs that packets travel in."""
-    links = {"instrument": ended.side.links}
-    links["dut"] = () if ended.platform is None else ended.platform.side.links
-    own = {side: ["softirq NET_"] if names else [] for side, names in links.items()}
-    own["dut"] += ["task "] if ended.dut.in_softirqs else []
-    return own
+
+    def of_links(links: Sequence[str]) -> tuple[str, ...]:
+        return ("softirq NET_",) if links else ()
+
+    home = () if ended.platform is None else ended.platform.side.links
+    tasks = ("task ",) if ended.dut.in_softirqs else ()
+    return OwnWork(instrument=of_links(ended.side.links), dut=(*of_links(home), *tasks))
 
 
-def stalls_of(lcores: Sequence[LcoreCounts]) -> dict[str, int]:
+def platform_record(name: str, about: Mapping[str, object]) -> PlatformRecord:
+    """What ``run.json`` keeps of a platform."""
+    return convert({"name": name, **about}, PlatformRecord)
+
+
+def stalls_of(lcores: Sequence[LcoreCounts]) -> Stalls:
     """The stalls of all loops of a process together."""
-    return {
-        "count": sum(lcore.stalls for lcore in lcores),
-        "total_ns": sum(lcore.stall_total_ns for lcore in lcores),
-        "longest_ns": max((lcore.stall_longest_ns for lcore in lcores), default=0),
-        "unrecorded": sum(lcore.stalls_unrecorded for lcore in lcores),
-    }
+    return Stalls(
+        count=sum(lcore.stalls for lcore in lcores),
+        total_ns=sum(lcore.stall_total_ns for lcore in lcores),
+        longest_ns=max((lcore.stall_longest_ns for lcore in lcores), default=0),
+        unrecorded=sum(lcore.stalls_unrecorded for lcore in lcores),
+    )
 
 
 def _loss_warnings(unsent: int, in_instrument: int) -> list[str]:
@@ -152,15 +175,18 @@ def _knobs(cores: Cores) -> dict[str, str | None]:
     return {finding.name: finding.as_is for finding in found.findings}
 
 
-def _dut_record(ended: EndedInstance) -> dict[str, Any] | None:
-    from tailscope.store.records.dataplane import kept
-
+def _dut_record(ended: EndedInstance) -> DutRecord | None:
     if ended.running is None:
         return None
-    return {
-        "name": ended.dut.name,
-        "instance": ended.number,
-        "version": ended.running.version,
-        "configuration": ended.running.configuration,
-        "result": None if ended.counts is None else kept(ended.counts),
-    }
+    return DutRecord(
+        name=ended.dut.name,
+        instance=ended.number,
+        version=ended.running.version,
+        configuration=configuration_of(ended.running.configuration),
+        result=ended.counts,
+    )
+
+
+def configuration_of(found: str | Sequence[object]) -> str | tuple[object, ...]:
+    """Commands or the text of a file that a device was set up with."""
+    return found if isinstance(found, str) else tuple(found)

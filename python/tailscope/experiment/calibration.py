@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,10 +12,12 @@ from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import execute_whole
 from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.store.floor import FLOOR_GRID, believed_up_to
+from tailscope.store.records.floor import FloorQuantile, FloorRecord, InjectedStalls, KnownDelay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tailscope.analysis import Analysis
     from tailscope.experiment.measured import Measured
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.messages import GeneratorProgress
@@ -36,7 +38,7 @@ def calibrate(
     rate_pps: int,
     duration_ns: int,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> FloorRecord:
     """Measure the floor of this machine and wire, and how far it can be believed.
 
     Four runs: the generator joined with itself; the device `delay` that holds nothing; the same
@@ -56,8 +58,8 @@ def calibrate(
 
     Returns
     -------
-    dict
-        What is kept as the floor: latency of the first run (``latency_ns_*``), the quantile up to
+    FloorRecord
+        Latency of the first run (``latency_ns_*``), the quantile up to
         which it stays low (``believed_up_to``), departure error, ``delay`` and ``stalls``.
     """
     base = RunPlan(
@@ -70,39 +72,41 @@ def calibrate(
     )
     half = replace(base, dut="delay", duration_ns=max(1, duration_ns // 2))
 
-    def run(what: str, plan: RunPlan, inspect: Callable[[Measured], None] | None = None) -> Any:
+    def run(
+        what: str, plan: RunPlan, inspect: Callable[[Measured], None] | None = None
+    ) -> Analysis:
         tell = None if progress is None else (lambda event: progress(what, event))
         return execute_whole(plan, cores, progress=tell, inspect=inspect).analysis
 
     loop = run("floor", base)
     through = run("delay of 0 ns", half)
     held = run("delay of 20 µs", replace(half, dut_options={"law": f"fixed:{DELAY_NS}ns"}))
-    truth: list[dict[str, Any]] = []
+    truth: list[InjectedStalls] = []
     run("stalls", replace(half, dut_options=STALLS), lambda found: truth.append(_truth(found)))
     quantiles = loop.quantiles(FLOOR_GRID)
-    errors = ("p50", "p999", "max")
-    return {
-        "instrument": base.instrument,
-        "rate_pps": rate_pps,
-        "duration_ns": duration_ns,
-        "measured_unix_ns": time.time_ns(),
-        "samples": loop.summary["count"],
-        **{f"latency_ns_{name}": loop.summary[f"latency_ns_{name}"] for name in errors},
-        "quantiles": [quantile._asdict() for quantile in quantiles],
-        "believed_up_to": believed_up_to(quantiles),
-        **{
-            f"departure_error_ns_{name}": loop.summary[f"untainted_departure_error_ns_{name}"]
-            for name in errors
-        },
-        "delay": {
-            "expected_ns": DELAY_NS,
-            "found_ns": _median(held) - _median(through),
-        },
-        "stalls": truth[0],
+    figures = {
+        f"{kept}_{name}": loop.summary[f"{figure}_{name}"]
+        for kept, figure in (
+            ("latency_ns", "latency_ns"),
+            ("departure_error_ns", "untainted_departure_error_ns"),
+        )
+        for name in ("p50", "p999", "max")
     }
+    return FloorRecord(
+        instrument=base.instrument,
+        rate_pps=rate_pps,
+        duration_ns=duration_ns,
+        measured_unix_ns=time.time_ns(),
+        samples=int(loop.summary["count"] or 0),
+        **figures,  # type: ignore[arg-type]
+        quantiles=tuple(FloorQuantile(**quantile._asdict()) for quantile in quantiles),
+        believed_up_to=believed_up_to(quantiles),
+        delay=KnownDelay(expected_ns=DELAY_NS, found_ns=_median(held) - _median(through)),
+        stalls=truth[0],
+    )
 
 
-def _median(analysis: Any) -> int:
+def _median(analysis: Analysis) -> int:
     return int(analysis.summary["latency_ns_p50"] or 0)
 
 
@@ -123,21 +127,22 @@ def check_stalls(measured: Measured) -> tuple[StallRecovery, Queue]:
     return found, find_queues(measured.recording, *truth)
 
 
-def _truth(measured: Measured) -> dict[str, Any]:
+def _truth(measured: Measured) -> InjectedStalls:
     import numpy as np
 
     found, queue = check_stalls(measured)
+    errors = found.duration_error_ns
     p50, p99 = (
-        np.quantile(found.duration_error_ns, [0.5, 0.99], method="inverted_cdf")
-        if len(found.duration_error_ns)
+        map(int, np.quantile(errors, [0.5, 0.99], method="inverted_cdf"))
+        if len(errors)
         else (None, None)
     )
-    return {
-        "injected": found.injected,
-        "found": found.found,
-        "interrupted": found.interrupted,
-        "duration_error_ns_p50": None if p50 is None else int(p50),
-        "duration_error_ns_p99": None if p99 is None else int(p99),
-        "queues_expected": queue.expected,
-        "queues_seen": queue.seen,
-    }
+    return InjectedStalls(
+        injected=found.injected,
+        found=found.found,
+        interrupted=found.interrupted,
+        duration_error_ns_p50=p50,
+        duration_error_ns_p99=p99,
+        queues_expected=queue.expected,
+        queues_seen=queue.seen,
+    )

@@ -3,78 +3,46 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import convert
+from msgspec.structs import replace
 
 import tailscope
-from tailscope.exceptions import (
-    OtherKernelError,
-    RunCorruptError,
-    RunError,
-    RunExistsError,
-    TailscopeError,
-)
-from tailscope.host.fingerprint import fingerprint
+from tailscope.exceptions import OtherKernelError, RunError, RunExistsError, TailscopeError
 from tailscope.store.atomic import write_text
-from tailscope.store.campaign import FORMAT
+from tailscope.store.campaign import read_record
 from tailscope.store.layout import CAMPAIGN
+from tailscope.store.provenance import this_host
 from tailscope.store.reader import read_mark
+from tailscope.store.records.base import as_content, encode
+from tailscope.store.records.campaign import (
+    CampaignRecord,
+    CellFigures,
+    CellRecord,
+    ExperimentRecord,
+)
 from tailscope.store.run import is_emulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tailscope.experiment.matrix import Cell
     from tailscope.experiment.measured import Measured
     from tailscope.experiment.spec import Experiment
 
-__all__ = ["FINISHED", "Campaign", "CellRecord"]
+__all__ = ["FINISHED", "Campaign"]
 
 FINISHED = ("done",)
 """States of cells that are not run again."""
 
 _LOCK = ".lock"
-_FIGURES = ("p50", "p99", "p999", "p9999", "p99999", "max")
-
-
-@dataclass
-class CellRecord:
-    """What became of a cell.
-
-    Attributes
-    ----------
-    name : str
-    values : Mapping of str to str
-    repeat : int
-    state : str
-        ``pending``, ``running``, ``done``, ``partial``, ``failed``, or ``waiting`` for another
-        kernel to be booted.
-    reason, hint : str or None
-        Why it is not done, and what can be done about it.
-    runs : list of str
-        Run directories, within the campaign's.
-    figures : list of dict
-        The most important ones of each run.
-    started_unix_ns : int or None
-    lasted_s : float or None
-    """
-
-    name: str
-    values: Mapping[str, str]
-    repeat: int
-    state: str = "pending"
-    reason: str | None = None
-    hint: str | None = None
-    runs: list[str] = field(default_factory=list)
-    figures: list[dict[str, Any]] = field(default_factory=list)
-    started_unix_ns: int | None = None
-    lasted_s: float | None = None
+_REPRESENTATIVE = "representative"
 
 
 class Campaign:
@@ -93,9 +61,7 @@ class Campaign:
         self.path, self.cells = path, list(cells)
         self._experiment = experiment
         self._started_unix_ns = time.time_ns()
-        self.records = {
-            cell.name: CellRecord(cell.name, cell.values, cell.repeat) for cell in cells
-        }
+        self.records = {cell.name: _cell_record(cell) for cell in cells}
 
     def check(self, *, resume: bool) -> None:
         """See whether the directory can be opened; nothing is changed.
@@ -162,59 +128,60 @@ class Campaign:
         KeyboardInterrupt
             If it was interrupted; what was measured is kept as a partial result.
         """
-        record = self.records[cell.name] = CellRecord(
-            cell.name, cell.values, cell.repeat, "running"
-        )
-        record.started_unix_ns = time.time_ns()
+        started_unix_ns = time.time_ns()
+        running = _cell_record(cell, state="running", started_unix_ns=started_unix_ns)
+        self.records[cell.name] = running
         self._write()
         self._clear(cell)
         interrupted = False
         try:
             found = measure(cell, self.path / cell.name)
         except OtherKernelError as error:
-            record.state, record.reason, record.hint = "waiting", str(error), error.hint
+            record = replace(running, state="waiting", reason=str(error), hint=error.hint)
         except (TailscopeError, OSError) as error:
-            record.state, record.reason = "failed", str(error)
-            record.hint = getattr(error, "hint", None)
+            hint = error.hint if isinstance(error, TailscopeError) else None
+            record = replace(running, state="failed", reason=str(error), hint=hint)
         except KeyboardInterrupt:
-            record.state, record.reason = "pending", "interrupted"
+            record = replace(running, state="pending", reason="interrupted")
             interrupted = True
         else:
             interrupted = any(measured.interrupted for measured in found)
-            self._keep(record, found)
-        record.lasted_s = round((time.time_ns() - record.started_unix_ns) / 1e9, 3)
+            record = self._kept(running, found)
+        lasted_s = round((time.time_ns() - started_unix_ns) / 1e9, 3)
+        record = self.records[cell.name] = replace(record, lasted_s=lasted_s)
         self._write()
         if interrupted:
             raise KeyboardInterrupt
         return record
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> CampaignRecord:
         """What ``campaign.json`` says."""
-        return {
-            "format": FORMAT,
-            "name": self._experiment.name,
-            "about": self._experiment.about,
-            "complete": not self.left,
-            "tailscope_version": tailscope.__version__,
-            "started_unix_ns": self._started_unix_ns,
-            "host": fingerprint(),
-            "experiment": self._plan(),
-            "cells": [asdict(self.records[cell.name]) for cell in self.cells],
-        }
+        return CampaignRecord(
+            name=self._experiment.name,
+            about=self._experiment.about,
+            complete=not self.left,
+            tailscope_version=str(tailscope.__version__),
+            started_unix_ns=self._started_unix_ns,
+            host=this_host(),
+            experiment=self._plan(),
+            cells=tuple(self.records[cell.name] for cell in self.cells),
+        )
 
-    def _plan(self) -> dict[str, Any]:
+    def _plan(self) -> ExperimentRecord:
         plan = self._experiment.model_dump(exclude_none=True, exclude={"profiles", "about"})
-        assert isinstance(plan, dict)
-        return plan
+        return convert(plan, ExperimentRecord)
 
-    def _keep(self, record: CellRecord, found: Sequence[Measured]) -> None:
-        partial = [reason for measured in found for reason in measured.info["partial"]]
-        record.state = "partial" if partial else "done"
-        record.reason = "; ".join(partial) or None
-        for measured in found:
-            assert measured.out is not None, "cells are written"
-            record.runs.append(str(measured.out.relative_to(self.path)))
-            record.figures.append(_figures(measured))
+    def _kept(self, record: CellRecord, found: Sequence[Measured]) -> CellRecord:
+        partial = [reason for measured in found for reason in measured.info.partial]
+        folders = [measured.out for measured in found if measured.out is not None]
+        assert len(folders) == len(found), "cells are written"
+        return replace(
+            record,
+            state="partial" if partial else "done",
+            reason="; ".join(partial) or None,
+            runs=tuple(str(folder.relative_to(self.path)) for folder in folders),
+            figures=tuple(map(_figures, found)),
+        )
 
     def _clear(self, cell: Cell) -> None:
         """Take away what an earlier try left, which was ours."""
@@ -223,21 +190,14 @@ class Campaign:
             shutil.rmtree(folder)
 
     def _write(self) -> None:
-        text = json.dumps(self.content(), indent=2, allow_nan=False)
-        write_text(self.path / CAMPAIGN, text + "\n")
+        write_text(self.path / CAMPAIGN, encode(self.content()))
 
     def _read(self) -> None:
         """Take up what an earlier process wrote down."""
-        path = self.path / CAMPAIGN
-        try:
-            content = json.loads(path.read_bytes())
-            records = [CellRecord(**each) for each in content["cells"]]
-            plan, format_ = content["experiment"], content["format"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunCorruptError(f"{path}: not as it was written: {error!r}") from None
-        if format_ != FORMAT:
-            raise RunError(f"{path}: format: expected {FORMAT}, got {format_!r}")
-        ours = json.loads(json.dumps(self._plan()))
+        content = read_record(self.path)
+        plan, ours = (
+            {} if each is None else as_content(each) for each in (content.experiment, self._plan())
+        )
         if plan != ours:
             differs = [name for name in {**plan, **ours} if plan.get(name) != ours.get(name)]
             raise RunError(
@@ -245,8 +205,8 @@ class Campaign:
                 hint="resume it with the file and the profile it was started with,"
                 " or choose another --out",
             )
-        self._started_unix_ns = content["started_unix_ns"]
-        for record in records:
+        self._started_unix_ns = content.started_unix_ns or self._started_unix_ns
+        for record in content.cells:
             if record.name in self.records:
                 self.records[record.name] = self._taken_up(record)
 
@@ -254,19 +214,33 @@ class Campaign:
         """A finished cell, if its runs are there; else one that is to be run."""
         if record.state in FINISHED:
             marks = [read_mark(self.path / run) for run in record.runs]
-            if marks and all(mark and mark.get("complete") for mark in marks):
+            if marks and all(mark is not None and mark.complete for mark in marks):
                 return record
-        return CellRecord(record.name, record.values, record.repeat, reason=record.reason)
+        return CellRecord(
+            name=record.name,
+            values=record.values,
+            repeat=record.repeat,
+            state="pending",
+            reason=record.reason,
+            runs=(),
+        )
 
 
-def _figures(measured: Measured) -> dict[str, Any]:
+def _cell_record(
+    cell: Cell, *, state: str = "pending", started_unix_ns: int | None = None
+) -> CellRecord:
+    return CellRecord(
+        name=cell.name,
+        values={**cell.values},
+        repeat=cell.repeat,
+        state=state,
+        runs=(),
+        started_unix_ns=started_unix_ns,
+    )
+
+
+def _figures(measured: Measured) -> CellFigures:
     """What the line of a cell says."""
-    return {
-        **{f"latency_ns_{name}": measured.figures[f"latency_ns_{name}"] for name in _FIGURES},
-        **{
-            f"latency_ns_{name}_supported": measured.figures[f"latency_ns_{name}_supported"]
-            for name in _FIGURES[:-1]
-        },
-        **{name: measured.figures[name] for name in ("sent", "count", "lost", "unsent")},
-        "representative": not is_emulated(measured.info),
-    }
+    names = CellFigures.__struct_fields__
+    figures = {name: measured.figures[name] for name in names if name != _REPRESENTATIVE}
+    return convert({**figures, _REPRESENTATIVE: not is_emulated(measured.info)}, CellFigures)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tailscope.models.energy import PHASES, Power, Span, account
+from tailscope.store.records.run import PowerPhase, PowerRecord
 
 if TYPE_CHECKING:
     from tailscope.analysis import Recording
+    from tailscope.store.run import NewColumns
     from tailscope.testbed.power import PowerReading, PowerSource, RecordedPower
 
 __all__ = ["RunEnergy"]
@@ -37,26 +39,26 @@ class RunEnergy:
             self._power = _power(recorded.source, recorded.readings)
             self._energy = account(self._power, self._phases, packets)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> PowerRecord:
         """What ``run.json`` keeps of it."""
         source = self._recorded.source
         if source is None or self._energy is None:
-            return {"source": None, "missing_because": self._recorded.why_not}
+            return PowerRecord(source=None, missing_because=self._recorded.why_not)
         took_ns = [reading.took_ns for reading in self._recorded.readings]
-        return {
-            "source": source.name,
-            "includes": source.includes,
-            "readings": len(took_ns),
-            "readings_failed": len(self._recorded.failures),
-            "reading_ns_p50": int(np.median(took_ns)),
-            "reading_ns_max": max(took_ns),
-            "phases": {
-                name: {**span._asdict(), "stretches": self._stretches(name)}
+        return PowerRecord(
+            source=source.name,
+            includes=source.includes,
+            readings=len(took_ns),
+            readings_failed=len(self._recorded.failures),
+            reading_ns_p50=int(np.median(took_ns)),
+            reading_ns_max=max(took_ns),
+            phases={
+                name: PowerPhase(**span._asdict(), stretches=self._stretches(name))
                 for name, span in self._phases.items()
             },
-            "figures": {"power_includes": source.includes, **self._energy.record()},
-            "reasons": dict(self._energy.reasons),
-        }
+            figures={"power_includes": source.includes, **self._energy.record()},
+            reasons=dict(self._energy.reasons),
+        )
 
     def _stretches(self, phase: str) -> int:
         assert self._energy is not None
@@ -78,7 +80,7 @@ class RunEnergy:
                 found.append(f"power while {phase} is not known: {reason}")
         return found
 
-    def columns(self) -> dict[str, Any] | None:
+    def columns(self) -> NewColumns | None:
         """Power over time as ``power.parquet`` has it, a row for each stretch and domain."""
         power, source = self._power, self._recorded.source
         if power is None or source is None:

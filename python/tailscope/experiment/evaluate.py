@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.analysis import Clock, Recording, analyze_recording
 from tailscope.exceptions import DataplaneError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tailscope.host.apply import KnobOutcome
     from tailscope.noise.table import SideNoise
     from tailscope.store.directory import RunWriter
+    from tailscope.store.records.explanation import Explanation
+    from tailscope.store.run import NewColumns
     from tailscope.testbed.cores import Cores
 
 __all__ = ["evaluate"]
@@ -137,9 +139,9 @@ def _write_noise(writer: RunWriter, ended: EndedInstance, sides: Sequence[SideNo
     writer.add_interrupts(counter_columns(ended.noise.samples))
     blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own_work(ended))
 
-    def explain(latency: Path, worst: Worst) -> tuple[dict[str, Any], dict[str, Any]]:
+    def explain(latency: Path, worst: Worst) -> tuple[Explanation, NewColumns]:
         packets = Packets(*read_latencies(latency))
         tail = explain_tail(packets, blocked)
-        return tail.record(), explain_worst(packets, blocked, worst).columns()
+        return tail, explain_worst(packets, blocked, worst).columns()
 
     writer.explain_by(explain)

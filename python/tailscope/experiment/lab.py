@@ -5,15 +5,29 @@ from __future__ import annotations
 import queue
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import to_builtins
+from msgspec import convert
+from msgspec.structs import asdict
 
 from tailscope.analysis import analyze
-from tailscope.experiment.account import stalls_of
+from tailscope.experiment.account import configuration_of, stalls_of
 from tailscope.experiment.measured import Measured, own_figures
-from tailscope.store.provenance import measurement_info
-from tailscope.store.records.dataplane import SnortCounts, SuricataCounts, kept
+from tailscope.store.provenance import MeasurementRecord, measurement_info
+from tailscope.store.records.base import as_content
+from tailscope.store.records.dataplane import SnortCounts, SuricataCounts
+from tailscope.store.records.host import HostRecord
+from tailscope.store.records.run import (
+    CapturedFiles,
+    ClockRecord,
+    DutRecord,
+    Instrument,
+    PlatformRecord,
+    SideCounts,
+    StallsOfSides,
+    TimestampedFile,
+    TimestamperRecord,
+)
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.hosts import agent_on
 from tailscope.testbed.messages import GeneratorProgress
@@ -40,7 +54,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.spec import Host, Hosts
     from tailscope.testbed.hosts import Agent
-    from tailscope.testbed.protocol import Method, Role
+    from tailscope.testbed.protocol import Method, RemoteFile, Role
 
 __all__ = ["execute_in_lab"]
 
@@ -90,7 +104,7 @@ def execute_in_lab(
             series=False,
             sink=writer.sink,
         )
-        info = measurement_info(plan.record(), _info(analysis, found))
+        info = measurement_info(plan.record(), _info(plan, analysis, found))
         if plan.captures:
             writer.add_captures(captures)
         writer.finish(
@@ -159,7 +173,9 @@ def _agent(role: Role, host: Host) -> Agent:
 
 def _part(role: Role, plan: RunPlan, host: Host, method: Method | None = None) -> PlayOrder:
     cpus = None if host.cpus is None else str(host.cpus)
-    return PlayOrder(role=role, plan=plan.record(), cards=host.cards, cpus=cpus, method=method)
+    return PlayOrder(
+        role=role, plan=as_content(plan.record()), cards=host.cards, cpus=cpus, method=method
+    )
 
 
 def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) -> SentEvent:
@@ -180,7 +196,7 @@ def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) 
     raise loadgen.error(f"no result {_MARGIN_S:g} s after it should have ended")
 
 
-def _info(analysis: Analysis, found: _Found) -> dict[str, Any]:
+def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord:
     """What ``run.json`` keeps of all machines."""
     ready, sent, seen, device = found.ready, found.sent, found.seen, found.device
     summary, generator, counts = analysis.summary, sent.result.gen, device.counts
@@ -197,32 +213,37 @@ def _info(analysis: Analysis, found: _Found) -> dict[str, Any]:
             f"the load generator sent {generator.sent:,} packets,"
             f" the timestamper saw {summary['pre_packets']:,} before the device"
         )
-    cpus = {"loadgen": ready.loadgen.cpus, "dut": ready.dut.cpus}
-    return {
-        "clock": {"source": seen.clock, "timestamp_type": seen.timestamp_type},
-        "floor": None,
-        "partial": partial,
-        "warnings": warnings,
-        "instrument": {
-            "unsent": generator.unsent,
-            "lost_in_dut": lost - in_instrument,
-            "lost_in_instrument": in_instrument,
-            "dropped_by_dut": None if dropped is None else min(lost - in_instrument, dropped),
-            "stalls": {"generator": stalls_of(sent.result.lcores)},
-            "cpus": {role: ",".join(map(str, polled)) for role, polled in cpus.items()},
-            "raised_priority": sent.priority,
-            "generator": {**kept(sent.result.counts), "priority": sent.priority},
-            "timestamper": {
-                "method": seen.method,
-                "dropped": to_builtins(seen.dropped),
-                "files": to_builtins(seen.files),
-            },
-        },
-        "dut": {
-            "version": ready.dut.version,
-            "configuration": ready.dut.configuration,
-            "result": None if counts is None else kept(counts),
-        },
-        "platform": ready.dut.platform,
-        "hosts": {role: to_builtins(said.host) for role, said in roles.items()},
-    }
+    cpus = {"generator": ready.loadgen.cpus, "DuT": ready.dut.cpus}
+    return MeasurementRecord(
+        clock=ClockRecord(source=seen.clock, timestamp_type=seen.timestamp_type),
+        floor=None,
+        partial=tuple(partial),
+        warnings=tuple(warnings),
+        instrument=Instrument(
+            unsent=generator.unsent,
+            lost_in_dut=lost - in_instrument,
+            lost_in_instrument=in_instrument,
+            dropped_by_dut=None if dropped is None else min(lost - in_instrument, dropped),
+            stalls=StallsOfSides(generator=stalls_of(sent.result.lcores)),
+            cpus={role: ",".join(map(str, polled)) for role, polled in cpus.items()},
+            raised_priority=sent.priority,
+            generator=sent.result.counts,
+            timestamper=TimestamperRecord(
+                method=seen.method,
+                dropped=SideCounts(pre=seen.dropped.pre, post=seen.dropped.post),
+                files=CapturedFiles(pre=_file(seen.files.pre), post=_file(seen.files.post)),
+            ),
+        ),
+        dut=DutRecord(
+            name=plan.dut,
+            version=ready.dut.version,
+            configuration=configuration_of(ready.dut.configuration),
+            result=counts,
+        ),
+        platform=convert(ready.dut.platform, PlatformRecord),
+        hosts={role: convert(asdict(said.host), HostRecord) for role, said in roles.items()},
+    )
+
+
+def _file(there: RemoteFile) -> TimestampedFile:
+    return TimestampedFile(path=there.path, size_bytes=there.size_bytes, sha256=there.sha256)

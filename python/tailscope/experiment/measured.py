@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from tailscope.analysis import Analysis, Recording
+    from tailscope.analysis import Analysis, Figure, Recording
+    from tailscope.store.records.run import RunInfo
 
 __all__ = ["Measured", "own_figures"]
 
@@ -21,7 +21,7 @@ class Measured:
     Attributes
     ----------
     analysis : Analysis
-    info : Mapping
+    info : RunInfo
         The content of ``run.json``.
     recording : Recording or None
         Of the generator; valid within `inspect` only: its files go with the run's folder. None
@@ -35,26 +35,26 @@ class Measured:
     """
 
     analysis: Analysis
-    info: Mapping[str, Any]
+    info: RunInfo
     recording: Recording | None
     dut_folder: Path | None
     interrupted: bool
     out: Path | None
 
     @property
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Figure]:
         """Every figure by its flat name, the instrument's own included."""
         return {**self.analysis.summary, **own_figures(self.info)}
 
 
-def own_figures(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What a measurement counts, and draws, that an analysis of captures cannot know.
-
-    Parameters
-    ----------
-    info : Mapping
-        The content of ``run.json``.
-    """
-    names = ("unsent", "lost_in_dut", "lost_in_instrument", "dropped_by_dut")
-    power = info.get("power", {}).get("figures", {})
-    return {**{name: info["instrument"][name] for name in names}, **power}
+def own_figures(info: RunInfo) -> dict[str, Figure]:
+    """What a measurement counts, and draws, that an analysis of captures cannot know."""
+    instrument, power = info.instrument, info.power
+    assert instrument is not None, "it was measured"
+    return {
+        "unsent": instrument.unsent,
+        "lost_in_dut": instrument.lost_in_dut,
+        "lost_in_instrument": instrument.lost_in_instrument,
+        "dropped_by_dut": instrument.dropped_by_dut,
+        **((power and power.figures) or {}),
+    }

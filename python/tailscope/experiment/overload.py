@@ -15,12 +15,15 @@ from tailscope.models.overload.noise import noise_over_time
 from tailscope.models.overload.prediction import predict
 from tailscope.noise.taken import of_run, taken_by
 from tailscope.store.reader import read_run
+from tailscope.store.records.overload import InterruptionRecord, OverloadFigures, OverloadRecord
 from tailscope.store.run import is_emulated
 from tailscope.units import count_text, duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from msgspec import Struct
 
     from tailscope.experiment.plan import RunPlan
     from tailscope.models.overload.prediction import Prediction
@@ -65,23 +68,39 @@ class Forecast:
     taken: TimeTaken | None
     warnings: tuple[str, ...]
 
-    def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+    def figures(self) -> OverloadFigures:
+        """Its figures as a search keeps them."""
+        return OverloadFigures(**self._fields())
+
+    def record(self) -> OverloadRecord:
+        """It as it is kept in a run."""
+        return OverloadRecord(**self._fields())
+
+    def _fields(self) -> dict[str, Any]:
+        found, noise = self.prediction, self.prediction.noise_ns_per_s
+        unknown = dict.fromkeys(f"noise_ns_per_s{end}" for end in ("", "_ci_low", "_ci_high"))
         causes = [] if self.taken is None else self.taken.causes
         return {
             "forwarder": self.forwarder,
             "function": self.function,
-            **self.prediction.record(),
-            "interruptions": [
-                {
-                    "cause": cause.cause,
-                    "rate_hz": cause.rate_hz,
-                    "duration_ns": cause.total_ns / cause.count,
-                    "ns_per_s": cause.share * 1e9,
-                }
+            **found.transfer_ns.record("transfer_ns"),
+            **found.e2e_ns.record("e2e_ns"),
+            **found.cpu_ns.record("cpu_ns"),
+            **(unknown if noise is None else noise.record("noise_ns_per_s")),
+            **found.rate_max_pps.record("rate_max_pps"),
+            "is_upper_bound": noise is None,
+            "level": found.rate_max_pps.level,
+            "method": found.rate_max_pps.method,
+            "interruptions": tuple(
+                InterruptionRecord(
+                    cause=cause.cause,
+                    rate_hz=cause.rate_hz,
+                    duration_ns=cause.total_ns / cause.count,
+                    ns_per_s=cause.share * 1e9,
+                )
                 for cause in causes
-            ],
-            "warnings": list(self.warnings),
+            ),
+            "warnings": self.warnings,
         }
 
 
@@ -187,18 +206,18 @@ def _warnings(runs: Mapping[str, Run], prediction: Prediction) -> Iterator[str]:
             f" packets/s are more than {_LOW_LOAD:.0%} of R_max: its median may hold queues"
         )
     both = list(runs.values())
-    yield from _differences("host", [run.info["host"] for run in both], _SAME_HOST)
-    yield from _differences("plan", [run.info["plan"] for run in both], _SAME_PATH)
+    yield from _differences("host", [run.info.host for run in both], _SAME_HOST)
+    yield from _differences("plan", [run.info.plan for run in both], _SAME_PATH)
     for role, run in runs.items():
         yield from _doubts(role, run)
 
 
-def _differences(where: str, records: list[Mapping[str, Any]], names: tuple[str, ...]) -> list[str]:
-    one, other = records
+def _differences(where: str, records: list[Struct], names: tuple[str, ...]) -> list[str]:
+    pairs = {name: [getattr(each, name, None) for each in records] for name in names}
     return [
-        f"the runs differ in {where}: {name}: {one.get(name)} and {other.get(name)}"
-        for name in names
-        if one.get(name) != other.get(name)
+        f"the runs differ in {where}: {name}: {one} and {other}"
+        for name, (one, other) in pairs.items()
+        if one != other
     ]
 
 
@@ -207,17 +226,17 @@ def _doubts(role: str, run: Run) -> Iterator[str]:
     summary, info = run.summary, run.info
     if is_emulated(info):
         yield f"{role}: emulated: its times mean nothing"
-    for reason in info.get("partial", ()):
+    for reason in info.partial:
         yield f"{role}: a partial result: {reason}"
     count, tainted = int(summary["count"] or 0), int(summary.get("tainted") or 0)
     if tainted > _NOTABLE * count:
         yield f"{role}: {tainted / count:.1%} of its samples are tainted by the instrument's stalls"
-    floor, median = info.get("floor"), float(summary["latency_ns_p50"] or 0)
-    is_loop = info["plan"].get("dut") == LOOP
-    if floor is not None and not is_loop and median < floor["latency_ns_p50"]:
+    floor, median = info.floor, float(summary["latency_ns_p50"] or 0)
+    is_loop = getattr(info.plan, "dut", None) == LOOP
+    if floor is not None and not is_loop and median < floor.latency_ns_p50:
         yield (
             f"{role}: its median of {duration_text(median)} is below the instrument's floor,"
-            f" {duration_text(floor['latency_ns_p50'])}: calibrate again"
+            f" {duration_text(floor.latency_ns_p50)}: calibrate again"
         )
 
 
@@ -225,7 +244,8 @@ def _noise_warnings(function: Run, taken: TimeTaken | None) -> Iterator[str]:
     if taken is None:
         yield _HINT_NO_NOISE
         return
-    cpus = ((function.info.get("instrument") or {}).get("cpus") or {}).get("DuT")
+    instrument = function.info.instrument
+    cpus = None if instrument is None else instrument.cpus.get("DuT")
     if cpus is None:
         return
     used = tuple(dict.fromkeys(cpus.split(",")))

@@ -9,10 +9,15 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailscope.store.records.plan import AnalysisPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from tailscope.analysis import Analysis, Figure, Progress, Sink
     from tailscope.store.directory import RunWriter
@@ -34,7 +39,7 @@ class Figures(NamedTuple):
     summary: Mapping[str, Figure]
     warnings: tuple[str, ...]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Figure | list[str]]:
         """The figures as ``--json`` writes them."""
         return {**self.summary, "warnings": list(self.warnings)}
 
@@ -68,18 +73,17 @@ class PairPlan:
     csv_folder: Path | None
     out: Path | None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> AnalysisPlan:
         """The resolved options as ``run.json`` keeps them."""
-        return {
-            "command": "analyze",
-            "pre": self.pre,
-            "post": self.post,
-            "match_on": self.match_on,
-            "trim_ns": self.trim_ns,
-            "window_ns": self.window_ns,
-            "bucket_ns": self.bucket_ns,
-            "worst": self.worst,
-        }
+        return AnalysisPlan(
+            pre=self.pre,
+            post=self.post,
+            match_on=self.match_on,
+            trim_ns=self.trim_ns,
+            window_ns=self.window_ns,
+            bucket_ns=self.bucket_ns,
+            worst=self.worst,
+        )
 
 
 def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
@@ -149,11 +153,11 @@ def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figur
 
 def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
     from tailscope.report.page import page
-    from tailscope.store.provenance import run_info
+    from tailscope.store.provenance import analysis_info
 
     writer.finish(
         analysis,
-        info=run_info(plan.record(), analysis.summary),
+        info=analysis_info(plan.record(), analysis.summary),
         bucket_ns=plan.bucket_ns,
         report=lambda run: page([run]),
     )
@@ -163,7 +167,7 @@ def _to_all(sinks: list[Sink]) -> Sink | None:
     if len(sinks) < 2:
         return sinks[0] if sinks else None
 
-    def sink(*columns: Any) -> None:
+    def sink(*columns: NDArray[np.uint64]) -> None:
         for each in sinks:
             each(*columns)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import TestbedError, UsageError
@@ -15,6 +15,7 @@ from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import check_noise
 from tailscope.plan import PlanFields
 from tailscope.platforms.catalogue import platform_named
+from tailscope.store.records.plan import MeasurementPlan
 from tailscope.testbed.co_runners import check_co_runners
 from tailscope.testbed.cores import check_cpus, pick_cores, read_topology
 from tailscope.testbed.power import check_power, source_named
@@ -210,9 +211,9 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         """A turn of a polling loop that takes longer is a stall."""
         return self.make_wire().stall_ns
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> MeasurementPlan:
         """The plan as ``run.json`` keeps it."""
-        return {"command": "run", **to_builtins(self), "stall_ns": self.stall_ns}
+        return MeasurementPlan(**asdict(self), stall_ns=self.stall_ns)
 
     def generator_options(self) -> list[str]:
         """Arguments of ``tailscope-dp gen``, apart from folders."""

@@ -121,8 +121,8 @@ def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) ->
     [measured] = execute(plan, cores, **how)
     if measured.interrupted:
         raise KeyboardInterrupt
-    if measured.info["partial"]:
-        raise TestbedError(f"a partial result: {'; '.join(measured.info['partial'])}")
+    if measured.info.partial:
+        raise TestbedError(f"a partial result: {'; '.join(measured.info.partial)}")
     return measured
 
 

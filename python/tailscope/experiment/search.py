@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from tailscope.duts.dataplane import LOOP, Loop
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.experiment.run import execute_whole
+from tailscope.store.records.search import SearchedGoal, SearchedTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,16 +110,20 @@ class Trial:
         wanted = self.figures["sent"] + self.figures["unsent"]
         return float(self.figures["count"] / wanted) if wanted else 0.0
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> SearchedTrial:
         """It as JSON has it."""
-        names = ("sent", "unsent", "lost_in_dut", "lost_in_instrument", "latency_ns_p50")
-        return {
-            "rate_pps": self.rate_pps,
-            **{name: self.figures.get(name) for name in names},
-            "loss_ratio": loss_ratio(self.figures),
-            "meets_level": self.figures.get(_MEETS),
-            "invalid": self.invalid,
-        }
+        figures = self.figures
+        return SearchedTrial(
+            rate_pps=self.rate_pps,
+            sent=figures["sent"],
+            unsent=figures["unsent"],
+            lost_in_dut=figures["lost_in_dut"],
+            lost_in_instrument=figures["lost_in_instrument"],
+            latency_ns_p50=figures.get("latency_ns_p50"),
+            loss_ratio=loss_ratio(figures),
+            meets_level=figures.get(_MEETS),
+            invalid=self.invalid,
+        )
 
 
 def loss_ratio(figures: Figures) -> float:
@@ -218,14 +223,14 @@ class RateFound:
     fails_at_pps: int | None
     limited_by: str | None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> SearchedGoal:
         """It as JSON has it."""
-        return {
-            "goal": self.goal,
-            "rate_pps": self.rate_pps,
-            "fails_at_pps": self.fails_at_pps,
-            "limited_by": self.limited_by,
-        }
+        return SearchedGoal(
+            goal=self.goal,
+            rate_pps=self.rate_pps,
+            fails_at_pps=self.fails_at_pps,
+            limited_by=self.limited_by,
+        )
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 __all__ = ["LEVEL", "Estimate"]
 
@@ -34,7 +33,7 @@ class Estimate:
     n: int
     method: str
 
-    def record(self, name: str) -> dict[str, Any]:
+    def record(self, name: str) -> dict[str, float]:
         """It as JSON has it: flat, under a name that carries the unit."""
         return {
             name: self.estimate,

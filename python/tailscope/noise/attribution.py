@@ -23,11 +23,12 @@ import numpy as np
 from tailscope.noise.intervals import Overlaps, covered, overlaps, subtract
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from tailscope.noise.timeline import Timeline
+    from tailscope.store.records.run import OwnWork
 
     Integers = NDArray[np.int64]
 
@@ -182,7 +183,7 @@ def blocked_by(
     dut: Sequence[Timeline],
     instrument: Sequence[Timeline],
     *,
-    own_work: Mapping[str, Sequence[str]] | None = None,
+    own_work: OwnWork | None = None,
 ) -> Blocked:
     """Join the timelines of both sides; where both were blocked it was the device.
 
@@ -191,14 +192,14 @@ def blocked_by(
     dut, instrument : sequence of Timeline
         One for each CPU. Of several CPUs of a side, any counts: which of them a packet passed is
         not known.
-    own_work : Mapping of str to sequence of str, optional
-        For `DUT` and `INSTRUMENT`, how causes begin that are that side's work.
+    own_work : OwnWork, optional
+        How causes begin that are a side's work.
     """
     names: list[str] = []
     details: list[str] = []
     pieces = [np.zeros(0, np.int64)] * 5
-    for is_dut, part, timelines in ((1, DUT, dut), (0, INSTRUMENT, instrument)):
-        own = (own_work or {}).get(part, ())
+    for is_dut, timelines in ((1, dut), (0, instrument)):
+        own = () if own_work is None else own_work.dut if is_dut else own_work.instrument
         for timeline in timelines:
             kept = timeline.without(own)
             left = subtract(kept.start_ns, kept.end_ns, pieces[0], pieces[1])

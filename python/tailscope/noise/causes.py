@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tailscope.store.records.watched import WatchedCause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,9 +55,9 @@ class Cause:
     p99_supported: bool
     details: tuple[str, ...]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> WatchedCause:
         """It as JSON has it."""
-        return asdict(self)
+        return WatchedCause(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 def causes_of(timelines: Sequence[Timeline], duration_ns: int) -> list[Cause]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.noise.attribution import PARTS, explain
+from tailscope.noise.attribution import PARTS, SERVICE, explain
+from tailscope.store.records.explanation import ExplainedCause, Explanation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.analysis import Series, Worst
-    from tailscope.noise.attribution import Blocked, Explained, Share
+    from tailscope.noise.attribution import Blocked, Explained
 
     Integers = NDArray[np.int64]
 
-__all__ = ["TAIL_QUANTILE", "Explanation", "Packets", "explain_tail", "explain_worst"]
+__all__ = ["TAIL_QUANTILE", "Packets", "explain_tail", "explain_worst"]
 
 TAIL_QUANTILE = 0.999
 """Packets beyond it are the tail, unless somebody says otherwise."""
@@ -55,52 +56,6 @@ class Packets:
         return found
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """What the packets beyond a quantile waited for.
-
-    Attributes
-    ----------
-    quantile : float
-    threshold_ns : int
-        The latency at that quantile; packets above it are explained.
-    service_ns : int
-    packets : int
-    latency_ns : int
-        Of all of them together.
-    parts_ns : dict of str to int
-        By part; they sum to `latency_ns`.
-    causes : list of Share
-        What the excess over the service time is made of, largest first.
-    """
-
-    quantile: float
-    threshold_ns: int
-    service_ns: int
-    packets: int
-    latency_ns: int
-    parts_ns: dict[str, int]
-    causes: list[Share]
-
-    @property
-    def excess_ns(self) -> int:
-        """What there is to explain."""
-        return self.latency_ns - self.parts_ns["service"]
-
-    def record(self) -> dict[str, Any]:
-        """It as ``explanation.json`` has it."""
-        return {
-            "quantile": self.quantile,
-            "threshold_ns": self.threshold_ns,
-            "service_ns": self.service_ns,
-            "packets": self.packets,
-            "latency_ns": self.latency_ns,
-            "excess_ns": self.excess_ns,
-            "parts_ns": self.parts_ns,
-            "causes": [share._asdict() for share in self.causes],
-        }
-
-
 def explain_tail(
     packets: Packets, blocked: Blocked, quantile: float = TAIL_QUANTILE
 ) -> Explanation:
@@ -121,7 +76,14 @@ def explain_tail(
     whole = int(packets.latency_ns[which].sum())
     assert sum(parts.values()) == whole, "parts sum to the whole"
     return Explanation(
-        quantile, threshold_ns, service_ns, len(which), whole, parts, list(found.shares)
+        quantile=quantile,
+        threshold_ns=threshold_ns,
+        service_ns=service_ns,
+        packets=len(which),
+        latency_ns=whole,
+        excess_ns=whole - parts[SERVICE],
+        parts_ns=parts,
+        causes=tuple(ExplainedCause(**share._asdict()) for share in found.shares),
     )
 
 

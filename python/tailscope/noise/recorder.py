@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailscope.exceptions import TestbedError
 from tailscope.noise.counters import SAMPLING_WARNING, CounterSampler, increments, read_steal_ns
 from tailscope.noise.tracer import Tracer
+from tailscope.store.records.run import KernelEvents, KernelNoise
 from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK
 from tailscope.testbed.tasks import (
@@ -100,29 +101,30 @@ class RecordedNoise:
         chosen = [thread for thread in own if thread.inner in inner]
         return [thread.tid for thread in chosen or own]
 
-    def record(self, sides: Sequence[SideNoise]) -> dict[str, Any]:
+    def record(self, sides: Sequence[SideNoise]) -> KernelNoise:
         """What ``run.json`` keeps of it, and of what was read from it on all sides."""
         events = self.events
         untold = {cpu: count for side in sides for cpu, count in side.untold_switches.items()}
-        return {
-            "events": None
-            if events is None
-            else {
-                "clock": events.clock,
-                "clock_error_ns": events.clock_error_ns,
-                "lost": {str(cpu): lost for cpu, lost in events.lost.items()},
-                "senders_lost": events.senders_lost,
-                "untold_switches": {str(cpu): count for cpu, count in untold.items()},
-                "missing": events.missing,
-            },
-            "events_missing_because": self.why_not,
-            "interrupts": {
+        kernel = None
+        if events is not None:
+            kernel = KernelEvents(
+                clock=events.clock,
+                clock_error_ns=events.clock_error_ns,
+                lost={str(cpu): lost for cpu, lost in events.lost.items()},
+                senders_lost=events.senders_lost,
+                untold_switches={str(cpu): count for cpu, count in untold.items()},
+                missing=tuple(events.missing),
+            )
+        return KernelNoise(
+            events=kernel,
+            events_missing_because=self.why_not,
+            interrupts={
                 name: {str(cpu): count for cpu, count in counts.items()}
                 for name, counts in increments(self.samples, self.cpus).items()
             },
-            "counter_samples": len(self.samples),
-            "steal_ns": {str(cpu): ns for cpu, ns in self.steal_ns.items() if cpu in self.cpus},
-        }
+            counter_samples=len(self.samples),
+            steal_ns={str(cpu): ns for cpu, ns in self.steal_ns.items() if cpu in self.cpus},
+        )
 
     def warnings(self) -> list[str]:
         """What a reader of results must know."""

@@ -10,7 +10,7 @@ A row is an interval. ``kind`` says who saw it:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tailscope.analysis import Clock
     from tailscope.noise.attribution import Blocked
     from tailscope.noise.events import Events
+    from tailscope.store.records.run import RunInfo
 
     Integers = NDArray[np.int64]
     Texts = NDArray[np.object_]
@@ -208,14 +209,14 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
     return made
 
 
-def read_blocked(run: Path, info: Mapping[str, Any]) -> Blocked:
+def read_blocked(run: Path, info: RunInfo) -> Blocked:
     """Read back when the CPUs of both sides of a run could not work.
 
     Parameters
     ----------
     run : Path
         A run directory.
-    info : Mapping
+    info : RunInfo
         Its ``run.json``.
 
     Raises
@@ -223,14 +224,15 @@ def read_blocked(run: Path, info: Mapping[str, Any]) -> Blocked:
     RunError
         If nobody has recorded that.
     """
-    if layout.NOISE not in info["files"]:
+    if info.noise is None or layout.NOISE not in info.files:
         raise RunError(
             f"{run}: no {layout.NOISE}: nobody has recorded what kept CPUs from their work",
             hint="captures tell when packets were delayed, not why: measure with `tailscope run`",
         )
     sides = read_timelines(verified(run, info, layout.NOISE), str(run / layout.NOISE))
-    own_work = info["noise"]["own_work"]
-    return blocked_by(sides.get("dut", []), sides.get("instrument", []), own_work=own_work)
+    return blocked_by(
+        sides.get("dut", []), sides.get("instrument", []), own_work=info.noise.own_work
+    )
 
 
 def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,9 @@ from tailscope.noise.intervals import covered
 from tailscope.noise.table import read_timelines
 from tailscope.store import layout
 from tailscope.store.reader import read_packets, read_run, verified
+from tailscope.store.records import older
+from tailscope.store.records.base import read_record
+from tailscope.store.records.watched import WATCHED_FORMAT, WatchedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,22 +80,21 @@ def taken_by(path: Path) -> TimeTaken | None:
 def of_run(path: Path, run: Run) -> TimeTaken | None:
     """The same, of a run that is read already."""
     info = run.info
-    is_watched = layout.NOISE in info["files"] and (
-        info["noise"]["events"] is not None or "dut" in info["instrument"]["stalls"]
-    )
-    if not is_watched:
+    noise, instrument = info.noise, info.instrument
+    if noise is None or instrument is None or layout.NOISE not in info.files:
+        return None
+    if noise.events is None and instrument.stalls.dut is None:
         return None
     content = verified(path, info, layout.NOISE)
     timelines = read_timelines(content, str(path / layout.NOISE)).get("dut", [])
-    own = info["noise"]["own_work"]["dut"]
     departed = read_packets(path, info).pre_ns
     if not len(departed):
         raise RunError(
             f"{path}: no packet came back: expected some, to know when there was traffic"
         )
     return _taken(
-        [timeline.without(own) for timeline in timelines],
-        info["instrument"]["cpus"]["DuT"].split(","),
+        [timeline.without(noise.own_work.dut) for timeline in timelines],
+        instrument.cpus.get("DuT", "").split(","),
         int(departed.min()),
         int(departed.max()),
     )
@@ -101,13 +102,18 @@ def of_run(path: Path, run: Run) -> TimeTaken | None:
 
 def _of_watched(path: Path) -> TimeTaken:
     file, table = path / layout.WATCHED, path / layout.NOISE
-    try:
-        record = json.loads(file.read_bytes())
-        cpus, duration_ns = [str(cpu) for cpu in record["cpus"]], round(record["duration_s"] * 1e9)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
+    record = read_record(
+        file.read_bytes(),
+        WatchedRecord,
+        file,
+        newest=WATCHED_FORMAT,
+        upgraded=older.with_format,
+    )
+    cpus, duration_ns = [str(cpu) for cpu in record.cpus], round(record.duration_s * 1e9)
     if not cpus or duration_ns <= 0:
-        raise RunCorruptError(f"{file}: not as it was written: {len(cpus)} CPUs, {duration_ns} ns")
+        raise RunCorruptError(
+            f"{file}: expected CPUs and a duration, got {len(cpus)} CPUs, {duration_ns} ns"
+        )
     try:
         timelines = read_timelines(table.read_bytes(), str(table)).get("watch", [])
     except FileNotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tailscope.noise.causes import causes_of
 from tailscope.noise.events import read_events
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.noise.table import side_noise
+from tailscope.store.records.watched import WatchedStalls
 from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
@@ -90,8 +91,7 @@ class Watched:
     causes : list of Cause
         Over all CPUs, largest first.
     cpu_causes : dict of int to list of Cause
-    stalls : dict
-        ``count``, ``total_ns``, ``longest_ns``, ``unrecorded``, ``share``.
+    stalls : WatchedStalls
     noise : RecordedNoise
     cost : Cost or None
         None where no kernel events were recorded, or Ctrl-C came before it was known.
@@ -102,7 +102,7 @@ class Watched:
     side: SideNoise
     causes: list[Cause]
     cpu_causes: dict[int, list[Cause]]
-    stalls: dict[str, Any]
+    stalls: WatchedStalls
     noise: RecordedNoise
     cost: Cost | None
     interrupted: bool
@@ -222,19 +222,18 @@ def _watched(
     with_cost: bool,
 ) -> Watched:
     lasted_ns, without_ns = (end - begin for begin, end in times_ns)
-    stalls = _stalls(side, lasted_ns)
     cost = None
     if with_cost:
         cost = Cost(
             _usual_share(side, times_ns[0]), _usual_share(quiet, times_ns[1]), without_ns / 1e9
         )
-    stalls["unrecorded"] = sum(lcore.stalls_unrecorded for lcore in result.lcores)
+    unrecorded = sum(lcore.stalls_unrecorded for lcore in result.lcores)
     return Watched(
         lasted_ns,
         side,
         causes_of(side.timelines, lasted_ns),
         {timeline.cpu: causes_of([timeline], lasted_ns) for timeline in side.timelines},
-        stalls,
+        _stalls(side, lasted_ns, unrecorded),
         noise,
         cost,
         interrupted,
@@ -251,12 +250,13 @@ def _usual_share(side: SideNoise, within_ns: tuple[int, int]) -> float:
     return float(np.median(total)) / (whole_ns / slices * len(side.timelines))
 
 
-def _stalls(side: SideNoise, lasted_ns: int) -> dict[str, Any]:
+def _stalls(side: SideNoise, lasted_ns: int, unrecorded: int) -> WatchedStalls:
     durations_ns = side.stalls_ns()[1]
     total_ns = int(durations_ns.sum())
-    return {
-        "count": len(durations_ns),
-        "total_ns": total_ns,
-        "longest_ns": int(durations_ns.max(initial=0)),
-        "share": total_ns / (lasted_ns * len(side.timelines)),
-    }
+    return WatchedStalls(
+        count=len(durations_ns),
+        total_ns=total_ns,
+        longest_ns=int(durations_ns.max(initial=0)),
+        unrecorded=unrecorded,
+        share=total_ns / (lasted_ns * len(side.timelines)),
+    )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
 from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.recommend import surroundings
-from tailscope.recommend.compare import best_quantile
 from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
@@ -18,7 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tailscope.plan import PlanFields
+    from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
+
+    CoRunners: TypeAlias = tuple[()] | tuple[tuple[tuple[str, int], ...], str | None]
+    """Kinds and their workers, and where they run if that was said; empty without any."""
 
 __all__ = [
     "CARDS",
@@ -287,125 +291,120 @@ def evidence_of(runs: Mapping[str, Run], left_out: Sequence[LeftOut] = ()) -> Ev
     cases: list[Case] = []
     others = list(left_out)
     for name, run in runs.items():
-        try:
-            reason = _useless(run.info)
-            if reason is None:
-                cases.append(_case(len(cases) + 1, name, run))
-        except (KeyError, ValueError, TypeError, AttributeError, UsageError) as error:
-            where = name if run.path is None else run.path / RUN
-            raise RunCorruptError(f"{where}: not as it was written: {error!r}") from None
-        if reason is not None:
+        where = name if run.path is None else str(run.path / RUN)
+        reason = _useless(run.info)
+        if reason is None:
+            case = _case(len(cases) + 1, name, run, where)
+            _check(case, where)
+            cases.append(case)
+        else:
             others.append(LeftOut(name, reason))
     return Evidence(tuple(cases), tuple(others))
 
 
-def _useless(info: Mapping[str, Any]) -> str | None:
+def _useless(info: RunInfo) -> str | None:
     """Why nothing can rest on a run."""
-    if "instrument" not in info:
+    if info.instrument is None:
         return _CAPTURES
-    if info["plan"]["dut"] == _NO_DEVICE:
+    if info.measured.dut == _NO_DEVICE:
         return "no device: the generator was joined with itself"
-    if info["partial"]:
-        return f"a partial result: {'; '.join(info['partial'])}"
+    if info.partial:
+        return f"a partial result: {'; '.join(info.partial)}"
     return f"{EMULATED}: its times mean nothing" if is_emulated(info) else None
 
 
-def _case(number: int, name: str, run: Run) -> Case:
-    info = run.info
-    plan, host = info["plan"], surroundings.host_of(info)
-    optimised, optimised_because = surroundings.optimised(info)
-    cache, cache_because = surroundings.cache(info)
+def _case(number: int, name: str, run: Run, where: str) -> Case:
+    info, instrument = run.info, run.info.instrument
+    assert instrument is not None, "it was measured"
+    plan, host = info.measured, surroundings.host_of(info)
     wire = _wire(info)
+    try:
+        optimised, optimised_because = surroundings.optimised(info)
+        cache, cache_because = surroundings.cache(info)
+        co_runners = _co_runners(plan)
+        cpus, pollers = surroundings.device_cpus(info), surroundings.pollers(info)
+    except UsageError as error:
+        raise RunCorruptError(f"{where}: {error}") from None
     facts = Facts(
         technology=surroundings.technology(info),
         kernel=surroundings.kernel(info),
         optimised=optimised,
         cache=cache,
-        co_runners=_co_runners(plan),
-        rate_pps=int(plan["rate_pps"]),
-        cards=str(plan["wire_options"].get("dut", "")) if wire == CARDS else "",
-        device=str(plan["dut"]),
-        device_options=tuple(
-            sorted((str(name), str(value)) for name, value in plan["dut_options"].items())
-        ),
+        co_runners=co_runners,
+        rate_pps=plan.rate_pps,
+        cards=plan.wire_options.get("dut", "") if wire == CARDS else "",
+        device=plan.dut,
+        device_options=tuple(sorted(plan.dut_options.items())),
         networking=surroundings.networking(plan),
         wire=wire,
-        pattern=str(plan["pattern"]),
-        burst=int(plan["burst"]),
-        size_bytes=int(plan["size_bytes"]),
-        flows=int(plan["flows"]),
-        instances=int(plan.get("instances", 1)),
-        load=str(plan.get("load", "all")),
+        pattern=plan.pattern,
+        burst=plan.burst,
+        size_bytes=plan.size_bytes,
+        flows=plan.flows,
+        instances=plan.instances,
+        load=plan.load,
         recorded=(
-            (info.get("noise") or {}).get("events") is not None,
-            int(plan.get("counter_interval_ns", 0)),
+            info.noise is not None and info.noise.events is not None,
+            plan.counter_interval_ns,
         ),
-        clock=str(info["clock"]["source"]),
-        machine=(str(host.get("cpu_model")), int(host.get("cpu_count") or 0)),
+        clock=info.clock.source,
+        machine=(str(host.cpu_model), host.cpu_count or 0),
     )
-    instrument = info["instrument"]
-    case = Case(
+    return Case(
         number,
         name,
         facts,
         run,
         optimised_because,
         cache_because,
-        lost=int(instrument["lost_in_dut"]) - int(instrument.get("dropped_by_dut") or 0),
-        unsent=int(instrument["unsent"]),
+        lost=instrument.lost_in_dut - (instrument.dropped_by_dut or 0),
+        unsent=instrument.unsent,
         floor=_floor(info),
-        longest_stall_ns=int(instrument["stalls"]["generator"]["longest_ns"]),
-        bucket_ns=int(plan["bucket_ns"]),
-        cpus=surroundings.device_cpus(info),
-        pollers=surroundings.pollers(info),
+        longest_stall_ns=instrument.stalls.generator.longest_ns,
+        bucket_ns=plan.bucket_ns,
+        cpus=cpus,
+        pollers=pollers,
     )
-    _check(case)
-    return case
 
 
-def _check(case: Case) -> None:
-    """See that the run has what is looked at, within its bounds.
+def _check(case: Case, where: str) -> None:
+    """See that what is looked at is within its bounds.
 
     Raises
     ------
-    KeyError, ValueError
-        If it has not.
+    RunCorruptError
+        If it is not.
     """
     summary = case.run.summary
-    best_quantile([case])
     for name, got, most in (
         ("lost in the DuT", case.lost, summary["sent"]),
         ("tainted", summary.get("tainted"), summary["count"]),
     ):
         if not 0 <= int(got or 0) <= int(most or 0):
-            raise ValueError(f"{name}: expected 0 to {most}, got {got}")
+            raise RunCorruptError(f"{where}: {name}: expected 0 to {most}, got {got}")
     if case.facts.rate_pps < 1:
-        raise ValueError(f"rate_pps: expected at least 1, got {case.facts.rate_pps}")
+        raise RunCorruptError(
+            f"{where}: plan.rate_pps: expected at least 1, got {case.facts.rate_pps}"
+        )
 
 
-def _floor(info: Mapping[str, Any]) -> Floor | None:
-    floor = info.get("floor")
+def _floor(info: RunInfo) -> Floor | None:
+    floor = info.floor
     if floor is None:
         return None
-    believed = floor["believed_up_to"]
-    return Floor(
-        int(floor["latency_ns_p50"]),
-        int(floor["latency_ns_p999"]),
-        None if believed is None else float(believed),
-    )
+    return Floor(floor.latency_ns_p50, floor.latency_ns_p999, floor.believed_up_to)
 
 
-def _co_runners(plan: Mapping[str, Any]) -> tuple[Any, ...]:
-    busy = sorted((plan.get("co_runners") or {}).items())
-    if not busy:
+def _co_runners(plan: PlanFields) -> CoRunners:
+    if not plan.co_runners:
         return ()
-    cpus = plan.get("co_runner_cpus")
-    given = None if cpus is None else cpu_list(parse_cpus(str(cpus)))
-    return tuple((str(kind), int(workers)) for kind, workers in busy), given
+    cpus = plan.co_runner_cpus
+    given = None if cpus is None else cpu_list(parse_cpus(cpus))
+    return tuple(sorted(plan.co_runners.items())), given
 
 
-def _wire(info: Mapping[str, Any]) -> str:
-    wire = str(info["plan"]["wire"])
-    if wire == "pci" or "hosts" in info:
+def _wire(info: RunInfo) -> str:
+    wire = info.measured.wire
+    if wire == "pci" or info.hosts is not None:
         return CARDS
     return SHARED_MEMORY if wire in _IN_MEMORY else wire

@@ -274,7 +274,7 @@ def _tlb_share(case: Case) -> float | None:
     explanation = case.run.explanation
     if explanation is None or not case.facts.recorded[0]:
         return None
-    return sum(float(each["share"]) for each in explanation["causes"] if each["cause"] == _TLB)
+    return sum(each.share for each in explanation.causes if each.cause == _TLB)
 
 
 def _cards(evidence: Evidence) -> Said:

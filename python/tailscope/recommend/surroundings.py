@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.store.run import host_of, kernel, technology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from tailscope.plan import PlanFields
+    from tailscope.store.records.run import RunInfo
 
 __all__ = [
     "SEVERAL_THREADS",
@@ -45,21 +48,21 @@ _AT_RUN_TIME = {
 ENOUGH_PARAMETERS = 6
 """More than half of the eleven parameters of containers2024 Table 2 make a host optimised."""
 
-_DEVICE = ("DuT", "dut")
+_DEVICE = "DuT"
 _CACHE_KNOB, _OWN_PARTS = "cache-allocation", "own parts"
 
 
-def networking(plan: Mapping[str, Any]) -> str:
+def networking(plan: PlanFields) -> str:
     """Whether packets pass the kernel's network stack at the device."""
     in_kernel = (
-        plan["dut"] in _IN_KERNEL
-        or plan["dut_options"].get("mode") in _KERNEL_MODES
-        or plan["wire"] == "veth"
+        plan.dut in _IN_KERNEL
+        or plan.dut_options.get("mode") in _KERNEL_MODES
+        or plan.wire == "veth"
     )
     return "kernel space" if in_kernel else "user space"
 
 
-def optimised(info: Mapping[str, Any]) -> tuple[bool | None, str]:
+def optimised(info: RunInfo) -> tuple[bool | None, str]:
     """Whether host and kernel were set for latency; None where that is not known.
 
     They were if settings were made for the run (``--tune``), or if at least `ENOUGH_PARAMETERS` of
@@ -72,12 +75,12 @@ def optimised(info: Mapping[str, Any]) -> tuple[bool | None, str]:
     str
         Why.
     """
-    made = sum(each["refused"] is None for each in info.get("tuning") or ())
+    made = sum(each.refused is None for each in info.tuning)
     if made:
         return True, f"{made} settings made for the run"
-    line, knobs = host_of(info).get("kernel_command_line"), info.get("knobs") or {}
+    line, knobs = host_of(info).kernel_command_line, info.knobs or {}
     if technology(info) == "vm":
-        line, knobs = (info.get("platform") or {}).get("parameters"), {}
+        line, knobs = None if info.platform is None else info.platform.parameters, {}
     if line is None:
         return None, "the kernel's command line was not recorded"
     there = sum(_in_force(each, line.split(), knobs) for each in _PARAMETERS)
@@ -92,22 +95,26 @@ def _in_force(parameter: str, words: list[str], knobs: Mapping[str, str | None])
     return parameter in words or knobs.get(knob) in values
 
 
-def device_cpus(info: Mapping[str, Any]) -> frozenset[int]:
+def device_cpus(info: RunInfo) -> frozenset[int]:
     """The CPUs that worked for the device; none where that was not recorded."""
-    cpus = info["instrument"]["cpus"]
-    return _all_cpus(cpus[name] for name in _DEVICE if name in cpus)
+    cpus = _polling(info)
+    return _all_cpus(cpus[name] for name in (_DEVICE,) if name in cpus)
 
 
-def pollers(info: Mapping[str, Any]) -> frozenset[int]:
+def pollers(info: RunInfo) -> frozenset[int]:
     """The CPUs that polled: the instrument's, and the device's."""
-    return _all_cpus(info["instrument"]["cpus"].values())
+    return _all_cpus(_polling(info).values())
 
 
-def _all_cpus(lists: Iterable[Any]) -> frozenset[int]:
-    return frozenset(cpu for each in lists if each != "" for cpu in parse_cpus(str(each)))
+def _polling(info: RunInfo) -> Mapping[str, str]:
+    return {} if info.instrument is None else info.instrument.cpus
 
 
-def cache(info: Mapping[str, Any]) -> tuple[str, str]:
+def _all_cpus(lists: Iterable[str]) -> frozenset[int]:
+    return frozenset(cpu for each in lists if each for cpu in parse_cpus(each))
+
+
+def cache(info: RunInfo) -> tuple[str, str]:
     """Whether the device shares its last-level cache with other CPUs.
 
     Returns
@@ -117,9 +124,9 @@ def cache(info: Mapping[str, Any]) -> tuple[str, str]:
     str
         Why.
     """
-    if (info.get("knobs") or {}).get(_CACHE_KNOB) == _OWN_PARTS:
+    if (info.knobs or {}).get(_CACHE_KNOB) == _OWN_PARTS:
         return "separated", "a part of it was allocated to the device"
-    listed, own = host_of(info).get("last_level_caches"), device_cpus(info)
+    listed, own = host_of(info).last_level_caches, device_cpus(info)
     if listed is None or not own:
         return "unknown", "the machine's caches were not recorded"
     caches = [set(parse_cpus(each)) for each in listed.split(";")]

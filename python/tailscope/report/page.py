@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from msgspec.structs import asdict
 
 from tailscope.report.figures import pictures
 from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
-from tailscope.store import layout
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.report.picture import Axis, Layer, Picture
+    from tailscope.store.records.host import HostRecord
     from tailscope.store.run import Run
     from tailscope.wording import Row
 
@@ -216,8 +217,8 @@ def _shown(text: str) -> str:
     return _MATHS.sub("\u200b", printable(text))
 
 
-def _host(host: Mapping[str, Any]) -> dict[str, str]:
-    known = {name: value for name, value in host.items() if value is not None}
+def _host(host: HostRecord) -> dict[str, str]:
+    known = {name: value for name, value in asdict(host).items() if value is not None}
     return {name.replace("_", " "): str(value) for name, value in known.items()}
 
 
@@ -227,24 +228,24 @@ def _day(unix_ns: int) -> str:
 
 def _about(run: Run) -> dict[str, Any]:
     # In a laboratory the machine where the command was typed measures nothing.
-    hosts = run.info.get("hosts") or {"": run.info["host"]}
+    hosts = run.info.hosts or {"": run.info.host}
     return {
         "label": run.label,
-        "verdict": verdict_text(run.kept.get(layout.VERDICT)),
+        "verdict": verdict_text(run.kept.verdict),
         "causes": None if run.explanation is None else cause_rows(run.explanation),
         "explained": "" if run.explanation is None else explained_text(run.explanation),
         "sentence": sentence(run.summary),
         "warnings": [
-            *run.info.get("warnings", ()),
+            *run.info.warnings,
             *run.warnings,
             *conclusion_doubts(run.kept),
         ],
-        "partial": run.info.get("partial", ()),
+        "partial": run.info.partial,
         "tags": run.remarks.tags,
         "notes": [(_day(note.written_unix_ns), note.text) for note in run.remarks.notes],
         "provenance": {
             **provenance(run.summary, run.info),
-            "tailscope": run.info["tailscope_version"],
+            "tailscope": run.info.tailscope_version,
         },
         "hosts": {role: _host(host) for role, host in hosts.items()},
     }

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from tailscope.exceptions import RunCorruptError, RunExistsError
+from msgspec import Struct, convert, structs
+
+from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
 from tailscope.report.campaign.material import CampaignMaterial, read_material
 from tailscope.report.neutral import neutral, neutral_text
 from tailscope.signals import uninterrupted
 from tailscope.store import layout
 from tailscope.store.atomic import write_bytes, write_text
+from tailscope.store.kept import Conclusions, with_origin
 from tailscope.store.notes import Remarks
-from tailscope.store.reader import read_run
+from tailscope.store.reader import read_run, verified
+from tailscope.store.records import older
+from tailscope.store.records.base import as_content, encode, read_record
+from tailscope.store.records.publication import (
+    PUBLICATION_FORMAT,
+    EnvironmentRecord,
+    EnvironmentsRecord,
+    PublicationRecord,
+    PublishedCampaign,
+)
+from tailscope.store.records.run import FileEntry
+from tailscope.store.records.summary import Summary
 from tailscope.store.run import shown_as
 from tailscope.units import count_text
 
@@ -27,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tailscope.store.campaign import CampaignContent
+    from tailscope.store.records.campaign import CampaignRecord
     from tailscope.store.run import Run
 
     Progress = Callable[[int, int], None]
@@ -42,6 +56,8 @@ __all__ = [
     "write_site",
 ]
 
+Kind = TypeVar("Kind", bound=Struct)
+
 INDEX = "index.html"
 MARK = "publication.json"
 CHECKSUMS = "SHA256SUMS"
@@ -49,8 +65,6 @@ EXPERIMENT = "experiment.yaml"
 ENVIRONMENT = "environment.json"
 FIGURES = "figures"
 RUNS = "runs"
-FORMAT = 1
-"""Of ``publication.json``."""
 
 PACKETS_UP_TO_BYTES = 100 * 1024 * 1024
 """Single packets are published up to this size of all of them, unless it is said otherwise."""
@@ -97,10 +111,10 @@ class Publication:
             for made in (layout.REPORT, layout.RUN):
                 yield f"{folder}/{made}", None
             for made in (*_REWRITTEN, *layout.KEPT):
-                if made in run.info["files"] or made in run.kept:
+                if made in run.info.files or made in dict(run.kept.by_file()):
                     yield f"{folder}/{made}", (_folder(run) / made).stat().st_size
             for copied in self.copied[name]:
-                yield f"{folder}/{copied}", int(run.info["files"][copied]["size_bytes"])
+                yield f"{folder}/{copied}", run.info.files[copied].size_bytes
 
 
 def plan_site(campaign: Path, *, packets: bool | None = None) -> Publication:
@@ -198,24 +212,25 @@ def check_place(plan: Publication, out: Path) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     try:
-        mark = json.loads((out / MARK).read_bytes())
-        known, of = {*mark["files"], CHECKSUMS, MARK}, mark["campaign"]
-    except (OSError, ValueError, KeyError, TypeError):
+        content = (out / MARK).read_bytes()
+        mark = read_record(content, PublicationRecord, out / MARK, newest=PUBLICATION_FORMAT)
+    except (OSError, RunError):
         raise RunExistsError(
             f"{out}: expected an empty directory or an earlier publication, got neither",
             hint="choose another directory",
         ) from None
     ours = _identity(plan.material.content)
-    if of != ours:
+    if mark.campaign != ours:
         raise RunExistsError(
-            f"{out / MARK}: campaign: expected {ours}, got {of}", hint="choose another directory"
+            f"{out / MARK}: campaign: expected {as_content(ours)}, got {as_content(mark.campaign)}",
+            hint="choose another directory",
         )
     there = {
         str(path.relative_to(out))
         for path in out.rglob("*")
         if path.is_symlink() or not path.is_dir()
     }
-    foreign = sorted(there - known)
+    foreign = sorted(there - {*mark.files, CHECKSUMS, MARK})
     if foreign:
         raise RunExistsError(
             f"{out / foreign[0]}: it would be lost: an earlier publication did not write it",
@@ -228,7 +243,7 @@ def _fill(plan: Publication, site: Path, progress: Progress | None) -> None:
     from tailscope.report.campaign.page import address_of, campaign_page
 
     record = _neutral_campaign(plan)
-    write_text(site / layout.CAMPAIGN, _json(record))
+    write_text(site / layout.CAMPAIGN, encode(record))
     write_text(site / EXPERIMENT, _experiment(record))
     runs = [*_runs(plan.material)]
     for number, (name, run) in enumerate(runs):
@@ -239,7 +254,7 @@ def _fill(plan: Publication, site: Path, progress: Progress | None) -> None:
         progress(len(runs), len(runs))
     # The site is a campaign itself: what it shows is what it holds.
     material = read_material(site)
-    write_text(site / ENVIRONMENT, _json(_environment(material)))
+    write_text(site / ENVIRONMENT, encode(_environments(material)))
     write_families(material, site / FIGURES, _FORMATS, _STYLE)
     drawn = [f"{FIGURES}/{path.name}" for path in sorted((site / FIGURES).iterdir())]
     page = campaign_page(
@@ -249,22 +264,21 @@ def _fill(plan: Publication, site: Path, progress: Progress | None) -> None:
             name: address_of(name)
             for name in (EXPERIMENT, ENVIRONMENT, layout.CAMPAIGN, CHECKSUMS, *drawn)
         },
-        repeat=[f"# tailscope {record.get('tailscope_version')}", *_commands(material)],
+        repeat=[f"# tailscope {record.tailscope_version}", *_commands(material)],
         left_out=_left_out(plan),
     )
     write_text(site / INDEX, page)
     written = sorted(str(path.relative_to(site)) for path in site.rglob("*") if path.is_file())
-    mark = {
-        "format": FORMAT,
-        "campaign": _identity(plan.material.content),
-        "files": written,
-        "left_out": {
+    mark = PublicationRecord(
+        campaign=_identity(plan.material.content),
+        files=tuple(written),
+        left_out={
             f"{plan.folders[run]}/{file}": size
             for run in plan.folders
             for file, size in _sizes_left_out(plan, run)
         },
-    }
-    write_text(site / MARK, _json(mark))
+    )
+    write_text(site / MARK, encode(mark))
     sums = (f"{_checksum(site / name)}  {name}\n" for name in [*written, MARK])
     write_text(site / CHECKSUMS, "".join(sums))
 
@@ -276,31 +290,32 @@ def _write_run(plan: Publication, name: str, run: Run, folder: Path) -> None:
 
     source = _folder(run)
     whole = read_run(source, label=name)
-    info = neutral(dict(whole.info))
-    listed = whole.info["files"]
-    info["files"] = {}
+    listed, files = whole.info.files, {}
     for copied in plan.copied[name]:
-        _copy(source / copied, folder / copied, listed[copied]["sha256"])
-        info["files"][copied] = listed[copied]
-    for made in _REWRITTEN:
-        if made in listed:
-            content = _json(neutral(json.loads((source / made).read_bytes()))).encode()
-            write_bytes(_parent(folder / made), content)
-            info["files"][made] = _entry(content)
-    figures = info["files"][layout.SUMMARY]["sha256"]
-    for made, conclusion in whole.kept.items():
-        origin = {**neutral(conclusion["kept"]), "summary_sha256": figures}
-        write_text(folder / made, _json({**neutral(conclusion), "kept": origin}))
-    here = [*info["files"], *whole.kept, layout.RUN]
+        _copy(source / copied, folder / copied, listed[copied].sha256)
+        files[copied] = listed[copied]
+    for made, record in _rewritten(source, whole):
+        content = encode(_neutral(record)).encode()
+        write_bytes(_parent(folder / made), content)
+        files[made] = _entry(content)
+    for made, conclusion in whole.kept.by_file():
+        assert conclusion.kept is not None, "it was kept"
+        figures = files[layout.SUMMARY].sha256
+        origin = structs.replace(_neutral(conclusion.kept), summary_sha256=figures)
+        plain = structs.replace(_neutral(conclusion), kept=None)
+        write_text(folder / made, encode(with_origin(plain, origin)))
+    kept = Conclusions.of({made: _neutral(each) for made, each in whole.kept.by_file()})
+    here = [*files, *(made for made, _ in whole.kept.by_file()), layout.RUN]
     up = "../" * (len(PurePath(plan.folders[name]).parts))
+    # Its tables are still those of the campaign, packets that are not published among them.
+    info = structs.replace(_neutral(whole.info), files=listed)
     shown = replace(
         whole,
         label=shown_as(PurePath(plan.folders[name]).name, info),
-        # Its tables are still those of the campaign, packets that are not published among them.
-        info={**info, "files": listed},
-        warnings=tuple(neutral([*whole.warnings])),
-        explanation=neutral(whole.explanation),
-        kept=neutral(dict(whole.kept)),
+        info=info,
+        warnings=tuple(map(neutral_text, whole.warnings)),
+        explanation=None if whole.explanation is None else _neutral(whole.explanation),
+        kept=kept,
         remarks=Remarks(),
     )
     text = page(
@@ -308,8 +323,30 @@ def _write_run(plan: Publication, name: str, run: Run, folder: Path) -> None:
         links={"the campaign": f"{up}{INDEX}", **{each: address_of(each) for each in here}},
     )
     write_text(folder / layout.REPORT, text)
-    info["left_out"] = [file for file, _ in _sizes_left_out(plan, name)]
-    write_text(folder / layout.RUN, _json(info))
+    left_out = tuple(file for file, _ in _sizes_left_out(plan, name))
+    write_text(folder / layout.RUN, encode(structs.replace(info, files=files, left_out=left_out)))
+
+
+def _rewritten(source: Path, run: Run) -> Iterator[tuple[str, Struct]]:
+    """Files of a run that may hold what is private, as records."""
+    file = source / layout.SUMMARY
+    yield (
+        layout.SUMMARY,
+        read_record(
+            verified(source, run.info, layout.SUMMARY),
+            Summary,
+            file,
+            newest=layout.FORMAT,
+            upgraded=older.with_format,
+        ),
+    )
+    if run.explanation is not None:
+        yield layout.EXPLANATION, run.explanation
+
+
+def _neutral(record: Kind) -> Kind:
+    """A record without what is private to a machine."""
+    return convert(neutral(as_content(record)), type(record))
 
 
 def _runs(material: CampaignMaterial) -> Iterator[tuple[str, Run]]:
@@ -329,7 +366,7 @@ def _folder(run: Run) -> Path:
 def _sizes(run: Run) -> dict[str, int]:
     """Files of a run that are taken as they are."""
     found = {}
-    for name, written in run.info["files"].items():
+    for name, written in run.info.files.items():
         path = PurePath(name)
         is_capture = len(path.parts) == 2 and path.parts[0] == layout.CAPTURES
         if path.is_absolute() or ".." in path.parts or not name.isprintable():
@@ -337,7 +374,7 @@ def _sizes(run: Run) -> dict[str, int]:
                 f"{_folder(run) / layout.RUN}: files: expected names within the run, got {name!r}"
             )
         if name in _COPIED or is_capture:
-            found[name] = int(written["size_bytes"])
+            found[name] = written.size_bytes
     return found
 
 
@@ -376,31 +413,38 @@ def _neutral_name(content: CampaignContent, name: str) -> str:
     return name
 
 
-def _neutral_campaign(plan: Publication) -> dict[str, Any]:
+def _neutral_campaign(plan: Publication) -> CampaignRecord:
     """``campaign.json`` of the site: it can be read as that of a campaign."""
     content = plan.material.content
-    record: dict[str, Any] = neutral(dict(content.record))
+    record = _neutral(content.record)
     problems = {
         reading.name: reading.problem
         for combination in plan.material.combinations
         for reading in combination.readings
         if reading.problem is not None
     }
-    for cell, original in zip(record["cells"], content.cells, strict=True):
-        cell["name"] = _neutral_name(content, original.name)
-        cell["runs"] = [plan.folders[name] for name in original.runs if name in plan.folders]
+    cells = []
+    for cell, original in zip(record.cells, content.cells, strict=True):
         bad = [problems[name] for name in original.runs if name in problems]
-        if bad:
-            cell["state"], cell["reason"] = "unreadable", neutral_text("; ".join(bad))
-    return {**record, "name": content.name}
+        cells.append(
+            structs.replace(
+                cell,
+                name=_neutral_name(content, original.name),
+                runs=tuple(plan.folders[name] for name in original.runs if name in plan.folders),
+                state="unreadable" if bad else cell.state,
+                reason=neutral_text("; ".join(bad)) if bad else cell.reason,
+            )
+        )
+    return structs.replace(record, name=content.name, cells=tuple(cells))
 
 
-def _experiment(record: Mapping[str, Any]) -> str:
+def _experiment(record: CampaignRecord) -> str:
     import yaml
 
-    plan = record.get("experiment") or {}
-    about = {"about": record["about"]} if record.get("about") else {}
-    in_order = {"name": plan.get("name"), **about, **plan}
+    plan = {} if record.experiment is None else as_content(record.experiment)
+    known = {name: value for name, value in plan.items() if value is not None}
+    about = {"about": record.about} if record.about else {}
+    in_order = {"name": known.get("name"), **about, **known}
     text: str = yaml.safe_dump(in_order, sort_keys=False, allow_unicode=True)
     return text
 
@@ -413,23 +457,29 @@ def _commands(material: CampaignMaterial) -> list[str]:
     return [f"{run} --dry-run    # what it takes, and what is missing", run, *more]
 
 
-def _environment(material: CampaignMaterial) -> dict[str, Any]:
+def _environments(material: CampaignMaterial) -> EnvironmentsRecord:
     """Machines, knobs and versions, each with the runs that have it."""
-    found: dict[str, dict[str, Any]] = {}
+    found: list[EnvironmentRecord] = []
     for name, run in _runs(material):
-        about = neutral(
-            {
-                "host": run.info["host"],
-                "hosts": run.info.get("hosts") or {},
-                "knobs": run.info.get("knobs") or {},
-                "tailscope_version": run.info["tailscope_version"],
-                "python_version": run.info.get("python_version"),
-                "device_version": (run.info.get("dut") or {}).get("version"),
-            }
+        info = run.info
+        about = _neutral(
+            EnvironmentRecord(
+                host=info.host,
+                hosts=info.hosts or {},
+                knobs=info.knobs or {},
+                tailscope_version=info.tailscope_version,
+                python_version=info.python_version,
+                device_version=None if info.dut is None else info.dut.version,
+                runs=(),
+            )
         )
-        key = json.dumps(about, sort_keys=True)
-        found.setdefault(key, {**about, "runs": []})["runs"].append(name)
-    return {"environments": list(found.values())}
+        at = next(
+            (at for at, each in enumerate(found) if structs.replace(each, runs=()) == about),
+            len(found),
+        )
+        known = found[at].runs if at < len(found) else ()
+        found[at : at + 1] = [structs.replace(about, runs=(*known, name))]
+    return EnvironmentsRecord(environments=tuple(found))
 
 
 def _left_out(plan: Publication) -> str:
@@ -442,8 +492,8 @@ def _left_out(plan: Publication) -> str:
     )
 
 
-def _identity(content: CampaignContent) -> dict[str, Any]:
-    return {"name": content.name, "started_unix_ns": content.record.get("started_unix_ns")}
+def _identity(content: CampaignContent) -> PublishedCampaign:
+    return PublishedCampaign(name=content.name, started_unix_ns=content.record.started_unix_ns)
 
 
 def _copy(source: Path, target: Path, expected: str) -> None:
@@ -462,14 +512,10 @@ def _parent(path: Path) -> Path:
     return path
 
 
-def _entry(content: bytes) -> dict[str, Any]:
-    return {"size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def _entry(content: bytes) -> FileEntry:
+    return FileEntry(size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _json(content: Any) -> str:
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailscope.exceptions import NotSharedError, RunExistsError
 from tailscope.store.atomic import TEMPORARY_SUFFIX
 from tailscope.store.directory import refuse_foreign
-from tailscope.store.reader import read_mark
+from tailscope.store.reader import read_info, read_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tailscope.experiment.pair import PairPlan
+    from tailscope.store.records.run import FileEntry
 
 __all__ = ["Shared", "aside", "shared_folders"]
 
@@ -150,9 +151,7 @@ def _put_in_place(run: Path, target: Path) -> None:
             raise RunExistsError(f"{target}: another run came there meanwhile") from None
 
 
-def _files(run: Path) -> object:
+def _files(run: Path) -> Mapping[str, FileEntry] | None:
     """Checksums of a complete run."""
-    mark = read_mark(run) or {}
-    if not mark.get("complete"):
-        return None
-    return mark["files"]
+    mark = read_mark(run)
+    return None if mark is None or not mark.complete else read_info(run).files

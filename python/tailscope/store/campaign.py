@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.exceptions import RunCorruptError, RunError
+from tailscope.exceptions import RunCorruptError
 from tailscope.store.layout import CAMPAIGN
+from tailscope.store.records import base as records
+from tailscope.store.records.campaign import CAMPAIGN_FORMAT, CampaignRecord, ExperimentRecord
 from tailscope.units import printable, value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tailscope.store.records.campaign import CellRecord, Variable
+
 __all__ = [
     "DONE",
-    "FORMAT",
     "MISSING",
     "CampaignCell",
     "CampaignContent",
@@ -26,20 +27,14 @@ __all__ = [
     "campaign_content",
     "is_campaign",
     "read_campaign",
+    "read_record",
 ]
-
-FORMAT = 1
-"""Of ``campaign.json``."""
 
 DONE = "done"
 """The state of a cell that is whole."""
 
 MISSING = "-"
 """Stands among the values of a variable for cells that have none."""
-
-_OPTIONAL_TEXT = (str, type(None))
-_OPTIONAL_OBJECT = (dict, type(None))
-_KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", float: "a number"}
 
 
 class CampaignRun(NamedTuple):
@@ -100,7 +95,7 @@ class CampaignContent:
     ----------
     path : Path
         The directory.
-    record : Mapping
+    record : CampaignRecord
         All of it.
     cells : tuple of CampaignCell
     variables : Mapping of str to list of str
@@ -109,20 +104,19 @@ class CampaignContent:
     """
 
     path: Path
-    record: Mapping[str, Any]
+    record: CampaignRecord
     cells: tuple[CampaignCell, ...]
     variables: Mapping[str, list[str]]
 
     @property
     def name(self) -> str:
         """What it is called; its directory's name where it has none."""
-        return str(self.record.get("name") or self.path.resolve().name)
+        return self.record.name or self.path.resolve().name
 
     @property
-    def experiment(self) -> Mapping[str, Any]:
+    def experiment(self) -> ExperimentRecord:
         """What was to be run; empty where that is not said."""
-        found: Mapping[str, Any] = self.record.get("experiment") or {}
-        return found
+        return self.record.experiment or ExperimentRecord()
 
 
 def is_campaign(path: Path) -> bool:
@@ -140,8 +134,7 @@ def read_campaign(path: Path) -> list[CampaignRun]:
     RunCorruptError
         If ``campaign.json`` is not as it was written.
     """
-    with _as_written(path / CAMPAIGN) as record:
-        return [run for cell in record["cells"] for run in _runs_of(path, cell)]
+    return [run for cell in read_record(path).cells for run in _runs_of(path, cell)]
 
 
 def campaign_content(path: Path) -> CampaignContent:
@@ -154,69 +147,29 @@ def campaign_content(path: Path) -> CampaignContent:
     RunCorruptError
         If it is not as it was written.
     """
-    with _as_written(path / CAMPAIGN) as record:
-        _check(path / CAMPAIGN, record)
-        cells = tuple(_cell_of(path, cell) for cell in record["cells"])
-        written = (record.get("experiment") or {}).get("vary") or {}
-        return CampaignContent(path, record, cells, _variables(written, cells))
+    record = read_record(path)
+    cells = tuple(_cell_of(path, cell) for cell in record.cells)
+    written = {} if record.experiment is None else record.experiment.vary
+    return CampaignContent(path, record, cells, _variables(written, cells))
 
 
-@contextmanager
-def _as_written(file: Path) -> Iterator[dict[str, Any]]:
-    """The content of a file, whose shape the block may take for granted."""
-    try:
-        record = json.loads(file.read_bytes(), parse_constant=_no_number)
-        if record["format"] != FORMAT:
-            raise RunError(f"{file}: format: expected {FORMAT}, got {record['format']!r}")
-        yield record
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
+def read_record(path: Path) -> CampaignRecord:
+    """The content of ``campaign.json``.
+
+    Raises
+    ------
+    RunError
+        If a newer tailscope has written it.
+    RunCorruptError
+        If it is not as it was written.
+    """
+    file = path / CAMPAIGN
+    return records.read_record(file.read_bytes(), CampaignRecord, file, newest=CAMPAIGN_FORMAT)
 
 
-def _no_number(text: str) -> None:
-    raise ValueError(f"expected a number, got {text}")
-
-
-def _check(file: Path, record: dict[str, Any]) -> None:
-    """See that what will be read is of the kind that was written."""
-
-    def expect(where: str, value: object, *kinds: type) -> None:
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            known = " or ".join(_KINDS.get(kind, "null") for kind in kinds)
-            raise RunCorruptError(
-                f"{file}: not as it was written: {where}: expected {known},"
-                f" got {printable(repr(value))}"
-            )
-
-    for name in ("name", "about", "tailscope_version"):
-        expect(name, record.get(name), *_OPTIONAL_TEXT)
-    for name in ("host", "experiment"):
-        expect(name, record.get(name), *_OPTIONAL_OBJECT)
-    experiment = record.get("experiment") or {}
-    for name in ("fixed", "vary"):
-        expect(f"experiment.{name}", experiment.get(name), *_OPTIONAL_OBJECT)
-    for name, values in (experiment.get("vary") or {}).items():
-        expect(f"experiment.vary.{name}", values, list, dict)
-        if isinstance(values, dict):
-            for value, fields in values.items():
-                expect(f"experiment.vary.{name}.{value}", fields, *_OPTIONAL_OBJECT)
-    expect("cells", record["cells"], list)
-    for number, cell in enumerate(record["cells"]):
-        where = f"cells[{number}]"
-        expect(where, cell, dict)
-        for name in ("name", "state"):
-            expect(f"{where}.{name}", cell[name], str)
-        for name in ("reason", "hint"):
-            expect(f"{where}.{name}", cell.get(name), *_OPTIONAL_TEXT)
-        expect(f"{where}.values", cell.get("values", {}), dict)
-        expect(f"{where}.repeat", cell.get("repeat", 1), int)
-        expect(f"{where}.lasted_s", cell.get("lasted_s"), int, float, type(None))
-        expect(f"{where}.runs", cell["runs"], list)
-        for run in cell["runs"]:
-            expect(f"{where}.runs", run, str)
-
-
-def _variables(written: Mapping[str, Any], cells: Sequence[CampaignCell]) -> dict[str, list[str]]:
+def _variables(
+    written: Mapping[str, Variable], cells: Sequence[CampaignCell]
+) -> dict[str, list[str]]:
     found = {}
     for name in dict.fromkeys([*written, *(name for cell in cells for name in cell.values)]):
         used = dict.fromkeys(cell.values[name] for cell in cells if name in cell.values)
@@ -228,33 +181,34 @@ def _variables(written: Mapping[str, Any], cells: Sequence[CampaignCell]) -> dic
     return found
 
 
-def _cell_of(path: Path, cell: dict[str, Any]) -> CampaignCell:
+def _cell_of(path: Path, cell: CellRecord) -> CampaignCell:
     return CampaignCell(
-        cell["name"],
-        {name: str(value) for name, value in cell.get("values", {}).items()},
-        cell.get("repeat", 1),
-        printable(cell["state"]),
-        cell["reason"],
-        cell.get("hint"),
-        tuple(_inside(path / CAMPAIGN, run) for run in cell["runs"]),
+        cell.name,
+        {name: str(value) for name, value in cell.values.items()},
+        cell.repeat,
+        printable(cell.state),
+        cell.reason,
+        cell.hint,
+        tuple(_inside(path / CAMPAIGN, run) for run in cell.runs),
     )
 
 
-def _runs_of(path: Path, cell: dict[str, Any]) -> Iterator[CampaignRun]:
-    name, runs, values = str(cell["name"]), cell["runs"], cell.get("values")
-    if values is not None and not isinstance(values, dict):
-        raise TypeError(f"values: expected an object, got {type(values).__name__}")
-    unfinished = ": ".join(filter(None, (cell["state"], cell["reason"])))
-    for run in runs:
-        inside = None if cell["state"] == DONE else unfinished
-        yield CampaignRun(run, path / _inside(path / CAMPAIGN, run), name, inside, values)
-    if not runs:
-        yield CampaignRun(name, None, name, unfinished, values)
+def _runs_of(path: Path, cell: CellRecord) -> Iterator[CampaignRun]:
+    values = {name: str(value) for name, value in cell.values.items()}
+    unfinished = ": ".join(filter(None, (cell.state, cell.reason)))
+    for run in cell.runs:
+        inside = None if cell.state == DONE else unfinished
+        yield CampaignRun(run, path / _inside(path / CAMPAIGN, run), cell.name, inside, values)
+    if not cell.runs:
+        yield CampaignRun(cell.name, None, cell.name, unfinished, values)
 
 
 def _inside(file: Path, run: str) -> str:
     """The name of a run, which must lie in its campaign."""
-    os.fsencode(run)
+    try:
+        os.fsencode(run)
+    except UnicodeEncodeError:
+        raise RunCorruptError(f"{file}: runs: expected the name of a folder, got {run!r}") from None
     parts = PurePath(run)
     if parts.is_absolute() or ".." in parts.parts or not parts.parts:
         raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")

@@ -6,33 +6,29 @@ from typing import TYPE_CHECKING
 
 from tailscope.field import fields_of
 from tailscope.plan import PairFields, PlanFields
+from tailscope.store import tables
+from tailscope.store.records.summary import figure_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-__all__ = ["PACKETS", "PLAN", "QUANTILES", "RUN", "SUMMARY", "TABLES"]
+    from tailscope.store.tables import Table
+
+__all__ = ["PACKETS", "PLAN", "RUN", "SUMMARY", "TABLES"]
 
 TEXT, COUNT, REAL, TRUTH, TIME = "VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMP"
 _UNSIGNED = "UBIGINT"
 
-QUANTILES = {
-    "p50": "p50",
-    "p90": "p90",
-    "p99": "p99",
-    "p999": "p99.9",
-    "p9999": "p99.99",
-    "p99999": "p99.999",
-    "p999999": "p99.9999",
-}
-"""Quantiles of the summary: as names of figures have them, and as people write them."""
+_OF_PLANS = {str: TEXT, int: COUNT, bool: TRUTH, dict: TEXT}
 
-_TYPES = {str: TEXT, dict: TEXT, int: COUNT, bool: TRUTH}
-_DECLARED = {**fields_of(PlanFields), **fields_of(PairFields)}
-
-PLAN = {"command": TEXT} | {
-    attribute: _TYPES[declared.held]
-    for attribute, declared in _DECLARED.items()
-    if declared.is_column
+PLAN = {
+    "command": TEXT,
+    **{
+        name: _OF_PLANS[declared.held]
+        for struct in (PlanFields, PairFields)
+        for name, declared in fields_of(struct).items()
+        if declared.is_column
+    },
 }
 """Columns of table ``run`` that its plan has under the same name."""
 
@@ -58,58 +54,16 @@ RUN = {
 """Columns of table ``run``."""
 
 
-def _summary() -> Iterator[tuple[str, str]]:
-    yield "run", TEXT
-    yield from dict.fromkeys(_COUNTS, COUNT).items()
-    yield from dict.fromkeys(("loss_ratio", "reordered_ratio", "transfer_rate"), REAL).items()
-    yield from (("latency_ns_min", COUNT), ("latency_ns_mean", REAL))
-    for quantile in QUANTILES:
-        name = f"latency_ns_{quantile}"
-        yield from ((name, COUNT), (f"{name}_ci_low", COUNT), (f"{name}_ci_high", COUNT))
-        yield from ((f"{name}_beyond", COUNT), (f"{name}_supported", TRUTH))
-    yield "latency_ns_max", COUNT
-    yield from _quantiles("pdv_ns")
-    yield from (("ipdv_ns_min", COUNT), ("ipdv_ns_max", COUNT))
-    yield "ipdv_abs_ns_mean", REAL
-    yield from _quantiles("ipdv_abs_ns")
-    for side in ("pre", "post"):
-        names = ("rate_pps", "second_mean_pps", "duration_s", "gap_ns_mean")
-        yield from ((f"{side}_{name}", REAL) for name in names)
-        yield from ((f"{side}_{name}", COUNT) for name in ("gap_ns_min", "gap_ns_max"))
-        yield from _quantiles(f"{side}_gap_ns")
-        yield f"{side}_disordered", COUNT
-    for name in _TAINTABLE:
-        yield f"{name}_mean", REAL
-        yield from _quantiles(name)
-        yield f"{name}_max", COUNT
-    for name in _POWER:
-        yield from ((f"{name}{end}", REAL) for end in ("", "_ci_low", "_ci_high"))
+_OF_FIGURES = {"count": COUNT, "signed": COUNT, "real": REAL, "truth": TRUTH}
 
-
-def _quantiles(name: str) -> Iterator[tuple[str, str]]:
-    return ((f"{name}_{quantile}", COUNT) for quantile in QUANTILES)
-
-
-_COUNTS = (
-    *("count", "sent", "lost", "late", "corrupt", "ambiguous", "duplicated", "negative"),
-    *("reordered", "pre_packets", "pre_trimmed", "pre_unkeyed", "post_packets", "post_trimmed"),
-    *("post_unkeyed", "post_ambiguous", "post_late", "post_unknown", "unsent", "lost_in_dut"),
-    *("lost_in_instrument", "dropped_by_dut", "tainted", "stalls", "stall_ns_total"),
-    "stall_ns_max",
-)
-_TAINTABLE = (
-    "untainted_latency_ns",
-    "intended_latency_ns",
-    "departure_error_ns",
-    "untainted_departure_error_ns",
-)
-_POWER = (
-    *("power_w_idle", "power_w_running", "power_w_processing"),
-    *("energy_j_per_packet", "energy_j_per_packet_above_idle"),
-    *("energy_j_per_million_packets", "energy_j_per_million_packets_above_idle"),
-)
-
-SUMMARY = dict(_summary())
+SUMMARY = {
+    "run": TEXT,
+    **{
+        name: _OF_FIGURES[line.kind]
+        for name, line in figure_lines()
+        if line.kind in _OF_FIGURES and line.is_column
+    },
+}
 """Columns of table ``summary``: figures by the names that they have in ``summary.json``."""
 
 TABLES: dict[str, Mapping[str, str]] = {
@@ -121,53 +75,25 @@ TABLES: dict[str, Mapping[str, str]] = {
 }
 """Tables, their columns, and the type of each."""
 
+_OF_TABLES = {
+    "uint64": _UNSIGNED,
+    "int64": COUNT,
+    "double": REAL,
+    "bool": TRUTH,
+    "string": TEXT,
+}
+
+
+def _view(*parts: Table) -> dict[str, str]:
+    columns = {column.name: _OF_TABLES[column.kind] for part in parts for column in part.columns}
+    return {"run": TEXT, **columns}
+
+
 PACKETS: dict[str, Mapping[str, str]] = {
-    "latency": {
-        "run": TEXT,
-        "seq": _UNSIGNED,
-        "pre_ns": _UNSIGNED,
-        "latency_ns": _UNSIGNED,
-        "intended_ns": _UNSIGNED,
-        "tainted": TRUTH,
-    },
-    "worst": {
-        "run": TEXT,
-        "latency_ns": _UNSIGNED,
-        "pre_ns": _UNSIGNED,
-        "post_ns": _UNSIGNED,
-        "pre_seq": _UNSIGNED,
-        "service_ns": COUNT,
-        "dut_ns": COUNT,
-        "queue_ns": COUNT,
-        "instrument_ns": COUNT,
-        "unexplained_ns": COUNT,
-        "cause": TEXT,
-        "queue_cause": TEXT,
-    },
-    "noise": {
-        "run": TEXT,
-        "source": TEXT,
-        "cpu": COUNT,
-        "kind": TEXT,
-        "cause": TEXT,
-        "detail": TEXT,
-        "event": COUNT,
-        "start_ns": COUNT,
-        "duration_ns": COUNT,
-    },
-    "interrupts": {
-        "run": TEXT,
-        "unix_ns": COUNT,
-        "interrupt": TEXT,
-        "cpu": COUNT,
-        "count": COUNT,
-    },
-    "power": {
-        "run": TEXT,
-        "domain": TEXT,
-        "start_ns": COUNT,
-        "end_ns": COUNT,
-        "watts": REAL,
-    },
+    "latency": _view(tables.LATENCY),
+    "worst": _view(tables.WORST, tables.WORST_EXPLAINED),
+    "noise": _view(tables.NOISE),
+    "interrupts": _view(tables.INTERRUPTS),
+    "power": _view(tables.POWER),
 }
 """Views over the Parquet files of all runs, their columns, and the type of each."""

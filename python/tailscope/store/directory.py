@@ -9,43 +9,54 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import shutil
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from tailscope.analysis import Analysis, Quantile, Series
+from msgspec import structs
+
+from tailscope.analysis import Series
 from tailscope.exceptions import RunExistsError
-from tailscope.store import layout
+from tailscope.store import layout, tables
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing, write_text
 from tailscope.store.latency import LatencyFile
 from tailscope.store.reader import read_mark
+from tailscope.store.records.base import encode, encode_content
+from tailscope.store.records.run import FileEntry, RunMark
+from tailscope.store.records.summary import Summary
 from tailscope.store.run import Run, check_conservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
 
-    from tailscope.analysis import Worst
+    import numpy as np
+    from numpy.typing import NDArray
 
-    Explain = Callable[[Path, Worst], tuple[Mapping[str, Any], Mapping[str, Any]]]
+    from tailscope.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
+    from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.run import RunInfo
+    from tailscope.store.records.watched import WatchedRecord
+    from tailscope.store.run import NewColumns
+    from tailscope.store.tables import Table
+
+    Explain = Callable[[Path, Worst], tuple[Explanation, NewColumns]]
 
 __all__ = ["RunWriter", "refuse_foreign", "write_noise"]
 
 
-def write_noise(
-    path: Path, record: Mapping[str, Any], noise: Mapping[str, Any], samples: Mapping[str, Any]
-) -> None:
+def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: NewColumns) -> None:
     """Write what was seen of CPUs without packets: a folder of its own.
 
     Parameters
     ----------
     path : Path
         Made, with access for its owner only.
-    record : Mapping
-        Of ``noise.json``.
+    record : WatchedRecord
+        The content of ``noise.json``.
     noise, samples : Mapping
         Of ``noise.parquet`` and ``interrupts.parquet``.
     """
@@ -53,7 +64,7 @@ def write_noise(
     try:
         _write_parquet(path / layout.NOISE, noise)
         _write_parquet(path / layout.INTERRUPTS, samples)
-        write_text(path / layout.WATCHED, json.dumps(record, indent=2, allow_nan=False) + "\n")
+        write_text(path / layout.WATCHED, encode(record))
     except BaseException:
         shutil.rmtree(path)
         raise
@@ -89,7 +100,7 @@ class RunWriter:
         for leftover in self.path.glob(f".*{TEMPORARY_SUFFIX}"):
             leftover.unlink()
         try:
-            self._write_json(layout.RUN, {"format": layout.FORMAT, "complete": False})
+            self._write(layout.RUN, encode(RunMark(format=layout.FORMAT, complete=False)))
             file = self._stack.enter_context(replacing(self.path / layout.LATENCY))
             self._latency = self._stack.enter_context(LatencyFile(file))
         except BaseException as error:
@@ -97,19 +108,31 @@ class RunWriter:
             raise
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self._stack.__exit__(kind, error, trace)
         finally:
             if error is not None:
                 self._undo()
 
-    def sink(self, *columns: Any) -> None:
+    def sink(
+        self,
+        seq: Counts,
+        pre_ns: Nanoseconds,
+        latency_ns: Nanoseconds,
+        intended_ns: Nanoseconds | None = None,
+        tainted: Marks | None = None,
+    ) -> None:
         """Take matches for ``latency.parquet``: the `sink` of `tailscope.analyze`."""
         assert self._latency is not None, "the writer is a context"
-        self._latency.write(Series(*columns))
+        self._latency.write(Series(seq, pre_ns, latency_ns, intended_ns, tainted))
 
-    def add_noise(self, noise: Mapping[str, Any]) -> None:
+    def add_noise(self, noise: NewColumns) -> None:
         """Write ``noise.parquet``: what kept a core from running, on the clock of the packets.
 
         Parameters
@@ -119,7 +142,7 @@ class RunWriter:
         """
         self._write_table(layout.NOISE, noise)
 
-    def add_interrupts(self, samples: Mapping[str, Any]) -> None:
+    def add_interrupts(self, samples: NewColumns) -> None:
         """Write ``interrupts.parquet``: counters of interrupts over time.
 
         Parameters
@@ -129,7 +152,7 @@ class RunWriter:
         """
         self._write_table(layout.INTERRUPTS, samples)
 
-    def add_power(self, power: Mapping[str, Any]) -> None:
+    def add_power(self, power: NewColumns) -> None:
         """Write ``power.parquet``: power over time.
 
         Parameters
@@ -168,19 +191,18 @@ class RunWriter:
         self,
         analysis: Analysis,
         *,
-        info: Mapping[str, Any],
+        info: RunInfo,
         bucket_ns: int,
         report: Callable[[Run], str],
-        figures: Mapping[str, Any] | None = None,
+        figures: Mapping[str, Figure] | None = None,
     ) -> None:
         """Write everything else, and say that the run is complete.
 
         Parameters
         ----------
         analysis : Analysis
-        info : Mapping
-            Plan, inputs, clock, floor, host and versions for ``run.json``; ``partial`` holds the
-            reasons why a measurement is a partial one.
+        info : RunInfo
+            The content of ``run.json``, apart from when it was written and the other files.
         bucket_ns : int
             Bucket of the histograms in ns.
         report : callable
@@ -201,51 +223,39 @@ class RunWriter:
             explanation, columns = self._explain(self.path / layout.LATENCY, run.worst)
             run = replace(run, explanation=explanation, worst_explained=columns)
         check_conservation(run.summary, "summary")
-        self._write_json(
-            layout.SUMMARY, {**run.summary, **(figures or {}), "warnings": run.warnings}
-        )
-        self._write_csv(layout.PERCENTILES, Quantile._fields, run.percentiles)
-        self._write_csv(layout.HISTOGRAM, ("bucket_ns", "count"), _rows(run.latency))
-        self._write_csv(layout.GAPS, ("side", "bucket_ns", "count"), _sided(run.gaps))
-        self._write_csv(layout.RATE, ("side", "start_ns", "count"), _sided(run.rate))
+        summary = {**run.summary, **(figures or {}), "warnings": [*run.warnings]}
+        self._write(layout.SUMMARY, encode_content({"format": layout.FORMAT, **summary}, Summary))
+        self._write_csv(tables.PERCENTILES, run.percentiles)
+        self._write_csv(tables.HISTOGRAM, _rows(run.latency))
+        self._write_csv(tables.GAPS, _sided(run.gaps))
+        self._write_csv(tables.RATE, _sided(run.rate))
         self._write(layout.HLOG, analysis.hlog())
         self._write_worst(run)
         if run.explanation is not None:
-            self._write_json(layout.EXPLANATION, run.explanation)
+            self._write(layout.EXPLANATION, encode(run.explanation))
         self._write(layout.REPORT, report(run))
         # A page is no source of anything: it may be drawn again when there is more to say.
         lasting = [name for name in self._written if name not in (layout.RUN, layout.REPORT)]
         files = {name: _checksum(self.path / name) for name in lasting}
-        self._write_json(
-            layout.RUN,
-            {
-                "format": layout.FORMAT,
-                "complete": True,
-                "written_unix_ns": time.time_ns(),
-                **info,
-                "files": files,
-            },
-        )
+        finished = structs.replace(info, written_unix_ns=time.time_ns(), files=files)
+        self._write(layout.RUN, encode(finished))
 
     def _write(self, name: str, content: str) -> None:
         write_text(self.path / name, content)
         if name not in self._written:
             self._written.append(name)
 
-    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        self._write(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-    def _write_csv(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    def _write_csv(self, table: Table, rows: Iterable[Sequence[object]]) -> None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(header)
+        writer.writerow(table.names)
         writer.writerows(rows)
-        self._write(name, text.getvalue())
+        self._write(table.file, text.getvalue())
 
     def _write_worst(self, run: Run) -> None:
         self._write_table(layout.WORST, {**run.worst._asdict(), **run.worst_explained})
 
-    def _write_table(self, name: str, columns: Mapping[str, Any]) -> None:
+    def _write_table(self, name: str, columns: NewColumns) -> None:
         _write_parquet(self.path / name, columns)
         self._written.append(name)
 
@@ -259,7 +269,7 @@ class RunWriter:
                 self.path.rmdir()
 
 
-def _write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
+def _write_parquet(path: Path, columns: NewColumns) -> None:
     import pyarrow.parquet as pq
 
     from tailscope.arrow import table
@@ -282,7 +292,7 @@ def refuse_foreign(path: Path) -> None:
         If it holds a complete run or anything else.
     """
     mark = read_mark(path)
-    if mark is not None and mark.get("complete"):
+    if mark is not None and mark.complete:
         raise RunExistsError(
             f"{path}: holds a complete run already", hint="choose another directory or remove it"
         )
@@ -292,17 +302,17 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
-def _checksum(path: Path) -> dict[str, Any]:
+def _checksum(path: Path) -> FileEntry:
     with path.open("rb") as file:
-        return {
-            "size_bytes": path.stat().st_size,
-            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-        }
+        digest = hashlib.file_digest(file, "sha256")
+    return FileEntry(size_bytes=path.stat().st_size, sha256=digest.hexdigest())
 
 
-def _rows(columns: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+def _rows(columns: Sequence[NDArray[np.uint64]]) -> Iterable[tuple[int, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _sided(sides: Mapping[Any, Sequence[Any]]) -> Iterable[tuple[Any, ...]]:
+def _sided(
+    sides: Mapping[Side, Sequence[NDArray[np.uint64]]],
+) -> Iterable[tuple[str | int, ...]]:
     return ((side, *row) for side, columns in sides.items() for row in _rows(columns))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailscope.exceptions import UsageError
 from tailscope.store.catalogue import quoted
-from tailscope.store.columns import COUNT, QUANTILES, REAL, RUN, SUMMARY, TEXT, TIME, TRUTH
+from tailscope.store.columns import COUNT, REAL, RUN, SUMMARY, TEXT, TIME, TRUTH
 from tailscope.store.record import plain
+from tailscope.store.records.summary import QUANTILES
 from tailscope.units import rate_pps
 
 if TYPE_CHECKING:

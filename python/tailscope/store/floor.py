@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tailscope.host.fingerprint import fingerprint
+from msgspec.structs import replace
+
+from tailscope.exceptions import RunError
 from tailscope.host.state import state_folder
 from tailscope.store.atomic import write_text
+from tailscope.store.provenance import this_host
+from tailscope.store.records import older
+from tailscope.store.records.base import encode, read_record
+from tailscope.store.records.floor import FLOOR_FORMAT, FloorRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tailscope.analysis import Quantile
@@ -52,20 +56,28 @@ def path_of(instrument: str) -> Path:
     return state_folder() / f"floor-{instrument}.json"
 
 
-def save(instrument: str, floor: Mapping[str, Any]) -> Path:
+def save(floor: FloorRecord) -> Path:
     """Keep a floor, with the fingerprint of this machine."""
-    path = path_of(instrument)
+    path = path_of(floor.instrument)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_text(path, json.dumps({**floor, "host": fingerprint()}, indent=2) + "\n")
+    write_text(path, encode(replace(floor, host=this_host())))
     return path
 
 
-def load(instrument: str) -> dict[str, Any] | None:
-    """The floor of an instrument; None when it was never measured on a machine like this one."""
+def load(instrument: str) -> FloorRecord | None:
+    """The floor of an instrument; None when it was never measured on a machine like this one.
+
+    One that cannot be read is as if it were not there: a run does not fail for it.
+    """
+    path = path_of(instrument)
     try:
-        floor = json.loads(path_of(instrument).read_bytes())
-        here = fingerprint()
-        same = all(floor["host"][name] == here[name] for name in _SAME)
-    except (OSError, ValueError, KeyError, TypeError):
+        floor = read_record(
+            path.read_bytes(), FloorRecord, path, newest=FLOOR_FORMAT, upgraded=older.with_format
+        )
+    except (OSError, RunError):
         return None
+    here = this_host()
+    same = floor.host is not None and all(
+        getattr(floor.host, name) == getattr(here, name) for name in _SAME
+    )
     return floor if same else None

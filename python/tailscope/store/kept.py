@@ -9,29 +9,71 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace
 
 import tailscope
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
+from tailscope.store.records import older
+from tailscope.store.records.base import (
+    as_content,
+    check_format,
+    convert,
+    encode,
+    format_of,
+    read_json,
+)
+from tailscope.store.records.kept import Origin
+from tailscope.store.records.overload import OverloadRecord
+from tailscope.store.records.tail import TailRecord
+from tailscope.store.records.verdict import VerdictRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["keep", "kept"]
+    from tailscope.store.records.run import RunInfo
 
+__all__ = ["Conclusion", "Conclusions", "keep", "kept", "with_origin"]
+
+Conclusion: TypeAlias = TailRecord | OverloadRecord | VerdictRecord
+_KINDS: dict[str, type[Conclusion]] = {
+    layout.TAIL: TailRecord,
+    layout.OVERLOAD: OverloadRecord,
+    layout.VERDICT: VerdictRecord,
+}
 _ORIGIN = "kept"
+_AGAIN = "call again the command that kept it, or remove it"
+
+
+@dataclass(frozen=True)
+class Conclusions:
+    """What was kept beside a run."""
+
+    tail: TailRecord | None = None
+    overload: OverloadRecord | None = None
+    verdict: VerdictRecord | None = None
+
+    @classmethod
+    def of(cls, found: Mapping[str, Conclusion]) -> Conclusions:
+        """Sort conclusions by their types."""
+        given = {type(each): each for each in found.values()}
+        return cls(*(given.get(kind) for kind in _KINDS.values()))  # type: ignore[arg-type]
+
+    def by_file(self) -> Iterator[tuple[str, Conclusion]]:
+        """Those that are there, by the names of their files."""
+        for name, each in zip(_KINDS, fields(self), strict=True):
+            found = getattr(self, each.name)
+            if found is not None:
+                yield name, found
 
 
 def keep(
-    path: Path,
-    info: Mapping[str, Any],
-    name: str,
-    content: Mapping[str, Any],
-    *,
-    command: Sequence[str],
+    path: Path, info: RunInfo, name: str, content: Conclusion, *, command: Sequence[str]
 ) -> None:
     """Write a conclusion into a run directory; an older one of this name is replaced.
 
@@ -39,72 +81,80 @@ def keep(
     ----------
     path : Path
         The run directory.
-    info : Mapping
+    info : RunInfo
         Its ``run.json``.
     name : str
         One of `layout.KEPT`.
-    content : Mapping
-        As ``--json`` has it.
+    content : Conclusion
     command : sequence of str
         What was called.
     """
-    origin = {
-        "summary_sha256": _figures(info),
-        "tailscope_version": tailscope.__version__,
-        "command": list(command),
-        "written_unix_ns": time.time_ns(),
-    }
-    record = {**content, _ORIGIN: {**origin, "content_sha256": _digest(content)}}
-    write_text(path / name, json.dumps(record, indent=2, allow_nan=False) + "\n")
+    origin = Origin(
+        summary_sha256=_figures(info),
+        tailscope_version=str(tailscope.__version__),
+        command=tuple(command),
+        written_unix_ns=time.time_ns(),
+        content_sha256="",
+    )
+    write_text(path / name, encode(with_origin(content, origin)))
 
 
-def kept(path: Path, info: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def with_origin(content: Conclusion, origin: Origin) -> Conclusion:
+    """A conclusion with where it comes from; the checksum of its content is made anew."""
+    own = replace(origin, content_sha256=_digest(as_content(content)))
+    return replace(content, kept=own)
+
+
+def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
     """Read a conclusion that was kept; None where there is none.
 
     Parameters
     ----------
     path : Path
         The run directory.
-    info : Mapping
+    info : RunInfo
         Its ``run.json``.
     name : str
         One of `layout.KEPT`.
 
     Raises
     ------
+    RunError
+        If a newer tailscope has written it.
     RunCorruptError
         If it is not as it was written, or was drawn from other figures than the run holds.
     """
     file = path / name
     try:
-        found = json.loads(file.read_bytes())
-        origin = found.pop(_ORIGIN)
-        drawn_from, expected = origin["summary_sha256"], origin["content_sha256"]
+        content = file.read_bytes()
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunCorruptError(f"{file}: not as it was written: {error!r}") from None
-    if (got := _digest(found)) != expected:
+    check_format(format_of(content, file), layout.FORMAT, file)
+    written = read_json(content, file)
+    origin = convert(written.get(_ORIGIN), Origin, f"{file}: {_ORIGIN}")
+    expected, got = origin.content_sha256, _digest(written)
+    if got != expected:
         raise RunCorruptError(f"{file}: content: sha256: expected {expected}, got {got}")
-    if origin["tailscope_version"] != tailscope.__version__:
+    if origin.tailscope_version != tailscope.__version__:
         raise RunCorruptError(
             f"{file}: written by tailscope: expected {tailscope.__version__},"
-            f" got {origin['tailscope_version']}",
-            hint="call again the command that kept it, or remove it",
+            f" got {origin.tailscope_version}",
+            hint=_AGAIN,
         )
-    if drawn_from != _figures(info):
+    if origin.summary_sha256 != _figures(info):
         raise RunCorruptError(
             f"{file}: drawn from other figures: {layout.SUMMARY}: sha256:"
-            f" expected {_figures(info)}, got {drawn_from}",
-            hint="call again the command that kept it, or remove it",
+            f" expected {_figures(info)}, got {origin.summary_sha256}",
+            hint=_AGAIN,
         )
-    return {**found, _ORIGIN: origin}
+    return convert(older.with_format(written), _KINDS[name], file)
 
 
-def _digest(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, allow_nan=False)
+def _digest(content: Mapping[str, object]) -> str:
+    own = {name: value for name, value in content.items() if name != _ORIGIN}
+    text = json.dumps(own, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _figures(info: Mapping[str, Any]) -> str:
-    return str(info["files"][layout.SUMMARY]["sha256"])
+def _figures(info: RunInfo) -> str:
+    return info.files[layout.SUMMARY].sha256

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Self
+
+from tailscope.store.tables import LATENCY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import TracebackType
 
     import numpy as np
     import pyarrow as pa
@@ -77,11 +80,8 @@ class LatencyFile:
         self._pa = pa
         self._schema = pa.schema(
             [
-                pa.field("seq", pa.uint64(), nullable=False),
-                pa.field("pre_ns", pa.uint64(), nullable=False),
-                pa.field("latency_ns", pa.uint64(), nullable=False),
-                pa.field("intended_ns", pa.uint64()),
-                pa.field("tainted", pa.bool_()),
+                pa.field(each.name, pa.type_for_alias(each.kind), nullable=each.may_be_null)
+                for each in LATENCY.columns
             ]
         )
         self._writer = pq.ParquetWriter(
@@ -102,7 +102,12 @@ class LatencyFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if error is None:
             self._flush()
         self._writer.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-FORMAT = 1
-"""Version of the layout; a reader refuses any other."""
+from typing import Final
+
+FORMAT: Final = 2
+"""Version of the layout of a run directory; a reader upgrades 1, and refuses any newer one."""
 
 RUN = "run.json"
 SUMMARY = "summary.json"

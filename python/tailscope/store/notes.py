@@ -7,17 +7,18 @@ may change, the run may not.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import RunCorruptError, RunError, UsageError
+from tailscope.exceptions import RunError, UsageError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
+from tailscope.store.records.base import encode, read_record
+from tailscope.store.records.notes import NOTES_FORMAT, Note, NotesRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,16 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Note", "Remarks", "add_note", "change_tags", "read_notes"]
 
-_FORMAT = 1
 _TAG = re.compile(r"\w[\w.:/+-]{0,63}")
-
-
-@dataclass(frozen=True)
-class Note:
-    """Words, and when they were written."""
-
-    written_unix_ns: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -64,17 +56,8 @@ def read_notes(run: Path) -> Remarks:
     path = run / layout.NOTES
     if not path.is_file():
         return Remarks()
-    try:
-        content = json.loads(path.read_bytes())
-        if content["format"] != _FORMAT:
-            raise ValueError(f"format: expected {_FORMAT}, got {content['format']!r}")
-        tags = {_text(tag) for tag in content["tags"]}
-        notes = [
-            Note(_time(each["written_unix_ns"]), _text(each["text"])) for each in content["notes"]
-        ]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunCorruptError(f"{path}: not as it was written: {error!r}") from None
-    return Remarks(tuple(sorted(tags)), tuple(notes))
+    found = read_record(path.read_bytes(), NotesRecord, path, newest=NOTES_FORMAT)
+    return Remarks(tuple(sorted(set(found.tags))), found.notes)
 
 
 def change_tags(run: Path, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Remarks:
@@ -135,7 +118,7 @@ def add_note(run: Path, text: str) -> Remarks:
         raise UsageError("a note: expected some text, got none")
     with _locked(run):
         before = read_notes(run)
-        note = Note(time.time_ns(), text.strip())
+        note = Note(written_unix_ns=time.time_ns(), text=text.strip())
         return _write(run, replace(before, notes=(*before.notes, note)))
 
 
@@ -167,18 +150,6 @@ def _locked(run: Path) -> Iterator[None]:
 
 
 def _write(run: Path, notes: Remarks) -> Remarks:
-    content = json.dumps({"format": _FORMAT, **asdict(notes)}, indent=2)
-    write_text(run / layout.NOTES, content + "\n")
+    record = NotesRecord(tags=notes.tags, notes=notes.notes)
+    write_text(run / layout.NOTES, encode(record))
     return notes
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a text, got {value!r}")
-    return value
-
-
-def _time(value: object) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise TypeError(f"expected a time in ns, got {value!r}")
-    return value

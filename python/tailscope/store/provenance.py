@@ -3,70 +3,129 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
+
+from msgspec import convert
 
 import tailscope
 from tailscope.host.fingerprint import fingerprint
+from tailscope.store.records.host import HostRecord
+from tailscope.store.records.run import ClockRecord, Input, RunInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.analysis import Figure
+    from tailscope.store.records.floor import FloorRecord
+    from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
+    from tailscope.store.records.run import (
+        DutRecord,
+        Instrument,
+        NoiseRecord,
+        PlatformRecord,
+        PowerRecord,
+        Written,
+    )
 
-__all__ = ["measurement_info", "run_info"]
+__all__ = ["MeasurementRecord", "analysis_info", "measurement_info", "this_host"]
 
 
-def run_info(plan: Mapping[str, Any], summary: Mapping[str, Figure]) -> dict[str, Any]:
-    """Collect everything that ``run.json`` keeps besides checksums.
+def analysis_info(plan: AnalysisPlan, summary: Mapping[str, Figure]) -> RunInfo:
+    """Collect what ``run.json`` keeps of an analysis; checksums follow.
 
     Parameters
     ----------
-    plan : Mapping
-        The resolved options; ``pre`` and ``post`` name the captures.
+    plan : AnalysisPlan
     summary : Mapping
         Every figure by its flat name.
     """
-    return {
-        **_common(plan),
-        "inputs": {side: _input(plan[side]) for side in ("pre", "post")},
-        "clock": {
-            "source": summary["clock"],
-            "pre_resolution": summary["pre_resolution"],
-            "post_resolution": summary["post_resolution"],
-        },
-        "floor": None,
-    }
+    return RunInfo(
+        written_unix_ns=0,
+        **_versions(),
+        plan=plan,
+        host=this_host(),
+        inputs={"pre": _input(plan.pre), "post": _input(plan.post)},
+        clock=ClockRecord(
+            source=str(summary["clock"]),
+            pre_resolution=_text(summary["pre_resolution"]),
+            post_resolution=_text(summary["post_resolution"]),
+        ),
+        floor=None,
+        files={},
+    )
 
 
-def measurement_info(plan: Mapping[str, Any], instrument: Mapping[str, Any]) -> dict[str, Any]:
-    """Collect everything that ``run.json`` keeps of a measurement besides checksums.
+def measurement_info(plan: MeasurementPlan, about: MeasurementRecord) -> RunInfo:
+    """Collect what ``run.json`` keeps of a measurement; checksums follow.
 
     Parameters
     ----------
-    plan : Mapping
-        The resolved options.
-    instrument : Mapping
-        ``clock``, ``floor``, ``partial``, and under ``instrument`` all else that it says of itself.
+    plan : MeasurementPlan
+    about : MeasurementRecord
+        What the instrument says of itself, and of what it measured.
     """
-    return {**_common(plan), "inputs": {}, **instrument}
+    own = {field.name: getattr(about, field.name) for field in fields(about)}
+    return RunInfo(
+        written_unix_ns=0,
+        **_versions(),
+        plan=plan,
+        host=this_host(),
+        inputs={},
+        files={},
+        **own,
+    )
 
 
-def _common(plan: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class MeasurementRecord:
+    """What only a measurement has: the fields of `RunInfo` of these names.
+
+    A laboratory leaves out what is recorded on one machine alone, and says whose machines it has.
+    """
+
+    clock: ClockRecord
+    floor: FloorRecord | None
+    partial: tuple[str, ...]
+    warnings: tuple[str, ...]
+    instrument: Instrument
+    dut: DutRecord | None
+    platform: PlatformRecord | None
+    noise: NoiseRecord | None = None
+    power: PowerRecord | None = None
+    knobs: dict[str, str | None] | None = None
+    tuning: tuple[Written, ...] = ()
+    hosts: dict[str, HostRecord] | None = None
+
+
+def this_host() -> HostRecord:
+    """The fingerprint of this machine."""
+    return convert(fingerprint(), HostRecord)
+
+
+class _Versions(TypedDict):
+    tailscope_version: str
+    python_version: str
+
+
+def _versions() -> _Versions:
     return {
-        "tailscope_version": tailscope.__version__,
+        "tailscope_version": str(tailscope.__version__),
         "python_version": platform.python_version(),
-        "plan": dict(plan),
-        "host": fingerprint(),
     }
 
 
-def _input(name: str) -> dict[str, str | int | None]:
+def _text(value: Figure) -> str | None:
+    return None if value is None else str(value)
+
+
+def _input(name: str) -> Input:
     if name == "-":
-        return {"file": name, "size_bytes": None, "modified_unix_ns": None}
+        return Input(file=name, size_bytes=None, modified_unix_ns=None)
     status = Path(name).stat()
-    return {
-        "file": str(Path(name).resolve()),
-        "size_bytes": status.st_size,
-        "modified_unix_ns": status.st_mtime_ns,
-    }
+    return Input(
+        file=str(Path(name).resolve()),
+        size_bytes=status.st_size,
+        modified_unix_ns=status.st_mtime_ns,
+    )

@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
+
+from msgspec import convert
 
 from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
-from tailscope.store import layout
-from tailscope.store.kept import kept
+from tailscope.store import layout, tables
+from tailscope.store.kept import Conclusions, kept
 from tailscope.store.notes import Remarks, read_notes
+from tailscope.store.records import older
+from tailscope.store.records.base import check_format, decode, read_record
+from tailscope.store.records.explanation import Explanation
+from tailscope.store.records.run import RunInfo, RunMark
+from tailscope.store.records.summary import Summary, figures_of, warnings_of
 from tailscope.store.run import SIDES, Run, check_conservation, shown_as
+from tailscope.store.tables import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from tailscope.analysis import Figure, Nanoseconds, Side
+    from tailscope.store.kept import Conclusion
+    from tailscope.store.records.run import FileEntry
+    from tailscope.store.run import TableColumns
+    from tailscope.store.tables import Cell, Table
+
 __all__ = [
     "file_states",
     "packet_groups",
+    "read_explanation",
     "read_figures",
+    "read_info",
     "read_mark",
     "read_packets",
     "read_run",
+    "read_summary",
     "read_table",
     "run_table",
     "verified",
 ]
+
+
+class _Figures(TypedDict):
+    """What a run says in figures, by the names of `Run`."""
+
+    label: str
+    info: RunInfo
+    summary: Mapping[str, Figure]
+    warnings: tuple[str, ...]
+    percentiles: list[Quantile]
+    path: Path
+    kept: Conclusions
+    remarks: Remarks
+
+
+class _WorstPackets(TypedDict):
+    """The worst packets and what they waited for, by the names of `Run`."""
+
+    worst: Worst
+    worst_explained: TableColumns
 
 
 def read_run(path: Path, *, label: str | None = None) -> Run:
@@ -45,18 +83,23 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
     Raises
     ------
     RunError
-        If there is no run.
+        If there is no run, or a newer tailscope has written it.
     RunIncompleteError
         If it was never finished.
     RunCorruptError
-        If a file differs from its checksum, or the counts do not add up.
+        If a file differs from its checksum, is not as it was written, or the counts do not add up.
     """
     path = Path(path)
-    info = _complete(path)
-    try:
-        return _read_complete(path, info, label or path.resolve().name)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise RunCorruptError(f"{path}: not as it was written: {error!r}") from error
+    info = read_info(path)
+    gaps, rate = (_of_sides(path, info, table) for table in (tables.GAPS, tables.RATE))
+    return Run(
+        **_read_figures(path, info, label or path.resolve().name),
+        latency=Histogram(*_columns(_rows(path, info, tables.HISTOGRAM))),
+        gaps={side: Histogram(*_columns(gaps[side])) for side in SIDES},
+        rate={side: Rate(*_columns(rate[side])) for side in SIDES},
+        **_read_worst(verified(path, info, layout.WORST), path / layout.WORST),
+        explanation=read_explanation(path, info),
+    )
 
 
 def read_figures(path: Path, *, label: str | None = None) -> Run:
@@ -81,56 +124,83 @@ def read_figures(path: Path, *, label: str | None = None) -> Run:
     RunError
         As `read_run`.
     """
-    info = _complete(path)
-    try:
-        _check_sizes(path, info)
-        return Run(
-            **_read_figures(path, info, label or path.resolve().name),
-            latency=Histogram(*_columns([])),
-            gaps={side: Histogram(*_columns([])) for side in SIDES},
-            rate={side: Rate(*_columns([])) for side in SIDES},
-            worst=Worst(*(_columns([])[0] for _ in Worst._fields)),
-        )
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise RunCorruptError(f"{path}: not as it was written: {error!r}") from error
+    info = read_info(path)
+    _check_sizes(path, info)
+    return Run(
+        **_read_figures(path, info, label or path.resolve().name),
+        latency=Histogram(*_columns([])),
+        gaps={side: Histogram(*_columns([])) for side in SIDES},
+        rate={side: Rate(*_columns([])) for side in SIDES},
+        worst=Worst(*(_columns([])[0] for _ in Worst._fields)),
+    )
 
 
-def _complete(path: Path) -> dict[str, Any]:
-    """``run.json`` of a run that was finished, by this version."""
-    info = read_mark(path)
-    if info is None:
+def read_info(path: Path) -> RunInfo:
+    """Read ``run.json`` of a run that was finished.
+
+    Raises
+    ------
+    RunError
+        If there is no run, or a newer tailscope has written it.
+    RunIncompleteError
+        If it was never finished.
+    RunCorruptError
+        If it is not as it was written.
+    """
+    file = path / layout.RUN
+    content = _content_of(file)
+    if content is None:
         raise RunError(
             f"{path}: not a run directory: no {layout.RUN} in it",
             hint="`tailscope analyze PRE POST --out RUN` writes one",
         )
-    if not info.get("complete"):
+    mark = decode(content, RunMark, file)
+    check_format(mark.format, layout.FORMAT, file)
+    if not mark.complete:
         raise RunIncompleteError(
             f"{path}: the run was never finished", hint="analyse the captures again"
         )
-    if info.get("format") != layout.FORMAT:
-        raise RunError(
-            f"{path}: format of the run: expected {layout.FORMAT}, got {info.get('format')!r}"
-        )
-    return info
+    return read_record(content, RunInfo, file, newest=layout.FORMAT, upgraded=older.upgraded_run)
 
 
-def _read_complete(path: Path, info: dict[str, Any], label: str) -> Run:
-    gaps, rate = _csv_rows(path, info, layout.GAPS), _csv_rows(path, info, layout.RATE)
-    return Run(
-        **_read_figures(path, info, label),
-        latency=Histogram(*_columns(_csv_rows(path, info, layout.HISTOGRAM))),
-        gaps={side: Histogram(*_columns(_of_side(gaps, side))) for side in SIDES},
-        rate={side: Rate(*_columns(_of_side(rate, side))) for side in SIDES},
-        **_read_worst(verified(path, info, layout.WORST)),
-        explanation=_read_explanation(path, info),
-    )
+def read_mark(path: Path) -> RunMark | None:
+    """Read whether a run was finished, and in which format it is; None where there is none.
+
+    Raises
+    ------
+    RunCorruptError
+        If ``run.json`` does not say it.
+    """
+    content = _content_of(path / layout.RUN)
+    return None if content is None else decode(content, RunMark, path / layout.RUN)
 
 
-def _read_figures(path: Path, info: dict[str, Any], label: str) -> dict[str, Any]:
-    """What a run says in figures, by the names of `Run`."""
-    summary = json.loads(verified(path, info, layout.SUMMARY))
-    warnings = tuple(summary.pop("warnings"))
-    check_conservation(summary, str(path / layout.SUMMARY))
+def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple[str, ...]]:
+    """Read ``summary.json``: the figures by their flat names, and the warnings.
+
+    Raises
+    ------
+    RunError
+        If a newer tailscope has written it.
+    RunCorruptError
+        If it is not as it was written.
+    """
+    found = read_record(content, Summary, source, newest=layout.FORMAT, upgraded=older.with_format)
+    return figures_of(found), warnings_of(found)
+
+
+def _content_of(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _read_figures(path: Path, info: RunInfo, label: str) -> _Figures:
+    """What a run says in figures."""
+    file = path / layout.SUMMARY
+    summary, warnings = read_summary(verified(path, info, layout.SUMMARY), file)
+    check_conservation(summary, str(file))
     conclusions, doubts = _kept(path, info)
     remarks, unread = _remarks(path)
     return {
@@ -138,16 +208,16 @@ def _read_figures(path: Path, info: dict[str, Any], label: str) -> dict[str, Any
         "info": info,
         "summary": summary,
         "warnings": (*warnings, *doubts, *unread),
-        "percentiles": [_quantile(row) for row in _csv_rows(path, info, layout.PERCENTILES)],
+        "percentiles": [convert(row, Quantile) for row in _rows(path, info, tables.PERCENTILES)],
         "path": path,
         "kept": conclusions,
         "remarks": remarks,
     }
 
 
-def _check_sizes(path: Path, info: dict[str, Any]) -> None:
-    for name, written in info["files"].items():
-        expected = written["size_bytes"]
+def _check_sizes(path: Path, info: RunInfo) -> None:
+    for name, written in info.files.items():
+        expected = written.size_bytes
         try:
             got = (path / name).stat().st_size
         except FileNotFoundError:
@@ -156,14 +226,14 @@ def _check_sizes(path: Path, info: dict[str, Any]) -> None:
             raise RunCorruptError(f"{path / name}: size_bytes: expected {expected}, got {got}")
 
 
-def read_packets(path: Path, info: Mapping[str, Any]) -> Series:
+def read_packets(path: Path, info: RunInfo) -> Series:
     """Read the single packets of a run.
 
     Parameters
     ----------
     path : Path
         The directory.
-    info : Mapping
+    info : RunInfo
         Its ``run.json``, as `read_run` gives it.
 
     Raises
@@ -179,7 +249,9 @@ def read_packets(path: Path, info: Mapping[str, Any]) -> Series:
     return Series(**known)
 
 
-def packet_groups(run: Run) -> Iterator[tuple[Any, Any, Any]]:
+def packet_groups(
+    run: Run,
+) -> Iterator[tuple[Nanoseconds, Nanoseconds, Nanoseconds | None]]:
     """Read the single packets of a run, a million at a time.
 
     Yields
@@ -206,14 +278,12 @@ def packet_groups(run: Run) -> Iterator[tuple[Any, Any, Any]]:
         table = file.read_row_group(
             group, ["pre_ns", "latency_ns", "intended_ns"], use_threads=False
         )
-        columns = [table[name] for name in ("pre_ns", "latency_ns", "intended_ns")]
-        pre_ns, latency_ns, intended_ns = (
-            None if each.null_count else values(each) for each in columns
-        )
-        yield pre_ns, latency_ns, intended_ns
+        intended = table["intended_ns"]
+        intended_ns = None if intended.null_count else values(intended)
+        yield values(table["pre_ns"]), values(table["latency_ns"]), intended_ns
 
 
-def run_table(run: Run, name: str, columns: Sequence[str]) -> dict[str, Any] | None:
+def run_table(run: Run, name: str, columns: Sequence[str]) -> TableColumns | None:
     """Read columns of a table of a run; None where it has no such table.
 
     Parameters
@@ -241,31 +311,12 @@ def _source(run: Run, name: str) -> bytes | Path | None:
     """A file of a run, if it has it; one that is still being written has no checksums yet."""
     if run.path is None:
         return None
-    if "files" in run.info:
-        return verified(run.path, run.info, name) if name in run.info["files"] else None
+    if run.info.files:
+        return verified(run.path, run.info, name) if name in run.info.files else None
     return run.path / name if (run.path / name).exists() else None
 
 
-def read_mark(path: Path) -> dict[str, Any] | None:
-    """Read ``run.json``; None where there is none.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is not as it was written.
-    """
-    try:
-        mark = json.loads((path / layout.RUN).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except ValueError as error:
-        raise RunCorruptError(f"{path / layout.RUN}: {error}") from None
-    if not isinstance(mark, dict):
-        raise RunCorruptError(f"{path / layout.RUN}: expected an object, got {type(mark).__name__}")
-    return mark
-
-
-def read_table(source: bytes | Path, columns: Sequence[str] | None = None) -> Any:
+def read_table(source: bytes | Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet table, or some of its columns, in the calling thread.
 
     Arrow's own threads may still hold what is Python's when the interpreter shuts down, and abort
@@ -279,14 +330,14 @@ def read_table(source: bytes | Path, columns: Sequence[str] | None = None) -> An
     return table if columns is None else table.select(list(columns))
 
 
-def verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
+def verified(path: Path, info: RunInfo, name: str) -> bytes:
     """Read a file of a run, if it is the one that was written.
 
     Parameters
     ----------
     path : Path
         The run directory.
-    info : Mapping
+    info : RunInfo
         Its ``run.json``.
     name : str
 
@@ -295,7 +346,10 @@ def verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
     RunCorruptError
         If it is not.
     """
-    expected = info["files"][name]["sha256"]
+    listed = info.files.get(name)
+    if listed is None:
+        raise RunCorruptError(f"{path / layout.RUN}: files: expected {name}, it is not there")
+    expected = listed.sha256
     try:
         content = (path / name).read_bytes()
     except FileNotFoundError:
@@ -306,18 +360,19 @@ def verified(path: Path, info: Mapping[str, Any], name: str) -> bytes:
     return content
 
 
-def _kept(path: Path, info: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _kept(path: Path, info: RunInfo) -> tuple[Conclusions, list[str]]:
     """Conclusions, and warnings of those that are not of this run: they do not spoil it."""
-    found, doubts = {}, []
+    found: dict[str, Conclusion] = {}
+    doubts = []
     for name in layout.KEPT:
         try:
             conclusion = kept(path, info, name)
-        except RunCorruptError as error:
+        except RunError as error:
             doubts.append(f"{name} is left out: {error}")
             continue
         if conclusion is not None:
             found[name] = conclusion
-    return found, doubts
+    return Conclusions.of(found), doubts
 
 
 def _remarks(path: Path) -> tuple[Remarks, list[str]]:
@@ -328,14 +383,14 @@ def _remarks(path: Path) -> tuple[Remarks, list[str]]:
         return Remarks(), [f"{layout.NOTES} is left out: {error}"]
 
 
-def file_states(path: Path, info: Mapping[str, Any], *, checksums: bool) -> dict[str, str]:
+def file_states(path: Path, info: RunInfo, *, checksums: bool) -> dict[str, str]:
     """For each file of a run, what became of it: ``there``, ``verified``, ``missing``, ``changed``.
 
     Parameters
     ----------
     path : Path
         The run directory.
-    info : Mapping
+    info : RunInfo
         Its ``run.json``.
     checksums : bool
         Whether to read the files: without, one that has its size is ``there``.
@@ -345,70 +400,72 @@ def file_states(path: Path, info: Mapping[str, Any], *, checksums: bool) -> dict
     RunCorruptError
         If a file lies outside of the run.
     """
-    for name in info["files"]:
+    for name in info.files:
         if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
             raise RunCorruptError(
                 f"{path / layout.RUN}: files: expected names within the run, got {name!r}"
             )
     return {
-        name: _state(path / name, file, checksums=checksums) for name, file in info["files"].items()
+        name: _state(path / name, file, checksums=checksums) for name, file in info.files.items()
     }
 
 
-def _state(path: Path, file: Mapping[str, Any], *, checksums: bool) -> str:
+def _state(path: Path, file: FileEntry, *, checksums: bool) -> str:
     if not path.is_file():
         return "missing"
-    if path.stat().st_size != file["size_bytes"]:
+    if path.stat().st_size != file.size_bytes:
         return "changed"
     if not checksums:
         return "there"
     with path.open("rb") as content:
         got = hashlib.file_digest(content, "sha256").hexdigest()
-    return "verified" if got == file["sha256"] else "changed"
+    return "verified" if got == file.sha256 else "changed"
 
 
-def _csv_rows(path: Path, info: Mapping[str, Any], name: str) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(verified(path, info, name).decode())))[1:]
+def _rows(path: Path, info: RunInfo, table: Table) -> list[tuple[Cell, ...]]:
+    return list(rows_of(verified(path, info, table.file), table, str(path / table.file)))
 
 
-def _of_side(rows: list[list[str]], side: str) -> list[list[str]]:
-    return [row[1:] for row in rows if row[0] == side]
+def _of_sides(path: Path, info: RunInfo, table: Table) -> dict[Side, list[tuple[Cell, ...]]]:
+    rows = _rows(path, info, table)
+    return {side: [row[1:] for row in rows if row[0] == side] for side in SIDES}
 
 
-def _columns(rows: list[list[str]]) -> Any:
+def _columns(rows: Sequence[tuple[Cell, ...]]) -> NDArray[np.uint64]:
+    """Two columns of counts."""
     import numpy as np
 
-    return np.array([[int(cell) for cell in row] for row in rows], np.uint64).reshape(-1, 2).T
+    return np.array(rows, np.uint64).reshape(-1, 2).T
 
 
-def _quantile(row: list[str]) -> Quantile:
-    q, value, low, high, beyond, supported = row
-    return Quantile(
-        float(q),
-        int(value),
-        int(low) if low else None,
-        int(high) if high else None,
-        int(beyond),
-        supported == "True",
-    )
-
-
-def _read_worst(content: bytes) -> dict[str, Any]:
+def _read_worst(content: bytes, source: Path) -> _WorstPackets:
     from tailscope.arrow import values
 
     table = read_table(content)
+    if missing := [name for name in Worst._fields if name not in table.column_names]:
+        raise RunCorruptError(f"{source}: {missing[0]}: no such column")
     columns = {name: values(table[name]) for name in table.column_names}
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
     return {"worst": worst, "worst_explained": columns}
 
 
-def _read_explanation(path: Path, info: Mapping[str, Any]) -> dict[str, Any] | None:
-    if layout.EXPLANATION not in info["files"]:
+def read_explanation(path: Path, info: RunInfo) -> Explanation | None:
+    """Read what the tail of a run is made of; None where nothing is known.
+
+    Raises
+    ------
+    RunCorruptError
+        If the file is not as it was written, or its parts do not add up.
+    """
+    if layout.EXPLANATION not in info.files:
         return None
-    found: dict[str, Any] = json.loads(verified(path, info, layout.EXPLANATION))
-    if (got := sum(found["parts_ns"].values())) != found["latency_ns"]:
+    file = path / layout.EXPLANATION
+    content = verified(path, info, layout.EXPLANATION)
+    found = read_record(
+        content, Explanation, file, newest=layout.FORMAT, upgraded=older.with_format
+    )
+    if (got := sum(found.parts_ns.values())) != found.latency_ns:
         raise RunCorruptError(
-            f"{path / layout.EXPLANATION}: latency_ns is the sum of its parts:"
-            f" expected {found['latency_ns']}, got {got}"
+            f"{file}: latency_ns is the sum of its parts: expected {found.latency_ns}, got {got}"
         )
     return found

@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tailscope.exceptions import RunCorruptError
 from tailscope.field import fields_of
-from tailscope.plan import PairFields, PlanFields
+from tailscope.plan import AnalysisFields, PairFields, PlanFields
+from tailscope.store.records.plan import AnalysisPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
+
+    from msgspec import Struct
+
+    from tailscope.store.records.plan import MeasurementPlan
+    from tailscope.store.records.run import RunInfo
 
 __all__ = ["command_of"]
 
-_DERIVED = ("command", "stall_ns")
-"""Names in a plan that follow from the others."""
 
-
-def command_of(info: Mapping[str, Any]) -> str | None:
+def command_of(info: RunInfo) -> str | None:
     """The command, for a shell; None where a laboratory is part of it, which only a file names.
 
     All options are spelled out: defaults may change.
-
-    Parameters
-    ----------
-    info : Mapping
-        The content of ``run.json``.
-
-    Raises
-    ------
-    RunCorruptError
-        If the plan has a field that no command has.
     """
-    if "hosts" in info:
+    if info.hosts is not None:
         return None
-    plan, command = info["plan"], info["plan"]["command"]
-    declared = fields_of(PairFields if command == "analyze" else PlanFields)
-    words = ["tailscope", command]
-    for attribute, value in plan.items():
-        if attribute in _DERIVED:
-            continue
-        if attribute not in declared:
-            raise RunCorruptError(f"run.json: plan: there is no field {attribute}")
-        field = declared[attribute]
-        if not field.on:
-            words.append(value)
-        elif command in field.on:
-            words += field.words(value)
-    return shlex.join(words)
+    plan = info.plan
+    if isinstance(plan, AnalysisPlan):
+        words = ["tailscope", "analyze", plan.pre, plan.post, *_options(plan, PairFields)]
+        return shlex.join(words)
+    return shlex.join(["tailscope", "run", *_options(plan, PlanFields, without=AnalysisFields)])
+
+
+def _options(
+    plan: AnalysisPlan | MeasurementPlan, struct: type[Struct], without: type[Struct] | None = None
+) -> Iterator[str]:
+    left_out = {} if without is None else fields_of(without)
+    for name, declared in fields_of(struct).items():
+        if declared.on and name not in left_out:
+            yield from declared.words(getattr(plan, name))

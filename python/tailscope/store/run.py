@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store.grid import grid_for
+from tailscope.store.kept import Conclusions
 from tailscope.store.notes import Remarks
+from tailscope.store.records.plan import MeasurementPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
     from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
+    from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.host import HostRecord
+    from tailscope.store.records.run import RunInfo
+
+    TableColumns: TypeAlias = Mapping[str, NDArray[np.generic]]
+    """Columns of a table by their names."""
+    NewColumns: TypeAlias = Mapping[str, NDArray[np.generic] | pa.Array | Sequence[str]]
+    """Columns of a table that is to be written."""
 
 __all__ = [
     "EMULATED",
@@ -56,9 +70,8 @@ class Run:
     ----------
     label : str
         What the run is called in figures.
-    info : Mapping
-        ``run.json``: plan, inputs, clock, floor, host, versions; of a measurement also
-        ``instrument`` and, where it did not go as planned, ``partial``: the reasons.
+    info : RunInfo
+        The content of ``run.json``.
     summary : Mapping
         Every figure by its flat name.
     warnings : tuple of str
@@ -70,18 +83,18 @@ class Run:
     worst : Worst
     worst_explained : Mapping of str to sequence
         The parts of the worst packets' latencies and their causes; empty where nothing is known.
-    explanation : Mapping or None
+    explanation : Explanation or None
         What the tail is made of; None where nothing is known.
     path : Path or None
         Its directory, with tables that are read when they are asked for.
-    kept : Mapping of str to Mapping
-        Conclusions that were kept beside the run, by the names of their files (`layout.KEPT`).
+    kept : Conclusions
+        Conclusions that were kept beside the run.
     remarks : Remarks
         What its user says of it: tags and notes.
     """
 
     label: str
-    info: Mapping[str, Any]
+    info: RunInfo
     summary: Mapping[str, Figure]
     warnings: tuple[str, ...]
     percentiles: list[Quantile]
@@ -89,10 +102,10 @@ class Run:
     gaps: Mapping[Side, Histogram]
     rate: Mapping[Side, Rate]
     worst: Worst
-    worst_explained: Mapping[str, Any] = field(default_factory=dict)
-    explanation: Mapping[str, Any] | None = None
+    worst_explained: NewColumns = field(default_factory=dict)
+    explanation: Explanation | None = None
     path: Path | None = None
-    kept: Mapping[str, Any] = field(default_factory=dict)
+    kept: Conclusions = field(default_factory=Conclusions)
     remarks: Remarks = field(default_factory=Remarks)
 
     @classmethod
@@ -101,7 +114,7 @@ class Run:
         analysis: Analysis,
         *,
         label: str,
-        info: Mapping[str, Any],
+        info: RunInfo,
         bucket_ns: int,
         path: Path | None = None,
     ) -> Run:
@@ -112,7 +125,7 @@ class Run:
         analysis : Analysis
         label : str
             What the run is called in figures.
-        info : Mapping
+        info : RunInfo
             The content of ``run.json``.
         bucket_ns : int
             Bucket of the histograms in ns.
@@ -133,43 +146,33 @@ class Run:
         )
 
 
-def is_emulated(info: Mapping[str, Any]) -> bool:
-    """Whether the device ran where times mean nothing.
-
-    Parameters
-    ----------
-    info : Mapping
-        The content of ``run.json``.
-    """
-    return not (info.get("platform") or {}).get("representative", True)
+def is_emulated(info: RunInfo) -> bool:
+    """Whether the device ran where times mean nothing."""
+    return info.platform is not None and info.platform.representative is False
 
 
-def host_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
+def host_of(info: RunInfo) -> HostRecord:
     """The fingerprint of the machine that the device ran on."""
-    hosts = info.get("hosts") or {}
-    found: Mapping[str, Any] = hosts.get("dut") or info["host"]
-    return found
+    return (info.hosts or {}).get("dut", info.host)
 
 
-def technology(info: Mapping[str, Any]) -> str | None:
+def technology(info: RunInfo) -> str | None:
     """What the device ran on; None where that was not recorded."""
-    name = (info.get("platform") or {}).get("name") or info["plan"].get("platform")
-    return None if name is None else str(name)
+    if info.platform is not None:
+        return info.platform.name
+    return info.plan.platform if isinstance(info.plan, MeasurementPlan) else None
 
 
-def kernel(info: Mapping[str, Any]) -> str | None:
+def kernel(info: RunInfo) -> str | None:
     """The flavour of the kernel that the device ran on: of a guest's, if it ran in one."""
-    platform = info.get("platform") or {}
-    if technology(info) != "vm":
-        found = host_of(info).get("kernel_flavour")
-    elif platform.get("realtime"):
-        found = "rt"
-    else:
-        found = "nohz" if platform.get("nohz_full_cpus") else "vanilla"
-    return None if found is None else str(found)
+    if technology(info) != "vm" or info.platform is None:
+        return host_of(info).kernel_flavour
+    if info.platform.realtime:
+        return "rt"
+    return "nohz" if info.platform.nohz_full_cpus else "vanilla"
 
 
-def shown_as(label: str, info: Mapping[str, Any]) -> str:
+def shown_as(label: str, info: RunInfo) -> str:
     """What a run is called in figures and tables."""
     return f"{label} ({EMULATED})" if is_emulated(info) else label
 

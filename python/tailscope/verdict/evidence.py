@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.analysis import Figure, Series
+    from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
     from tailscope.verdict.slo import Level, Term
 
@@ -280,21 +281,19 @@ def _resolution_ns(summary: Mapping[str, Figure]) -> int:
     return found
 
 
-def _floor(info: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
-    floor = info.get("floor") or {}
-    return tuple((each["q"], each["value_ns"]) for each in floor.get("quantiles", ()))
+def _floor(info: RunInfo) -> tuple[tuple[float, float], ...]:
+    quantiles = () if info.floor is None else info.floor.quantiles
+    return tuple((each.q, each.value_ns) for each in quantiles)
 
 
-def _doubts(summary: Mapping[str, Figure], info: Mapping[str, Any]) -> tuple[Doubt, ...]:
-    found = [
-        Doubt(f"the run is a partial one: {why}", of_fail=False) for why in info.get("partial", ())
-    ]
+def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
+    found = [Doubt(f"the run is a partial one: {why}", of_fail=False) for why in info.partial]
     if summary.get("post_cut_offset_bytes") is not None:
         found.append(Doubt("the capture behind the device was cut off"))
     return tuple(found)
 
 
-def _time_doubts(counts: _Counts, info: Mapping[str, Any]) -> tuple[Doubt, ...]:
+def _time_doubts(counts: _Counts, info: RunInfo) -> tuple[Doubt, ...]:
     found = []
     if negative := counts.of("negative"):
         found.append(Doubt(f"{negative:,} packets arrived before they left: the clocks disagree"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tailscope.models.counting import (
     tolerated_design_effect,
 )
 from tailscope.models.estimate import LEVEL
+from tailscope.store.records.verdict import JudgedReading, JudgedRun, JudgedTerm
 from tailscope.units import count_text, long_text
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Figure, Histogram
     from tailscope.models.estimate import Estimate
+    from tailscope.store.records.verdict import Word
     from tailscope.verdict.evidence import Doubt, PacketSample, RunSample
     from tailscope.verdict.slo import Level, Term
 
@@ -81,11 +83,15 @@ class Finding:
     tolerated_design_effect: float | None = None
     to_settle: int | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JudgedReading:
         """It as JSON has it."""
+        return JudgedReading(**self.figures(self.outcome))
+
+    def figures(self, outcome: Outcome) -> _Figures:
+        """What JSON has of it, for a verdict that may be another one."""
         share = self.share
         return {
-            "verdict": str(self.outcome),
+            "verdict": outcome.value,
             "found": self.found,
             "beyond": self.beyond,
             "packets": self.packets,
@@ -95,6 +101,18 @@ class Finding:
             "design_effect": self.design_effect,
             "tolerated_design_effect": self.tolerated_design_effect,
         }
+
+
+class _Figures(TypedDict):
+    verdict: Word
+    found: float | None
+    beyond: int | None
+    packets: int
+    share_beyond: float | None
+    share_beyond_ci_low: float | None
+    share_beyond_ci_high: float | None
+    design_effect: float | None
+    tolerated_design_effect: float | None
 
 
 @dataclass(frozen=True)
@@ -126,22 +144,21 @@ class TermVerdict:
         """Whether it is another one without what the instrument may have spoilt."""
         return self.spared is not None and self.spared.outcome != self.as_is.outcome
 
-    def record(self, rate_pps: float | None) -> dict[str, Any]:
+    def record(self, rate_pps: float | None) -> JudgedTerm:
         """It as JSON has it; `rate_pps` is that of the run."""
         more = self.more_packets
-        return {
-            "term": self.term.text,
-            "kind": "observed" if self.term.is_observed else "statistical",
-            "limit": self.term.limit,
-            "allowed_share": self.term.allowed,
-            **self.as_is.record(),
-            "verdict": str(self.outcome),
-            "depends_on_instrument": self.depends_on_instrument,
-            "untainted": None if self.spared is None else self.spared.record(),
-            "more_packets": more,
-            "more_s": None if more is None or not rate_pps else more / rate_pps,
-            "reasons": list(self.reasons),
-        }
+        return JudgedTerm(
+            **self.as_is.figures(self.outcome),
+            term=self.term.text,
+            kind="observed" if self.term.is_observed else "statistical",
+            limit=self.term.limit,
+            allowed_share=self.term.allowed,
+            depends_on_instrument=self.depends_on_instrument,
+            untainted=None if self.spared is None else self.spared.record(),
+            more_packets=more,
+            more_s=None if more is None or not rate_pps else more / rate_pps,
+            reasons=self.reasons,
+        )
 
 
 @dataclass(frozen=True)
@@ -166,15 +183,15 @@ class RunVerdict:
     rate_pps: float | None = None
     reason: str | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JudgedRun:
         """It as JSON has it."""
-        return {
-            "run": self.name,
-            "verdict": str(self.outcome),
-            "rate_pps": self.rate_pps,
-            "reason": self.reason,
-            "terms": [each.record(self.rate_pps) for each in self.terms],
-        }
+        return JudgedRun(
+            run=self.name,
+            verdict=self.outcome.value,
+            rate_pps=self.rate_pps,
+            reason=self.reason,
+            terms=tuple(each.record(self.rate_pps) for each in self.terms),
+        )
 
 
 def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:

@@ -14,11 +14,12 @@ from tailscope.exceptions import RunError, UsageError
 from tailscope.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tailscope.models.aliasing.fit import Fit, FittedSource
     from tailscope.models.aliasing.prediction import Prediction
     from tailscope.models.aliasing.simulation import Periodic, Times
+    from tailscope.store.records.run import RunInfo
 
 __all__ = ["command"]
 
@@ -285,7 +286,7 @@ def _draw(
     write_grid([plan.figure], worst_of(arrival_ns, series), title=label)
 
 
-def _packets(path: Path, info: Mapping[str, Any]) -> tuple[Times, Times, int]:
+def _packets(path: Path, info: RunInfo) -> tuple[Times, Times, int]:
     """Arrivals in order and latencies, without packets that the instrument delayed itself."""
     import numpy as np
 

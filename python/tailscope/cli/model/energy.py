@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tailscope.models.estimate import Estimate
+    from tailscope.store.records.run import PowerRecord, RunInfo
 
     Change = Callable[[Estimate, Estimate], Estimate]
 
@@ -46,10 +47,10 @@ def command(
         found.append(_Drawn(run.label, _recorded(path, run.info)))
     first = found[0]
     for other in found[1:]:
-        if other.power["includes"] != first.power["includes"]:
+        if other.power.includes != first.power.includes:
             raise UsageError(
-                f"{other.label}: got power of {other.power['includes']},"
-                f" expected of {first.power['includes']}, as of {first.label}"
+                f"{other.label}: got power of {other.power.includes},"
+                f" expected of {first.power.includes}, as of {first.label}"
             )
     if json_file is not None:
         more = [other.more_than(first) for other in found[1:]]
@@ -66,18 +67,17 @@ class _Drawn:
     Attributes
     ----------
     label : str
-    power : Mapping
+    power : PowerRecord
         As its ``run.json`` has it.
     """
 
     label: str
-    power: Mapping[str, Any]
+    power: PowerRecord
 
     @property
     def figures(self) -> Mapping[str, Any]:
         """Its figures, by name."""
-        figures: Mapping[str, Any] = self.power["figures"]
-        return figures
+        return self.power.figures or {}
 
     @property
     def watts(self) -> dict[str, Estimate | None]:
@@ -97,7 +97,7 @@ class _Drawn:
             estimate=self.figures[name],
             ci_low=self.figures[f"{name}_ci_low"],
             ci_high=self.figures[f"{name}_ci_high"],
-            n=self.power["phases"][phase]["stretches"],
+            n=(self.power.phases or {})[phase].stretches,
             method=METHOD,
         )
 
@@ -109,10 +109,10 @@ class _Drawn:
 
     def record(self) -> dict[str, Any]:
         """It as JSON has it."""
-        flat = {"run": self.label, "power_source": self.power["source"], **self.figures}
+        flat = {"run": self.label, "power_source": self.power.source, **self.figures}
         for phase in ("idle", "running"):
             flat |= _record(f"power_w_processing_above_{phase}", self.above(phase))
-        return {**flat, "reasons": self.power["reasons"]}
+        return {**flat, "reasons": self.power.reasons}
 
     def more_than(self, first: _Drawn) -> dict[str, Any]:
         """How much more power it took in each phase, as JSON has it."""
@@ -126,10 +126,10 @@ class _Drawn:
         return flat
 
 
-def _recorded(path: Path, info: Mapping[str, Any]) -> Mapping[str, Any]:
-    power: Mapping[str, Any] = info.get("power", {})
-    if power.get("source") is None:
-        why = power.get("missing_because", "it is no measurement")
+def _recorded(path: Path, info: RunInfo) -> PowerRecord:
+    power = info.power
+    if power is None or power.source is None:
+        why = "it is no measurement" if power is None else power.missing_because
         raise RunError(
             f"{path}: no power was recorded: {why}",
             hint="`tailscope run --power SOURCE` records it",
@@ -164,12 +164,12 @@ def _print(found: Sequence[_Drawn]) -> None:
         print(printable(_above_text(one)))
     print(
         printable(
-            f"power of {first.power['includes']}; processing includes the generator, which runs on"
+            f"power of {first.power.includes}; processing includes the generator, which runs on"
             " the same machine"
         )
     )
     for one in found:
-        for name, reason in one.power["reasons"].items():
+        for name, reason in (one.power.reasons or {}).items():
             if name.startswith("power_w_"):
                 print(printable(f"{one.label}: {name}: {reason}"))
 

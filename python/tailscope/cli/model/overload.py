@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Keep, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def command(
 
     found = forecast(forwarder, function, noise)
     if json_file is not None:
-        write_json(json_file, found.record())
+        write_json(json_file, without_format(found.record()))
     if keep:
         _keep(function, found, context.obj or ())
     if json_file != STANDARD:
@@ -62,9 +62,9 @@ def command(
 def _keep(function: Path, found: Forecast, command: Sequence[str]) -> None:
     """Keep it in the function's run."""
     from tailscope.store import kept, layout
-    from tailscope.store.reader import read_run
+    from tailscope.store.reader import read_info
 
-    info = read_run(function).info
+    info = read_info(function)
     kept.keep(function, info, layout.OVERLOAD, found.record(), command=command)
 
 

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Keep, checked_figure, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    JsonFile,
+    Keep,
+    checked_figure,
+    without_format,
+    write_json,
+)
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from tailscope.models.estimate import Estimate
     from tailscope.models.tail.diagnostics import At
     from tailscope.models.tail.excesses import Excesses
-    from tailscope.models.tail.model import Settings, TailModel
+    from tailscope.models.tail.model import Candidate, Horizon, Settings, TailModel
+    from tailscope.store.records.tail import TailHorizon, TailRecord, TriedThreshold
 
 __all__ = ["command"]
 
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
-_LEVEL = ("return_level_ns", "return_level_ns_ci_low", "return_level_ns_ci_high")
 _SPANS_S = {"h": 3600, "min": 60}
 _SEED = 1
 _FEWEST_RESAMPLES = 100
@@ -200,9 +204,9 @@ def _write(plan: TailRequest, found: TailModel, tainted: int) -> None:
 
     part, _ = found.excesses.split(plan.settings.split)
     thresholds = stability(part, found.run_length_ns, plan.settings.level)
-    record = {**_record(found, tainted), **_diagnostics(found, thresholds)}
+    record = _record(found, tainted, thresholds)
     if plan.json_file is not None:
-        write_json(plan.json_file, record)
+        write_json(plan.json_file, without_format(record))
     if plan.kept_by is not None:
         _keep(plan.source.path, record, plan.kept_by)
     if plan.figure is not None:
@@ -233,100 +237,115 @@ def _excesses(source: LatencySource, split: float) -> tuple[Excesses, int]:
     return select(series.pre_ns[own], series.latency_ns[own], LOWEST, split), int(tainted.sum())
 
 
-def _record(found: TailModel, tainted: int) -> dict[str, Any]:
-    fit, excesses, check, horizon = found.fit, found.excesses, found.check, found.horizon
-    estimates = found.estimates()
-    return {
-        "count": excesses.count,
-        "tainted": tainted,
-        "duration_s": excesses.duration_ns / _NS_PER_S,
-        "split": found.settings.split,
-        "fit_packets": fit.packets,
-        "threshold": found.chosen.quantile,
-        "threshold_ns": fit.threshold_ns,
-        "threshold_lowered_from": found.lowered_from,
-        "run_length_ns": found.run_length_ns,
-        "excesses": int(fit.bursts.packets.sum()),
-        "bursts": len(fit.bursts),
-        "extremal_index": fit.bursts.extremal_index,
-        "extremal_index_intervals": found.extremal_index_intervals,
-        **_flat(estimates["xi"], "xi"),
-        **_flat(estimates["sigma_ns"], "sigma_ns"),
-        "return_packets": found.level_packets,
-        **_flat(estimates["return_level_ns"], "return_level_ns"),
-        "return_level_ns_most_likely": fit.best_level_ns(found.level_packets),
-        "level": found.settings.level,
-        "method": found.settings.method,
-        "intervals": {
-            method: {name: list(map(float, ends)) for name, ends in each._asdict().items()}
-            for method, each in found.intervals.items()
-        },
-        "bounded": fit.best.xi < 0,
-        "limit_ns": fit.limit_ns,
-        "js_divergence_bits": fit.divergence_bits,
-        "exceedances_packets": None if check is None else check.exceedances_packets,
-        "exceedances_bursts": None if check is None else check.exceedances_bursts,
-        "exceedances_p_value": None if check is None else check.p_value,
-        "stationary": found.stationarity.holds,
-        "adf": found.stationarity.adf._asdict(),
-        "kpss": found.stationarity.kpss._asdict(),
-        "candidates": [
-            {
-                "threshold": each.quantile,
-                "threshold_ns": each.threshold_ns,
-                "bursts": None if each.fit is None else len(each.fit.bursts),
-                "xi": None if each.fit is None else each.fit.best.xi,
-                "sigma_ns": None if each.fit is None else each.fit.best.sigma,
-                "js_divergence_bits": None if each.fit is None else each.fit.divergence_bits,
-                "js_by_chance_bits": None
-                if each.fit is None
-                else each.fit.divergence_by_chance_bits,
-                "refused": each.refused,
-            }
-            for each in found.candidates
-        ],
-        "horizon": None
-        if horizon is None
-        else {
-            "duration_s": horizon.duration_ns / _NS_PER_S,
-            "packets": horizon.packets,
-            **_flat(horizon.level_ns, "return_level_ns"),
-            "bounded": horizon.limit_ns is not None,
-            "limit_ns": horizon.limit_ns,
-        },
-        "refused": found.refused,
-    }
-
-
-def _diagnostics(found: TailModel, thresholds: Sequence[At]) -> dict[str, Any]:
-    """All that figures of the model show."""
+def _record(found: TailModel, tainted: int, thresholds: Sequence[At]) -> TailRecord:
     from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs
+    from tailscope.store.records.tail import (
+        LevelAhead,
+        QuantilePair,
+        StabilityAt,
+        TailIntervals,
+        TailRecord,
+        TestedStationarity,
+    )
 
-    ahead = levels_ahead(found.fit, found.settings.level)
-    columns = dict(zip(("packets", *_LEVEL), ahead, strict=True))
-    law_ns, measured_ns = quantile_pairs(found.fit)
-    return {
-        "latency_ns_max": int(found.excesses.latency_ns.max()),
-        "stability": [each._asdict() for each in thresholds],
-        "levels_ahead": _rows(columns),
-        "quantile_pairs": _rows({"law_ns": law_ns, "measured_ns": measured_ns}),
-    }
+    fit, excesses, check = found.fit, found.excesses, found.check
+    estimates = found.estimates()
+    ahead = levels_ahead(fit, found.settings.level)
+    columns = (each.tolist() for each in ahead)
+    pairs = (each.tolist() for each in quantile_pairs(fit))
+    return TailRecord(
+        count=excesses.count,
+        tainted=tainted,
+        duration_s=excesses.duration_ns / _NS_PER_S,
+        split=found.settings.split,
+        fit_packets=fit.packets,
+        threshold=found.chosen.quantile,
+        threshold_ns=fit.threshold_ns,
+        threshold_lowered_from=found.lowered_from,
+        run_length_ns=found.run_length_ns,
+        excesses=int(fit.bursts.packets.sum()),
+        bursts=len(fit.bursts),
+        extremal_index=fit.bursts.extremal_index,
+        extremal_index_intervals=found.extremal_index_intervals,
+        xi=estimates["xi"].estimate,
+        xi_ci_low=estimates["xi"].ci_low,
+        xi_ci_high=estimates["xi"].ci_high,
+        sigma_ns=estimates["sigma_ns"].estimate,
+        sigma_ns_ci_low=estimates["sigma_ns"].ci_low,
+        sigma_ns_ci_high=estimates["sigma_ns"].ci_high,
+        return_packets=found.level_packets,
+        return_level_ns=estimates["return_level_ns"].estimate,
+        return_level_ns_ci_low=estimates["return_level_ns"].ci_low,
+        return_level_ns_ci_high=estimates["return_level_ns"].ci_high,
+        return_level_ns_most_likely=fit.best_level_ns(found.level_packets),
+        level=found.settings.level,
+        method=found.settings.method,
+        intervals={
+            method: TailIntervals(**each._asdict()) for method, each in found.intervals.items()
+        },
+        bounded=bool(fit.best.xi < 0),
+        limit_ns=fit.limit_ns,
+        js_divergence_bits=fit.divergence_bits,
+        exceedances_packets=None if check is None else check.exceedances_packets,
+        exceedances_bursts=None if check is None else check.exceedances_bursts,
+        exceedances_p_value=None if check is None else check.p_value,
+        stationary=bool(found.stationarity.holds),
+        adf=TestedStationarity(**found.stationarity.adf._asdict()),
+        kpss=TestedStationarity(**found.stationarity.kpss._asdict()),
+        candidates=tuple(map(_tried, found.candidates)),
+        horizon=None if found.horizon is None else _horizon(found.horizon),
+        refused=found.refused,
+        latency_ns_max=int(excesses.latency_ns.max()),
+        stability=tuple(StabilityAt(**each._asdict()) for each in thresholds),
+        levels_ahead=tuple(
+            LevelAhead(
+                packets=packets,
+                return_level_ns=level,
+                return_level_ns_ci_low=low,
+                return_level_ns_ci_high=high,
+            )
+            for packets, level, low, high in zip(*columns, strict=True)
+        ),
+        quantile_pairs=tuple(
+            QuantilePair(law_ns=law, measured_ns=measured)
+            for law, measured in zip(*pairs, strict=True)
+        ),
+    )
 
 
-def _rows(columns: Mapping[str, NDArray[np.float64]]) -> list[dict[str, float]]:
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in values]
+def _tried(candidate: Candidate) -> TriedThreshold:
+    from tailscope.store.records.tail import TriedThreshold
+
+    fit = candidate.fit
+    return TriedThreshold(
+        threshold=candidate.quantile,
+        threshold_ns=candidate.threshold_ns,
+        bursts=None if fit is None else len(fit.bursts),
+        xi=None if fit is None else fit.best.xi,
+        sigma_ns=None if fit is None else fit.best.sigma,
+        js_divergence_bits=None if fit is None else fit.divergence_bits,
+        js_by_chance_bits=None if fit is None else fit.divergence_by_chance_bits,
+        refused=candidate.refused,
+    )
 
 
-def _keep(path: Path, record: dict[str, Any], command: Sequence[str]) -> None:
+def _horizon(horizon: Horizon) -> TailHorizon:
+    from tailscope.store.records.tail import TailHorizon
+
+    return TailHorizon(
+        duration_s=horizon.duration_ns / _NS_PER_S,
+        packets=horizon.packets,
+        **horizon.level_ns.record("return_level_ns"),
+        bounded=horizon.limit_ns is not None,
+        limit_ns=horizon.limit_ns,
+    )
+
+
+def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
     from tailscope.store import kept, layout
-    from tailscope.store.reader import read_run
+    from tailscope.store.reader import read_info
 
-    kept.keep(path, read_run(path).info, layout.TAIL, record, command=command)
-
-
-def _flat(estimate: Estimate, name: str) -> dict[str, Any]:
-    return estimate.record(name)
+    kept.keep(path, read_info(path), layout.TAIL, record, command=command)
 
 
 def _print(found: TailModel, tainted: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from tailscope.exceptions import EvidenceError, ModelError
 from tailscope.models.estimate import Estimate
@@ -42,22 +41,6 @@ class Prediction:
     cpu_ns: Estimate
     noise_ns_per_s: Estimate | None
     rate_max_pps: Estimate
-
-    def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
-        noise = self.noise_ns_per_s
-        name = "noise_ns_per_s"
-        unknown = dict.fromkeys((name, f"{name}_ci_low", f"{name}_ci_high"))
-        return {
-            **self.transfer_ns.record("transfer_ns"),
-            **self.e2e_ns.record("e2e_ns"),
-            **self.cpu_ns.record("cpu_ns"),
-            **(unknown if noise is None else noise.record(name)),
-            **self.rate_max_pps.record("rate_max_pps"),
-            "is_upper_bound": noise is None,
-            "level": self.rate_max_pps.level,
-            "method": self.rate_max_pps.method,
-        }
 
 
 def predict(forwarder: Estimate, function: Estimate, noise: Estimate | None = None) -> Prediction:

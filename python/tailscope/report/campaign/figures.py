@@ -226,7 +226,7 @@ def _number_of(name: str) -> Callable[[Combination], float | None] | None:
     """What reads a variable as a number; None where it is none."""
     if name in _COUNTED:
         field = _COUNTED[name][0]
-        return lambda each: float(each.runs[0].info["plan"][field])
+        return lambda each: float(getattr(each.runs[0].info.plan, field))
     if "_options." not in name:
         return None
 
@@ -307,7 +307,7 @@ def _said(values: Sequence[tuple[str, str]]) -> str:
 
 def _compared(material: CampaignMaterial, name: str) -> str:
     """What is compared, and what the variable is called where that is another thing."""
-    written = (material.content.experiment.get("vary") or {}).get(name)
+    written = material.content.experiment.vary.get(name)
     fields: Mapping[str, object] = {name.partition(".")[0]: None}
     if isinstance(written, dict):
         fields = {field: None for each in written.values() for field in each or ()}

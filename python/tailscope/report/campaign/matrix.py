@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailscope.report.campaign.material import unfinished
-from tailscope.store import layout
 from tailscope.store.campaign import DONE
 from tailscope.store.grid import HEADLINE
 from tailscope.store.run import EMULATED, is_emulated
@@ -148,8 +147,8 @@ def _lost(runs: Sequence[Run]) -> str:
 
 def _verdicts(runs: Sequence[Run]) -> list[dict[str, str]]:
     """Each outcome, of how many runs it is, and of which level."""
-    kept = [run.kept[layout.VERDICT] for run in runs if layout.VERDICT in run.kept]
-    pairs = [(str(each["verdict"]), str(each["slo"])) for each in kept]
+    kept = [run.kept.verdict for run in runs if run.kept.verdict is not None]
+    pairs = [(each.verdict, each.slo) for each in kept]
     return [
         {
             "outcome": outcome,
@@ -198,7 +197,8 @@ def table_of_runs(material: CampaignMaterial) -> str:
                 run = None if reading is None else reading.run
                 problem = None if reading is None else reading.problem
                 reason = "; ".join(filter(None, (cell.reason, problem)))
-                verdict = "" if run is None else run.kept.get(layout.VERDICT, {}).get("verdict", "")
+                judged = None if run is None else run.kept.verdict
+                verdict = "" if judged is None else judged.verdict
                 summary = {} if run is None else run.summary
                 row = [*about, cell.state, reason, name, verdict]
                 writer.writerow([*map(printable, row), *(summary.get(each) for each in figures)])

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from msgspec.structs import asdict
+
 from tailscope.exceptions import RunCorruptError
 from tailscope.recommend.evidence import evidence_of
 from tailscope.recommend.tables import tables
@@ -68,16 +70,16 @@ def campaign_page(
         What is not published with it.
     """
     content = material.content
-    evidence = _evidence(material)
+    evidence, host = _evidence(material), content.record.host
     given = {
         "name": content.name,
-        "about": " ".join(str(content.record.get("about") or "").split()),
+        "about": " ".join(str(content.record.about or "").split()),
         "progress": _progress(material),
         "varied": {name: ", ".join(values) for name, values in material.varied.items()},
         "same": _same(material),
         "host": {
-            str(name).replace("_", " "): str(value)
-            for name, value in (content.record.get("host") or {}).items()
+            name.replace("_", " "): str(value)
+            for name, value in ({} if host is None else asdict(host)).items()
             if value is not None
         },
         "has_bounds": any(
@@ -117,16 +119,16 @@ def _progress(material: CampaignMaterial) -> str:
 def _same(material: CampaignMaterial) -> dict[str, str]:
     """What all runs have in common, as the experiment says it."""
     content = material.content
-    fixed = content.experiment.get("fixed") or {}
+    fixed = content.experiment.fixed
     single = {name: values[0] for name, values in content.variables.items() if len(values) == 1}
     about = {
-        name.replace("_", " "): content.experiment[name]
+        name.replace("_", " "): value
         for name in ("repeats", "order", "service_levels")
-        if content.experiment.get(name)
+        if (value := getattr(content.experiment, name))
     }
-    lasted_s = sum(float(cell.get("lasted_s") or 0) for cell in content.record["cells"])
+    lasted_s = sum(cell.lasted_s or 0.0 for cell in content.record.cells)
     took = {"took": long_text(lasted_s)} if lasted_s else {}
-    version = content.record.get("tailscope_version")
+    version = content.record.tailscope_version
     return {
         str(name): _text(value)
         for name, value in {**fixed, **single, **about, **took, "tailscope": version}.items()

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tailscope.report.figures.common import NS_PER_US, unless_empty
 from tailscope.report.picture import Axis, Layer, Picture
-from tailscope.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from msgspec import Struct
     from numpy.typing import NDArray
 
     from tailscope.report.material import Material
-
-    Record = Mapping[str, Any]
+    from tailscope.store.records.tail import TailRecord
 
 __all__ = [
     "overload",
@@ -31,15 +30,14 @@ __all__ = [
 _THRESHOLD = Axis("threshold [µs]", "threshold_us")
 
 
-def tail_pictures(label: str, record: Record) -> list[Picture]:
+def tail_pictures(label: str, record: TailRecord) -> list[Picture]:
     """The diagnostics of a model of the tail.
 
     Parameters
     ----------
     label : str
         What the run is called.
-    record : Mapping
-        As ``tailscope model tail --json`` has it.
+    record : TailRecord
     """
     return [draw(label, record) for draw in (_quantiles, _levels, _shape, _mean_excess)]
 
@@ -66,28 +64,28 @@ def tail_mean_excess(runs: Sequence[Material]) -> Picture | None:
 
 def overload(runs: Sequence[Material]) -> Picture | None:
     """The predicted highest rate, beside that of the run."""
-    record = _kept(runs, layout.OVERLOAD)
+    record = runs[0].run.kept.overload if len(runs) == 1 else None
     if record is None:
         return None
     label, sent = runs[0].label, runs[0].run.summary["pre_second_mean_pps"]
     highest, here = np.array([1.0]), np.array([0.0])
-    ends = [record[f"rate_max_pps_ci_{end}"] for end in ("low", "high")]
-    predicted_name = "R_max, at most" if record["is_upper_bound"] else "predicted R_max"
-    predicted = {"x": np.array([record["rate_max_pps"]]), "y": highest}
+    ends = (record.rate_max_pps_ci_low, record.rate_max_pps_ci_high)
+    predicted_name = "R_max, at most" if record.is_upper_bound else "predicted R_max"
+    predicted = {"x": np.array([record.rate_max_pps]), "y": highest}
     measured = {"x": np.array([float(sent or 0)]), "y": here}
     layers = [
         Layer("bars", label, "prediction", predicted),
         Layer("bars", label, "measurement", measured, colour=1),
     ]
-    if None not in ends and not record["is_upper_bound"]:
-        low, high = (np.array([float(end)]) for end in ends)
+    if not record.is_upper_bound:
+        low, high = (np.array([end]) for end in ends)
         interval = {"x": low, "x_end": high, "y": highest}
         layers.append(Layer("spans", label, "95 % interval", interval, colour=4))
     return Picture(
         "overload",
         "The highest rate, predicted",
         "An upper bound of R_max of the overload model: what interrupts the device is not known."
-        if record["is_upper_bound"]
+        if record.is_upper_bound
         else "R_max of the overload model, from medians at low load, with its 95 % interval; below"
         " it the rate of this run.",
         Axis("packets per second", "packets_per_s", starts_at_zero=True),
@@ -96,18 +94,15 @@ def overload(runs: Sequence[Material]) -> Picture | None:
     )
 
 
-def _of_tail(runs: Sequence[Material], draw: Callable[[str, Record], Picture]) -> Picture | None:
-    record = _kept(runs, layout.TAIL)
+def _of_tail(
+    runs: Sequence[Material], draw: Callable[[str, TailRecord], Picture]
+) -> Picture | None:
+    record = runs[0].run.kept.tail if len(runs) == 1 else None
     return None if record is None else unless_empty(draw(runs[0].label, record))
 
 
-def _kept(runs: Sequence[Material], name: str) -> Record | None:
-    """A conclusion of one run; those of several have figures of their own each."""
-    return runs[0].run.kept.get(name) if len(runs) == 1 else None
-
-
-def _quantiles(label: str, record: Record) -> Picture:
-    pairs = record["quantile_pairs"]
+def _quantiles(label: str, record: TailRecord) -> Picture:
+    pairs = record.quantile_pairs
     law, measured = (_column(pairs, name) / NS_PER_US for name in ("law_ns", "measured_ns"))
     ends = np.array([law.min(), max(law.max(), measured.max())]) if len(law) else law
     return Picture(
@@ -130,15 +125,15 @@ def _quantiles(label: str, record: Record) -> Picture:
     )
 
 
-def _levels(label: str, record: Record) -> Picture:
-    ahead = record["levels_ahead"]
+def _levels(label: str, record: TailRecord) -> Picture:
+    ahead = record.levels_ahead
     level, low, high = (
         _column(ahead, f"return_level_ns{end}") / NS_PER_US for end in ("", "_ci_low", "_ci_high")
     )
     levels = {"x": _column(ahead, "packets"), "y": level, "low": low, "high": high}
     worst = {
-        "x": np.array([float(record["count"])]),
-        "y": np.array([record["latency_ns_max"] / NS_PER_US]),
+        "x": np.array([float(record.count)]),
+        "y": np.array([record.latency_ns_max / NS_PER_US]),
     }
     return Picture(
         "tail-levels",
@@ -153,7 +148,7 @@ def _levels(label: str, record: Record) -> Picture:
     )
 
 
-def _shape(label: str, record: Record) -> Picture:
+def _shape(label: str, record: TailRecord) -> Picture:
     return Picture(
         "tail-shape",
         "Shape of the tail by threshold",
@@ -164,7 +159,7 @@ def _shape(label: str, record: Record) -> Picture:
     )
 
 
-def _mean_excess(label: str, record: Record) -> Picture:
+def _mean_excess(label: str, record: TailRecord) -> Picture:
     return Picture(
         "tail-mean-excess",
         "Mean excess by threshold",
@@ -175,11 +170,13 @@ def _mean_excess(label: str, record: Record) -> Picture:
     )
 
 
-def _by_threshold(label: str, record: Record, name: str, unit: float) -> tuple[Layer, ...]:
-    at = _column(record["stability"], "threshold_ns") / NS_PER_US
-    found = np.array([each[name] for each in record["stability"]], float).reshape(-1, 3) / unit
+def _by_threshold(label: str, record: TailRecord, name: str, unit: float) -> tuple[Layer, ...]:
+    at = _column(record.stability, "threshold_ns") / NS_PER_US
+    found = (
+        np.array([getattr(each, name) for each in record.stability], float).reshape(-1, 3) / unit
+    )
     estimate, low, high = found.T
-    chosen_us = record["threshold_ns"] / NS_PER_US
+    chosen_us = record.threshold_ns / NS_PER_US
     height = np.array([low.min(), high.max()]) if len(low) else np.zeros(0)
     return (
         Layer(
@@ -200,5 +197,5 @@ def _by_threshold(label: str, record: Record, name: str, unit: float) -> tuple[L
     )
 
 
-def _column(rows: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
-    return np.array([row[name] for row in rows], np.float64)
+def _column(rows: Sequence[Struct], name: str) -> NDArray[np.float64]:
+    return np.array([getattr(row, name) for row in rows], np.float64)

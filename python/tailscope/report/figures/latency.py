@@ -117,8 +117,8 @@ def histogram(runs: Sequence[Material]) -> Picture | None:
     layers = []
     for at, each in enumerate(runs):
         found = each.run.latency
-        middle_ns = found.bucket_ns + each.run.info["plan"]["bucket_ns"] / 2
-        x, y = middle_ns / NS_PER_US, found.counts.astype(np.float64)
+        middle_ns = found.bucket_ns + each.run.info.plan.bucket_ns / 2
+        x, y = middle_ns.astype(np.float64) / NS_PER_US, found.counts.astype(np.float64)
         kept = extremes(x, y, log=True)
         columns = {"x": x[kept], "y": y[kept]}
         layers.append(Layer("points", each.label, "", columns, each.label, at))

@@ -43,24 +43,24 @@ _TIME_COLUMNS = 600
 def made_of(runs: Sequence[Material]) -> Picture | None:
     """What the tail is made of: shares of the excess over the median packet, by cause."""
     explanation = runs[0].run.explanation
-    if len(runs) > 1 or explanation is None or not explanation["causes"]:
+    if len(runs) > 1 or explanation is None or not explanation.causes:
         return None
-    causes = sorted(explanation["causes"], key=lambda cause: -cause["share"])[:_MOST_BARS]
-    lanes = [part_text(cause["part"], cause["cause"]) for cause in causes]
+    causes = sorted(explanation.causes, key=lambda cause: -cause.share)[:_MOST_BARS]
+    lanes = [part_text(cause.part, cause.cause) for cause in causes]
     layers = []
     for colour, (part, label) in enumerate(_PARTS.items()):
-        which = [at for at, cause in enumerate(causes) if cause["part"] == part]
+        which = [at for at, cause in enumerate(causes) if cause.part == part]
         if which:
             # The largest on top.
             y = np.array([len(causes) - 1.0 - at for at in which])
-            x = np.array([100 * causes[at]["share"] for at in which])
+            x = np.array([100 * causes[at].share for at in which])
             layers.append(Layer("bars", runs[0].label, part, {"x": x, "y": y}, label, colour))
     return unless_empty(
         Picture(
             "tail-made-of",
             "What the tail is made of",
             "Shares of the time that the packets beyond"
-            f" {percentile_name(explanation['quantile'])} took longer than the median packet;"
+            f" {percentile_name(explanation.quantile)} took longer than the median packet;"
             f" the largest {len(causes)}.",
             Axis("share of the excess [%]", "share_percent", starts_at_zero=True),
             Axis("", "waited_for", names=tuple(reversed(lanes))),
@@ -188,7 +188,8 @@ def _counters(runs: Sequence[Material], *, per_second: bool) -> tuple[Layer, ...
     found = runs[0].table(layout.INTERRUPTS, names) if len(runs) == 1 else None
     if found is None:
         return ()
-    polling = runs[0].run.info.get("instrument", {}).get("cpus", {})
+    instrument = runs[0].run.info.instrument
+    polling = {} if instrument is None else instrument.cpus
     measured = {cpu for cpus in polling.values() for cpu in parse_cpus(cpus)}
     series: dict[tuple[int, str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     for cpu in np.unique(found["cpu"]):

@@ -6,19 +6,21 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
 from tailscope.store.reader import read_run
+from tailscope.store.records.base import as_content
 from tailscope.store.run import SIDES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tailscope.analysis import Side
+    from tailscope.store.records.run import Input, RunInfo
     from tailscope.store.run import Run
 
 __all__ = [
@@ -95,7 +97,7 @@ class Content:
     @property
     def info(self) -> str:
         """``run.json``."""
-        return json.dumps(self.run.info)
+        return json.dumps(as_content(self.run.info))
 
     @property
     def figures(self) -> str:
@@ -142,7 +144,7 @@ class Content:
             If it is not.
         """
         name = f"{layout.CAPTURES}/{capture.name}"
-        if name in self.run.info["files"]:
+        if name in self.run.info.files:
             verified_file(self.path, self.run.info, name).close()
 
 
@@ -160,7 +162,7 @@ def read_content(path: Path) -> Content:
     return Content(path, run, digest, captures, lacking)
 
 
-def verified_file(path: Path, info: Mapping[str, Any], name: str) -> IO[bytes]:
+def verified_file(path: Path, info: RunInfo, name: str) -> IO[bytes]:
     """Open a file of a run, of any size, if it is the one that was written.
 
     Raises
@@ -172,7 +174,7 @@ def verified_file(path: Path, info: Mapping[str, Any], name: str) -> IO[bytes]:
         file = (path / name).open("rb")
     except FileNotFoundError:
         raise RunCorruptError(f"{path / name}: missing") from None
-    expected, got = info["files"][name]["sha256"], hashlib.file_digest(file, "sha256").hexdigest()
+    expected, got = info.files[name].sha256, hashlib.file_digest(file, "sha256").hexdigest()
     if got != expected:
         file.close()
         raise RunCorruptError(f"{path / name}: sha256: expected {expected}, got {got}")
@@ -213,18 +215,18 @@ def packets(capture: Path, match_on: str, capture_id: int) -> Iterator[pa.Record
         )
 
 
-def _captures(path: Path, info: Mapping[str, Any]) -> tuple[dict[Side, Path], str | None]:
+def _captures(path: Path, info: RunInfo) -> tuple[dict[Side, Path], str | None]:
     """The captures of a run as far as they are still what they were, or why there are none."""
-    own = [name for name in info["files"] if name.startswith(f"{layout.CAPTURES}/")]
+    own = [name for name in info.files if name.startswith(f"{layout.CAPTURES}/")]
     if own:
         names = {side: _only(path, own, side) for side in SIDES}
         return {side: path / name for side, name in names.items()}, None
-    if not info["inputs"]:
+    if not info.inputs:
         return {}, "its times were recorded by the generator, without captures"
     for side in SIDES:
-        if changed := _changed(info["inputs"][side]):
-            return {}, f"{side} capture {info['inputs'][side]['file']}: {changed}"
-    return {side: Path(info["inputs"][side]["file"]) for side in SIDES}, None
+        if changed := _changed(info.inputs[side]):
+            return {}, f"{side} capture {info.inputs[side].file}: {changed}"
+    return {side: Path(info.inputs[side].file) for side in SIDES}, None
 
 
 def _only(path: Path, names: list[str], side: Side) -> str:
@@ -234,18 +236,18 @@ def _only(path: Path, names: list[str], side: Side) -> str:
     return found[0]
 
 
-def _changed(recorded: Mapping[str, Any]) -> str | None:
+def _changed(recorded: Input) -> str | None:
     """How a capture differs from the one that was analysed."""
-    if recorded["size_bytes"] is None:
+    if recorded.size_bytes is None:
         return "it came by a pipe"
     try:
-        status = Path(recorded["file"]).stat()
+        status = Path(recorded.file).stat()
     except OSError as error:
         return str(error.strerror)
     now = {"size_bytes": status.st_size, "modified_unix_ns": status.st_mtime_ns}
     for name, got in now.items():
-        if got != recorded[name]:
-            return f"{name}: expected {recorded[name]}, got {got}"
+        if got != (expected := getattr(recorded, name)):
+            return f"{name}: expected {expected}, got {got}"
     return None
 
 

@@ -201,19 +201,19 @@ def _forget(server: Server, run_id: int) -> None:
 
 def _send(server: Server, schema: str, content: Content, sent: _Sent) -> int:
     run, name = content.run, _name(content)
-    plan = run.info["plan"]
+    plan = run.info.plan
     run_id: int = server.value(
         _INSERT_RUN,
         name,
         printable(run.label),
         content.sha256,
-        run.info["files"][layout.SUMMARY]["sha256"],
-        printable(str(run.info["tailscope_version"])),
+        run.info.files[layout.SUMMARY].sha256,
+        printable(run.info.tailscope_version),
         run.summary["match_on"],
         run.summary["trim_ns"],
         run.summary["window_ns"],
-        plan["bucket_ns"],
-        plan["worst"],
+        plan.bucket_ns,
+        plan.worst,
         json.dumps(run.warnings),
         content.info,
     )

@@ -1,1 +1,1 @@
-"""What is kept on disk, as types."""
+"""The JSON files that tailscope keeps, as types: what is in them, and nothing that acts on it."""

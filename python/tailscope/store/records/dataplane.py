@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct
 
 __all__ = [
     "Count",
@@ -37,7 +37,6 @@ __all__ = [
     "TapCounts",
     "WatchCounts",
     "WatchTruth",
-    "kept",
 ]
 
 Count = Annotated[int, Meta(ge=0)]
@@ -310,13 +309,3 @@ class NoCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program", tag
 
 ForwarderCounts: TypeAlias = L2fwdCounts | L3fwdCounts | DelayCounts
 DutCounts: TypeAlias = ForwarderCounts | KernelCounts | SuricataCounts | SnortCounts | NoCounts
-
-
-def kept(counts: ProgramCounts | DutCounts) -> dict[str, object]:
-    """Counts as ``run.json`` has them; `program` stands only where one of ours counted."""
-    if isinstance(counts, ProgramCounts):
-        found: dict[str, object] = to_builtins(counts, order="sorted")
-        return found
-    own: dict[str, object] = to_builtins(counts)
-    del own["program"]
-    return own

@@ -1,0 +1,270 @@
+"""What all records have in common: strict reading, and writing that can be read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tailscope.exceptions import RunCorruptError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = [
+    "Count",
+    "Record",
+    "Section",
+    "Signed",
+    "as_content",
+    "check_format",
+    "convert",
+    "decode",
+    "encode",
+    "encode_content",
+    "format_of",
+    "read_json",
+    "read_record",
+]
+
+_MOST = 2**63 - 1
+Count = Annotated[int, Meta(ge=0, le=_MOST)]
+"""A whole number that is not negative: a count, a duration in ns, or a time in ns since 1970."""
+Signed = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
+"""A whole number."""
+
+_OLDER = (
+    "it is in an older format, and lacks something: analyse or measure again, or read it with the"
+    " version of tailscope that wrote it"
+)
+_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+_PATH = re.compile(r"^(?P<said>.*?)(?: - at `(?P<where>[^`]*)`)?$", re.DOTALL)
+_FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`")
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of a record."""
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The content of a file; its first field is ``format``."""
+
+
+class _Mark(Struct):
+    """The format of a file; the first files had none."""
+
+    format: int = 1
+
+
+Kind = TypeVar("Kind", bound=Struct)
+
+
+def decode(content: bytes, kind: type[Kind], source: Path | str) -> Kind:
+    """Read a record.
+
+    Parameters
+    ----------
+    content : bytes
+        JSON.
+    kind : type
+        What it must be.
+    source : Path or str
+        Where it was read, for the error.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is anything else; the error names the field.
+    """
+    return convert(read_json(content, source), kind, source)
+
+
+def convert(content: object, kind: type[Kind], source: Path | str) -> Kind:
+    """Make a record of what `read_json` gives.
+
+    Parameters
+    ----------
+    content : dict
+    kind : type
+        What it must be.
+    source : Path or str
+        Where it was read, for the error.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is anything else; the error names the field.
+    """
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise RunCorruptError(f"{source}: {_in_our_words(str(error))}") from None
+
+
+def read_json(content: bytes, source: Path | str) -> dict[str, object]:
+    """Read a JSON object whatever is in it.
+
+    Names of files need not be text: Python's own reader takes what stands for their bytes, which
+    msgspec's refuses.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is none.
+    """
+    try:
+        found: object = json.loads(content, parse_constant=_no_number)
+    except RecursionError:
+        raise RunCorruptError(f"{source}: expected JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise RunCorruptError(f"{source}: expected JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise RunCorruptError(f"{source}: expected an object, got {_kind_of(found)}")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"expected a number, got {text}")
+
+
+def _kind_of(value: object) -> str:
+    names = {"NoneType": "null", "list": "a list"}
+    return names.get(type(value).__name__, _NAMES.get(type(value).__name__, ""))
+
+
+def read_record(
+    content: bytes,
+    kind: type[Kind],
+    source: Path | str,
+    *,
+    newest: int,
+    upgraded: Callable[[dict[str, object]], dict[str, object]] | None = None,
+) -> Kind:
+    """Read a record of this format, or of an older one that can be upgraded.
+
+    Parameters
+    ----------
+    content : bytes
+        JSON.
+    kind : type
+        What it must be.
+    source : Path or str
+        Where it was read, for the error.
+    newest : int
+        The format that `kind` has.
+    upgraded : callable, optional
+        Makes the content of this format of one of the format before.
+
+    Raises
+    ------
+    RunError
+        If a newer tailscope has written it.
+    RunCorruptError
+        If it is no such record.
+    """
+    found = format_of(content, source)
+    check_format(found, newest, source)
+    if found == newest or upgraded is None:
+        return decode(content, kind, source)
+    try:
+        return convert(upgraded(read_json(content, source)), kind, source)
+    except RunCorruptError as error:
+        raise RunCorruptError(str(error), hint=_OLDER) from None
+
+
+def format_of(content: bytes, source: Path | str) -> int:
+    """Tell the format of a file; files of the first one do not say it."""
+    return decode(content, _Mark, source).format
+
+
+def check_format(found: int, newest: int, source: Path | str) -> None:
+    """Refuse a file of a format that this version does not know.
+
+    Raises
+    ------
+    RunError
+        If the format is newer than `newest`, or never existed.
+    """
+    if found > newest:
+        raise RunError(
+            f"{source}: format: expected {newest}, got {found}",
+            hint="a newer tailscope has written it: update tailscope",
+        )
+    if found < 1:
+        raise RunError(f"{source}: format: expected 1 to {newest}, got {found}")
+
+
+def as_content(record: Struct) -> dict[str, object]:
+    """Turn a record into what JSON holds: objects, lists, texts, numbers.
+
+    Raises
+    ------
+    ValueError
+        If a number is none that JSON has.
+    """
+    content = msgspec.to_builtins(record, enc_hook=_plain_number)
+    in_order = {name: content[name] for name in ("format", *content) if name in content}
+    found: dict[str, object] = json.loads(json.dumps(in_order, allow_nan=False))
+    return found
+
+
+def encode(record: Struct) -> str:
+    """Write a record as text, checked to be one that can be read back.
+
+    Raises
+    ------
+    AssertionError
+        If it cannot: whoever has filled it has made a mistake.
+    """
+    return encode_content(as_content(record), type(record))
+
+
+def encode_content(content: dict[str, object], kind: type[Struct]) -> str:
+    """Write the content of a record as text, checked to be one that can be read back.
+
+    Raises
+    ------
+    AssertionError
+        If it cannot.
+    """
+    try:
+        msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise AssertionError(f"{kind.__name__}: {_in_our_words(str(error))}") from error
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def _plain_number(value: object) -> float:
+    """Figures may be NumPy's, which are floats, too."""
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"no part of a record: {value!r}")
+
+
+def _in_our_words(text: str) -> str:
+    """An error of msgspec, as the errors of tailscope are: the field, what was expected, got."""
+    match = _PATH.match(text)
+    assert match is not None, "it matches anything"
+    where = (match["where"] or "").removeprefix("$").removeprefix(".").replace("[...]", ".*")
+    said = match["said"]
+    if field := _FIELD.fullmatch(said):
+        where = f"{where}.{field['name']}" if where else field["name"]
+        said = "unknown field" if field["what"].endswith("unknown") else "missing"
+    else:
+        said = re.sub(r"`([^`]*)`", _plain, said[:1].lower() + said[1:])
+    return f"{where.removeprefix('.')}: {said}" if where else said
+
+
+def _plain(match: re.Match[str]) -> str:
+    return " or ".join(_NAMES.get(name, name) for name in match[1].split(" | "))

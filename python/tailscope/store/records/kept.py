@@ -1,0 +1,23 @@
+"""``kept``: where a conclusion comes from that lies beside a run; part of several records."""
+
+from __future__ import annotations
+
+from tailscope.store.records.base import Count, Section
+
+__all__ = ["Origin"]
+
+
+class Origin(Section, frozen=True, kw_only=True):
+    """Where a conclusion comes from."""
+
+    summary_sha256: str
+    """Checksum of the `summary.json` that it was drawn from, as in `run.json`. If the run has
+    another one, the conclusion is left out with a warning."""
+    tailscope_version: str
+    """The version of tailscope that kept it."""
+    command: tuple[str, ...]
+    """The command that was called."""
+    written_unix_ns: Count
+    """When it was kept."""
+    content_sha256: str
+    """Checksum of everything but `kept`: a conclusion that was changed is left out likewise."""

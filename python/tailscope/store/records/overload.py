@@ -1,0 +1,82 @@
+"""``overload.json``: the highest rate that a model predicts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tailscope.store.layout import FORMAT
+from tailscope.store.records.base import Section
+from tailscope.store.records.kept import Origin
+
+__all__ = ["InterruptionRecord", "OverloadFigures", "OverloadRecord"]
+
+
+class InterruptionRecord(Section, frozen=True, kw_only=True):
+    """A cause that takes time from the device."""
+
+    cause: str
+    """What it is."""
+    rate_hz: float
+    """Its rate on each CPU."""
+    duration_ns: float
+    """Mean duration."""
+    ns_per_s: float
+    """Time that it takes, per second."""
+
+
+class OverloadFigures(Section, frozen=True, kw_only=True):
+    """What the model of overload says."""
+
+    forwarder: str
+    """The run of the simplest forwarder."""
+    function: str
+    """The run of the function."""
+    transfer_ns: float
+    """2t_transfer: median latency of the forwarder."""
+    transfer_ns_ci_low: float
+    """Lower end of its 95 % interval."""
+    transfer_ns_ci_high: float
+    """Upper end of its 95 % interval."""
+    e2e_ns: float
+    """t_e2e: median latency of the function."""
+    e2e_ns_ci_low: float
+    """Lower end of its 95 % interval."""
+    e2e_ns_ci_high: float
+    """Upper end of its 95 % interval."""
+    cpu_ns: float
+    """t_CPU: time that the function spends on a packet."""
+    cpu_ns_ci_low: float
+    """Lower end of its 95 % interval."""
+    cpu_ns_ci_high: float
+    """Upper end of its 95 % interval."""
+    noise_ns_per_s: float | None
+    """d_Σ: time that interrupts take, per second; null if nobody recorded it."""
+    noise_ns_per_s_ci_low: float | None
+    """Lower end of its 95 % interval."""
+    noise_ns_per_s_ci_high: float | None
+    """Upper end of its 95 % interval."""
+    rate_max_pps: float
+    """R_max: the highest rate."""
+    rate_max_pps_ci_low: float
+    """Lower end of its 95 % interval."""
+    rate_max_pps_ci_high: float
+    """Upper end of its 95 % interval."""
+    is_upper_bound: bool
+    """Whether R_max is an upper bound only, because d_Σ is not known."""
+    level: float
+    """Confidence of the intervals."""
+    method: str
+    """How the intervals were made."""
+    interruptions: tuple[InterruptionRecord, ...]
+    """What takes time from the device, largest first."""
+    warnings: tuple[str, ...]
+    """What makes the prediction doubtful: sentences."""
+
+
+class OverloadRecord(OverloadFigures, frozen=True, kw_only=True):
+    """What `tailscope model overload` says."""
+
+    format: Literal[2] = FORMAT
+    """Version of the layout, as in `run.json`."""
+    kept: Origin | None = None
+    """Where the conclusion comes from; null before it is kept in a run."""

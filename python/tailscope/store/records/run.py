@@ -1,0 +1,373 @@
+"""``run.json``: where a run comes from, and the checksums of its other files."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tailscope.store.layout import FORMAT
+from tailscope.store.records.base import Count, Record, Section
+from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
+from tailscope.store.records.floor import FloorRecord
+from tailscope.store.records.host import HostRecord
+from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
+
+__all__ = [
+    "FORMAT",
+    "CapturedFiles",
+    "ClockRecord",
+    "DutRecord",
+    "FileEntry",
+    "Input",
+    "Instrument",
+    "KernelEvents",
+    "KernelNoise",
+    "NoiseRecord",
+    "OwnWork",
+    "PlatformRecord",
+    "PowerPhase",
+    "PowerRecord",
+    "RunInfo",
+    "RunMark",
+    "SideCounts",
+    "Stalls",
+    "StallsOfSides",
+    "TimestampedFile",
+    "TimestamperRecord",
+    "Written",
+]
+
+
+class Input(Section, frozen=True, kw_only=True):
+    """A capture that was analysed."""
+
+    file: str
+    """Path of the capture; `-` for standard input."""
+    size_bytes: Count | None
+    """Its size; null for standard input."""
+    modified_unix_ns: Count | None
+    """When it was last changed; null for standard input."""
+
+
+class ClockRecord(Section, frozen=True, kw_only=True):
+    """The clock of the times in a run."""
+
+    source: str
+    """`capture-file`, or `tsc`: the time-stamp counter, read around sending and receiving; for a
+    laboratory see [testbed.md](../testbed.md)."""
+    pre_resolution: str | None = None
+    """For captures: the coarsest unit of the timestamps before the device."""
+    post_resolution: str | None = None
+    """For captures: the coarsest unit of the timestamps behind the device."""
+    tsc: Count | None = None
+    """A reading of the time-stamp counter."""
+    tsc_hz: Count | None = None
+    """The counter's rate."""
+    unix_ns: Count | None = None
+    """The time of that reading."""
+    timestamp_type: str | None = None
+    """In a laboratory: how the timestamper takes times."""
+
+
+class Stalls(Section, frozen=True, kw_only=True):
+    """Stalls of polling loops."""
+
+    count: Count
+    """Number of stalls."""
+    total_ns: Count
+    """Their total duration."""
+    longest_ns: Count
+    """The longest one."""
+    unrecorded: Count = 0
+    """Stalls that found no room in the log."""
+
+
+class StallsOfSides(Section, frozen=True, kw_only=True):
+    """Stalls of the instrument, and of the device where it is one of ours."""
+
+    generator: Stalls
+    """The generator's stalls."""
+    dut: Stalls | None = None
+    """The device's stalls; null if its loops are not ours."""
+
+
+class SideCounts(Section, frozen=True, kw_only=True):
+    """A number for each side."""
+
+    pre: Count
+    """Before the device."""
+    post: Count
+    """Behind the device."""
+
+
+class TimestampedFile(Section, frozen=True, kw_only=True):
+    """A capture of the timestamper."""
+
+    path: str
+    """Path on the timestamper."""
+    size_bytes: Count
+    """Its size."""
+    sha256: str
+    """Its checksum."""
+
+
+class CapturedFiles(Section, frozen=True, kw_only=True):
+    """The timestamper's captures."""
+
+    pre: TimestampedFile
+    """The capture before the device."""
+    post: TimestampedFile
+    """The capture behind the device."""
+
+
+class TimestamperRecord(Section, frozen=True, kw_only=True):
+    """The machine that watches both sides of the device in a laboratory."""
+
+    method: str
+    """`tcpdump` or `stamp`."""
+    dropped: SideCounts
+    """Packets that it could not record."""
+    files: CapturedFiles
+    """What it recorded."""
+
+
+class Instrument(Section, frozen=True, kw_only=True):
+    """What the instrument says of itself."""
+
+    unsent: Count
+    """As in `summary.json`."""
+    lost_in_dut: Count
+    """As in `summary.json`."""
+    lost_in_instrument: Count
+    """As in `summary.json`."""
+    dropped_by_dut: Count | None
+    """As in `summary.json`."""
+    stalls: StallsOfSides
+    """Stalls of both sides."""
+    cpus: dict[str, str]
+    """The CPUs that polled: those of the `generator`, and of the `DuT`."""
+    raised_priority: bool
+    """Whether the generator ran at a higher priority than other programs."""
+    generator: GeneratorCounts
+    """The generator's own result ([dataplane.md](../dataplane.md))."""
+    timestamper: TimestamperRecord | None = None
+    """The timestamper of a laboratory; null elsewhere."""
+
+
+class KernelEvents(Section, frozen=True, kw_only=True):
+    """Kernel events that were recorded."""
+
+    clock: str
+    """The trace's clock."""
+    clock_error_ns: Count
+    """By how much that clock may be off: 0 for the packets' own counter."""
+    lost: dict[str, Count]
+    """Events lost on each CPU."""
+    senders_lost: Count
+    """Lost events that say who interrupts whom."""
+    untold_switches: dict[str, Count]
+    """For each CPU, task switches that the kernel did not report although it lost nothing; some
+    kernels leave out a few in a thousand."""
+    missing: tuple[str, ...]
+    """Events that this kernel does not have, or whose tracer is in use by others."""
+
+
+class KernelNoise(Section, frozen=True, kw_only=True):
+    """What was recorded of what keeps CPUs from their work."""
+
+    events: KernelEvents | None
+    """Kernel events; null where none were recorded."""
+    events_missing_because: str | None
+    """Why no kernel events were recorded."""
+    interrupts: dict[str, dict[str, Count]]
+    """Increments of `/proc/interrupts` and `/proc/softirqs` during the measurement, by name and
+    CPU."""
+    counter_samples: Count
+    """Number of times that these counters were read."""
+    steal_ns: dict[str, Count]
+    """Time that a hypervisor took from each CPU, as far as `/proc/stat` knows."""
+
+
+class OwnWork(Section, frozen=True, kw_only=True):
+    """How causes begin that are a side's own work, not noise."""
+
+    instrument: tuple[str, ...]
+    """Those of the instrument."""
+    dut: tuple[str, ...]
+    """Those of the device."""
+
+
+class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
+    """What was recorded of noise during a measurement."""
+
+    own_work: OwnWork
+    """How causes begin that are a side's own work, not noise."""
+
+
+class PowerPhase(Section, frozen=True, kw_only=True):
+    """A phase of a measurement of power."""
+
+    start_ns: Count
+    """When it began, on the clock of the packets."""
+    end_ns: Count
+    """When it ended."""
+    stretches: Count
+    """Stretches of different power within it."""
+
+
+class PowerRecord(Section, frozen=True, kw_only=True):
+    """What was read of power; without a source all but the first two are null."""
+
+    source: str | None
+    """The source, as `--power` names it; null without one."""
+    missing_because: str | None = None
+    """Why there is no source."""
+    includes: str | None = None
+    """What the readings cover: domains of RAPL, the whole server, or what the command measures."""
+    readings: Count | None = None
+    """Number of readings."""
+    readings_failed: Count | None = None
+    """Number of readings that failed."""
+    reading_ns_p50: Count | None = None
+    """Median duration of a reading."""
+    reading_ns_max: Count | None = None
+    """Longest duration of a reading."""
+    phases: dict[str, PowerPhase] | None = None
+    """The phases by name."""
+    figures: dict[str, float | str | None] | None = None
+    """The figures of power in `summary.json`."""
+    reasons: dict[str, str] | None = None
+    """Why figures are null, by their names."""
+
+
+class Written(Section, frozen=True, kw_only=True):
+    """A setting of the host that was written for the run."""
+
+    knob: str
+    """The knob."""
+    path: str
+    """The file."""
+    original: str | None
+    """Its content before; null where there was none, or it could not be read."""
+    wanted: str
+    """The content that was written."""
+    refused: str | None
+    """Why the kernel refused it; null if it did not."""
+
+
+class DutRecord(Section, frozen=True, kw_only=True):
+    """The device under test."""
+
+    name: str
+    """Its name."""
+    instance: Count | None = None
+    """Its number, where several run side by side."""
+    version: str | None
+    """Its version, as it reports it."""
+    configuration: str | tuple[object, ...]
+    """The commands and files that it was set up with."""
+    result: DutCounts | None
+    """Its own counts, as it reports them; null where it reports none."""
+
+
+class PlatformRecord(Section, frozen=True, kw_only=True):
+    """What the device ran on."""
+
+    name: str
+    """Its name."""
+    container: str | None = None
+    """Name of the container."""
+    version: str | None = None
+    """Version of LXC or QEMU."""
+    accelerator: str | None = None
+    """What accelerates the guest."""
+    representative: bool | None = None
+    """Whether times mean anything: false in an emulated guest; null where nothing speaks against
+    it."""
+    kernel: str | None = None
+    """The guest's kernel."""
+    parameters: str | None = None
+    """The guest's boot parameters."""
+    isolated_cpus: str | None = None
+    """CPUs that the guest's scheduler leaves alone."""
+    nohz_full_cpus: str | None = None
+    """CPUs of the guest without timer ticks."""
+    realtime: bool | None = None
+    """Whether the guest's kernel is a real-time one."""
+
+
+class FileEntry(Section, frozen=True, kw_only=True):
+    """A file of the run as it was written."""
+
+    size_bytes: Count
+    """Its size."""
+    sha256: str
+    """Its checksum."""
+
+
+class RunMark(Struct):
+    """What a run directory says of itself in any format, and while it is written."""
+
+    format: int = 1
+    complete: bool = False
+
+
+class RunInfo(Record, frozen=True, kw_only=True):
+    """What is known of a run."""
+
+    format: Literal[2] = FORMAT
+    """Version of the layout. While a run is being written, the file has only this field and the
+    next one."""
+    complete: Literal[True] = True
+    """Whether all files are there."""
+    written_unix_ns: Count
+    """When the run was finished."""
+    tailscope_version: str
+    """The version of tailscope that wrote it."""
+    python_version: str | None = None
+    """The version of Python that ran it."""
+    plan: AnalysisPlan | MeasurementPlan
+    """All that was asked for, defaults included; `command` tells an analysis from a measurement."""
+    host: HostRecord
+    """The machine; in a laboratory, the one that analysed."""
+    inputs: dict[str, Input]
+    """The captures that were analysed (`pre`, `post`); empty for a measurement."""
+    clock: ClockRecord
+    """The clock of all times."""
+    floor: FloorRecord | None
+    """What `tailscope calibrate` measured on a machine like this one; null if nobody has."""
+    partial: tuple[str, ...] = ()
+    """Reasons why the result is partial: sentences, none if it is whole."""
+    warnings: tuple[str, ...] = ()
+    """What a reader must know: sentences."""
+    instrument: Instrument | None = None
+    """What the instrument says of itself; null for captures."""
+    noise: NoiseRecord | None = None
+    """What was recorded of noise; null for captures, and in a laboratory."""
+    power: PowerRecord | None = None
+    """What was read of power; null for captures, and in a laboratory."""
+    knobs: dict[str, str | None] | None = None
+    """How the host was set: each knob of [host.md](../host.md); null where one cannot be read."""
+    tuning: tuple[Written, ...] = ()
+    """What `--tune` set, and what the kernel refused."""
+    dut: DutRecord | None = None
+    """The device; null for captures, and for `loop`."""
+    platform: PlatformRecord | None = None
+    """What the device ran on; null for captures, and for `loop`."""
+    hosts: dict[str, HostRecord] | None = None
+    """In a laboratory: the machine of each role; null elsewhere."""
+    files: dict[str, FileEntry]
+    """Every other file with a checksum: it must be there, unchanged."""
+    left_out: tuple[str, ...] | None = None
+    """Files of a published run that were not published; null elsewhere."""
+
+    def __post_init__(self) -> None:
+        if self.instrument is None and isinstance(self.plan, MeasurementPlan):
+            raise ValueError("instrument: expected that of a measurement, got null")
+
+    @property
+    def measured(self) -> MeasurementPlan:
+        """The plan of a measurement."""
+        assert isinstance(self.plan, MeasurementPlan), "captures have no such plan"
+        return self.plan

@@ -1,0 +1,412 @@
+"""``summary.json``: every figure of a run, declared once.
+
+The type of the file, the columns of the catalogue and the page of the reference are all made of
+`GROUPS`. In names ``pX`` stands for each of `QUANTILES`; a name that begins with ``pre_`` has a
+twin that begins with ``post_``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
+
+from tailscope.store.layout import FORMAT
+from tailscope.store.records.base import Count, Record, Signed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailscope.analysis import Figure
+
+__all__ = [
+    "GROUPS",
+    "QUANTILES",
+    "FigureGroup",
+    "FigureLine",
+    "Kind",
+    "Summary",
+    "figure_lines",
+    "figures_of",
+    "warnings_of",
+]
+
+QUANTILES = {
+    "p50": "p50",
+    "p90": "p90",
+    "p99": "p99",
+    "p999": "p99.9",
+    "p9999": "p99.99",
+    "p99999": "p99.999",
+    "p999999": "p99.9999",
+}
+"""Quantiles of the summary: as names of figures have them, and as people write them."""
+
+Kind = Literal["count", "signed", "real", "truth", "text", "texts"]
+_PLAIN = {
+    "count": Count,
+    "signed": Signed,
+    "real": float,
+    "truth": bool,
+    "text": str,
+    "texts": tuple[str, ...],
+}
+
+
+class FigureLine(NamedTuple):
+    """Figures that are alike.
+
+    Attributes
+    ----------
+    names : tuple of str
+        As patterns.
+    kind : str
+    about : str
+    needed : bool
+        Whether each run has them, and they are never null.
+    everywhere : bool
+        Whether each run has them.
+    is_column : bool
+        Whether the catalogue has a column for each.
+    """
+
+    names: tuple[str, ...]
+    kind: Kind
+    about: str
+    needed: bool = False
+    everywhere: bool = True
+    is_column: bool = True
+
+
+class FigureGroup(NamedTuple):
+    """Figures that are about the same thing."""
+
+    title: str
+    lines: tuple[FigureLine, ...]
+
+
+def _packets(name: str, about: str) -> FigureLine:
+    return FigureLine((name,), "count", about, needed=True)
+
+
+def _taintable(name: str, about: str) -> tuple[FigureLine, ...]:
+    return (
+        FigureLine((f"{name}_mean",), "real", f"{about}: mean", everywhere=False),
+        FigureLine((f"{name}_pX",), "signed", f"{about}: supported quantiles", everywhere=False),
+        FigureLine((f"{name}_max",), "signed", f"{about}: maximum", everywhere=False),
+    )
+
+
+def _power(names: tuple[str, ...], about: str) -> tuple[FigureLine, ...]:
+    ends = tuple(f"{name}{end}" for name in names for end in ("_ci_low", "_ci_high"))
+    return (
+        FigureLine(names, "real", about, everywhere=False),
+        FigureLine(
+            ends, "real", "Ends of their 95 % intervals; `null` where the figure is.", False, False
+        ),
+    )
+
+
+GROUPS = (
+    FigureGroup(
+        "Packets",
+        (
+            _packets(
+                "count",
+                "Matches: unique packets seen behind the device within the window. The n of every "
+                "latency figure.",
+            ),
+            _packets(
+                "sent",
+                "Packets before the device, within the trimmed interval, whose key is unique "
+                "within the window: `count + lost + late + corrupt`.",
+            ),
+            _packets(
+                "lost",
+                "Sent packets that were not seen behind the device within two windows, or only too "
+                "early.",
+            ),
+            FigureLine(("loss_ratio",), "real", "`lost / sent`."),
+            _packets(
+                "late",
+                "Sent packets that were seen behind the device after the window, but before a "
+                "second one had passed.",
+            ),
+            _packets(
+                "corrupt",
+                "Sent packets that came back changed; 0 for captures, which cannot tell.",
+            ),
+            _packets(
+                "ambiguous",
+                "Packets before the device that share their key with another one less than a "
+                "window away: they are not matched.",
+            ),
+            _packets("duplicated", "Further copies of matched packets behind the device."),
+            _packets(
+                "negative",
+                "Packets seen behind the device at or before the time of their packet before it: "
+                "the clocks disagree.",
+            ),
+            FigureLine(
+                ("reordered",),
+                "count",
+                "Matches that were overtaken by a packet sent later (RFC 4737).",
+            ),
+            FigureLine(("reordered_ratio",), "real", "`reordered / count`."),
+            FigureLine(
+                ("transfer_rate",),
+                "real",
+                "Packets behind the device / packets before it, each within its own trimmed "
+                "interval.",
+            ),
+            _packets("pre_packets", "Packets in the capture."),
+            _packets("pre_trimmed", "Packets left out by `--trim`."),
+            _packets("pre_unkeyed", "Packets without a key."),
+            _packets("post_ambiguous", "Packets behind the device that belong to ambiguous ones."),
+            _packets(
+                "post_late",
+                "Packets behind the device that arrived after the window of their packet.",
+            ),
+            _packets(
+                "post_unknown",
+                "Packets behind the device that no packet before it explains.",
+            ),
+        ),
+    ),
+    FigureGroup(
+        "Latency",
+        (
+            FigureLine(("latency_ns_min",), "count", "Minimum of all matches."),
+            FigureLine(("latency_ns_mean",), "real", "Mean of all matches."),
+            FigureLine(
+                ("latency_ns_pX",),
+                "count",
+                "Quantiles 0.5, 0.9, 0.99, … 0.999999: the smallest value with at least that share "
+                "of the matches at or below it.",
+            ),
+            FigureLine(
+                ("latency_ns_pX_ci_low", "latency_ns_pX_ci_high"),
+                "count",
+                "Its confidence interval, an exact pair of order statistics. If the samples give "
+                "no upper end, that is `null`, and the lower one is a one-sided bound.",
+            ),
+            FigureLine(("latency_ns_pX_beyond",), "count", "Samples of higher rank."),
+            FigureLine(
+                ("latency_ns_pX_supported",), "truth", "Whether at least 10 samples lie beyond."
+            ),
+            FigureLine(("latency_ns_max",), "count", "Maximum of all matches."),
+            FigureLine(
+                ("ci_level",), "real", "Confidence of the intervals, 0.95.", is_column=False
+            ),
+        ),
+    ),
+    FigureGroup(
+        "Variation",
+        (
+            FigureLine(
+                ("pdv_ns_pX",),
+                "count",
+                "Quantile of the latency less the smallest latency (RFC 5481); `null` if it is not "
+                "supported.",
+            ),
+            FigureLine(
+                ("ipdv_ns_min", "ipdv_ns_max"),
+                "signed",
+                "Largest decrease and increase of latency between two packets that were sent one "
+                "after the other and both matched (RFC 5481).",
+            ),
+            FigureLine(("ipdv_abs_ns_mean",), "real", "Mean of its absolute value."),
+            FigureLine(
+                ("ipdv_abs_ns_pX",),
+                "count",
+                "Quantiles of its absolute value; `null` if they are not supported.",
+            ),
+        ),
+    ),
+    FigureGroup(
+        "Each side, within the interval that begins after its own trim",
+        (
+            FigureLine(
+                ("pre_rate_pps",),
+                "real",
+                "Packets per second from the first to the last packet of the interval.",
+            ),
+            FigureLine(
+                ("pre_second_mean_pps",),
+                "real",
+                "Mean of the packets per second over the seconds, counted from the first packet, "
+                "that had any. This is the papers' figure; the last second, seldom whole, counts "
+                "like the others.",
+            ),
+            FigureLine(("pre_duration_s",), "real", "Time from the first to the last packet."),
+            FigureLine(
+                ("pre_gap_ns_min", "pre_gap_ns_max"),
+                "count",
+                "Shortest and longest time between a packet and the one before it.",
+            ),
+            FigureLine(("pre_gap_ns_mean",), "real", "Mean of that time."),
+            FigureLine(
+                ("pre_gap_ns_pX",),
+                "count",
+                "Quantiles of that time; `null` if they are not supported.",
+            ),
+            FigureLine(
+                ("pre_disordered",),
+                "count",
+                "Packets that were earlier than one in front of them, and were put in order.",
+            ),
+            FigureLine(("pre_file",), "text", "Path of the capture, or `standard input`."),
+            FigureLine(("pre_format",), "text", "`pcap` or `pcapng`."),
+            FigureLine(("pre_resolution",), "text", "The coarsest unit of its timestamps."),
+            FigureLine(
+                ("pre_cut_offset_bytes",),
+                "count",
+                "Where the capture was cut off, counted after decompression; `null` if it was not.",
+                is_column=False,
+            ),
+        ),
+    ),
+    FigureGroup(
+        "Provenance",
+        (
+            FigureLine(("match_on",), "text", "The key that was used; never `auto`."),
+            FigureLine(("window_ns", "trim_ns"), "count", "As given.", is_column=False),
+            FigureLine(
+                ("clock",), "text", "Where the times come from, such as `capture-file` or `tsc`."
+            ),
+            FigureLine(
+                ("floor_ns",),
+                "count",
+                "Always `null`: [`run.json`](#runjson) has the floor of a measurement, and "
+                "captures do not tell theirs.",
+                is_column=False,
+            ),
+            FigureLine(
+                ("warnings",), "texts", "What a reader of the figures must know.", needed=True
+            ),
+        ),
+    ),
+    FigureGroup(
+        "Of a measurement",
+        (
+            FigureLine(
+                ("lost_in_dut", "lost_in_instrument"),
+                "count",
+                "The parts of `lost`.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("dropped_by_dut",),
+                "count",
+                "Packets of `lost_in_dut` that the device says it dropped on purpose; `null` if it "
+                "does not say.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("unsent",),
+                "count",
+                "Packets that could not be handed to the wire within 10 ms of their time.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("tainted",),
+                "count",
+                "Matches during which the instrument stalled.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("stalls", "stall_ns_total", "stall_ns_max"),
+                "count",
+                "The instrument's own stalls: number, total duration, longest.",
+                everywhere=False,
+            ),
+            *_taintable("untainted_latency_ns", "Latency without tainted samples"),
+            *_taintable("intended_latency_ns", "Latency from the intended departure"),
+            *_taintable("departure_error_ns", "Actual less intended departure"),
+            *_taintable(
+                "untainted_departure_error_ns",
+                "The same without packets that a stall of the generator held back",
+            ),
+        ),
+    ),
+    FigureGroup(
+        "Of power, where there is a source",
+        (
+            FigureLine(("power_includes",), "text", "What all of these cover.", everywhere=False),
+            *_power(
+                ("power_w_idle", "power_w_running", "power_w_processing"),
+                "Mean power of each phase, in watts.",
+            ),
+            *_power(
+                ("energy_j_per_packet", "energy_j_per_million_packets"),
+                "Energy while processing, per packet sent meanwhile, in joules.",
+            ),
+            *_power(
+                ("energy_j_per_packet_above_idle", "energy_j_per_million_packets_above_idle"),
+                "The same for the energy that exceeds the power of `idle`.",
+            ),
+        ),
+    ),
+)
+"""The figures by what they are about."""
+
+
+def figure_lines() -> Iterator[tuple[str, FigureLine]]:
+    """Each figure by its whole name, with the line that declares it."""
+    for group in GROUPS:
+        for line in group.lines:
+            for name in line.names:
+                yield from ((each, line) for each in _whole(name))
+
+
+def _whole(name: str) -> Iterator[str]:
+    twins = [name]
+    if name.startswith("pre_"):
+        twins.append(f"post_{name.removeprefix('pre_')}")
+    for twin in twins:
+        if "pX" in twin:
+            yield from (twin.replace("pX", quantile) for quantile in QUANTILES)
+        else:
+            yield twin
+
+
+def _field(name: str, line: FigureLine) -> tuple[str, object] | tuple[str, object, object]:
+    kind = _PLAIN[line.kind]
+    if line.needed:
+        return name, kind
+    return (name, kind | None) if line.everywhere else (name, kind | None | UnsetType, UNSET)
+
+
+Summary = msgspec.defstruct(
+    "Summary",
+    [("format", Literal[2], FORMAT), *(_field(*each) for each in figure_lines())],
+    bases=(Record,),
+    namespace={
+        "ABOUT": {
+            "format": "Version of the layout, as in `run.json`.",
+            **{name: line.about for name, line in figure_lines()},
+        }
+    },
+    module=__name__,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+"""All figures of a run."""
+
+
+def figures_of(summary: Struct) -> dict[str, Figure]:
+    """The figures of a run by their flat names, without those that it does not have."""
+    return {
+        name: value
+        for name, value in asdict(summary).items()
+        if value is not UNSET and name not in ("format", "warnings")
+    }
+
+
+def warnings_of(summary: Struct) -> tuple[str, ...]:
+    """What a reader of the figures must know."""
+    found: tuple[str, ...] = asdict(summary)["warnings"]
+    return found

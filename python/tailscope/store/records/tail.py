@@ -1,0 +1,216 @@
+"""``tail.json``: what lies beyond the measurement."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tailscope.store.layout import FORMAT
+from tailscope.store.records.base import Count, Record, Section
+from tailscope.store.records.kept import Origin
+
+__all__ = [
+    "LevelAhead",
+    "QuantilePair",
+    "StabilityAt",
+    "TailHorizon",
+    "TailIntervals",
+    "TailRecord",
+    "TestedStationarity",
+    "TriedThreshold",
+]
+
+
+class TailIntervals(Section, frozen=True, kw_only=True):
+    """The intervals that a method gives."""
+
+    xi: tuple[float, float]
+    """Of the law's shape."""
+    sigma_ns: tuple[float, float]
+    """Of its scale."""
+    level_ns: tuple[float, float]
+    """Of the return level."""
+
+
+class TestedStationarity(Section, frozen=True, kw_only=True):
+    """A test of stationarity."""
+
+    statistic: float
+    """The test's statistic."""
+    critical: float
+    """Its critical value."""
+    p_value: float
+    """Its p-value."""
+    lags: Count
+    """Number of lags."""
+
+
+class TriedThreshold(Section, frozen=True, kw_only=True):
+    """A threshold that was tried."""
+
+    threshold: float
+    """Its quantile."""
+    threshold_ns: Count | None
+    """Its value."""
+    bursts: Count | None
+    """Bursts beyond it."""
+    xi: float | None
+    """Shape of the law that fits."""
+    sigma_ns: float | None
+    """Scale of the law that fits."""
+    js_divergence_bits: float | None
+    """Distance of the law from the measurement (Jensen-Shannon)."""
+    js_by_chance_bits: float | None
+    """The distance that chance alone would give."""
+    refused: str | None
+    """Why it was not taken; null if it could be."""
+
+
+class TailHorizon(Section, frozen=True, kw_only=True):
+    """What is expected until a horizon."""
+
+    duration_s: float
+    """The horizon."""
+    packets: float
+    """Packets until then, at the rate of the run."""
+    return_level_ns: float
+    """The latency that one burst exceeds until then."""
+    return_level_ns_ci_low: float
+    """Lower end of its interval."""
+    return_level_ns_ci_high: float
+    """Upper end of its interval."""
+    bounded: bool
+    """Whether the tail ends."""
+    limit_ns: float | None
+    """The latency where it ends; null if it does not."""
+
+
+class StabilityAt(Section, frozen=True, kw_only=True):
+    """What another threshold would give: estimates, and the ends of their intervals."""
+
+    threshold_ns: Count
+    """The threshold."""
+    bursts: Count
+    """Bursts beyond it."""
+    xi: tuple[float, float, float]
+    """Shape of the law."""
+    sigma_star_ns: tuple[float, float, float]
+    """Modified scale of the law."""
+    mean_excess_ns: tuple[float, float, float]
+    """Mean excess over the threshold."""
+
+
+class LevelAhead(Section, frozen=True, kw_only=True):
+    """A return level."""
+
+    packets: float
+    """Number of packets."""
+    return_level_ns: float
+    """The latency that one burst in so many packets exceeds."""
+    return_level_ns_ci_low: float
+    """Lower end of its interval."""
+    return_level_ns_ci_high: float
+    """Upper end of its interval."""
+
+
+class QuantilePair(Section, frozen=True, kw_only=True):
+    """A quantile of the law beside the measured one."""
+
+    law_ns: float
+    """The law's."""
+    measured_ns: float
+    """The measured one."""
+
+
+class TailRecord(Record, frozen=True, kw_only=True):
+    """What `tailscope model tail` says."""
+
+    format: Literal[2] = FORMAT
+    """Version of the layout, as in `run.json`."""
+    count: Count
+    """Number of packets."""
+    tainted: Count
+    """Packets that the instrument delayed itself: they are left out."""
+    duration_s: float
+    """Duration of the measurement."""
+    split: float
+    """Share of the measurement that the law was fitted to."""
+    fit_packets: Count
+    """Packets of that share."""
+    threshold: float
+    """Quantile beyond which the law holds."""
+    threshold_ns: Count
+    """Its value."""
+    threshold_lowered_from: float | None
+    """The quantile that was asked for, if it had too few excesses; null if it had enough."""
+    run_length_ns: Count
+    """Excesses less far apart are one burst."""
+    excesses: Count
+    """Packets beyond the threshold."""
+    bursts: Count
+    """Bursts of them."""
+    extremal_index: float
+    """Bursts per excess."""
+    extremal_index_intervals: float | None
+    """The same, estimated from the times between excesses."""
+    xi: float
+    """Shape of the law; the tail ends if it is negative."""
+    xi_ci_low: float
+    """Lower end of its interval."""
+    xi_ci_high: float
+    """Upper end of its interval."""
+    sigma_ns: float
+    """Scale of the law."""
+    sigma_ns_ci_low: float
+    """Lower end of its interval."""
+    sigma_ns_ci_high: float
+    """Upper end of its interval."""
+    return_packets: float
+    """Number of packets in which one burst exceeds the return level."""
+    return_level_ns: float
+    """The return level."""
+    return_level_ns_ci_low: float
+    """Lower end of its interval."""
+    return_level_ns_ci_high: float
+    """Upper end of its interval."""
+    return_level_ns_most_likely: float
+    """The return level of the most likely law."""
+    level: float
+    """Confidence of the intervals."""
+    method: str
+    """How they were made."""
+    intervals: dict[str, TailIntervals]
+    """The intervals of each method."""
+    bounded: bool
+    """Whether the most likely law ends."""
+    limit_ns: float | None
+    """Where it ends; null if it does not."""
+    js_divergence_bits: float
+    """Distance of the law from the measurement (Jensen-Shannon)."""
+    exceedances_packets: Count | None
+    """Packets of the rest beyond the return level; null if nothing is left to check with."""
+    exceedances_bursts: Count | None
+    """Bursts of them."""
+    exceedances_p_value: float | None
+    """How probable as many bursts are if the law holds."""
+    stationary: bool
+    """Whether both tests find the measurement stationary."""
+    adf: TestedStationarity
+    """Augmented Dickey-Fuller test."""
+    kpss: TestedStationarity
+    """Test of Kwiatkowski, Phillips, Schmidt and Shin."""
+    candidates: tuple[TriedThreshold, ...]
+    """The thresholds that were tried."""
+    horizon: TailHorizon | None
+    """What is expected until `--horizon`; null without."""
+    refused: str | None
+    """Why nothing follows for the future; null if something does."""
+    latency_ns_max: Count
+    """The largest latency."""
+    stability: tuple[StabilityAt, ...]
+    """What the model would say with other thresholds."""
+    levels_ahead: tuple[LevelAhead, ...]
+    """Return levels beyond the measurement."""
+    quantile_pairs: tuple[QuantilePair, ...]
+    """Quantiles of the law beside the measured ones."""
+    kept: Origin | None = None
+    """Where the conclusion comes from; null before it is kept in a run."""

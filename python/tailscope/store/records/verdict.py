@@ -1,0 +1,92 @@
+"""``verdict.json``: whether a run meets a service level."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tailscope.store.layout import FORMAT
+from tailscope.store.records.base import Count, Record, Section
+from tailscope.store.records.kept import Origin
+
+__all__ = ["JudgedReading", "JudgedRun", "JudgedTerm", "VerdictRecord"]
+
+Word = Literal["pass", "fail", "inconclusive"]
+
+
+class JudgedReading(Section, frozen=True, kw_only=True):
+    """What a reading of the run says of a term."""
+
+    verdict: Word
+    """`pass`, `fail` or `inconclusive`."""
+    found: float | None
+    """The figure that the term limits; null without packets, or if the packet that decides never
+    arrived."""
+    beyond: Count | None
+    """Packets beyond the limit."""
+    packets: Count
+    """Number of packets in all."""
+    share_beyond: float | None
+    """Share of the packets beyond the limit; null if the term speaks of this run's packets only."""
+    share_beyond_ci_low: float | None
+    """Lower end of its interval."""
+    share_beyond_ci_high: float | None
+    """Upper end of its interval."""
+    design_effect: float | None
+    """By how much bursts widen that interval."""
+    tolerated_design_effect: float | None
+    """The largest design effect with which the term would still pass; null if it does not."""
+
+
+class JudgedTerm(JudgedReading, frozen=True, kw_only=True):
+    """What is said of a term of the service level, and why."""
+
+    term: str
+    """The term, such as `p99.9<1ms`."""
+    kind: Literal["observed", "statistical"]
+    """`observed` if it speaks of this run's packets only, else `statistical`."""
+    limit: float
+    """The limit: nanoseconds, a ratio, or a number."""
+    allowed_share: float | None
+    """Share of the packets that may lie beyond; null for an observed term."""
+    depends_on_instrument: bool
+    """Whether the verdict differs without what the instrument may have spoilt."""
+    untainted: JudgedReading | None
+    """The same without what the instrument may have spoilt; null if there is nothing such."""
+    more_packets: Count | None
+    """Number of further packets that would settle it; null if none would, or it is settled."""
+    more_s: float | None
+    """Seconds that those take at the rate of the run."""
+    reasons: tuple[str, ...]
+    """What stands against a verdict, and what would settle it."""
+
+
+class JudgedRun(Section, frozen=True, kw_only=True):
+    """What is said of a run: the worst of its terms."""
+
+    run: str
+    """Name of the run."""
+    verdict: Word
+    """The worst verdict of its terms."""
+    rate_pps: float | None
+    """Rate at which packets were sent."""
+    reason: str | None
+    """Why the run could not be judged; null if it could."""
+    terms: tuple[JudgedTerm, ...]
+    """The terms of the service level."""
+
+
+class VerdictRecord(Record, frozen=True, kw_only=True):
+    """What `tailscope verify` says."""
+
+    format: Literal[2] = FORMAT
+    """Version of the layout, as in `run.json`."""
+    slo: str
+    """The service level."""
+    verdict: Word
+    """`pass`, `fail` or `inconclusive`: the worst of all runs."""
+    level: float
+    """Confidence with which all verdicts hold together."""
+    runs: tuple[JudgedRun, ...]
+    """The runs that were judged: in a run directory, this one."""
+    kept: Origin | None = None
+    """Where the conclusion comes from; null before it is kept in a run."""

@@ -1,0 +1,277 @@
+"""The tables of a run directory: their files, their columns, and what those say.
+
+Writers, readers, views of the catalogue and the page of the reference take them from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tailscope.exceptions import RunCorruptError
+from tailscope.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "GAPS",
+    "HISTOGRAM",
+    "INTERRUPTS",
+    "LATENCY",
+    "NOISE",
+    "PERCENTILES",
+    "POWER",
+    "RATE",
+    "TABLES",
+    "WORST",
+    "WORST_EXPLAINED",
+    "Cell",
+    "Table",
+    "TableColumn",
+    "rows_of",
+]
+
+Kind = Literal["uint64", "int64", "double", "bool", "string", "int", "float", "str"]
+Cell = int | float | bool | str | None
+
+
+class TableColumn(NamedTuple):
+    """A column of a table.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        The type as Arrow calls it; of CSV, as Python reads it.
+    about : str
+    may_be_null : bool
+    """
+
+    name: str
+    kind: Kind
+    about: str
+    may_be_null: bool = False
+
+
+class Table(NamedTuple):
+    """A file that is a table.
+
+    Attributes
+    ----------
+    file : str
+    about : str
+    columns : tuple of TableColumn
+    """
+
+    file: str
+    about: str
+    columns: tuple[TableColumn, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple(column.name for column in self.columns)
+
+
+PERCENTILES = Table(
+    layout.PERCENTILES,
+    "Quantiles of the latency on a fine grid, from the minimum up to the last one with a sample "
+    "beyond.",
+    (
+        TableColumn("q", "float", "The quantile, 0 to 1."),
+        TableColumn("value_ns", "int", "The smallest latency with that share at or below it."),
+        TableColumn(
+            "ci_low_ns",
+            "int",
+            "Lower end of its 95 % interval; empty if there is none.",
+            may_be_null=True,
+        ),
+        TableColumn(
+            "ci_high_ns",
+            "int",
+            "Upper end of its 95 % interval; empty if there is none.",
+            may_be_null=True,
+        ),
+        TableColumn("beyond", "int", "Samples of higher rank."),
+        TableColumn("supported", "bool", "Whether at least 10 samples lie beyond."),
+    ),
+)
+HISTOGRAM = Table(
+    layout.HISTOGRAM,
+    "Histogram of the latency, without empty buckets.",
+    (
+        TableColumn("bucket_ns", "int", "Lower edge of the bucket."),
+        TableColumn("count", "int", "Number of packets."),
+    ),
+)
+GAPS = Table(
+    layout.GAPS,
+    "Histograms of the gaps between packets.",
+    (
+        TableColumn("side", "str", "`pre` or `post`."),
+        TableColumn("bucket_ns", "int", "Lower edge of the bucket."),
+        TableColumn("count", "int", "Number of gaps."),
+    ),
+)
+RATE = Table(
+    layout.RATE,
+    "Packets per second.",
+    (
+        TableColumn("side", "str", "`pre` or `post`."),
+        TableColumn("start_ns", "int", "Begin of the second."),
+        TableColumn("count", "int", "Number of packets."),
+    ),
+)
+LATENCY = Table(
+    layout.LATENCY,
+    "Every match, in the order in which packets were sent.",
+    (
+        TableColumn("seq", "uint64", "Number of the packet before the device, from 0."),
+        TableColumn("pre_ns", "uint64", "When it was seen before the device, since 1970."),
+        TableColumn("latency_ns", "uint64", "How much later it was seen behind the device."),
+        TableColumn(
+            "intended_ns",
+            "uint64",
+            "When it should have left; null for captures.",
+            may_be_null=True,
+        ),
+        TableColumn(
+            "tainted",
+            "bool",
+            "Whether the instrument stalled meanwhile; null for captures.",
+            may_be_null=True,
+        ),
+    ),
+)
+WORST = Table(
+    layout.WORST,
+    "The worst packets, by latency, then by time.",
+    (
+        TableColumn("latency_ns", "uint64", "Its latency."),
+        TableColumn("pre_ns", "uint64", "When it was seen before the device."),
+        TableColumn("post_ns", "uint64", "When it was seen behind the device."),
+        TableColumn("pre_seq", "uint64", "Number of the packet before the device, from 0."),
+    ),
+)
+_PART = "This part of its latency: [noise.md](../noise.md)."
+WORST_EXPLAINED = Table(
+    layout.WORST,
+    "For a measurement it also says what they waited for.",
+    (
+        TableColumn("service_ns", "int64", _PART),
+        TableColumn("dut_ns", "int64", _PART),
+        TableColumn("queue_ns", "int64", _PART),
+        TableColumn("instrument_ns", "int64", _PART),
+        TableColumn("unexplained_ns", "int64", _PART),
+        TableColumn("cause", "string", "Cause of its largest part."),
+        TableColumn("queue_cause", "string", "What delayed the first packet of its queue."),
+    ),
+)
+NOISE = Table(
+    layout.NOISE,
+    "What kept CPUs from their work: an interval per row, in order of time.",
+    (
+        TableColumn("source", "string", "`dut`, `instrument`, or `watch` for `tailscope noise`."),
+        TableColumn("cpu", "int64", "The CPU."),
+        TableColumn(
+            "kind",
+            "string",
+            "`stall`: as a polling loop saw it; `cause`: a piece of time with a name, disjoint; "
+            "`injected`: made on purpose, the truth.",
+        ),
+        TableColumn("cause", "string", "Name of the cause: [noise.md](../noise.md)."),
+        TableColumn("detail", "string", "What else is known."),
+        TableColumn("event", "int64", "Number that pieces of one interrupted event share."),
+        TableColumn("start_ns", "int64", "When it began, on the clock of the packets."),
+        TableColumn("duration_ns", "int64", "How long it lasted."),
+    ),
+)
+INTERRUPTS = Table(
+    layout.INTERRUPTS,
+    "Interrupt counters: a row for each sample, counter and CPU.",
+    (
+        TableColumn("unix_ns", "int64", "When it was read."),
+        TableColumn(
+            "interrupt", "string", "Name of the counter in the kernel; softirqs follow `softirq`."
+        ),
+        TableColumn("cpu", "int64", "The CPU."),
+        TableColumn("count", "int64", "Interrupts since the machine was booted."),
+    ),
+)
+POWER = Table(
+    layout.POWER,
+    "Power over time, where it was read: a row for each stretch between readings and each domain.",
+    (
+        TableColumn("domain", "string", "`package-0`, `package-0/dram`, `server`, `meter`."),
+        TableColumn("start_ns", "int64", "Begin of the stretch, on the clock of the packets."),
+        TableColumn("end_ns", "int64", "End of the stretch."),
+        TableColumn("watts", "double", "Mean power of the stretch."),
+    ),
+)
+
+TABLES = (
+    PERCENTILES,
+    LATENCY,
+    WORST,
+    WORST_EXPLAINED,
+    HISTOGRAM,
+    GAPS,
+    RATE,
+    NOISE,
+    INTERRUPTS,
+    POWER,
+)
+"""All of them."""
+
+
+def rows_of(content: bytes, table: Table, source: str) -> Iterator[tuple[Cell, ...]]:
+    """Read a table from CSV.
+
+    Parameters
+    ----------
+    content : bytes
+    table : Table
+    source : str
+        Where it was read, for the error.
+
+    Raises
+    ------
+    RunCorruptError
+        If it has other columns, or other values; the error names row and column.
+    """
+    import csv
+    import io
+
+    try:
+        rows = csv.reader(io.StringIO(content.decode()))
+        header = tuple(next(rows, ()))
+        if header != table.names:
+            raise RunCorruptError(
+                f"{source}: expected columns {', '.join(table.names)}, got {', '.join(header)}"
+            )
+        for number, row in enumerate(rows, 1):
+            if len(row) != len(header):
+                raise RunCorruptError(
+                    f"{source}: row {number}: expected {len(header)} columns, got {len(row)}"
+                )
+            pairs = zip(table.columns, row, strict=True)
+            yield tuple(_cell(column, text, f"{source}: row {number}") for column, text in pairs)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise RunCorruptError(f"{source}: expected CSV: {error}") from None
+
+
+def _cell(column: TableColumn, text: str, where: str) -> Cell:
+    if not text and column.may_be_null:
+        return None
+    if column.kind == "str":
+        return text
+    if column.kind == "bool" and text in ("True", "False"):
+        return text == "True"
+    try:
+        if column.kind == "int" and text.isdecimal():
+            return int(text)
+        if column.kind == "float":
+            return float(text)
+    except ValueError:
+        pass
+    raise RunCorruptError(f"{where}: {column.name}: expected {column.kind}, got {text!r}")

@@ -1,0 +1,171 @@
+"""Records on disk: strict, with the path of what is wrong; older ones are still read."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from runs import sound
+from shelves import edited
+from synthetic import latencies, write_run
+
+from tailscope.exceptions import RunCorruptError, RunError
+from tailscope.noise.taken import taken_by
+from tailscope.store.campaign import campaign_content
+from tailscope.store.notes import read_notes
+from tailscope.store.reader import read_figures, read_info, read_run
+from tailscope.store.records.base import as_content, decode, encode
+from tailscope.store.records.notes import Note, NotesRecord
+from tailscope.store.records.run import RunInfo
+from tailscope.store.repeat import command_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORMAT_1 = Path(__file__).parent / "golden" / "format-1.tar.xz"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A measurement, an analysis, a campaign and a recording of noise of format 1."""
+    with tarfile.open(FORMAT_1) as archive:
+        archive.extractall(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", latencies(1)[:2_000])
+
+
+def changed(run: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    content = json.loads((run / "run.json").read_text())
+    change(content)
+    (run / "run.json").write_text(json.dumps(content))
+    return run
+
+
+def test_a_measurement_of_format_1_is_read(old: Path) -> None:
+    assert json.loads((old / "measured" / "run.json").read_text())["format"] == 1
+    sound(old / "measured")
+    found = read_run(old / "measured")
+    assert found.info.format == 2
+    assert found.info.measured.co_runners == {"cpu": 1}
+    assert found.info.dut is not None
+    assert found.info.dut.result is not None
+    assert found.info.power is not None
+    assert found.info.power.figures is not None
+    assert found.summary["power_w_idle"] == found.info.power.figures["power_w_idle"]
+    assert found.explanation is not None
+    assert found.kept.verdict is not None
+    assert found.kept.verdict.slo == "p99<1ms"
+    assert found.remarks.tags == ("paper",)
+    assert not [text for text in found.warnings if "left out" in text]
+    assert "--co-runner cpu=1" in str(command_of(found.info))
+
+
+def test_an_analysis_of_format_1_is_read(old: Path) -> None:
+    found = read_run(old / "analysed")
+    assert found.info.instrument is None
+    assert found.summary["count"] == 2_000
+    assert set(found.info.inputs) == {"pre", "post"}
+    assert str(command_of(found.info)).startswith("tailscope analyze ")
+
+
+def test_other_files_without_a_format_are_read(old: Path) -> None:
+    assert campaign_content(old / "campaign").cells[0].state == "done"
+    taken = taken_by(old / "noise")
+    assert taken is not None
+    assert taken.duration_ns > 0
+
+
+def test_what_an_older_run_lacks_is_named_with_what_to_do(old: Path) -> None:
+    changed(old / "measured", lambda content: content["instrument"].pop("raised_priority"))
+    with pytest.raises(RunCorruptError, match=r"instrument\.raised_priority: missing") as refused:
+        read_info(old / "measured")
+    assert "older format" in str(refused.value.hint)
+
+
+def test_a_newer_format_is_refused(run: Path) -> None:
+    edited(run, format=3)
+    for read in (read_run, read_figures, read_info):
+        with pytest.raises(RunError, match=r"run\.json: format: expected 2, got 3") as refused:
+            read(run)
+        assert "update tailscope" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda info: info["instrument"]["stalls"]["generator"].update(count="1"),
+            r"instrument\.stalls\.generator\.count: expected a whole number, got text",
+        ),
+        (
+            lambda info: info["plan"].update(rate_pps=None),
+            r"plan\.rate_pps: expected a whole number",
+        ),
+        (lambda info: info["plan"].update(command="fly"), r"plan\.command: invalid value 'fly'"),
+        (lambda info: info["plan"].update(colour=1), r"plan\.colour: unknown field"),
+        (lambda info: info["plan"].pop("dut"), r"plan\.dut: missing"),
+        (lambda info: info.pop("files"), r"run\.json: files: missing"),
+        (lambda info: info["files"]["rate.csv"].pop("sha256"), r"files\.\*\.sha256: missing"),
+        (
+            lambda info: info["clock"].update(source=5),
+            r"clock\.source: expected text, got a whole number",
+        ),
+        (
+            lambda info: info.update(written_unix_ns=-1),
+            r"written_unix_ns: expected a whole number >= 0",
+        ),
+    ],
+)
+def test_the_wrong_field_is_named(
+    run: Path, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    changed(run, change)
+    with pytest.raises(RunCorruptError, match=said):
+        read_run(run)
+
+
+def test_a_file_that_the_run_does_not_list_is_damage(run: Path) -> None:
+    changed(run, lambda info: info["files"].pop("summary.json"))
+    with pytest.raises(RunCorruptError, match=r"run\.json: files: expected summary\.json"):
+        read_run(run)
+
+
+def test_a_mistake_of_ours_is_no_damage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(*_: object) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr("tailscope.store.reader.check_conservation", mistaken)
+    with pytest.raises(KeyError, match="a mistake"):
+        read_run(run)
+
+
+def test_what_is_written_is_what_is_read(run: Path) -> None:
+    info = read_info(run)
+    assert decode(encode(info).encode(), RunInfo, "run.json") == info
+    assert next(iter(as_content(info))) == "format"
+
+
+def test_a_record_that_could_not_be_read_back_is_not_written() -> None:
+    wrong = NotesRecord(tags=(), notes=(Note(written_unix_ns=-1, text=""),))
+    with pytest.raises(AssertionError, match=r"notes\[0\]\.written_unix_ns"):
+        encode(wrong)
+
+
+def test_every_file_says_its_format(run: Path) -> None:
+    names = [path.name for path in run.glob("*.json")]
+    assert {"run.json", "summary.json"} <= set(names)
+    for name in names:
+        assert json.loads((run / name).read_text())["format"] == 2, name
+
+
+def test_notes_of_a_newer_format_are_refused(run: Path) -> None:
+    (run / "notes.json").write_text('{"format": 2, "tags": [], "notes": []}')
+    with pytest.raises(RunError, match=r"notes\.json: format: expected 1, got 2"):
+        read_notes(run)
