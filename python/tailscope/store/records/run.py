@@ -50,8 +50,8 @@ class Input(Section, frozen=True, kw_only=True):
     """When it was last changed; null for standard input."""
 
 
-class ClockRecord(Section, frozen=True, kw_only=True):
-    """The clock of the times in a run."""
+class ClockRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """The clock of the times in a run; what its source does not have is left out."""
 
     source: str
     """`capture-file`, or `tsc`: the time-stamp counter, read around sending and receiving; for a
@@ -216,8 +216,8 @@ class PowerPhase(Section, frozen=True, kw_only=True):
     """Stretches of different power within it."""
 
 
-class PowerRecord(Section, frozen=True, kw_only=True):
-    """What was read of power; without a source all but the first two are null."""
+class PowerRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """What was read of power; without a source all but the first two are left out."""
 
     source: str | None
     """The source, as `--power` names it; null without one."""
@@ -271,8 +271,8 @@ class DutRecord(Section, frozen=True, kw_only=True):
     """Its own counts, as it reports them; null where it reports none."""
 
 
-class PlatformRecord(Section, frozen=True, kw_only=True):
-    """What the device ran on."""
+class PlatformRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """What the device ran on; what its kind does not have is left out."""
 
     name: str
     """Its name."""
