@@ -27,6 +27,7 @@ from tailscope.store.records.dataplane import (
 )
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.floor import FloorRecord
+from tailscope.store.records.kvm import KvmRecord
 from tailscope.store.records.notes import NotesRecord
 from tailscope.store.records.overload import OverloadRecord
 from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
@@ -164,6 +165,11 @@ STATE = (
         " folder.",
         FloorRecord,
     ),
+    RecordFile(
+        "kvm.json",
+        "Whether this machine can run guests by itself, in the state folder.",
+        KvmRecord,
+    ),
 )
 """What is kept of a machine."""
 
@@ -225,7 +231,7 @@ def _blocks() -> Iterator[str]:
     yield from _files(SEARCH)
     yield "## A recording of `tailscope noise --out`"
     yield from _files(NOISE_FOLDER, known=RUN)
-    yield "## A floor"
+    yield "## What is kept of a machine"
     yield from _files(STATE)
 
 

@@ -22,6 +22,8 @@ from bench.postgres import QUERIES
 from bench.postgres_server import Server, programs, server
 from command import COMMAND
 from documentation import undocumented
+from msgspec import structs
+from synthetic import info_of
 
 import tailscope as package
 from tailscope.analysis import Clock, Recording, analyze_recording
@@ -29,7 +31,6 @@ from tailscope.cli import main
 from tailscope.exceptions import UsageError
 from tailscope.store.directory import RunWriter
 from tailscope.store.postgres.target import read_target
-from tailscope.store.provenance import measurement_info
 from tailscope.store.reader import read_packets, read_run
 
 if TYPE_CHECKING:
@@ -328,7 +329,8 @@ def recorded(path: Path) -> Path:
         analysis = analyze_recording(
             Recording(clock, sent, sent, seq, back, none, stalls, long), worst=50, sink=writer.sink
         )
-        info = measurement_info({"bucket_ns": 100, "worst": 50}, {})
+        plan = structs.replace(info_of().measured, bucket_ns=100, worst=50)
+        info = structs.replace(info_of(), plan=plan)
         writer.finish(analysis, info=info, bucket_ns=100, report=lambda _: "")
     return path
 

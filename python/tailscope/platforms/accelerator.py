@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import TestbedError
+from tailscope.exceptions import RunError, TestbedError
 from tailscope.host.state import state_folder
 from tailscope.platforms.initramfs import build_initramfs
 from tailscope.store.atomic import write_text
+from tailscope.store.provenance import this_host
+from tailscope.store.records import older
+from tailscope.store.records.base import encode, read_record
+from tailscope.store.records.kvm import KVM_FORMAT, KvmRecord
 
 if TYPE_CHECKING:
     from tailscope.platforms.initramfs import GuestKernel
@@ -21,7 +23,6 @@ __all__ = ["boots", "find_accelerator", "machine"]
 
 _KVM = Path("/dev/kvm")
 _PROBE_S = 20.0
-_SAME = ("cpu_model", "kernel")
 
 
 def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
@@ -93,25 +94,31 @@ def _may_use_kvm() -> bool:
 
 
 def _remembered(kernel: GuestKernel) -> bool | None:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(_path().read_bytes())
-        if all(found[name] == value for name, value in _machine(kernel).items()):
-            return bool(found["has_kvm"])
-    return None
+    path = _path()
+    try:
+        found = read_record(
+            path.read_bytes(), KvmRecord, path, newest=KVM_FORMAT, upgraded=older.with_format
+        )
+    except (OSError, RunError):
+        return None
+    return found.has_kvm if found == _tried(kernel, has_kvm=found.has_kvm) else None
 
 
 def _remember(kernel: GuestKernel, *, has_kvm: bool) -> None:
     path = _path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_text(path, json.dumps({**_machine(kernel), "has_kvm": has_kvm}, indent=2) + "\n")
+    write_text(path, encode(_tried(kernel, has_kvm=has_kvm)))
 
 
-def _machine(kernel: GuestKernel) -> dict[str, str | int | None]:
-    from tailscope.host.fingerprint import fingerprint
-
-    here = fingerprint()
-    same = {name: here[name] for name in _SAME}
-    return {"guest": kernel.release, "may_use_kvm": _may_use_kvm(), **same}
+def _tried(kernel: GuestKernel, *, has_kvm: bool) -> KvmRecord:
+    here = this_host()
+    return KvmRecord(
+        guest=kernel.release,
+        may_use_kvm=_may_use_kvm(),
+        cpu_model=here.cpu_model,
+        kernel=here.kernel,
+        has_kvm=has_kvm,
+    )
 
 
 def _path() -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from decimal import Decimal
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import CaptureError
 from tailscope.store.atomic import replacing
@@ -19,6 +19,7 @@ from tailscope.store.run import SIDES
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+    from types import TracebackType
 
     from tailscope.analysis import Analysis, Counts, Nanoseconds, Side
 
@@ -61,7 +62,12 @@ class CsvWriter:
         self._series.write(b"latency,prets,postts\n")
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self._stack.__exit__(kind, error, trace)
         finally:
@@ -136,7 +142,7 @@ class CsvWriter:
         gaps = zip(*map(list, analysis.gaps(side, self._bucket_ns)), strict=True)
         self._write((self._bucket, self._trim, f"jitter{side}"), "bucket,count", gaps)
 
-    def _write(self, parts: tuple[str, ...], header: str, rows: Iterable[Iterable[Any]]) -> None:
+    def _write(self, parts: tuple[str, ...], header: str, rows: Iterable[Iterable[object]]) -> None:
         file = self._stack.enter_context(replacing(self._path(*parts)))
         lines = [header, *(",".join(map(str, row)) for row in rows)]
         file.write(("\n".join(lines) + "\n").encode())

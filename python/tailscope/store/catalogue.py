@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from tailscope.store.folders import FoundRuns, RunPlace
+    from tailscope.store.record import Row
 
 __all__ = ["Catalogue", "catalogue_of", "quoted", "text_literal"]
 
@@ -147,7 +148,7 @@ def _refresh(connection: DuckDBPyConnection, runs: Mapping[str, RunPlace]) -> bo
         return False
     for table in _ALL:
         connection.execute(f"DELETE FROM {table} WHERE run IN (SELECT unnest(?))", [gone])  # noqa: S608
-    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in _ALL}
+    rows: dict[str, list[Row]] = {table: [] for table in _ALL}
     for name in new:
         record = read_record(runs[name].path, name=name, campaign=runs[name].campaign)
         rows["seen"].append({"run": name, "signature": now[name]})
@@ -158,7 +159,7 @@ def _refresh(connection: DuckDBPyConnection, runs: Mapping[str, RunPlace]) -> bo
     return True
 
 
-def _insert(connection: DuckDBPyConnection, table: str, rows: list[dict[str, Any]]) -> None:
+def _insert(connection: DuckDBPyConnection, table: str, rows: list[Row]) -> None:
     """Add rows, as JSON: for hundreds of columns the quickest that needs no further library."""
     shape = text_literal(json.dumps([dict(_ALL[table])]))
     connection.execute(

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import DatabaseError, RunCorruptError, UsageError
 from tailscope.store import layout
@@ -247,7 +247,7 @@ class _Sent:
                 self._progress(self._done, self._total)
 
 
-def _check_count(path: Any, expected: int, got: int) -> None:
+def _check_count(path: Path, expected: int, got: int) -> None:
     if got != expected:
         raise RunCorruptError(
             f"{path}: expected {expected} packets, as summary.json says, got {got}"
