@@ -112,7 +112,7 @@ def _text(value: object) -> str:
 
 
 def _tuned(info: RunInfo) -> list[str]:
-    return sorted(each.knob for each in info.tuning if each.refused is None)
+    return sorted(each.knob for each in info.tuning or () if each.refused is None)
 
 
 def _tainted(sample: RunFigures) -> float:

@@ -236,6 +236,7 @@ def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord
         ),
         dut=DutRecord(
             name=plan.dut,
+            instance=None,
             version=ready.dut.version,
             configuration=configuration_of(ready.dut.configuration),
             result=counts,

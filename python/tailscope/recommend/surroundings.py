@@ -75,7 +75,7 @@ def optimised(info: RunInfo) -> tuple[bool | None, str]:
     str
         Why.
     """
-    made = sum(each.refused is None for each in info.tuning)
+    made = sum(each.refused is None for each in info.tuning or ())
     if made:
         return True, f"{made} settings made for the run"
     line, knobs = host_of(info).kernel_command_line, info.knobs or {}

@@ -53,6 +53,8 @@ def analysis_info(plan: AnalysisPlan, summary: Mapping[str, Figure]) -> RunInfo:
             post_resolution=_text(summary["post_resolution"]),
         ),
         floor=None,
+        partial=(),
+        warnings=(),
         files={},
     )
 
@@ -95,7 +97,7 @@ class MeasurementRecord:
     noise: NoiseRecord | None = None
     power: PowerRecord | None = None
     knobs: dict[str, str | None] | None = None
-    tuning: tuple[Written, ...] = ()
+    tuning: tuple[Written, ...] | None = None
     hosts: dict[str, HostRecord] | None = None
 
 

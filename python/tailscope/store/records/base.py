@@ -214,7 +214,11 @@ def as_content(record: Struct) -> dict[str, object]:
         If a number is none that JSON has.
     """
     content = msgspec.to_builtins(record, enc_hook=_plain_number)
-    in_order = {name: content[name] for name in ("format", *content) if name in content}
+    # Where what is not there is left out, these two are written all the same.
+    marks = {
+        name: getattr(record, name) for name in ("format", "complete") if hasattr(record, name)
+    }
+    in_order = {**marks, **content}
     found: dict[str, object] = json.loads(json.dumps(in_order, allow_nan=False))
     return found
 

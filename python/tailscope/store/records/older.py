@@ -36,12 +36,17 @@ def upgraded_run(content: dict[str, object]) -> dict[str, object]:
         says what is wrong with it.
     """
     plan, floor, dut = content.get("plan"), content.get("floor"), content.get("dut")
-    found = {**with_plan(content)}
+    found = {"partial": [], "warnings": [], **with_plan(content)}
     if isinstance(floor, dict):
         found["floor"] = with_format(floor)
     name = plan.get("dut") if isinstance(plan, dict) else None
     if isinstance(dut, dict):
-        found["dut"] = {"name": name, **dut, "result": counted(name, dut.get("result"))}
+        found["dut"] = {
+            "name": name,
+            "instance": None,
+            **dut,
+            "result": counted(name, dut.get("result")),
+        }
     instrument = content.get("instrument")
     if isinstance(instrument, dict):
         found["instrument"] = _instrument(instrument, in_lab="hosts" in content)

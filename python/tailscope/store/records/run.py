@@ -51,7 +51,7 @@ class Input(Section, frozen=True, kw_only=True):
 
 
 class ClockRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """The clock of the times in a run; what its source does not have is left out."""
+    """The clock of the times in a run."""
 
     source: str
     """`capture-file`, or `tsc`: the time-stamp counter, read around sending and receiving; for a
@@ -79,17 +79,17 @@ class Stalls(Section, frozen=True, kw_only=True):
     """Their total duration."""
     longest_ns: Count
     """The longest one."""
-    unrecorded: Count = 0
+    unrecorded: Count
     """Stalls that found no room in the log."""
 
 
-class StallsOfSides(Section, frozen=True, kw_only=True):
+class StallsOfSides(Section, frozen=True, kw_only=True, omit_defaults=True):
     """Stalls of the instrument, and of the device where it is one of ours."""
 
     generator: Stalls
     """The generator's stalls."""
     dut: Stalls | None = None
-    """The device's stalls; null if its loops are not ours."""
+    """The device's stalls, if its loops are ours."""
 
 
 class SideCounts(Section, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ class TimestamperRecord(Section, frozen=True, kw_only=True):
     """What it recorded."""
 
 
-class Instrument(Section, frozen=True, kw_only=True):
+class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
     """What the instrument says of itself."""
 
     unsent: Count
@@ -152,7 +152,7 @@ class Instrument(Section, frozen=True, kw_only=True):
     generator: GeneratorCounts
     """The generator's own result ([dataplane.md](../dataplane.md))."""
     timestamper: TimestamperRecord | None = None
-    """The timestamper of a laboratory; null elsewhere."""
+    """The timestamper of a laboratory; only there."""
 
 
 class KernelEvents(Section, frozen=True, kw_only=True):
@@ -217,7 +217,7 @@ class PowerPhase(Section, frozen=True, kw_only=True):
 
 
 class PowerRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What was read of power; without a source all but the first two are left out."""
+    """What was read of power; without a source there are only the first two."""
 
     source: str | None
     """The source, as `--power` names it; null without one."""
@@ -261,8 +261,8 @@ class DutRecord(Section, frozen=True, kw_only=True):
 
     name: str
     """Its name."""
-    instance: Count | None = None
-    """Its number, where several run side by side."""
+    instance: Count | None
+    """Its number, if several run side by side; null otherwise."""
     version: str | None
     """Its version, as it reports it."""
     configuration: str | tuple[object, ...]
@@ -272,7 +272,7 @@ class DutRecord(Section, frozen=True, kw_only=True):
 
 
 class PlatformRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What the device ran on; what its kind does not have is left out."""
+    """What the device ran on."""
 
     name: str
     """Its name."""
@@ -313,7 +313,7 @@ class RunMark(Struct):
     complete: bool = False
 
 
-class RunInfo(Record, frozen=True, kw_only=True):
+class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a run."""
 
     format: Literal[2] = FORMAT
@@ -337,30 +337,30 @@ class RunInfo(Record, frozen=True, kw_only=True):
     """The clock of all times."""
     floor: FloorRecord | None
     """What `tailscope calibrate` measured on a machine like this one; null if nobody has."""
-    partial: tuple[str, ...] = ()
+    partial: tuple[str, ...]
     """Reasons why the result is partial: sentences, none if it is whole."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
     """What a reader must know: sentences."""
     instrument: Instrument | None = None
-    """What the instrument says of itself; null for captures."""
+    """What the instrument says of itself; not for captures."""
     noise: NoiseRecord | None = None
-    """What was recorded of noise; null for captures, and in a laboratory."""
+    """What was recorded of noise; not for captures, nor in a laboratory."""
     power: PowerRecord | None = None
-    """What was read of power; null for captures, and in a laboratory."""
+    """What was read of power; not for captures, nor in a laboratory."""
     knobs: dict[str, str | None] | None = None
     """How the host was set: each knob of [host.md](../host.md); null where one cannot be read."""
-    tuning: tuple[Written, ...] = ()
-    """What `--tune` set, and what the kernel refused."""
+    tuning: tuple[Written, ...] | None = None
+    """What `--tune` set, and what the kernel refused; not for captures, nor in a laboratory."""
     dut: DutRecord | None = None
-    """The device; null for captures, and for `loop`."""
+    """The device; not for captures, nor for `loop`."""
     platform: PlatformRecord | None = None
-    """What the device ran on; null for captures, and for `loop`."""
+    """What the device ran on; not for captures, nor for `loop`."""
     hosts: dict[str, HostRecord] | None = None
-    """In a laboratory: the machine of each role; null elsewhere."""
+    """In a laboratory: the machine of each role."""
     files: dict[str, FileEntry]
     """Every other file with a checksum: it must be there, unchanged."""
     left_out: tuple[str, ...] | None = None
-    """Files of a published run that were not published; null elsewhere."""
+    """Of a published run: files that were not published."""
 
     def __post_init__(self) -> None:
         if self.instrument is None and isinstance(self.plan, MeasurementPlan):
