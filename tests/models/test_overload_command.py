@@ -67,7 +67,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cpus=(3,),
         duration_s=2.0,
         stall_ns=1_000,
-        stalls=WatchedStalls(count=STALLS_HZ, total_ns=0, longest_ns=0, share=0.0),
+        stalls=WatchedStalls(count=STALLS_HZ, total_ns=0, longest_ns=0, unrecorded=0, share=0.0),
         causes=(),
         cpu_causes={},
         cost=None,
