@@ -33,6 +33,7 @@ HOME = "/data/jane"
 PRIVATE = {
     "dut": {
         "name": "l2fwd",
+        "instance": None,
         "result": None,
         "configuration": [
             f"{HOME}/bin/dp",

@@ -161,7 +161,7 @@ def test_it_equals_one_that_is_built_anew(runs: Path, cache: Path) -> None:
         ('{"complete": true, "format": 1}', "damaged", "run.json: written_unix_ns: missing"),
         ('{"complete": true, "format": 2}', "damaged", "run.json: written_unix_ns: missing"),
         ('{"complete": "yes"}', "damaged", "run.json: complete: expected true or false, got text"),
-        ("[" * 100_000, "damaged", "run.json: expected an object, got a list"),
+        ("[" * 100_000, "damaged", "run.json: expected JSON: it is nested too deeply"),
         ('{"a": ' + "[" * 100_000, "damaged", "run.json: expected JSON"),
     ],
 )
