@@ -137,7 +137,7 @@ lint-text: $(TOOLS)
 	@scripts/setup have shellcheck:shellcheck
 	scripts/shell
 	scripts/words
-	scripts/circles
+	scripts/circles --types
 
 .venv/rust/cargo-clippy: | $(TOOLS)
 	@scripts/setup lint

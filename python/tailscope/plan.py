@@ -30,10 +30,12 @@ from tailscope.field import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LOADS", "PATTERNS", "AnalysisFields", "PairFields", "PlanFields", "fields_on"]
+__all__ = ["LOADS", "NOISE", "PATTERNS", "AnalysisFields", "PairFields", "PlanFields", "fields_on"]
 
 PATTERNS = ("cbr", "poisson")
 LOADS = ("all", "one")
+NOISE = ("auto", "events", "stalls")
+"""What is recorded: kernel events where that is possible, kernel events, or only stalls."""
 
 
 def _patterns() -> Iterable[str]:
@@ -69,8 +71,6 @@ def _wires() -> Iterable[str]:
 
 
 def _noise() -> Iterable[str]:
-    from tailscope.noise.recorder import NOISE
-
     return NOISE
 
 

@@ -72,9 +72,9 @@ def command(
 def _plan(
     duration: str, stall_ns: int, noise: str, counter_interval: str | None, disturb: str | None
 ) -> WatchPlan:
-    from tailscope.noise.recorder import NOISE
     from tailscope.noise.table import DISTURBANCES
     from tailscope.noise.watch import WatchPlan
+    from tailscope.plan import NOISE
 
     if noise not in NOISE:
         raise UsageError(f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}")

@@ -261,7 +261,7 @@ class SearchRequest:
         partial: list[str],
     ) -> None:
         import tailscope
-        from tailscope.store.provenance import this_host
+        from tailscope.store.machine import this_host
         from tailscope.store.records.search import SearchRecord
 
         found = search.found()

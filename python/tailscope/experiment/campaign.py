@@ -17,7 +17,7 @@ from tailscope.exceptions import OtherKernelError, RunError, RunExistsError, Tai
 from tailscope.store.atomic import write_text
 from tailscope.store.campaign import read_record
 from tailscope.store.layout import CAMPAIGN
-from tailscope.store.provenance import this_host
+from tailscope.store.machine import this_host
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import as_content, encode
 from tailscope.store.records.campaign import (

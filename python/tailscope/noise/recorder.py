@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from tailscope.exceptions import TestbedError
 from tailscope.noise.counters import SAMPLING_WARNING, CounterSampler, increments, read_steal_ns
 from tailscope.noise.tracer import Tracer
+from tailscope.plan import NOISE
 from tailscope.store.records.run import KernelEvents, KernelNoise
 from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK
@@ -31,16 +32,12 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
 
 __all__ = [
-    "NOISE",
     "NoiseRecorder",
     "RecordedNoise",
     "Thread",
     "check_noise",
     "marked_threads",
 ]
-
-NOISE = ("auto", "events", "stalls")
-"""What is recorded: kernel events where that is possible, kernel events, or only stalls."""
 
 
 class Thread(NamedTuple):

@@ -10,7 +10,7 @@ from tailscope.exceptions import RunError, TestbedError
 from tailscope.host.state import state_folder
 from tailscope.platforms.initramfs import build_initramfs
 from tailscope.store.atomic import write_text
-from tailscope.store.provenance import this_host
+from tailscope.store.machine import this_host
 from tailscope.store.records import older
 from tailscope.store.records.base import encode, read_record
 from tailscope.store.records.kvm import KVM_FORMAT, KvmRecord

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tailscope.exceptions import RunError
 from tailscope.host.state import state_folder
 from tailscope.store.atomic import write_text
-from tailscope.store.provenance import this_host
+from tailscope.store.machine import this_host
 from tailscope.store.records import older
 from tailscope.store.records.base import encode, read_record
 from tailscope.store.records.floor import FLOOR_FORMAT, FloorRecord

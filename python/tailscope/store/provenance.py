@@ -7,11 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from msgspec import convert
-
 import tailscope
-from tailscope.host.fingerprint import fingerprint
-from tailscope.store.records.host import HostRecord
+from tailscope.store.machine import this_host
 from tailscope.store.records.run import ClockRecord, Input, RunInfo
 
 if TYPE_CHECKING:
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Figure
     from tailscope.store.records.floor import FloorRecord
+    from tailscope.store.records.host import HostRecord
     from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
     from tailscope.store.records.run import (
         DutRecord,
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
         Written,
     )
 
-__all__ = ["MeasurementRecord", "analysis_info", "measurement_info", "this_host"]
+__all__ = ["MeasurementRecord", "analysis_info", "measurement_info"]
 
 
 def analysis_info(plan: AnalysisPlan, summary: Mapping[str, Figure]) -> RunInfo:
@@ -99,11 +97,6 @@ class MeasurementRecord:
     knobs: dict[str, str | None] | None = None
     tuning: tuple[Written, ...] | None = None
     hosts: dict[str, HostRecord] | None = None
-
-
-def this_host() -> HostRecord:
-    """The fingerprint of this machine."""
-    return convert(fingerprint(), HostRecord)
 
 
 class _Versions(TypedDict):
