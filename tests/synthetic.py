@@ -205,7 +205,9 @@ def instrument(unsent: int = 0, lost: int = 0, dropped: int = 0) -> Instrument:
         lost_in_dut=lost,
         lost_in_instrument=0,
         dropped_by_dut=dropped,
-        stalls=StallsOfSides(generator=Stalls(count=1, total_ns=100, longest_ns=100, unrecorded=0)),
+        stalls=StallsOfSides(
+            generator=Stalls(count=1, stall_ns_total=100, stall_ns_max=100, unrecorded=0)
+        ),
         cpus={"generator": "0", "DuT": "1"},
         raised_priority=True,
         generator=GeneratorCounts(

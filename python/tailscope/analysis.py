@@ -418,7 +418,7 @@ def analyze(
     window : int or str
         A post packet matches a pre packet that is younger than this.
     worst : int
-        How many of the worst packets to keep.
+        Number of worst packets to keep.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
     sink : callable, optional
@@ -483,7 +483,7 @@ def analyze_recording(
     window : int or str
         An arrival matches a departure that is younger than this.
     worst : int
-        How many of the worst packets to keep.
+        Number of worst packets to keep.
     series : bool
         Keep every match (33 bytes each) for `Analysis.series`.
     sink : callable, optional

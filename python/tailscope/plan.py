@@ -366,7 +366,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             SWITCH,
             "host",
-            "Set the host's knobs for the run, as root; then restore.",
+            "Tune the host for the run, as root, and restore it afterwards.",
             on=_EVERY_RUN,
         ),
     ] = False

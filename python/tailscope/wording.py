@@ -57,7 +57,7 @@ CAPTURE_FLOOR = "unknown: captures carry none"
 CAPTURE_CLOCK = "times of the capture files"
 CLOCKS = {
     "tsc": "time-stamp counter, read around sending and receiving",
-    "kernel-software": "the timestamper's kernel, when it took frames over from the card",
+    "kernel-software": "the timestamper's kernel, when it received frames from the card",
     "kernel-hardware": "the timestamper's card, by its kernel",
     "nic-hardware": "the timestamper's card",
 }
@@ -148,7 +148,7 @@ def explained_text(explanation: Explanation) -> str:
         f"{count_text(explanation.packets)} packets lie beyond"
         f" {percentile_name(explanation.quantile)},"
         f" {duration_text(explanation.threshold_ns)}; the median takes"
-        f" {duration_text(explanation.service_ns)}. What they waited for beyond that:"
+        f" {duration_text(explanation.service_ns)}. Causes of their additional delay:"
     )
 
 
@@ -251,7 +251,7 @@ def _floor_rows(floor: FloorRecord | None) -> list[Row]:
 
 
 def _stall_row(label: str, stalls: Stalls) -> Row:
-    total, longest = _duration(stalls.total_ns), _duration(stalls.longest_ns)
+    total, longest = _duration(stalls.stall_ns_total), _duration(stalls.stall_ns_max)
     return Row(label, _count(stalls.count), f"{total} in all", f"longest {longest}")
 
 
@@ -284,7 +284,7 @@ def conclusion_rows(kept: Conclusions) -> list[Row]:
 def conclusion_doubts(kept: Conclusions) -> Iterator[str]:
     """Say what makes a conclusion doubtful that was kept in a run."""
     if kept.tail is not None and kept.tail.refused:
-        yield f"of the tail nothing follows for the future: {kept.tail.refused}"
+        yield f"no prediction of the tail: {kept.tail.refused}"
     if kept.overload is not None:
         yield from (f"R_max: {warning}" for warning in kept.overload.warnings)
 
@@ -294,7 +294,7 @@ def _overload_rows(found: OverloadRecord | None) -> Iterator[Row]:
         return
     value = _quantity(found.rate_max_pps, "packets/s")
     if found.is_upper_bound:
-        yield Row("highest rate, R_max, at most", value, "without what interrupts the device")
+        yield Row("highest rate, R_max, at most", value, "without the noise of the device")
     else:
         ends = (found.rate_max_pps_ci_low, found.rate_max_pps_ci_high)
         yield Row("highest rate, R_max", value, _quantities(ends, "packets/s"))
@@ -463,7 +463,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
         f"On this machine the instrument can be believed up to {percentile_name(believed)}: what"
         " lies beyond may be the machine's own."
         if believed is not None
-        else "How far this machine can be believed was not measured: `tailscope calibrate` does."
+        else "The instrument was not calibrated: `tailscope calibrate` shows how far to trust it."
     )
     return (
         f"{text[:1].upper()}{text[1:]}. The instrument's own stalls taint {share} of the samples."

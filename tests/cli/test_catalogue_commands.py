@@ -154,8 +154,8 @@ def test_a_run_that_is_wrong_is_listed(tailscope: Run, runs: Path) -> None:
 
 def test_an_empty_folder_has_no_run(tailscope: Run, runs: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert tailscope("list", "empty").stdout == "no run, of 0\n"
-    assert tailscope("list", "dut=none").stdout == "no run, of 5\n"
+    assert tailscope("list", "empty").stdout == "no match among 0 runs\n"
+    assert tailscope("list", "dut=none").stdout == "no match among 5 runs\n"
 
 
 def test_runs_are_found_by_tags_and_notes(tailscope: Run, runs: Path) -> None:
@@ -240,7 +240,7 @@ def test_checksums_are_verified(tailscope: Run, runs: Path) -> None:
     assert tailscope("show", "plain").returncode == 0, "its size is right"
     done = tailscope("show", "plain", "--verify")
     assert done.returncode == 1
-    assert "not all files are as they were written: latency.parquet (changed)" in done.stderr
+    assert "files are missing or have changed: latency.parquet (changed)" in done.stderr
     latency.unlink()
     assert "latency.parquet (missing)" in tailscope("show", "plain").stderr
     mark = json.loads((runs / "fast" / "run.json").read_text())

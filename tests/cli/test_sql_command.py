@@ -126,7 +126,7 @@ def test_answers_come_in_three_forms(tailscope: Run, runs: Path) -> None:
 
 def test_a_terminal_is_not_flooded(tailscope: Run, runs: Path) -> None:
     lines = tailscope("sql", "SELECT seq FROM latency").stdout.splitlines()
-    assert lines[-1] == "the first 1000 rows: --csv and --json have all"
+    assert lines[-1] == "only the first 1000 rows: --csv and --json write all"
     assert len(lines) == 1000 + 4
     all_rows = tailscope("sql", "SELECT seq FROM latency", "--csv", "-").stdout
     assert all_rows.count("\n") == 100_001

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CLOCK = {"tsc_hz": 2_000_000_000, "tsc": 7, "unix_ns": 8}
 LCORE = {
     "cpu": None, "dropped": {"no_route": 2}, "iterations": 9, "lcore": 0, "rx_packets": 3,
-    "stall_longest_ns": 5, "stall_total_ns": 6, "stalls": 1, "stalls_unrecorded": 0, "tid": 77,
+    "stall_ns_max": 5, "stall_ns_total": 6, "stalls": 1, "stalls_unrecorded": 0, "tid": 77,
     "tx_dropped": 0, "tx_packets": 3,
 }  # fmt: skip
 PORT = {

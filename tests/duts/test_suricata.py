@@ -95,7 +95,7 @@ def test_rules_that_are_not_there_are_named(tailscope: Any, place: Place) -> Non
     option = ("--dut-option", "rules=/no/such.rules")
     done = tailscope("run", "--dut", "suricata", *option, env=place.environment, cwd=place.path)
     assert done.returncode == 1
-    assert "dut suricata: no file of rules /no/such.rules" in done.stderr
+    assert "dut suricata: no rule file /no/such.rules" in done.stderr
 
 
 @AS_ROOT

@@ -100,7 +100,7 @@ def test_intervals_hold_for_all_knobs_together() -> None:
         (ONE, ["--knob", "volume"], "got 'volume', expected a knob"),
         (ONE, ["--knob", "nohz-full"], "got 'nohz-full', expected a knob that can be set"),
         (ONE, ["--rounds", "1"], "--rounds: got 1, expected at least 3"),
-        (ONE.replace("l2fwd", "l2fwd, tune: true"), [], "tune: that is what this command does"),
+        (ONE.replace("l2fwd", "l2fwd, tune: true"), [], "tune: remove this field"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -176,7 +176,7 @@ def test_complete_rounds_survive_ctrl_c(
         assert [effect["n"] for effect in found["effects"]] == [3]
         assert "partial: 3 of 50 rounds" in output
     else:
-        assert "1 rounds are complete, at least 3 are needed: nothing can be said" in said
+        assert "1 rounds are complete, at least 3 are needed: no knob can be judged" in said
 
 
 def test_complete_rounds_survive_a_failed_run() -> None:
@@ -210,7 +210,7 @@ def test_what_acts_late_is_compared_only_by_name(
 
 
 def test_a_dry_run_says_that_the_host_is_tuned(tailscope: Run, place: Place) -> None:
-    line = "tuning    the host for these CPUs, taken back afterwards"
+    line = "tuning    the host for these CPUs, restored afterwards"
     for options, is_said in (((), False), (("--tune",), True)):
         done = tailscope("run", "--dut", "l2fwd", "--dry-run", *options, env=place.environment)
         assert done.returncode == 0, done.stderr

@@ -103,12 +103,12 @@ def test_instruments_that_cannot_be_used_say_why(
     done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 0, done.stderr
     lines = {line[:18].strip(): line for line in done.stdout.splitlines()}
-    assert "not here" not in lines["memif, TSC"]
+    assert "not available" not in lines["memif, TSC"]
     if os.geteuid() != 0:
         assert "expected root" in lines["AF_PACKET, TSC"]
     else:
         for name in ("AF_PACKET, TSC", "AF_XDP, TSC", "tcpdump, kernel", "sockperf, sockets"):
-            assert "not here" not in lines[name] or "no program" in lines[name]
+            assert "not available" not in lines[name] or "no program" in lines[name]
     assert (out / "instruments.svg").stat().st_size > 1000
     first = (out / "instruments.csv").read_text().splitlines()[1]
     assert first.startswith('"memif, TSC",')

@@ -77,7 +77,7 @@ def test_an_experiment_is_carried_out(
     other = tailscope(
         *("run", write(SMALL.replace("5k", "6k")), "--out", out, "--resume"), env=place.environment
     )
-    assert other.returncode == 1 and "it is of another experiment: fixed differ" in other.stderr
+    assert other.returncode == 1 and "belongs to another experiment: fixed differ" in other.stderr
 
 
 def test_a_dry_run_says_what_is_missing(
@@ -196,7 +196,7 @@ def test_two_processes_do_not_share_a_campaign(
     process = started(place, "run", path, "--out", out)
     wait_for_cell(process, out, 0)
     second = tailscope("run", path, "--out", out, "--resume", env=place.environment)
-    assert second.returncode == 1 and "another process works on it" in second.stderr
+    assert second.returncode == 1 and "another process is working on it" in second.stderr
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
 

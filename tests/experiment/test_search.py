@@ -301,7 +301,7 @@ def test_ctrl_c_leaves_what_is_known(place: Place) -> None:
         (["--dut", "l2fwd", "--width", "1"], "--width: got 1"),
         (["--dut", "l2fwd", "--trial-duration", "0s"], "--trial-duration: expected at least 1ns"),
         (["--dut", "l2fwd", "--forwarder", "nobody"], "got 'nobody', expected one of loop"),
-        (["--dut", "loop"], "--dut: got 'loop', which is no device"),
+        (["--dut", "loop"], "--dut: got 'loop', expected a device"),
         ([], "--dut: got none"),
     ],
 )

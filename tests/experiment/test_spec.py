@@ -99,14 +99,14 @@ def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
             "name: t\nfixed:\n  dut: l4fwd\n",
             "x.yaml:3: fixed.dut: got 'l4fwd': expected one of loop,",
         ),
-        ("name: t\nfixed:\n  dutt: l2fwd\n", "x.yaml:3: fixed.dutt: there is no such field"),
+        ("name: t\nfixed:\n  dutt: l2fwd\n", "x.yaml:3: fixed.dutt: unknown field"),
         ("name: t\nfixed:\n  dutt: l2fwd\n", "did you mean dut?"),
-        ("name: t\nfixd: {}\n", "x.yaml:2: fixd: there is no such field, expected one of fixed,"),
+        ("name: t\nfixd: {}\n", "x.yaml:2: fixd: unknown field, expected one of fixed,"),
         ("fixed: {dut: l2fwd}\n", "x.yaml:1: name: it is missing"),
         ("name: t\nfixed: {dut: l2fwd, burst: many}\n", "x.yaml:2: fixed.burst: got 'many'"),
         ("name: t\nfixed: {dut: l2fwd, size: 12}\n", "x.yaml:2: fixed.size: got 12"),
         ("name: t\nfixed: {dut: l2fwd}\nrepeats: 0\n", "x.yaml:3: repeats: got 0"),
-        ("name: t\nname: u\n", "x.yaml:2: name: it is there twice"),
+        ("name: t\nname: u\n", "x.yaml:2: name: it appears twice"),
         ("name: [\n", "x.yaml:"),
         ("- l2fwd\n", "x.yaml: expected an experiment, got list"),
         ("name: t\nfixed: {}\n", "x.yaml:2: fixed: dut: got none, expected one of loop"),
@@ -121,11 +121,11 @@ def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
         ),
         (
             "name: t\nfixed: {dut: l2fwd}\nvary:\n  colour: [red]\n",
-            "x.yaml:4: vary.colour: a list of values is for a field",
+            "x.yaml:4: vary.colour: only a field takes a list of values",
         ),
         (
             "name: t\nfixed: {dut: l2fwd, rate: 1k}\nvary:\n  rate: [1k]\n",
-            "x.yaml:4: vary.rate: it is fixed as well",
+            "x.yaml:4: vary.rate: it is also in `fixed`",
         ),
         (
             "name: t\nfixed: {dut: l2fwd}\nvary:\n  rate: []\n",
@@ -153,7 +153,7 @@ def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
         ),
         (
             "name: t\nfixed: {dut: l2fwd}\nvary: {rate: [1k]}\nexclude:\n  - {rate: 1k}\n",
-            "exclude: it leaves no combination",
+            "exclude: it excludes every combination",
         ),
         (
             "name: t\nfixed: {dut: l2fwd}\nhosts:\n  loadgen: {cards: [a, b]}\n",

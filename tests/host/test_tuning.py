@@ -186,11 +186,11 @@ def test_the_command_says_what_became_of_it(
     status, output, errors = said("ksm")
     assert status == 1 and "refused: it cannot be moved" in output
     assert errors == "0 set, 1 refused\n"
-    held = "left out: cpu-dma-latency: it has to be held, as `tailscope run --tune` does"
+    held = "left out: cpu-dma-latency: it must be held during a run: `tailscope run --tune`"
     assert said("cpu-dma-*") == (0, f"{held}\nnothing to change\n", "")
     status, output, errors = said("ksm", "stat-interval", cpus="0-15")
     assert output.startswith("no CPU is left for everything else: knobs that keep CPUs free do not")
-    assert status == 0 and errors.startswith("1 set, 1 refused; `tailscope host revert` takes")
+    assert status == 0 and errors.startswith("1 set, 1 refused; `tailscope host revert` restores")
 
 
 def test_what_cannot_be_read_is_not_gone(machine: KernelTree) -> None:
@@ -228,7 +228,9 @@ def test_what_is_left_out_is_said(machine: KernelTree) -> None:
     assert [knob.name for knob in found.knobs] == ["ksm", "numa-balancing", "cpu-dma-latency"]
     assert found.left_out == {"smt": "it does not apply here"}
     with tuned(machine, CORES, ["ksm"], by=BY):
-        assert applicable(machine, CORES, ["ksm"]).left_out == {"ksm": "it is as it should be"}
+        assert applicable(machine, CORES, ["ksm"]).left_out == {
+            "ksm": "it is already as it should be"
+        }
 
 
 def test_what_is_gone_needs_no_restoring(machine: KernelTree) -> None:
@@ -285,9 +287,9 @@ def test_a_block_leaves_alone_what_was_applied_before(machine: KernelTree) -> No
 
 def test_two_do_not_tune_at_once(machine: KernelTree) -> None:
     with tuned(machine, CORES, ["ksm"], by=BY):
-        with pytest.raises(TuningError, match="another tailscope tunes this host"):
+        with pytest.raises(TuningError, match="another tailscope is tuning this host"):
             revert(machine)
-        with pytest.raises(TuningError, match="another tailscope tunes this host"):
+        with pytest.raises(TuningError, match="another tailscope is tuning this host"):
             apply(machine, CORES, ["stat-interval"], by=BY)
         assert machine.read("/sys/kernel/mm/ksm/run") == "0\n"
 
@@ -607,7 +609,7 @@ def test_a_journal_of_another_format_is_left_alone(machine: KernelTree) -> None:
 def test_another_machines_journal_is_not_believed(machine: KernelTree) -> None:
     apply(machine, CORES, ["ksm"], by=BY)
     (machine.root / "etc/machine-id").write_text("fedcba\n")
-    with pytest.raises(TuningError, match=r"another machine's: got 0123.*, expected fedcba"):
+    with pytest.raises(TuningError, match=r"another machine: got 0123.*, expected fedcba"):
         revert(machine)
     assert machine.read("/sys/kernel/mm/ksm/run") == "0\n"
 
@@ -635,7 +637,7 @@ REAL = {f"{VM}/stat_interval": "7", f"{VM}/dirty_writeback_centisecs": "777", f"
 HARMLESS = ("stat-interval", "writeback-interval", "thp-defrag")
 writable = pytest.mark.skipif(
     os.geteuid() != 0 or not all(os.access(path, os.W_OK) for path in REAL),
-    reason="settings of the host are root's",
+    reason="changing settings of the host requires root",
 )
 
 
@@ -682,8 +684,8 @@ def test_this_machine_comes_back(tailscope: Callable[..., Any], odd_host: dict[s
     assert again.returncode == 1 and "tailscope host revert" in again.stderr
     measuring = tailscope("run", "--dut", "l2fwd", "--dry-run")
     said = "the host was tuned by `tailscope host apply --cpus 0` and not reverted"
-    assert measuring.stderr.splitlines()[0] == f"{said}: `tailscope host revert`"
-    unread = "the host was tuned and not reverted: `tailscope host revert`\n"
+    assert measuring.stderr.splitlines()[0] == f"{said}: run `tailscope host revert`"
+    unread = "the host was tuned and not reverted: run `tailscope host revert`\n"
     assert as_nobody(reminded) == unread
     back = tailscope("host", "revert")
     assert back.returncode == 0, back.stderr
@@ -726,7 +728,7 @@ def test_nobody_is_asked_without_a_terminal(tailscope: Callable[..., Any]) -> No
         assert "nothing to change" in done.stdout
         return
     assert done.returncode == 1
-    assert "error: standard input is no terminal" in done.stderr and "--yes" in done.stderr
+    assert "error: standard input is not a terminal" in done.stderr and "--yes" in done.stderr
     assert Path(f"{VM}/stat_interval").read_bytes() == before
 
 
@@ -757,7 +759,9 @@ def test_settings_are_roots() -> None:
         lambda: revert(Machine()),
         lambda: tuned(Machine(), (0,), by=BY).__enter__(),
     ):
-        assert as_nobody(function).startswith("TestbedError: settings of the host are root's")
+        assert as_nobody(function).startswith(
+            "TestbedError: changing settings of the host requires root"
+        )
 
 
 def test_affinities_of_tasks_are_set() -> None:
@@ -807,4 +811,4 @@ def test_a_reminder_needs_no_readable_journal(machine: KernelTree, capsys: Any) 
     rewrite(machine, b"damaged\n")
     remind(machine)
     said = capsys.readouterr().err
-    assert said == f"the host was tuned by `{BY}` and not reverted: `tailscope host revert`\n"
+    assert said == f"the host was tuned by `{BY}` and not reverted: run `tailscope host revert`\n"

@@ -184,7 +184,7 @@ def test_chance_is_said_to_be_chance() -> None:
     rng = np.random.default_rng(9)
     arrival = poisson(rng, 5_000, 4)
     reason = fit(arrival, BASE_NS + rng.exponential(500, len(arrival)).astype(int)).reason
-    assert str(reason).startswith("no periodic interruption found: delayed packets keep to no rate")
+    assert str(reason).startswith("no periodic interruption found: delayed packets follow no rate")
 
 
 def test_intervals_hold_the_truth() -> None:

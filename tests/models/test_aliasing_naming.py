@@ -51,5 +51,5 @@ def test_what_are_no_counters_is_refused(tmp_path: Path) -> None:
         read_samples(path)
     single = tmp_path / "irq.csv"
     single.write_text("timestamp_us;LOC_x_CPU0\n1;2\n")
-    with pytest.raises(UsageError, match="expected counters at two moments at least, got 1"):
+    with pytest.raises(UsageError, match="expected at least two readings of counters, got 1"):
         rates_hz(read_samples(single), single)

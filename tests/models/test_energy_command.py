@@ -123,7 +123,7 @@ def test_runs_that_cannot_be_compared_are_refused(
 ) -> None:
     done = tailscope("model", "energy", runs / "without")
     assert done.returncode == 1
-    assert "without: no power was recorded: it is no measurement" in done.stderr
+    assert "without: no power was recorded: it is not a measurement" in done.stderr
     shutil.copytree(runs / "without", tmp_path / "without")
     other = replace(energy(ENABLED).record(), source="rapl", includes="package-0")
     rapl = with_power(tmp_path, "rapl", other)

@@ -60,14 +60,16 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / "noise"
     record = WatchedRecord(
         events=None,
-        events_missing_because="not asked for",
+        events_missing_because="not requested",
         interrupts={},
         counter_samples=1,
         steal_ns={},
         cpus=(3,),
         duration_s=2.0,
         stall_ns=1_000,
-        stalls=WatchedStalls(count=STALLS_HZ, total_ns=0, longest_ns=0, unrecorded=0, share=0.0),
+        stalls=WatchedStalls(
+            count=STALLS_HZ, stall_ns_total=0, stall_ns_max=0, unrecorded=0, share=0.0
+        ),
         causes=(),
         cpu_causes={},
         cost=None,
@@ -189,7 +191,7 @@ def test_what_is_no_noise_is_refused(
 ) -> None:
     record = json.loads((watched / "noise.json").read_text())
     folders = {
-        runs / "function": "nobody has watched the device's CPU in this run",
+        runs / "function": "the device's CPU was not recorded in this run",
         tmp_path / "nothing": "not a run directory",
         broken(tmp_path / "list", "noise.json", "[]"): "noise.json: ",
         broken(tmp_path / "half", "noise.json", '{"cpus": [1]'): "noise.json: ",

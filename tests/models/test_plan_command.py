@@ -84,7 +84,7 @@ def test_words_say_the_same(tailscope: Run, runs: Path) -> None:
     assert "p99.999 is supported: 10 packets beyond" in done.stdout
     assert "1,000,000  1.7 min" in done.stdout
     assert "299,572   30.0 s" in done.stdout
-    assert "--from RUN says how much" in done.stdout
+    assert "--from RUN shows how many" in done.stdout
     with_run = tailscope(
         "plan", "--quantile", "0.9", "--rate", "10k", "--from", runs / "bursts"
     ).stdout

@@ -103,7 +103,7 @@ def test_what_drifts_is_refused_with_the_reason(tailscope: Run, tmp_path: Path) 
     file = tmp_path / "tail.json"
     done = tailscope("model", "tail", tmp_path / "run", "--horizon", "1h", "--json", file)
     assert done.returncode == DOES_NOT_SUFFICE
-    assert "nothing follows for the future: " in done.stdout
+    assert "no prediction: " in done.stdout
     assert "expect one burst" not in done.stdout
     assert json.loads(file.read_text())["refused"]
 
@@ -135,8 +135,8 @@ def test_a_queue_of_known_law() -> None:
     ("arguments", "expected"),
     [
         ([], "expected a run directory, or --worst FILE with --count N"),
-        (["--worst", "x.csv"], "--worst, --count: expected both or none"),
-        (["RUN", "--count", "3"], "--worst, --count: expected both or none"),
+        (["--worst", "x.csv"], "--worst and --count must be given together"),
+        (["RUN", "--count", "3"], "--worst and --count must be given together"),
         (["RUN", "--split", "0"], "--split: expected more than 0 and at most 1, got 0"),
         (["RUN", "--split", "nan"], "--split: expected more than 0 and at most 1, got nan"),
         (["RUN", "--threshold", "0.5"], "--threshold: expected a quantile from 0.99 to below 1"),

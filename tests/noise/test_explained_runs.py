@@ -112,14 +112,14 @@ def test_bad_arguments_of_explain(stalled: Path, tailscope: Run, tmp_path: Path)
     pre, post = (next(pair.glob(f"*{side}*")) for side in ("pre", "post"))
     assert tailscope("analyze", pre, post, "--out", tmp_path / "run").returncode == 0
     done = tailscope("explain", tmp_path / "run")
-    assert "no noise.parquet: nobody has recorded what kept CPUs from their work" in done.stderr
+    assert "no noise.parquet: no noise was recorded in this run" in done.stderr
 
 
 def test_stalls_alone_have_places_and_no_names(measure: Measure, tailscope: Run) -> None:
     out = measure("--dut", "delay", "--noise", "stalls")["out"]
     causes = {cause["cause"] for cause in explanation(out)["causes"]}
     assert causes <= {"stall", "injected stall", "earlier packets", ""}
-    assert "names are unknown: not asked for" in tailscope("explain", out).stdout
+    assert "causes cannot be named: not requested" in tailscope("explain", out).stdout
 
 
 @AS_ROOT
@@ -237,7 +237,7 @@ def test_only_root_may_insist(measure: Measure, tailscope: Run, place: Place) ->
     out = place.path / "out"
     for option, expected in (
         (["--noise", "events"], "kernel events: only root may record them"),
-        (["--tune"], "settings of the host are root's"),
+        (["--tune"], "changing settings of the host requires root"),
     ):
         done = tailscope("run", "--dut", "l2fwd", *option, "--out", out, env=place.environment)
         assert done.returncode == 1
@@ -247,11 +247,11 @@ def test_only_root_may_insist(measure: Measure, tailscope: Run, place: Place) ->
 def test_bad_arguments_of_noise(tailscope: Run, place: Place, tmp_path: Path) -> None:
     for options, expected in (
         (["--cpus", "999"], "--cpus: got CPU 999"),
-        (["--cpus", "x"], "'x' is no list of CPUs"),
+        (["--cpus", "x"], "'x' is not a list of CPUs"),
         (["--duration", "0s"], "--duration: expected at least 1ns"),
         (["--noise", "all"], "--noise: got 'all', expected one of auto, events, stalls"),
         (["--disturb", "coffee"], "--disturb: got 'coffee', expected some of tlb, call"),
-        (["--out", str(tmp_path)], "is there already"),
+        (["--out", str(tmp_path)], "already exists"),
     ):
         done = tailscope("noise", *options, env=place.environment)
         assert done.returncode == 1, options

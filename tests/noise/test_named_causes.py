@@ -1,7 +1,7 @@
 """Disturbances that were made on purpose are found, by name, where they happened.
 
 The truth is the program's own: when it disturbed the CPU of its loop, by what. And the kernel's:
-how often it says that it was interrupted by what.
+how often it says that interrupted by what.
 """
 
 from __future__ import annotations

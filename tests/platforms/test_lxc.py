@@ -117,7 +117,7 @@ def test_a_name_in_use_is_refused(tailscope: Any, place: Place, tmp_path: Path) 
         out = place.path / "out"
         done = tailscope("run", *options, "--out", out, env=place.environment)
         assert done.returncode == 1
-        assert "platform lxc: a container taken is there already" in done.stderr
+        assert "platform lxc: container taken already exists" in done.stderr
         assert "hint: choose another --platform-option name=NAME" in done.stderr
         assert not out.exists()
         seen = subprocess.run(["pgrep", "-f", "n taken"], capture_output=True, check=False)

@@ -276,4 +276,4 @@ def test_a_measured_container(tailscope: Run, place: Place) -> None:
     assert {each["technology"] for each in found["runs"]} == {"bare", "lxc"}
     said = [*found["recommendations"], *found["unsaid"]]
     texts = json.dumps([each for each in said if each["id"] == "V"])
-    assert "lxc" in texts and "nothing alike" not in texts
+    assert "lxc" in texts and "no comparable runs" not in texts

@@ -102,8 +102,8 @@ def test_times_taken_in_software(make: Make) -> None:
 
 def test_times_taken_in_hardware(make: Make) -> None:
     run = make("a", info={"clock": {"source": "nic-hardware"}})
-    assert silent("I", run) == "over shared memory times are taken in hardware (nic-hardware)"
-    assert RULE["I"].answer(Evidence(())).unsaid[0].startswith("no run says")
+    assert silent("I", run) == "shared memory: hardware timestamps (nic-hardware)"
+    assert RULE["I"].answer(Evidence(())).unsaid[0].startswith("no run records")
 
 
 # --- II: overload
@@ -160,8 +160,8 @@ def test_the_kernel_with_the_lower_tail(make: Make) -> None:
     )
     rt = make("rt", LOW, dut="suricata", host=RT, causes={"local timer": 0.5})
     text, runs, figures = spoken("III", vanilla, rt)
-    assert "take rt rather than vanilla" in text
-    assert "the paper found rt best for such, as it is here" in text
+    assert "use rt rather than vanilla" in text
+    assert "the paper found rt best for this, as it is here" in text
     assert "TLB shootdowns are 60.0% with vanilla [1], 0.0% with rt [2]" in text
     assert runs == (2, 1)
     assert [figure["figure"] for figure in figures] == ["latency_ns_p999"] * 2
@@ -170,10 +170,10 @@ def test_the_kernel_with_the_lower_tail(make: Make) -> None:
 
 def test_a_kernel_for_a_thread_alone(make: Make) -> None:
     vanilla, nohz = make("vanilla", HIGH), make("nohz", LOW, host=NOHZ)
-    assert "nohz best for such, as it is here" in spoken("III", vanilla, nohz)[0]
+    assert "nohz best for this, as it is here" in spoken("III", vanilla, nohz)[0]
     other = make("rt", latencies(9, tail_ns=50), host=RT)
-    assert "nohz best for such, which does not show here" in spoken("III", vanilla, nohz, other)[0]
-    assert "nohz best for such, which was not run here" in spoken("III", vanilla, other)[0]
+    assert "nohz best for this, which does not show here" in spoken("III", vanilla, nohz, other)[0]
+    assert "nohz best for this, which was not run here" in spoken("III", vanilla, other)[0]
     unknown = [
         make(f"c{at}", each, dut="bridge", wire="veth", host=host)
         for at, (each, host) in enumerate([(HIGH, {}), (LOW, RT)])
@@ -266,7 +266,7 @@ def test_no_bursts(make: Make) -> None:
 
 def test_cards_are_compared(make: Make) -> None:
     text, _, figures = spoken("IV", make("one", LOW, **CARDS), make("other", HIGH, **OTHER_CARDS))
-    assert "take 0000:02:00.0+0000:02:00.1 rather than 0000:03:00.0+0000:03:00.1" in text
+    assert "use 0000:02:00.0+0000:02:00.1 rather than 0000:03:00.0+0000:03:00.1" in text
     assert len(figures) == 2
     assert "overlap" in silent("IV", make("a", **CARDS), make("b", **OTHER_CARDS))
 
@@ -277,7 +277,7 @@ def test_cards_are_compared(make: Make) -> None:
 def test_what_virtualisation_costs(make: Make) -> None:
     bare, lxc = make("bare"), make("lxc", HIGH, platform_name="lxc")
     text, runs, figures = spoken("V", bare, lxc)
-    assert "take bare where the tail counts, lxc where it does not" in text
+    assert "use bare if the tail matters, lxc if it does not" in text
     assert runs == (2, 1)
     tail, median = figures[2:]
     assert tail["figure"] == "latency_ns_p999_ratio" and tail["estimate"] > 10
@@ -292,15 +292,15 @@ def test_what_virtualisation_costs(make: Make) -> None:
 
 def test_a_container_may_cost_nothing(make: Make) -> None:
     text, _, _ = spoken("V", make("bare", HIGH), make("lxc", LOW, platform_name="lxc"))
-    assert "lxc costs no tail here" in text
+    assert "lxc does not lengthen the tail here" in text
 
 
 def test_no_cost_of_virtualisation(make: Make) -> None:
     bare, lxc = make("bare"), make("lxc", latencies(5, tail_ns=5_000), platform_name="lxc")
     assert "lxc and bare: intervals of p99.9 overlap" in silent("V", bare, lxc)
-    assert silent("V", bare) == "nothing alike on bare and on another: bare"
+    assert silent("V", bare) == "no comparable runs on bare and on another: bare"
     other = make("rt", HIGH, platform_name="lxc", host=RT)
-    assert silent("V", bare, other) == "nothing alike on bare and on another: bare, lxc"
+    assert silent("V", bare, other) == "no comparable runs on bare and on another: bare, lxc"
 
 
 # --- cache
@@ -336,7 +336,7 @@ def test_a_cache_that_is_separated(make: Make) -> None:
     own = make("own", LOW, host={"last_level_caches": "0,2-3;1"})
     assert "the cache is better separated than shared" in spoken("cache", shared, own)[0]
     assert "overlap" in silent("cache", make("also shared", LOW), own)
-    assert silent("cache", shared).startswith("nothing alike with and without co-runners")
+    assert silent("cache", shared).startswith("no comparable runs with and without co-runners")
     worse = make("worse", LOW, co_runners={"cache": 1})
     assert "with and without co-runners (1 cache): intervals" in silent("cache", shared, worse)
 

@@ -169,7 +169,7 @@ def test_repeats_and_instances_are_runs_of_which_some_are_drawn(tmp_path: Path) 
     assert len(points.columns["x"]) == 9
     seen = drawn(tmp_path)
     assert notes[0] in seen.text
-    assert "runs, which are repeats or instances of the device" in seen.text
+    assert "runs (repetitions or instances of the device)" in seen.text
     assert "medians of runs" in seen.text
 
 
@@ -350,7 +350,7 @@ def test_names_that_are_no_text_are_drawn(tailscope: Run, tmp_path: Path) -> Non
 def test_a_campaign_is_reported_alone(tailscope: Run, two: Path) -> None:
     done = tailscope("report", two, two / "rate=10k,platform=lxc,r=1")
     assert done.returncode == 1
-    assert "one campaign alone" in done.stderr
+    assert "a single campaign" in done.stderr
 
 
 def test_a_page_stays_small_whatever_the_number_of_cells(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_workers_draw_what_one_process_draws(tailscope: Run, tmp_path: Path) -> 
         assert drawn.is_file() == (drawn.parent != damaged)
     refused = tailscope("report", path / cells[0]["runs"][0], "--scheduler", "local")
     assert refused.returncode == 1
-    assert "expected a campaign" in refused.stderr
+    assert "require a campaign" in refused.stderr
     gone = tailscope("report", path, "--scheduler", "tcp://127.0.0.1:9")
     assert gone.returncode == 1
     assert "no Dask scheduler answers" in gone.stderr

@@ -205,8 +205,10 @@ def test_pairs_that_cannot_be_analysed_are_reported_and_skipped(
     assert (status, output) == (1, alone.stdout)
     # Said where the pair has just ended the last process, and the next one is not there yet.
     error = error.replace("the scheduler has no workers: waiting for the first\n", "")
-    assert error.startswith(alone.stderr + "error: x-pre-1.pcap.zst: the worker that takes it ends")
-    assert "hint: often it is too little memory" in error
+    assert error.startswith(
+        alone.stderr + "error: x-pre-1.pcap.zst: every worker that takes it dies"
+    )
+    assert "hint: the worker may have run out of memory" in error
     assert files(out) == files(tmp_path / "alone")
     everything = json.loads((out / "all.json").read_text())
     assert everything[:-1] == json.loads((tmp_path / "alone" / "all.json").read_text())

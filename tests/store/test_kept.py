@@ -139,4 +139,4 @@ def test_without_one_there_is_nothing_to_say(runs: Path) -> None:
 def test_worst_packets_are_no_run_to_keep_figures_in(tailscope: Run, tmp_path: Path) -> None:
     done = tailscope("model", "tail", "--worst", tmp_path / "x", "--count", "9", "--keep")
     assert done.returncode == 1
-    assert "--keep: --worst is no run" in done.stderr
+    assert "--keep requires a run directory" in done.stderr

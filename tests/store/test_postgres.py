@@ -307,7 +307,7 @@ def test_captures_that_are_gone_are_said_to_be(tmp_path: Path, database: Databas
     run = analyzed(pre, post, tmp_path / "run")
     post.rename(tmp_path / "elsewhere")
     output, _ = export(run, "--to", database.uri())
-    assert "pkt has no packets of it: post capture" in output
+    assert "pkt has no packets of this run: post capture" in output
     assert database.value("SELECT count(*) FROM tailscope.pkt") == "0"
     assert_percentiles(database, run)
     (tmp_path / "elsewhere").rename(post)
@@ -340,7 +340,7 @@ def test_what_the_generator_recorded_has_no_packets(tmp_path: Path, database: Da
     summary = read_run(run).summary
     assert summary["tainted"]
     output, _ = export(run, "--to", database.uri())
-    assert "pkt has no packets of it: its times were recorded by the generator" in output
+    assert "pkt has no packets of this run: its times were recorded by the generator" in output
     assert_percentiles(database, run)
     spared = "SELECT latency_ns FROM tailscope.filtered_percentiles WHERE quantile = 0.99"
     assert int(database.value(spared)) == summary["untainted_latency_ns_p99"]
@@ -536,7 +536,7 @@ def test_what_would_be_sent_is_said_without_a_server(run: Path) -> None:
     output, _ = export(run, "--to", to, "--dry-run")
     summary = read_run(run).summary
     assert f"{summary['count']:,} rows" in output
-    assert "would go to postgresql://me:***@nowhere/db, schema tailscope" in output
+    assert "destination: postgresql://me:***@nowhere/db, schema tailscope" in output
     output, _ = export(run, "--to", to, "--dry-run", "--json", "-")
     (found,) = json.loads(output)["runs"]
     packets = summary["pre_packets"] + summary["post_packets"]

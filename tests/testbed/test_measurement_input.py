@@ -27,7 +27,7 @@ Run = Callable[..., Any]
     ("options", "said"),
     [
         (("--cpus", "4095"), "--cpus: got CPU 4095, expected one of"),
-        (("--cpus", "one"), "'one' is no list of CPUs"),
+        (("--cpus", "one"), "'one' is not a list of CPUs"),
         (("--duration", "0s"), "--duration: expected at least 1ns, got 0s"),
         (("--duration", "soon"), "--duration: "),
         (("--rate", "0"), "--rate: got 0"),
@@ -115,7 +115,7 @@ def test_a_complete_run_is_not_overwritten(tailscope: Run, place: Place) -> None
     (out / "mine").touch()
     arguments = ("run", "--dut", "l2fwd", *QUICK, "--out", out)
     done = tailscope(*arguments, env=place.environment)
-    assert done.returncode == 1 and "is no empty directory" in done.stderr
+    assert done.returncode == 1 and "is not an empty directory" in done.stderr
 
 
 @pytest.mark.usefixtures("dataplane")

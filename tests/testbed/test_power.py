@@ -114,7 +114,7 @@ def test_rapl_says_why_not(tmp_path: Path, here: Here) -> None:
             Rapl(Machine(tmp_path)).read(here)
     counter.unlink()
     counter.mkdir()
-    with pytest.raises(TestbedError, match="energy_uj: it may not be read") as unread:
+    with pytest.raises(TestbedError, match="energy_uj: permission denied") as unread:
         Rapl(Machine(tmp_path)).check()
     assert "root" in str(unread.value.hint)
 
@@ -222,7 +222,7 @@ def test_without_a_source_nobody_rests(
     found = recorder.finish()
     assert (found.source, found.readings, found.phases) == (None, [], {})
     assert found.why_not is not None
-    assert ("no RAPL" if what == "auto" else "not asked for") in found.why_not
+    assert ("no RAPL" if what == "auto" else "not requested") in found.why_not
 
 
 def test_counters_are_read_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_a_meter_that_fails_costs_no_run(measure: Measure, place: Place) -> None
     )
     assert found["power_w_processing"] is found["energy_j_per_packet_above_idle"] is None
     said = " ".join(found["warnings"])
-    assert "readings of power failed: " in said
+    assert "power readings failed: " in said
     assert "power while processing is not known: got 0 readings" in said
     assert sound(found["out"])["power"]["reasons"]["power_w_idle"].startswith("got 0 readings")
 
@@ -295,7 +295,7 @@ def test_a_meter_that_fails_costs_no_run(measure: Measure, place: Place) -> None
 def test_without_a_source_there_are_no_figures(measure: Measure) -> None:
     found = measure("--dut", "l2fwd", "--power", "none")
     assert not [name for name in found if name.startswith(("power", "energy"))]
-    assert sound(found["out"])["power"] == {"source": None, "missing_because": "not asked for"}
+    assert sound(found["out"])["power"] == {"source": None, "missing_because": "not requested"}
     assert not (found["out"] / "power.parquet").exists()
 
 

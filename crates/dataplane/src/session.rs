@@ -233,8 +233,8 @@ impl Lane {
             "tx_dropped": self.counters.tx_dropped.get(),
             "dropped": dropped,
             "stalls": self.log.count(),
-            "stall_total_ns": clock.duration(self.log.total).0,
-            "stall_longest_ns": clock.duration(self.log.longest).0,
+            "stall_ns_total": clock.duration(self.log.total).0,
+            "stall_ns_max": clock.duration(self.log.longest).0,
             "stalls_unrecorded": self.log.unrecorded,
         })
     }

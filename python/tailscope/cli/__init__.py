@@ -30,40 +30,36 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "application", "main"]
 
 COMMANDS = {
-    "agent": "Play a role on this machine; `tailscope run` starts it by ssh.",
-    "analyze": "Latency, loss and order between two captures of the same traffic.",
+    "agent": "Play a laboratory role on this machine; `tailscope run` starts it over ssh.",
+    "analyze": "Analyse latency, loss and order between two captures of the same traffic.",
     "calibrate": "Measure the floor of this machine and wire; later reports show it.",
     "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
-    "compare": "Say what differs between runs, and which differences are real.",
+    "compare": "Compare runs: what differs, and which differences are real.",
     "compare-instruments": "Measure one known delay with every instrument that works here.",
-    "explain": "Say what packets waited for: causes of the tail, and the story of a packet.",
+    "explain": "Show what packets waited for: causes of the tail, and the story of one packet.",
     "export": (
-        "Send runs to PostgreSQL: every packet, the figures, and views that compute them again."
+        "Export runs to PostgreSQL: every packet, all figures, and views that recompute them."
     ),
     "host": "Audit and tune this machine.",
-    "list": "List runs: what was measured when, how, and the most important figures.",
-    "model": "What follows from the figures of a run.",
+    "list": "List runs, with their settings, dates and most important figures.",
+    "model": "Derive predictions from the figures of a run.",
     "noise": (
-        "See what keeps CPUs from running, and for how long: by name as root, without as a user."
+        "Show what keeps CPUs from running, and for how long; only root sees names of causes."
     ),
-    "note": "Write a note about a run, with the time; without a text print its notes.",
-    "plan": "Say how many packets, and how long, statements about a quantile take.",
-    "publish": "Make a static site of a campaign: pages, data, plan, environment, figures.",
-    "recommend": (
-        "Say what to choose: the papers' recommendations that these runs give evidence for."
-    ),
+    "note": "Add a dated note to a run; without a text, print its notes.",
+    "plan": "Show how many packets, and how much time, a statement about a quantile needs.",
+    "publish": "Publish a campaign as a static site: pages, data, plan, environment, figures.",
+    "recommend": "Recommend a set-up: the papers' recommendations that these runs support.",
     "report": "Draw one run, several runs in the same figures, or a campaign.",
-    "run": "Measure the latency of a device under test, every packet of it.",
+    "run": "Measure the latency of every packet through a device under test.",
     "schema": "Print the JSON Schema of experiments.",
-    "search": (
-        "Find the highest rates without loss (NDR), and with as little as is permitted (PDR)."
-    ),
-    "show": "Show a run as it was printed when it ended, with tags, notes, files and its command.",
+    "search": "Find the highest rates without loss (NDR) and with a permitted loss (PDR).",
+    "show": "Show the table of a run again, with its tags, notes, files and command.",
     "simulate": "Simulate traffic through a device that stalls, and capture it on both sides.",
-    "sql": "Ask in SQL: of tables run, summary, tag, note, file, and of all runs' packets.",
-    "tag": "Give runs tags, or take them away; without either say which they have.",
-    "tune": "Measure as root the tail with all knobs, with none, and with all but one; rank them.",
-    "verify": "Say whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
+    "sql": "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
+    "tag": "Add or remove tags of runs; without either, print their tags.",
+    "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
+    "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
 }
 """What each of them does, by its name."""
 

@@ -20,9 +20,9 @@ _PATIENCE_S = 1.0
 
 
 def command() -> int:
-    """It reads JSON objects from standard input, one a line, and says some on standard output.
+    """The agent reads JSON objects from standard input, one per line, and answers in the same way.
 
-    When its input ends it takes down what it has put up.
+    On end of file it tears down whatever it set up.
     """
     from tailscope import _engine
     from tailscope.testbed.protocol import AgentError, HelloEvent, PlayOrder

@@ -56,12 +56,12 @@ def command(
         typer.Option(
             "--scheduler",
             metavar="ADDRESS",
-            help="Have the pairs of DIR analysed by the workers of this Dask scheduler: tcp://..., "
-            "tls://..., or local[:N], N processes of this machine.",
+            help="Analyse the pairs of DIR on the workers of this Dask scheduler: tcp://..., "
+            "tls://..., or local[:N] for N processes on this machine.",
         ),
     ] = None,
 ) -> int:
-    """Times are written 1s, 5ms, 100ns."""
+    """Write times as 1s, 5ms or 100ns."""
     from tailscope.units import duration_ns
 
     options = Options(

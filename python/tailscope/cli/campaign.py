@@ -60,7 +60,7 @@ def run_experiment(
         cells = [replace(cell, plan=changed(cell.plan, cpus=cpus)) for cell in cells]
     chosen = only_cells(cells, only) if only else cells
     if resume and out is None:
-        raise UsageError("--resume: expected --out DIR, the campaign to go on with")
+        raise UsageError("--resume requires --out DIR, the campaign to continue")
     if out is None:
         out = Path("runs") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     campaign = Campaign(out, experiment, cells)
@@ -78,7 +78,7 @@ def run_experiment(
         try:
             _run(campaign, experiment, left)
         except KeyboardInterrupt:
-            hint = f"--resume --out {out} goes on with what is not done"
+            hint = f"--resume --out {out} continues with the other cells"
             print(f"hint: {printable(hint)}", file=sys.stderr)
             raise
     if json_file is not None:
@@ -169,7 +169,7 @@ def _conclude(campaign: Campaign, out: Path) -> None:
             break
     print(f"{'written':<10}{printable(str(out))}")
     if campaign.left:
-        print(f"{'hint':<10}--resume --out {printable(str(out))} goes on with what is not done")
+        print(f"{'hint':<10}--resume --out {printable(str(out))} continues with the other cells")
 
 
 def _refuse_other_kernel(left: Sequence[Cell]) -> None:

@@ -11,7 +11,7 @@ __all__ = ["command"]
 
 def command(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")
     ] = False,
 ) -> int:
     from tailscope.testbed.clean import clean

@@ -44,7 +44,7 @@ def command(
         list[Path],
         typer.Argument(
             metavar="A B...",
-            help="Runs, folders of runs that repeat each other, or campaigns; A is the baseline.",
+            help="Runs, folders of repeated runs, or campaigns; A is the baseline.",
         ),
     ],
     fail_on: Annotated[
@@ -52,19 +52,18 @@ def command(
         typer.Option(
             "--fail-on",
             metavar="LIMIT",
-            help="A regression that is too large: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%';"
-            " repeatable.",
+            help="Regression to fail on: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%'; repeatable.",
         ),
     ] = None,
     json_file: JsonFile = None,
     junit_file: Annotated[
         Path | None,
-        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit's XML."),
+        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit XML."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Write a page: what is said, and all in the same figures."
+            "--out", metavar="FILE", help="Write a page with the differences and shared figures."
         ),
     ] = None,
 ) -> int:
@@ -104,11 +103,11 @@ def _plan(
         raise UsageError("expected two runs or more, each named once; the first is the baseline")
     limits = tuple(map(parse_limit, fail_on))
     if junit_file is not None and not limits:
-        raise UsageError("--junit: expected --fail-on, which it writes the verdicts of")
+        raise UsageError("--junit requires --fail-on")
     pairs, left_out = pairs_of([read_source(run) for run in runs])
     if not pairs:
         raise UsageError(
-            "no runs that can be compared: they have no values in common",
+            "no runs can be compared: they have no values in common",
             hint="; ".join(left_out),
         )
     figures = figures_with(limit.figure for limit in limits)
@@ -158,8 +157,8 @@ def _check(found: Sequence[Comparison]) -> None:
     ):
         first = findings[0]
         raise EvidenceError(
-            f"nothing can be said of any quantile: {first.figure.name}: {first.lacks}",
-            hint="measure for longer, or more evenly: packets that are delayed together say little",
+            f"no quantile can be compared: {first.figure.name}: {first.lacks}",
+            hint="measure for longer: packets that are delayed together count as few",
         )
 
 
@@ -302,7 +301,7 @@ def _judged(judgement: Judgement) -> str:
         side = "beyond" if excess.value > 0 else "below"
         parts.insert(
             0,
-            f"{_text(abs(excess.value), unit)} {side} what is allowed"
+            f"{_text(abs(excess.value), unit)} {side} the limit"
             f" ({_signed(excess.low, unit)} to {_signed(excess.high, unit)})",
         )
     return "; ".join(parts)

@@ -20,7 +20,7 @@ __all__ = ["command"]
 def command(
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="DIR", help="Folder for the figure and what it shows."),
+        typer.Option("--out", metavar="DIR", help="Folder for the figure and its data."),
     ] = Path("instruments"),
     rate: Annotated[str, option_of("rate", own_default=True)] = "5k",
     duration: Annotated[
@@ -58,7 +58,7 @@ def _print(found: list[Seen]) -> None:
     print(f"{'truth':<20}{'':>9}" + "".join(f"{duration_text(ns):>15}" for ns in truth))
     for seen in found:
         if seen.analysis is None:
-            print(f"{seen.name:<20}not here: {printable(seen.why_not)}")
+            print(f"{seen.name:<20}not available: {printable(seen.why_not)}")
             continue
         summary = seen.analysis.summary
         cells = [

@@ -22,12 +22,12 @@ def command(
     packet: Annotated[
         int | None,
         typer.Option(
-            "--packet", min=0, metavar="SEQ", help="Of this packet.  [default: the worst]"
+            "--packet", min=0, metavar="SEQ", help="Packet to explain.  [default: the worst]"
         ),
     ] = None,
     quantile: Annotated[
         str | None,
-        typer.Option("--quantile", metavar="Q", help="The tail begins here.  [default: p99.9]"),
+        typer.Option("--quantile", metavar="Q", help="Start of the tail.  [default: p99.9]"),
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -56,7 +56,7 @@ def command(
     if why_not is not None:
         from tailscope.units import printable
 
-        print(f"\nnames are unknown: {printable(why_not)}")
+        print(f"\ncauses cannot be named: {printable(why_not)}")
     return 0
 
 
@@ -77,7 +77,7 @@ def _print_story(story: Story) -> None:
     from tailscope.wording import part_text
 
     print(
-        f"packet {story.seq}, sent {duration_text(story.sent_after_ns)} after the first: number"
+        f"packet {story.seq}, sent {duration_text(story.sent_after_ns)} after the first: rank"
         f" {count_text(story.rank)} of {count_text(story.packets)} by latency. It took"
         f" {duration_text(story.latency_ns)}:"
     )

@@ -31,21 +31,21 @@ def command(
         typer.Option(
             "--to",
             metavar="DATABASE",
-            help="postgresql://USER@HOST/DATABASE, or service=NAME; passwords by ~/.pgpass or"
+            help="postgresql://USER@HOST/DATABASE, or service=NAME; passwords from ~/.pgpass or"
             " PGPASSWORD.",
         ),
     ],
     schema: Annotated[
         str,
-        typer.Option("--schema", metavar="NAME", help="Where its tables are; made if need be."),
+        typer.Option("--schema", metavar="NAME", help="Schema of the tables; created if needed."),
     ] = "tailscope",
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Say what would be sent, without asking the database."),
+        typer.Option("--dry-run", help="Show what would be sent, without contacting the database."),
     ] = False,
     json_file: JsonFile = None,
 ) -> int:
-    """A run that is there already is passed over; a run is there wholly or not at all."""
+    """Runs that are already there are skipped. A run is exported completely or not at all."""
     from tailscope.store.postgres.export import check_schema_name
     from tailscope.store.postgres.target import read_target
 
@@ -90,7 +90,7 @@ def _found(paths: list[Path]) -> list[Path]:
             else:
                 found.append(run.path)
     if not found:
-        raise RunError("there is no run to export: the campaign has none that is done")
+        raise RunError("no run to export: the campaign has no completed run")
     return list({path.resolve(): path for path in found}.values())
 
 
@@ -107,7 +107,7 @@ def _dry(plan: ExportRequest) -> list[dict[str, object]]:
             rows, size = count_text(table.rows), count_text(table.most_bytes)
             plan.say(f"  {table.name:<10} {rows:>15} rows, at most {size:>18} bytes")
         _say_lacking(plan, content)
-    plan.say(f"would go to {plan.target.shown}, schema {plan.schema}")
+    plan.say(f"destination: {plan.target.shown}, schema {plan.schema}")
     return records
 
 
@@ -162,7 +162,7 @@ def _sentence(path: Path, content: Content, outcome: ExportedRun) -> str:
 
 def _say_lacking(plan: ExportRequest, content: Content) -> None:
     if content.lacking is not None:
-        plan.say(f"  pkt has no packets of it: {content.lacking}")
+        plan.say(f"  pkt has no packets of this run: {content.lacking}")
 
 
 def _record(path: Path, content: Content) -> dict[str, object]:

@@ -27,20 +27,22 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[DIR...] [FILTER...]",
-            help="Folders (./runs by default), and what runs must be: a field, one of"
+            help="Folders (./runs by default), and filters: a field, one of"
             " = != < <= > >= ~ (contains), and a value, such as 'rate>=100k'.",
         ),
     ] = None,
     sort: Annotated[
         str,
         typer.Option(
-            "--sort", metavar="FIELD", help="In this order; -FIELD has the largest first."
+            "--sort", metavar="FIELD", help="Sort by this field; -FIELD puts the largest first."
         ),
     ] = "written",
-    fields: Annotated[bool, typer.Option("--fields", help="List the fields, and no run.")] = False,
+    fields: Annotated[
+        bool, typer.Option("--fields", help="List the fields instead of runs.")
+    ] = False,
     json_file: JsonFile = None,
 ) -> int:
-    """Such as `tailscope list dut=suricata 'rate>=100k' 'p99.9<1ms' tag=paper`."""
+    """For example, `tailscope list dut=suricata 'rate>=100k' 'p99.9<1ms' tag=paper`."""
     if fields:
         _print_fields()
         return 0
@@ -77,7 +79,7 @@ def _run(plan: ListRequest) -> None:
     with catalogue_of(plan.folders) as catalogue:
         runs = choose(catalogue, plan.filters, sort=plan.sort)
     for unread in catalogue.found.unread:
-        print(printable(f"warning: not looked into: {unread}"), file=sys.stderr)
+        print(printable(f"warning: not searched: {unread}"), file=sys.stderr)
     if plan.json_file is not None:
         write_json(plan.json_file, {"runs": [_record(run) for run in runs]})
     if plan.json_file == STANDARD:
@@ -85,7 +87,7 @@ def _run(plan: ListRequest) -> None:
     if runs:
         _print_runs(runs)
     else:
-        print(f"no run, of {len(catalogue.found.runs)}")
+        print(f"no match among {len(catalogue.found.runs)} runs")
 
 
 def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:

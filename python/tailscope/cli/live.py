@@ -43,7 +43,7 @@ class LiveLine:
 
     def show_stalls(self, event: LoopProgress) -> None:
         """Show what a progress event of loops without packets says."""
-        stalls, longest = count_text(event.stalls), duration_text(event.stall_longest_ns)
+        stalls, longest = count_text(event.stalls), duration_text(event.stall_ns_max)
         self._write(f"{event.elapsed_s:.0f} s  stalls {stalls}  longest {longest}")
 
     def _write(self, text: str) -> None:

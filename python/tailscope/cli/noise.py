@@ -31,7 +31,7 @@ def command(
     duration: Annotated[str, option_of("duration", own_default=True)] = "10s",
     stall_ns: Annotated[
         int,
-        typer.Option("--stall-ns", min=100, metavar="NS", help="A longer gap is a stall."),
+        typer.Option("--stall-ns", min=100, metavar="NS", help="Shortest gap that is a stall."),
     ] = 1000,
     noise: Annotated[str | None, option_of("noise")] = None,
     counter_interval: Annotated[str | None, option_of("counter_interval")] = None,
@@ -44,7 +44,7 @@ def command(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Keep every stall and event.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for every stall and event.")
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
@@ -52,7 +52,7 @@ def command(
     plan = _plan(duration, stall_ns, noise or "auto", counter_interval, disturb)
     cores = _cores(cpus)
     if out is not None and out.exists():
-        raise UsageError(f"--out: {out} is there already")
+        raise UsageError(f"--out: {out} already exists")
     if dry_run:
         print(f"{'CPUs':<10}{', '.join(map(str, cores.pollers))}")
         print(f"{'duration':<10}{duration}")
@@ -162,7 +162,7 @@ def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | No
     stalls = watched.stalls
     print(
         f"{'stalls':<10}{count_text(stalls.count)}, {stalls.share:.4%} of the time,"
-        f" longest {duration_text(stalls.longest_ns)}"
+        f" longest {duration_text(stalls.stall_ns_max)}"
     )
     cpus = ", ".join(map(str, cores.pollers))
     print(f"{'watched':<10}CPU {cpus} for {duration_text(watched.duration_ns)}")
@@ -171,7 +171,7 @@ def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | No
     if watched.cost is not None:
         cost = watched.cost
         print(
-            f"{'cost':<10}with events recorded {cost.share_with:.4%} of the time was stalls,"
+            f"{'cost':<10}stalls took {cost.share_with:.4%} of the time with events recorded,"
             f" without {cost.share_without:.4%}"
             f" ({cost.without_s:.1f} s right after; median tenths of a second)"
         )
@@ -182,7 +182,7 @@ def _print(cores: Cores, watched: Watched, record: WatchedRecord, out: Path | No
     for warning in record.warnings:
         print(f"{'warning':<10}{printable(warning)}")
     if watched.interrupted:
-        print("interrupted: what was seen until then was kept", file=sys.stderr)
+        print("interrupted: everything seen until then was kept", file=sys.stderr)
 
 
 def _row(cause: Cause) -> tuple[str, ...]:

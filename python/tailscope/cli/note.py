@@ -15,7 +15,7 @@ __all__ = ["command"]
 def command(
     run: RunName,
     text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="Written beneath earlier notes.")
+        str | None, typer.Argument(metavar="[TEXT]", help="Text to add below earlier notes.")
     ] = None,
     folder: RunsFolder = Path("runs"),
 ) -> int:

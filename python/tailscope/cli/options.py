@@ -45,7 +45,7 @@ RunNames: TypeAlias = Annotated[
     typer.Argument(metavar="RUN...", help="Run directories, or names of runs below --dir."),
 ]
 RunsFolder: TypeAlias = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", help="Where names of runs are looked up.")
+    Path, typer.Option("--dir", metavar="DIR", help="Folder of named runs.")
 ]
 JsonFile: TypeAlias = Annotated[
     str | None,
@@ -57,7 +57,7 @@ JsonFile: TypeAlias = Annotated[
     ),
 ]
 Keep: TypeAlias = Annotated[
-    bool, typer.Option("--keep", help="Keep all figures in the run, for its report.")
+    bool, typer.Option("--keep", help="Store all figures in the run, for its report.")
 ]
 CpusToFree: TypeAlias = Annotated[
     str, typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to keep free: those that poll.")
@@ -65,7 +65,7 @@ CpusToFree: TypeAlias = Annotated[
 DryRun: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--dry-run", help="Say what would be done, and do nothing.", rich_help_panel=OUTPUT
+        "--dry-run", help="Show what would be done, without doing it.", rich_help_panel=OUTPUT
     ),
 ]
 Profile: TypeAlias = Annotated[
@@ -73,7 +73,7 @@ Profile: TypeAlias = Annotated[
     typer.Option(
         "--profile",
         metavar="NAME",
-        help="A variant that the experiment describes.",
+        help="Profile of the experiment to use.",
         rich_help_panel=EXPERIMENT,
     ),
 ]

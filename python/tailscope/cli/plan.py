@@ -28,7 +28,7 @@ _NOTHING = "-"
 
 def command(
     quantile: Annotated[
-        str, typer.Option("--quantile", metavar="Q", help="Such as p99.999, or 0.99999.")
+        str, typer.Option("--quantile", metavar="Q", help="Quantile, such as p99.999.")
     ],
     rate: Annotated[str, option_of("rate", own_default=True)],
     relative_error: Annotated[
@@ -36,16 +36,16 @@ def command(
         typer.Option(
             "--relative-error",
             metavar="E",
-            help="Such as 0.1: of the share beyond, and with --from of the latency itself.",
+            help="Error, such as 0.1, of the share beyond and, with --from, of the latency.",
         ),
     ] = None,
     from_run: Annotated[
         Path | None,
-        typer.Option("--from", metavar="RUN", help="A run that shows latencies and their bursts."),
+        typer.Option("--from", metavar="RUN", help="Run with typical latencies and bursts."),
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Exit status 3: the run does not tell what was asked of it."""
+    """Exit status 3: the run of --from has too few packets for an answer."""
     return _run(_plan(quantile, rate, relative_error, from_run, json_file))
 
 
@@ -191,7 +191,7 @@ def _print(plan: SampleRequest, found: _Sizes) -> None:
     for line in aligned(_HEADER, [rows]):
         print(line)
     if found.design_effect is None:
-        print("packets that are delayed in bursts take more: --from RUN says how much")
+        print("more packets are needed if delays come in bursts: --from RUN shows how many")
     else:
         print(f"a burst counts as one: {found.design_effect:.1f} packets in that run")
     if found.reason is not None:

@@ -23,9 +23,7 @@ def command(
     ],
     out: Annotated[
         Path,
-        typer.Argument(
-            metavar="DIR", help="Empty, or an earlier publication of it, which is replaced."
-        ),
+        typer.Argument(metavar="DIR", help="Empty folder, or an earlier publication to replace."),
     ],
     packets: Annotated[
         bool | None,
@@ -60,7 +58,7 @@ def _describe(plan: Publication) -> None:
         total += size or 0
         text = "made" if size is None else count_text(size)
         print(printable(f"{text:>15}  {name}"))
-    print(f"{count_text(total):>15}  bytes of data, and what is made")
+    print(f"{count_text(total):>15}  bytes of data, plus generated files")
     _say_left_out(plan)
 
 
@@ -68,4 +66,4 @@ def _say_left_out(plan: Publication) -> None:
     if plan.left_out:
         size = count_text(sum(plan.left_out.values()))
         count = count_text(len(plan.left_out))
-        print(f"{'left out':<10}{count} files of single packets, {size} bytes: --with-packets")
+        print(f"{'left out':<10}{count} files of single packets, {size} bytes; see --with-packets")

@@ -26,7 +26,7 @@ def command(
     ],
     json_file: JsonFile = None,
 ) -> int:
-    """Exit status 3: there is no evidence for any of them."""
+    """Exit status 3: there is no evidence for any recommendation."""
     return _run(_plan(runs), json_file)
 
 

@@ -32,4 +32,4 @@ def remind(machine: Machine | None = None) -> None:
         except (OSError, TuningError):
             return  # In use, or damaged: `host revert` says so.
         by = "" if journal is None else f" by `{printable(journal.by)}`"
-    print(f"the host was tuned{by} and not reverted: `tailscope host revert`", file=sys.stderr)
+    print(f"the host was tuned{by} and not reverted: run `tailscope host revert`", file=sys.stderr)

@@ -35,15 +35,13 @@ def command(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Where to write the page; report.html (of a campaign, in it) unless --figures"
+            help="File of the page; report.html (in a campaign's directory) unless --figures"
             " is given.",
         ),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            "--figures", metavar="DIR", help="Write each figure, and a CSV of what it shows."
-        ),
+        typer.Option("--figures", metavar="DIR", help="Write each figure, and a CSV of its data."),
     ] = None,
     formats: Annotated[
         str, typer.Option("--format", metavar="LIST", help="Formats of the figures.")
@@ -51,20 +49,20 @@ def command(
     style: Annotated[
         str,
         typer.Option(
-            "--style", metavar="NAME", help="Of the figures: screen, or paper for a column of two."
+            "--style", metavar="NAME", help="Style: screen, or paper for one of two columns."
         ),
     ] = STYLES[0],
     pages: Annotated[
         bool,
-        typer.Option("--pages", help="Of a campaign: draw the page of each of its runs anew, too."),
+        typer.Option("--pages", help="For a campaign: also redraw the page of each run."),
     ] = False,
     scheduler: Annotated[
         str | None,
         typer.Option(
             "--scheduler",
             metavar="ADDRESS",
-            help="Of a campaign: have its runs read and drawn by the workers of this Dask"
-            " scheduler: tcp://..., tls://..., or local[:N], N processes of this machine.",
+            help="For a campaign: read and draw its runs on the workers of this Dask"
+            " scheduler: tcp://..., tls://..., or local[:N] for N processes on this machine.",
         ),
     ] = None,
 ) -> int:
@@ -108,10 +106,10 @@ def _plan(
 
     campaigns = [path for path in runs if is_campaign(path)]
     if campaigns and len(runs) > 1:
-        raise UsageError(f"expected runs, or one campaign alone, got {campaigns[0]} with others")
+        raise UsageError(f"expected runs or a single campaign, got {campaigns[0]} with others")
     campaign = campaigns[0] if campaigns else None
     if campaign is None and (pages or scheduler is not None):
-        raise UsageError("--pages and --scheduler: expected a campaign")
+        raise UsageError("--pages and --scheduler require a campaign")
     if out is None and figures is None:
         out = Path(REPORT) if campaign is None else campaign / REPORT
     labels = {} if campaign else labelled(runs)

@@ -58,7 +58,7 @@ def command(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on with the experiment in --out.", rich_help_panel=EXPERIMENT
+            "--resume", help="Continue the experiment in --out.", rich_help_panel=EXPERIMENT
         ),
     ] = False,
     out: Annotated[
@@ -66,7 +66,7 @@ def command(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="The run directory; of several runs, the folder of them.",
+            help="Run directory; for several runs, their folder.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -76,12 +76,12 @@ def command(
     if experiment is None:
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
             if value:
-                raise UsageError(f"{option}: it is for an experiment: expected its FILE")
+                raise UsageError(f"{option} requires an experiment FILE")
         return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run)
     given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
     if given or repeat is not None:
         option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
-        raise UsageError(f"{option}: an experiment says it itself: write it into {experiment}")
+        raise UsageError(f"{option}: set it in {experiment}, not on the command line")
     cpus = fields["cpus"]
     assert cpus is None or isinstance(cpus, str)
     from tailscope.cli.campaign import run_experiment
@@ -157,7 +157,7 @@ def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -
         for measured in found:
             print_table(measured.analysis, measured.info, written=[measured.out])
     if found[-1].interrupted:
-        print("interrupted: what was measured until then was kept", file=sys.stderr)
+        print("interrupted: everything measured until then was kept", file=sys.stderr)
     return found
 
 

@@ -30,12 +30,12 @@ __all__ = ["command"]
 
 _NOTHING = "-"
 _LIMITS = {
-    "loss": "packets that the device lost",
-    "level": "the level, which is not met there",
-    "back-pressure": "the device: it does not take packets from the wire, which carries that alone",
-    "instrument": "the instrument, which does not carry more: the device may",
+    "loss": "loss in the device",
+    "level": "the service level, which is not met there",
+    "back-pressure": "the device: it takes too few packets, though the wire carries this rate",
+    "instrument": "the instrument: the device may carry more",
     "max-rate": "--max-rate: the device may carry more",
-    None: "what is not known yet: the search was ended",
+    None: "an unknown cause: the search ended early",
 }
 
 
@@ -63,7 +63,7 @@ def command(
         typer.Option(
             "--trial-duration",
             metavar="TIME",
-            help="How long a trial lasts.",
+            help="Duration of a trial.",
             rich_help_panel=MEASUREMENT,
         ),
     ] = "1s",
@@ -75,7 +75,7 @@ def command(
         typer.Option(
             "--width",
             metavar="RATIO",
-            help="How closely, relative to the rate.",
+            help="Width of the result, relative to the rate.",
             rich_help_panel=MEASUREMENT,
         ),
     ] = 0.05,
@@ -93,7 +93,7 @@ def command(
         typer.Option(
             "--slo",
             metavar="LEVEL",
-            help="Find the highest rate that meets it, too: urllc-itu, or 'p99.9<1ms, loss<1e-3'.",
+            help="Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3'.",
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,
@@ -102,20 +102,20 @@ def command(
         typer.Option(
             "--forwarder",
             metavar="NAME",
-            help="Predict the rate, too, with this device as the simplest forwarder; loop is none.",
+            help="Also predict the rate, with this device as the simplest forwarder (not loop).",
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Keep what was found there.", rich_help_panel=OUTPUT
+            "--out", metavar="DIR", help="Folder for the results.", rich_help_panel=OUTPUT
         ),
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
 ) -> int:
-    """Exit status 3: not even the lowest rate holds, or says anything of the device."""
+    """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
     from tailscope.experiment.fields import plan_of
     from tailscope.experiment.search import (
         Search,
@@ -137,7 +137,7 @@ def command(
         width,
     )
     if plan.dut == LOOP:
-        raise UsageError(f"--dut: got {plan.dut!r}, which is no device: expected one that is")
+        raise UsageError(f"--dut: got {plan.dut!r}, expected a device")
     goals = loss_goals(pdr_loss)
     level = None if slo is None else parse_level(slo)
     if level is not None:
@@ -181,7 +181,7 @@ class SearchRequest:
             in_place_of_device(self.plan, self.forwarder)
         if self.out is not None and (self.out / layout.SEARCH).exists():
             raise RunExistsError(
-                f"{self.out}: there is a {layout.SEARCH} already", hint="choose another --out"
+                f"{self.out}: already contains a {layout.SEARCH}", hint="choose another --out"
             )
 
     def describe(self) -> int:
@@ -337,7 +337,7 @@ def _print(
     header = ["", "packets/s"]
     if forecast is not None:
         predicted, is_known = forecast.prediction.rate_max_pps, forecast.prediction.noise_ns_per_s
-        header.append("predicted is off by")
+        header.append("prediction error")
         for each, row in zip(found, rows, strict=True):
             rate = each.rate_pps
             row.append(_NOTHING if rate is None else f"{predicted.estimate / rate - 1:+.1%}")

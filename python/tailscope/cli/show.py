@@ -47,7 +47,7 @@ def command(
         _print(path, found, states, remarks)
     bad = [f"{name} ({state})" for name, state in states.items() if state in _BAD]
     if bad:
-        raise RunCorruptError(f"{path}: not all files are as they were written: {', '.join(bad)}")
+        raise RunCorruptError(f"{path}: files are missing or have changed: {', '.join(bad)}")
     return 0
 
 

@@ -24,7 +24,7 @@ def command(
         ),
     ],
     packets: Annotated[
-        int, typer.Option("--packets", min=1, metavar="N", help="How many packets are sent.")
+        int, typer.Option("--packets", min=1, metavar="N", help="Number of packets to send.")
     ] = 300_000,
     rate: Annotated[str, option_of("rate", own_default=True)] = "10k",
     pattern: Annotated[
@@ -43,14 +43,14 @@ def command(
         ),
     ] = None,
     stall_period: Annotated[
-        str, typer.Option("--stall-period", metavar="TIME", help="From one stall to the next.")
+        str, typer.Option("--stall-period", metavar="TIME", help="Time between stalls.")
     ] = "4ms",
     stall_duration: Annotated[
         str | None,
         typer.Option(
             "--stall-duration",
             metavar="TIME",
-            help="How long the device stands still; 0ns is never;"
+            help="Duration of a stall of the device; 0ns is none;"
             " by default 7.75 µs, each third 10.25 µs.",
         ),
     ] = None,
@@ -71,15 +71,15 @@ def command(
     ] = 0.0,
     clock_offset: Annotated[
         int,
-        typer.Option("--clock-offset", metavar="NS", help="How far the second clock is ahead."),
+        typer.Option("--clock-offset", metavar="NS", help="Lead of the second clock."),
     ] = 0,
     clock_drift: Annotated[
         int,
-        typer.Option("--clock-drift", metavar="PPB", help="How much faster the second clock is."),
+        typer.Option("--clock-drift", metavar="PPB", help="Drift of the second clock."),
     ] = 0,
     cut_bytes: Annotated[
         int,
-        typer.Option("--cut-bytes", min=0, metavar="N", help="Bytes that the post capture lacks."),
+        typer.Option("--cut-bytes", min=0, metavar="N", help="Bytes to cut off the post capture."),
     ] = 0,
     suffix: Annotated[
         str,

@@ -27,7 +27,7 @@ _NOTHING = "-"
 
 
 def command(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT, as DuckDB has it.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT statement of DuckDB.")],
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="[DIR...]", help="Folders of runs.  [./runs]")
     ] = None,
@@ -37,7 +37,7 @@ def command(
         typer.Option("--csv", metavar="FILE", help="Write all rows as CSV; - is standard output."),
     ] = None,
 ) -> int:
-    """Such as `tailscope sql "SELECT run, max(latency_ns) FROM latency GROUP BY run"`.
+    """For example, `tailscope sql "SELECT run, max(latency_ns) FROM latency GROUP BY run"`.
 
     The tables latency, worst, noise, interrupts and power are the files of these names. Nothing
     can be changed.
@@ -71,7 +71,7 @@ def _print(answer: QueryResult) -> None:
     for line in aligned([printable(name) for name in answer.columns], [rows]):
         print(line)
     if next(answer.rows, None) is not None:
-        print(f"the first {_MOST_ROWS} rows: --csv and --json have all")
+        print(f"only the first {_MOST_ROWS} rows: --csv and --json write all")
 
 
 def _cell(value: object) -> str:

@@ -9,10 +9,10 @@ UNDECIDED = 3
 """The exit status where the evidence does not suffice."""
 
 EXIT_STATUS = {
-    0: "it ran, and what was measured is within limits",
-    1: "it could not run: usage, input, disk, rights; or a part of it failed",
-    2: "it ran, and a limit was exceeded",
-    UNDECIDED: "it ran, and the evidence does not suffice",
-    INTERRUPTED: "it was interrupted",
+    0: "completed, and within limits",
+    1: "could not run (usage, input, disk, permissions), or a part of it failed",
+    2: "completed, but a limit was exceeded",
+    UNDECIDED: "completed, but there is not enough evidence",
+    INTERRUPTED: "interrupted",
 }
 """What a command's exit status means."""

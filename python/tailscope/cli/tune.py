@@ -40,12 +40,10 @@ def command(
         ),
     ] = None,
     quantile: Annotated[
-        str, typer.Option("--quantile", metavar="Q", help="What is compared.")
+        str, typer.Option("--quantile", metavar="Q", help="Quantile to compare.")
     ] = "p99.9",
-    rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="How often all is measured.")
-    ] = 6,
-    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the order.")] = 1,
+    rounds: Annotated[int, typer.Option("--rounds", metavar="N", help="Number of rounds.")] = 6,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Order's seed.")] = 1,
     cpus: Annotated[str | None, option_of("cpus")] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
@@ -97,7 +95,7 @@ def command(
             _print(ranked, found, q, partial)
     elif stopped:
         said = f"{len(complete)} rounds are complete, at least {FEWEST_ROUNDS} are needed"
-        print(f"{said}: nothing can be said of any knob", file=sys.stderr)
+        print(f"{said}: no knob can be judged", file=sys.stderr)
     if stopped:
         raise stopped
     return 0
@@ -136,7 +134,7 @@ def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tupl
     if cell.plan.loaded > 1:
         raise UsageError(f"{experiment}: instances: expected one that gets traffic")
     if cell.plan.tune:
-        raise UsageError(f"{experiment}: tune: that is what this command does: leave it out")
+        raise UsageError(f"{experiment}: tune: remove this field; this command tunes the host")
     return cell.plan, cell.lasts_s
 
 
@@ -225,6 +223,6 @@ def _print(
         )
         for effect in ranked
     ]
-    header = ("knob", f"{name} without", "against all", "95 %, all at once", "")
+    header = ("knob", f"{name} without", "against all", "95 % interval, joint", "")
     for line in aligned(header, [rows]):
         print(line)

@@ -37,21 +37,21 @@ def command(
         typer.Option(
             "--slo",
             metavar="LEVEL",
-            help="Such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or the name of one:"
+            help="Level, such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or a name:"
             " urllc-itu, urllc-22.104, nf-350us.",
         ),
     ],
     json_file: JsonFile = None,
     junit_file: Annotated[
         Path | None,
-        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit's XML."),
+        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit XML."),
     ] = None,
     text_format: Annotated[
         str, typer.Option("--format", metavar="NAME", help="text, or github for its annotations.")
     ] = "text",
     keep: Keep = False,
 ) -> int:
-    """Exit status 0: they meet it; 2: they do not; 3: the evidence does not suffice."""
+    """Exit status 0: they meet it; 2: they do not; 3: there is not enough evidence."""
     plan = _plan(runs, slo, json_file, junit_file, text_format)
     return _run(plan, (context.obj or ()) if keep else None)
 
@@ -186,7 +186,7 @@ def _print_run(verdict: RunVerdict) -> None:
         for reason in each.reasons:
             print(f"  {each.term.text}: {printable(reason)}")
     if any(each.term.is_observed for each in verdict.terms):
-        print("  * of the packets of this run; what others would do is no part of it")
+        print("  * describes only the packets of this run")
     print()
 
 

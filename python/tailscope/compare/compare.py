@@ -250,9 +250,9 @@ def _warnings(pair: ComparedRuns, sides: Sides) -> Iterator[str]:
         if len(runs) == 1
     ]
     if len(single) == 2:
-        yield "one run each: what differs from run to run is in no interval; repeat them"
+        yield "one run each: no interval covers differences from run to run; repeat the runs"
     elif single:
-        yield f"{single[0]}: one run: it is taken to vary from run to run as the others do"
+        yield f"{single[0]}: a single run, assumed to vary from run to run like the others"
     for sample in sides.samples:
         for doubt in (*sample.doubts, *sample.time_doubts):
             yield f"{sample.name}: {doubt.reason}"

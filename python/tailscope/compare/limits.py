@@ -204,7 +204,7 @@ def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ..
     wanted = [each.packets_to_support for each in readings if each.packets_to_support is not None]
     if not wanted:
         return None, ()
-    return max(wanted), (f"it takes about {count_text(max(wanted))} packets in each run",)
+    return max(wanted), (f"about {count_text(max(wanted))} packets are needed in each run",)
 
 
 def _to_settle(
@@ -218,7 +218,7 @@ def _to_settle(
     for each in found:
         reach = each.value - each.low if each.value > 0 else each.high - each.value
         if not each.value:
-            return None, None, "the difference is as good as what is allowed: nothing decides"
+            return None, None, "the difference is too close to the limit: nothing decides"
         if math.isinf(reach):
             return None, None, "there are too few independent packets for that end of the interval"
         factors.append((reach / each.value) ** 2)

@@ -182,7 +182,7 @@ def _reduced(
             found[MAX.name] = _no_estimate(
                 float(ranked[-1]) if len(ranked) else math.nan,
                 errors,
-                "it is one packet, and grows with their number",
+                "it is a single packet, and grows with the number of packets",
             )
         elif figure == LOST:
             design = packets_worth(np.isinf(reading.values_ns))
@@ -209,7 +209,7 @@ def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float])
         return MeasuredFigure(ends, packets=n)
     why = (
         f"packets beyond it: {count_text(n - rank)}, worth {independent:.1f} independent ones;"
-        f" it takes {SUPPORT}"
+        f" {SUPPORT} are needed"
     )
     return MeasuredFigure(ends, why, n, math.ceil(packets_for_support(q) * design))
 
@@ -261,7 +261,7 @@ def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> MeasuredFig
         )
     lacks = None
     if math.isinf(ends[errors[0]].low):
-        lacks = f"whole seconds: {seconds}; it takes 5 to see how they vary"
+        lacks = f"whole seconds: {seconds}; 5 are needed to see how they vary"
     return MeasuredFigure(ends, lacks, seconds)
 
 

@@ -65,7 +65,7 @@ def read_source(path: Path) -> ComparedSide:
     RunError
         If it is neither a run, a campaign nor a folder of runs.
     RunCorruptError
-        If ``campaign.json`` is not as it was written.
+        If ``campaign.json`` is damaged.
     """
     source = ComparedSide(str(path))
     if is_campaign(path):

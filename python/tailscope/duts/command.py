@@ -63,7 +63,7 @@ class Command(Dut):
             raise UsageError("dut command: no --dut-option run=COMMAND")
         if ("ready" in self.given) == ("ready-command" in self.given):
             raise UsageError(
-                "dut command: expected one of --dut-option ready=PATTERN (in what it says)"
+                "dut command: expected one of --dut-option ready=PATTERN (in its output)"
                 " and ready-command=COMMAND (that succeeds)"
             )
 

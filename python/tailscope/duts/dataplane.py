@@ -124,7 +124,7 @@ class Loop(Dut):
     """No device at all."""
 
     name = LOOP
-    about = "no device: the generator joined with itself"
+    about = "no device: the generator connected to itself"
     wires = ("memif", "veth", "pci")
 
     @property

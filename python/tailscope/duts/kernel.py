@@ -130,7 +130,7 @@ class Bridge(Kernel):
     """The kernel's bridge."""
 
     name = "bridge"
-    about = "a bridge of the kernel"
+    about = "a kernel bridge"
     programs = {"ip": "iproute2"}  # noqa: RUF012
 
     @property
@@ -153,7 +153,7 @@ class Router(Kernel):
     """IP forwarding of the kernel."""
 
     name = "router"
-    about = "IP forwarding of the kernel"
+    about = "the kernel's IP forwarding"
     programs = {"ip": "iproute2", "sysctl": "procps"}  # noqa: RUF012
 
     def set_up(self, context: DutContext) -> list[list[str]]:

@@ -66,7 +66,7 @@ class Snort(Dut):
             raise TestbedError("dut snort: no program snort", hint=_HINT)
         rules = self._rules
         if isinstance(rules, Path) and not rules.is_file():
-            raise TestbedError(f"dut snort: no file of rules {rules}")
+            raise TestbedError(f"dut snort: no rule file {rules}")
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:

@@ -87,7 +87,7 @@ class Suricata(Dut):
             raise UsageError("dut suricata: AF_PACKET: got ports=1, expected 2")
         rules = self._rules
         if isinstance(rules, Path) and not rules.is_file():
-            raise TestbedError(f"dut suricata: no file of rules {rules}")
+            raise TestbedError(f"dut suricata: no rule file {rules}")
         if rules == "default" and not any(DEFAULT_RULES.glob("*.rules")):
             raise TestbedError(
                 f"dut suricata: no rules in {DEFAULT_RULES}",
@@ -247,7 +247,7 @@ def _version(place: Place, *, needs_dpdk: bool) -> str:
     if needs_dpdk and not has_dpdk:
         raise TestbedError(
             f"dut suricata: {version}: built without DPDK",
-            hint="`make setup-suricata` installs one that has it, or take --wire veth"
+            hint="`make setup-suricata` installs one with DPDK, or use --wire veth"
             " --dut-option mode=af-packet",
         )
     return version.removeprefix("This is ")

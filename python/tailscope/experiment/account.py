@@ -122,8 +122,8 @@ def stalls_of(lcores: Sequence[LcoreCounts]) -> Stalls:
     """The stalls of all loops of a process together."""
     return Stalls(
         count=sum(lcore.stalls for lcore in lcores),
-        total_ns=sum(lcore.stall_total_ns for lcore in lcores),
-        longest_ns=max((lcore.stall_longest_ns for lcore in lcores), default=0),
+        stall_ns_total=sum(lcore.stall_ns_total for lcore in lcores),
+        stall_ns_max=max((lcore.stall_ns_max for lcore in lcores), default=0),
         unrecorded=sum(lcore.stalls_unrecorded for lcore in lcores),
     )
 
@@ -133,7 +133,7 @@ def _loss_warnings(unsent: int, in_instrument: int) -> list[str]:
     if unsent:
         warnings.append(
             f"{unsent:,} packets could not be sent within 10 ms of their time:"
-            " the wire, or the device behind it, does not carry this rate"
+            " the wire, or the device behind it, cannot carry this rate"
         )
     if in_instrument:
         warnings.append(f"{in_instrument:,} packets were lost in the instrument, not in the DuT")

@@ -76,7 +76,7 @@ class Campaign:
         if not resume and self.path.exists() and any(self.path.iterdir()):
             raise RunExistsError(
                 f"{self.path}: exists and is not empty",
-                hint="--resume goes on with a campaign; or choose another --out",
+                hint="--resume continues a campaign; or choose another --out",
             )
         if resume and not (self.path / CAMPAIGN).exists():
             raise RunError(f"{self.path}: no {CAMPAIGN} in it: there is nothing to resume")
@@ -99,7 +99,7 @@ class Campaign:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise RunExistsError(f"{self.path}: another process works on it") from None
+                raise RunExistsError(f"{self.path}: another process is working on it") from None
             if resume:
                 self._read()
             self._write()
@@ -126,7 +126,7 @@ class Campaign:
         Raises
         ------
         KeyboardInterrupt
-            If it was interrupted; what was measured is kept as a partial result.
+            If interrupted; what was measured is kept as a partial result.
         """
         started_unix_ns = time.time_ns()
         running = _cell_record(cell, state="running", started_unix_ns=started_unix_ns)
@@ -201,7 +201,7 @@ class Campaign:
         if plan != ours:
             differs = [name for name in {**plan, **ours} if plan.get(name) != ours.get(name)]
             raise RunError(
-                f"{self.path}: it is of another experiment: {', '.join(sorted(differs))} differ",
+                f"{self.path}: belongs to another experiment: {', '.join(sorted(differs))} differ",
                 hint="resume it with the file and the profile it was started with,"
                 " or choose another --out",
             )

@@ -73,7 +73,7 @@ class RunEnergy:
         found = []
         if failures:
             total = len(readings) + len(failures)
-            found.append(f"{len(failures)} of {total} readings of power failed: {failures[0]}")
+            found.append(f"{len(failures)} of {total} power readings failed: {failures[0]}")
         for phase in PHASES:
             reason = self._energy.reasons.get(f"power_w_{phase}")
             if reason is not None:

@@ -54,7 +54,7 @@ def evaluate(
     DataplaneError
         If the generator could not write everything down.
     KeyboardInterrupt
-        If it was interrupted before there was anything.
+        If interrupted before there was anything.
     """
     from msgspec.structs import asdict
 

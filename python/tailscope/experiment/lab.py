@@ -205,7 +205,7 @@ def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord
     dropped = counts.dropped if isinstance(counts, SuricataCounts | SnortCounts) else None
     partial = list(sent.result.partial)
     if device.died is not None or counts is None:
-        partial.append(device.died or "dut: it did not say what it counted")
+        partial.append(device.died or "dut: it did not report its counters")
     roles = ready._asdict()
     warnings = [f"{role}: {said}" for role in roles for said in roles[role].warnings]
     if summary["pre_packets"] != generator.sent:

@@ -83,7 +83,7 @@ def cells_of(experiment: Experiment, document: Document) -> list[Cell]:
         )
     found = list(_combined(experiment, variables, document))
     if not found:
-        raise document.error(["exclude"], "it leaves no combination")
+        raise document.error(["exclude"], "it excludes every combination")
     _refuse_twins(found, document)
     rounds = [
         [
@@ -149,11 +149,12 @@ def _choices(
     if declared is None or bool(option) != (field in _OPTIONS):
         known = [known if known not in _OPTIONS else f"{known}.NAME" for known in FIELDS]
         raise document.error(
-            ["vary", name], f"a list of values is for a field, expected one of {', '.join(known)}"
+            ["vary", name],
+            f"only a field takes a list of values, expected one of {', '.join(known)}",
         )
     fixed = experiment.fixed.model_dump(exclude_none=True)
     if option in fixed.get(field, {}) if option else field in fixed:
-        raise document.error(["vary", name], "it is fixed as well")
+        raise document.error(["vary", name], "it is also in `fixed`")
     choices: dict[str, tuple[dict[str, Any], list[str | int]]] = {}
     for at, value in enumerate(values):
         where: list[str | int] = ["vary", name, at]
@@ -200,9 +201,9 @@ def _cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict
     """The wire of a laboratory: cables between cards."""
     for name in ("wire", "wire_options"):
         if name in fields:
-            raise document.error(["hosts"], f"machines have cards: {name} is not to be said")
+            raise document.error(["hosts"], f"hosts have cards: remove {name}")
     if fields.get("instances", 1) > 1:
-        raise document.error(["hosts"], "several instances are for one machine")
+        raise document.error(["hosts"], "several instances require a single machine")
     named = {"generator": hosts.loadgen.cards, "dut": hosts.dut.cards}
     return {"wire": "pci", "wire_options": {role: "+".join(own) for role, own in named.items()}}
 
@@ -220,7 +221,7 @@ def _located(
     cell = ", ".join(f"{name}={value}" for name, value in values.items())
     where = origin.get(field, ["vary" if values else "fixed"])
     located = document.error(where, f"{field + ': ' if field else ''}{message}")
-    hint = f"of the combination {cell}: `exclude` leaves combinations out" if cell else None
+    hint = f"in the combination {cell}; `exclude` leaves combinations out" if cell else None
     return UsageError(str(located), hint=hint)
 
 

@@ -126,7 +126,7 @@ def forecast(forwarder: Path, function: Path, noise: Path | None = None) -> Fore
     taken = of_run(function, runs["function"]) if noise is None else taken_by(noise)
     if noise is not None and taken is None:
         raise ModelError(
-            f"--noise: {noise}: nobody has watched the device's CPU in this run",
+            f"--noise: {noise}: the device's CPU was not recorded in this run",
             hint="measure as root, or a device with loops of ours, or use `tailscope noise --out`",
         )
     prediction = predict(

@@ -56,7 +56,7 @@ class PairPlan:
     trim_ns, window_ns, bucket_ns : int
         Durations in ns.
     worst : int
-        How many of the worst packets to keep.
+        Number of worst packets to keep.
     csv_folder : Path or None
         Where the authors' CSV files go.
     out : Path or None

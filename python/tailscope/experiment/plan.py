@@ -85,8 +85,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             )
         if dut.cpus == 0 and (self.instances > 1 or self.platform != "bare"):
             raise UsageError(
-                f"--dut: got {self.dut!r}, which is no device: expected one that is, with"
-                " --instances or --platform"
+                f"--dut: got {self.dut!r}, expected a device with --instances or --platform"
             )
 
     def make_dut(self) -> Dut:
@@ -245,9 +244,9 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             "wire": self.wire,
             "traffic": traffic_text(plan),
             "packets": f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}",
-            "cores": f"{pinned}; all else on CPU {', '.join(map(str, cores.housekeeping))}",
+            "cores": f"{pinned}; everything else on CPU {', '.join(map(str, cores.housekeeping))}",
             **({"power": self._power_text()} if self.asks_for_power else {}),
-            **({"tuning": "the host for these CPUs, taken back afterwards"} if self.tune else {}),
+            **({"tuning": "the host for these CPUs, restored afterwards"} if self.tune else {}),
         }
 
     def _power_text(self) -> str:

@@ -180,7 +180,7 @@ class SearchPlan:
     ----------
     min_rate_pps, max_rate_pps : int
     trial_s : float
-        How long a trial lasts.
+        Duration of a trial.
     width : float
         The rate that holds and the one that does not lie at most so far apart, relative to the
         second.
@@ -368,8 +368,8 @@ class _Engine(AbstractMeasurer):  # type: ignore[misc]
             self._controller.search(measurer=self, debug=lambda _text: None)
         except (RuntimeError, ValueError, AssertionError) as error:
             raise TestbedError(
-                f"the search cannot go on: {error}",
-                hint="trials that contradict each other do that: make them longer",
+                f"the search cannot continue: {error}",
+                hint="trials that contradict each other cause this: make them longer",
             ) from error
 
     def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:

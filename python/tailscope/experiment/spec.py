@@ -118,15 +118,15 @@ class Host(_Model):
     """A machine with a role."""
 
     ssh: str | None = None
-    """USER@ADDRESS or a name of the user's ssh configuration; this machine without."""
+    """USER@ADDRESS or a name from your ssh configuration; this machine by default."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Of its sshd."""
+    """Port of its sshd."""
     cards: list[str] = Field(min_length=2, max_length=2)
     """Two network cards: PCI addresses for DPDK, or links of the kernel. Of the load generator:
     sending, receiving; of the device: receiving, sending; of the timestamper: what goes to the
     device, and what comes from it."""
     command: str = "tailscope"
-    """tailscope on that machine."""
+    """Command that starts tailscope on that machine."""
     cpus: str | int | None = None
     """CPUs to poll on."""
 
@@ -135,7 +135,7 @@ class Timestamper(Host):
     """A machine that only watches, by TAPs."""
 
     method: Literal["auto", "tcpdump", "stamp"] = "auto"
-    """What stamps frames: tcpdump (links) or tailscope-dp stamp (PCI addresses)."""
+    """Program that stamps frames: tcpdump (links) or tailscope-dp stamp (PCI addresses)."""
 
 
 class Hosts(_Model):
@@ -148,38 +148,38 @@ class Hosts(_Model):
 
 class _Matrix(_Model):
     fixed: Fields = Fields()
-    """What is the same in all runs."""
+    """Fields common to all runs."""
     vary: dict[str, list[Scalar] | dict[str, Fields] | None] = Field(default_factory=dict)
-    """What is not: a field with a list of values (an option as dut_options.NAME), or a name of your
+    """Variables: a field with a list of values (an option as dut_options.NAME), or a name of your
     own with labels, each of which sets several fields. All combinations are run."""
     exclude: list[dict[str, Scalar | list[Scalar]]] = Field(default_factory=list)
     """Combinations to leave out: variables and their values."""
     repeats: int = Field(1, ge=1, le=1000)
-    """How often each combination is run."""
+    """Number of repetitions of each combination."""
 
 
 class Profile(_Matrix):
-    """A variant: what it says replaces what the experiment does, field by field."""
+    """A variant: its fields replace those of the experiment, one by one."""
 
     about: str = ""
-    """What it is for."""
+    """Purpose of the profile."""
 
 
 class Experiment(_Matrix):
     """An experiment of tailscope."""
 
     name: Name
-    """What it is called."""
+    """Name of the experiment."""
     about: str = ""
-    """What it shows, and where it comes from."""
+    """Purpose and origin of the experiment."""
     service_levels: list[Annotated[str, AfterValidator(_level)]] = Field(default_factory=list)
-    """Bounds that each cell is held to."""
+    """Service levels that each cell must meet."""
     order: Literal["shuffled", "as-written"] = "shuffled"
     """Shuffled, so that drift of the machine does not become a result."""
     seed: int = Field(1, ge=0)
-    """Of the shuffling."""
+    """Seed of the shuffling."""
     hosts: Hosts | None = None
-    """A laboratory; all on this machine without."""
+    """Machines of a laboratory; this machine by default."""
     profiles: dict[str, Profile] = Field(default_factory=dict)
     """Variants, chosen by --profile."""
 
@@ -232,7 +232,7 @@ class Document:
             for key, value in node.value:
                 if key.value in seen:
                     line = key.start_mark.line + 1
-                    raise UsageError(f"{self.path}:{line}: {key.value}: it is there twice")
+                    raise UsageError(f"{self.path}:{line}: {key.value}: it appears twice")
                 seen.add(key.value)
                 self._refuse_twins(value)
         elif isinstance(node, yaml.SequenceNode):
@@ -302,7 +302,7 @@ def _said(document: Document, error: ValidationError) -> UsageError:
         known = _known(where[:-1])
         near = difflib.get_close_matches(str(where[-1]), known, 1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        message = f"there is no such field, expected one of {', '.join(known)}{meant}"
+        message = f"unknown field, expected one of {', '.join(known)}{meant}"
     elif kind == "missing":
         message = "it is missing"
     else:

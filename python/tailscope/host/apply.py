@@ -124,9 +124,9 @@ def applicable(
             # Who names none does not wait for all of them.
             found.left_out.update({} if only is None else {knob.name: nothing})
         elif knob.asked and only is None:
-            found.left_out[knob.name] = f"{knob.asked}; it is set where it is asked for by name"
+            found.left_out[knob.name] = f"{knob.asked}; set only by name (--only)"
         elif knob.kind == "held" and not holding:
-            found.left_out[knob.name] = "it has to be held, as `tailscope run --tune` does"
+            found.left_out[knob.name] = "it must be held during a run: `tailscope run --tune`"
         else:
             found.knobs.append(knob)
     for name in filter(None, [knob.undone_by for knob in found.knobs]):
@@ -245,7 +245,7 @@ def needs_root(machine: Machine) -> None:
     """
     if machine.is_this and os.geteuid() != 0:
         raise TestbedError(
-            f"settings of the host are root's: got user {os.geteuid()}, expected 0",
+            f"changing settings of the host requires root: got user {os.geteuid()}, expected 0",
             hint="run it with sudo; `tailscope host audit` needs no root",
         )
 
@@ -266,7 +266,7 @@ def _nothing_to_do(knob: Knob, machine: Machine, cpus: Cpus) -> str:
     if knob.recommended(machine, cpus) is None:
         return "it does not apply here"
     if knob.is_good(machine, cpus):
-        return "it is as it should be"
+        return "it is already as it should be"
     if knob.kind == "runtime" and not knob.changes(machine, cpus):
         return "it cannot be set for these CPUs"
     return ""
@@ -316,7 +316,7 @@ def _set(
     for change in changes:
         original = machine.read(change.path)
         if original is None and not change.path.endswith("/"):
-            refused: str | None = "what cannot be read is not set"
+            refused: str | None = "not set, because it cannot be read"
         else:
             journal.add(Entry(knob.name, change.path, original, change.text))
             refused = _write(machine, knob, change, cpus)

@@ -67,7 +67,7 @@ def write_setting(setting: str, text: str) -> None:
 def _parse(setting: str) -> tuple[str, _Group, int]:
     card, group, field = setting.split("/")
     if len(card) >= _NAME_BYTES:
-        raise OSError(errno.ENODEV, f"{card!r} is no name of a card")
+        raise OSError(errno.ENODEV, f"{card!r} is not the name of a card")
     return card, _GROUPS[group], _GROUPS[group].fields[field]
 
 

@@ -29,9 +29,9 @@ def parse_cpus(text: str) -> list[int]:
             low = int(first)
             high = int(last) if last else low
         except ValueError:
-            raise UsageError(f"{text!r} is no list of CPUs: expected one like 1,3-5") from None
+            raise UsageError(f"{text!r} is not a list of CPUs: expected one like 1,3-5") from None
         if low < 0 or high < low or high - low > 1 << 16:
-            raise UsageError(f"{text!r} is no list of CPUs: got {part!r}")
+            raise UsageError(f"{text!r} is not a list of CPUs: got {part!r}")
         found += range(low, high + 1)
     return found
 

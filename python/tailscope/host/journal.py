@@ -34,7 +34,7 @@ __all__ = ["Journal", "journal_file", "tuning_lock"]
 _MACHINE = "/etc/machine-id"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _SHOWN = 40
-_UNUSABLE = "booting takes all settings back; then remove the file"
+_UNUSABLE = "a reboot resets all settings; then remove the file"
 _OTHERS_MAY_WRITE = 0o022
 _OTHERS_MAY = 0o077
 
@@ -74,8 +74,8 @@ class Journal:
         file = journal_file(machine)
         if os.path.lexists(file):
             raise TuningError(
-                f"{file}: this host was tuned and not taken back",
-                hint="take it back first: `tailscope host revert`",
+                f"{file}: this host was tuned and not reverted",
+                hint="first run `tailscope host revert`",
             )
 
     @classmethod
@@ -137,7 +137,7 @@ class Journal:
         here = machine.read(_MACHINE)
         if self.entries and self.machine != here:
             raise TuningError(
-                f"{self.file}: it is another machine's: got {_name(self.machine)},"
+                f"{self.file}: it belongs to another machine: got {_name(self.machine)},"
                 f" expected {_name(here)}",
                 hint="revert on that machine, or remove the file",
             )
@@ -188,7 +188,7 @@ def _lock(handle: int, folder: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise TuningError(
-            f"{folder}: another tailscope tunes this host", hint="wait until it has ended"
+            f"{folder}: another tailscope is tuning this host", hint="wait until it has ended"
         ) from None
 
 
@@ -210,7 +210,7 @@ def _check(path: Path, found: os.stat_result, kind: int, forbidden: int) -> None
         raise TuningError(
             f"{path}: got {stat.filemode(mode)} of user {found.st_uid},"
             f" expected {expected} of user {user}",
-            hint="somebody else made it: look at what it is, then remove it",
+            hint="somebody else created it: inspect it, then remove it",
         )
 
 

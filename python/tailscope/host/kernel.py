@@ -120,7 +120,7 @@ def check_kernel(wanted: str | None, boot: str | None = None) -> None:
     if running.flavour != wanted:
         raise OtherKernelError(
             f"kernel: expected {wanted}, got {running.flavour} ({running.release})",
-            hint=f"{_BOOT[wanted]}; or take --platform vm, which boots it as a guest",
+            hint=f"{_BOOT[wanted]}; or use --platform vm, which boots it in a guest",
         )
 
 

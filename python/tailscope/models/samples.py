@@ -100,7 +100,7 @@ def packets_for_latency(
         return SampleSize(
             None,
             f"{max(0, n - rank)} of the run's {n:,} packets lie beyond the quantile, expected at"
-            f" least {SUPPORT}: how dense they are there is not known",
+            f" least {SUPPORT}: their density there is unknown",
         )
     value = quantile_of(latency_ns, q)
     below = q * n - np.count_nonzero(latency_ns < value * (1 - relative_error))
@@ -111,7 +111,7 @@ def packets_for_latency(
         return SampleSize(
             None,
             f"{max(0, between):.0f} of the run's packets lie within that error {side} the quantile,"
-            f" expected at least {SUPPORT}: how dense they are there is not known",
+            f" expected at least {SUPPORT}: their density there is unknown",
         )
     return SampleSize(math.ceil(q * (1 - q) * (_z() * n / between) ** 2))
 

@@ -33,8 +33,8 @@ __all__ = [
 ]
 
 SAMPLING_WARNING = (
-    "interrupt counters are read during the measurement: whoever reads them interrupts CPUs too;"
-    " measure again without before you believe a spike"
+    "interrupt counters are read during the measurement, which itself interrupts CPUs;"
+    " before you trust a spike, measure again without --counter-interval"
 )
 _PROC = Path("/proc")
 _AUTHORS_COLUMN = re.compile(r"(?P<name>.+)_CPU(?P<cpu>\d+)")
@@ -168,7 +168,7 @@ def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[flo
     """
     lasted_s = (samples[-1].unix_ns - samples[0].unix_ns) / 1e9 if samples else 0
     if lasted_s <= 0:
-        raise UsageError(f"{path}: expected counters at two moments at least, got {len(samples)}")
+        raise UsageError(f"{path}: expected at least two readings of counters, got {len(samples)}")
     cpus = sorted({cpu for _, cpu in samples[-1].counts})
     counted = increments(samples, cpus)
     return {name: [count / lasted_s for count in each.values()] for name, each in counted.items()}

@@ -128,9 +128,7 @@ class RecordedNoise:
         found = []
         lost = 0 if self.events is None else sum(self.events.lost.values())
         if self.events is not None and self.events.ended_because:
-            found.append(
-                f"kernel events were recorded up to a moment only: {self.events.ended_because}"
-            )
+            found.append(f"kernel events were recorded only in part: {self.events.ended_because}")
         if lost:
             found.append(
                 f"{lost:,} kernel events were lost: the tracer's buffers were full, and some stalls"
@@ -181,7 +179,7 @@ class NoiseRecorder:
             if self._what != "stalls":
                 self._tracer = self._trace(stack)
             else:
-                self._why_not = "not asked for"
+                self._why_not = "not requested"
             self._steal_ns = read_steal_ns()
             stack.enter_context(self._counters)
             self._stack = stack.pop_all()

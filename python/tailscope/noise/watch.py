@@ -50,7 +50,7 @@ class WatchPlan:
     noise : str
         One of `tailscope.noise.recorder.NOISE`.
     counter_interval_ns : int
-        How often to read counters of interrupts; 0 for before and after alone.
+        Interval between readings of interrupt counters; 0 for only before and after.
     disturb : tuple of str
         How to disturb the first CPU on purpose.
     """
@@ -255,8 +255,8 @@ def _stalls(side: SideNoise, lasted_ns: int, unrecorded: int) -> WatchedStalls:
     total_ns = int(durations_ns.sum())
     return WatchedStalls(
         count=len(durations_ns),
-        total_ns=total_ns,
-        longest_ns=int(durations_ns.max(initial=0)),
+        stall_ns_total=total_ns,
+        stall_ns_max=int(durations_ns.max(initial=0)),
         unrecorded=unrecorded,
         share=total_ns / (lasted_ns * len(side.timelines)),
     )

@@ -51,7 +51,7 @@ def find_accelerator(wanted: str, kernel: GuestKernel, here: Here) -> str:
     if wanted == "kvm" and not has_kvm:
         raise TestbedError(
             f"platform vm: KVM does not boot {kernel.release} within {_PROBE_S:g} s here",
-            hint="load kvm_intel or kvm_amd, and join the group kvm; under a nested hypervisor take"
+            hint="load kvm_intel or kvm_amd, and join the group kvm; under a nested hypervisor use"
             " --platform-option accelerator=tcg, whose times mean nothing",
         )
     return "kvm" if has_kvm else "tcg"

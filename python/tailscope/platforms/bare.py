@@ -23,7 +23,7 @@ class Bare(Platform):
     """A process of this machine."""
 
     name = "bare"
-    about = "a process of this machine"
+    about = "a process on this machine"
     wires = ("memif", "veth", "pci")
 
     def check(self) -> None:

@@ -198,7 +198,7 @@ class _GuestProcess(Process):
             self._guest.send_signal(self._number, number.name.removeprefix("SIG"))
 
     def how_it_ended(self) -> str:
-        return self._ended or "goes on"
+        return self._ended or "is still running"
 
     def last_words(self) -> str:
         lines = [*self._said, *self._errors.strip().splitlines()]

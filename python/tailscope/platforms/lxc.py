@@ -34,8 +34,8 @@ class Lxc(Platform):
     """A container whose root is this machine's."""
 
     name = "lxc"
-    about = "a container of LXC"
-    options = {"name": "what the container is called"}  # noqa: RUF012
+    about = "an LXC container"
+    options = {"name": "name of the container"}  # noqa: RUF012
     wires = ("memif", "veth", "pci")
     programs = {"lxc-execute": "lxc", "lxc-attach": "lxc"}  # noqa: RUF012
 
@@ -62,7 +62,7 @@ class Lxc(Platform):
         if os.geteuid() != 0:
             raise TestbedError(
                 "platform lxc: expected root, got an ordinary user",
-                hint="run it with sudo, or take --platform bare",
+                hint="run it with sudo, or use --platform bare",
             )
         check_kernel(self.kernel, self.boot)
         if "name" in self.given:
@@ -153,9 +153,9 @@ def _check_free(name: str) -> None:
     """See that no container has that name: by its cgroups, or its definition."""
     if (_CONTAINERS / name).exists() or name in container_names():
         raise TestbedError(
-            f"platform lxc: a container {name} is there already",
+            f"platform lxc: container {name} already exists",
             hint="choose another --platform-option name=NAME; `lxc-ls --fancy` lists containers,"
-            " `tailscope clean` removes what dead measurements left",
+            " `tailscope clean` removes leftovers of killed measurements",
         )
 
 

@@ -53,10 +53,10 @@ class Vm(Platform):
     """A guest of QEMU whose root is made of this machine's programs."""
 
     name = "vm"
-    about = "a virtual machine of QEMU, with a kernel of its own"
+    about = "a QEMU virtual machine with its own kernel"
     options = {  # noqa: RUF012
         "accelerator": "auto (default: KVM where it boots), kvm or tcg",
-        "memory": "MiB of the guest",
+        "memory": "memory of the guest in MiB",
     }
     wires = ("vhost", "pci")
     programs = {  # noqa: RUF012
@@ -170,7 +170,7 @@ class Vm(Platform):
         def ended() -> str:
             console = Here(folder.path).read("console.log") or ""
             lines = [*process.last_words().split(" | "), *console.strip().splitlines()[-5:]]
-            return " | ".join(line for line in lines if line) or "it said nothing"
+            return " | ".join(line for line in lines if line) or "no output"
 
         sockets = (*side.sockets, folder.path / "qmp", folder.path / "agent")
         _wait_for(sockets, process, ended)

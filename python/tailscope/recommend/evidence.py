@@ -236,7 +236,7 @@ def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
     RunError
         If it is neither a campaign nor a run.
     RunCorruptError
-        If ``campaign.json`` is not as it was written.
+        If ``campaign.json`` is damaged.
     """
     if not is_campaign(path):
         if not (path / RUN).exists():
@@ -307,7 +307,7 @@ def _useless(info: RunInfo) -> str | None:
     if info.instrument is None:
         return _CAPTURES
     if info.measured.dut == _NO_DEVICE:
-        return "no device: the generator was joined with itself"
+        return "no device: the generator was connected to itself"
     if info.partial:
         return f"a partial result: {'; '.join(info.partial)}"
     return f"{EMULATED}: its times mean nothing" if is_emulated(info) else None
@@ -360,7 +360,7 @@ def _case(number: int, name: str, run: Run, where: str) -> Case:
         lost=instrument.lost_in_dut - (instrument.dropped_by_dut or 0),
         unsent=instrument.unsent,
         floor=_floor(info),
-        longest_stall_ns=instrument.stalls.generator.longest_ns,
+        longest_stall_ns=instrument.stalls.generator.stall_ns_max,
         bucket_ns=plan.bucket_ns,
         cpus=cpus,
         pollers=pollers,

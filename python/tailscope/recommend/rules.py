@@ -69,10 +69,10 @@ def _timestamps(evidence: Evidence) -> Said:
         groups.setdefault(key, []).append(case)
     for (clock, wire, floor), cases in groups.items():
         if clock not in _SOFTWARE_CLOCKS:
-            yield NoEvidence(f"over {wire} times are taken in hardware ({clock})")
+            yield NoEvidence(f"{wire}: hardware timestamps ({clock})")
             continue
         runs = numbers(cases)
-        text = f"over {wire} times are taken in software ({CLOCKS[clock]}): {cited(runs)}. {floor}"
+        text = f"{wire}: software timestamps ({CLOCKS[clock]}): {cited(runs)}. {floor}"
         figures = []
         matched = sum(int(case.run.summary["count"] or 0) for case in cases)
         if matched and all("tainted" in case.run.summary for case in cases):
@@ -85,7 +85,7 @@ def _timestamps(evidence: Evidence) -> Said:
             )
         yield RunEvidence(text, runs, figures)
     if not groups:
-        yield NoEvidence("no run says by which clock its times were taken")
+        yield NoEvidence("no run records the clock of its timestamps")
 
 
 def _floor_text(floor: Floor | None) -> str:
@@ -195,7 +195,7 @@ def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]])
         return said
     return (
         f"{said}; at {count_text(cut)} packets/s {cited(numbers(by_rate[cut]))} packets could not"
-        " be sent: the wire, or the device behind it, does not carry this rate"
+        " be sent: the wire, or the device behind it, cannot carry this rate"
     )
 
 
@@ -237,7 +237,7 @@ def _kernel(evidence: Evidence) -> Said:
             continue
         against = " and ".join(f"{found[name].text()} with {name}" for name in beaten)
         text = (
-            f"{where(facts)}: take {best} rather than {' or '.join(beaten)}: {found[best].text()}"
+            f"{where(facts)}: use {best} rather than {' or '.join(beaten)}: {found[best].text()}"
             f" against {against}. {_layout_text(facts.device, best, kernels)}{_tlb_text(kernels)}."
         )
         compared = [found[name] for name in (best, *beaten)]
@@ -255,7 +255,7 @@ def _layout_text(device: str, best: str, kernels: Iterable[str]) -> str:
         return "How its threads are laid out is not known"
     here = "as it is here" if best == paper else "which does not show here"
     here = here if paper in kernels else "which was not run here"
-    return f"It has {layout}: the paper found {paper} best for such, {here}"
+    return f"It has {layout}: the paper found {paper} best for this, {here}"
 
 
 def _tlb_text(kernels: dict[str, list[Case]]) -> str:
@@ -288,7 +288,7 @@ def _cards(evidence: Evidence) -> Said:
     for facts, by_cards in evidence.compared_by("cards"):
         known = {name: cases for name, cases in by_cards.items() if name}
         if len(known) > 1:
-            yield lowest_against_highest(facts, known, "take {lower} rather than {upper}")
+            yield lowest_against_highest(facts, known, "use {lower} rather than {upper}")
 
 
 def _bursts(case: Case) -> RunEvidence | NoEvidence:
@@ -328,7 +328,9 @@ def _virtualisation(evidence: Evidence) -> Said:
                 yield _virtual(facts, both, name)
     if not compared:
         there = sorted({case.facts.technology or "unknown" for case in evidence.cases})
-        yield NoEvidence(f"nothing alike on bare and on another: {', '.join(there) or 'no runs'}")
+        yield NoEvidence(
+            f"no comparable runs on bare and on another: {', '.join(there) or 'no runs'}"
+        )
 
 
 def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidence | NoEvidence:
@@ -347,9 +349,9 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
     medians = [tail_of(cases, MEDIAN) for cases in both.values()]
     tail_times, median_times = ratio(virtual, bare), ratio(*medians)
     if upper is virtual:
-        advice = f"take bare where the tail counts, {name} where it does not"
+        advice = f"use bare if the tail matters, {name} if it does not"
     else:
-        advice = f"{name} costs no tail here"
+        advice = f"{name} does not lengthen the tail here"
     in_memory = name == "vm" and facts.wire == SHARED_MEMORY
     port = " (its port is vhost, not memif)" if in_memory else ""
     text = (
@@ -383,7 +385,7 @@ def _cache(evidence: Evidence) -> Said:
             yield lowest_against_highest(facts, both, "the cache is better {lower} than {upper}")
     if not compared:
         yield NoEvidence(
-            "nothing alike with and without co-runners, nor with a cache shared and separated"
+            "no comparable runs with and without co-runners, or with shared and separated cache"
         )
 
 
@@ -431,7 +433,7 @@ RULES: tuple[Rule, ...] = (
         "I",
         "Measurement setup",
         "limbo2022 §5, Recommendation I",
-        "Have hardware take the times: a timestamper whose cards stamp every packet (`hosts`).",
+        "Use hardware timestamps: a timestamper whose cards stamp every packet (`hosts`).",
         _timestamps,
     ),
     Rule(
@@ -445,14 +447,14 @@ RULES: tuple[Rule, ...] = (
         "III",
         "Choice of kernel",
         "limbo2022 §6.2, Recommendation III",
-        "Take the kernel that suits how the device's threads share CPUs.",
+        "Use the kernel that suits how the device's threads share CPUs.",
         _kernel,
     ),
     Rule(
         "IV",
         "Choice of NIC",
         "limbo2022 §6.2, Recommendation IV",
-        "Try the card at the rate it is meant for; complex ones send in bursts.",
+        "Test the card at its intended rate; complex cards send in bursts.",
         _cards,
     ),
     Rule(

@@ -132,5 +132,5 @@ def cache(info: RunInfo) -> tuple[str, str]:
     caches = [set(parse_cpus(each)) for each in listed.split(";")]
     others = set().union(*(each for each in caches if each & own)) - own
     if not others:
-        return "separated", "no other CPU has it"
+        return "separated", "no other CPU shares it"
     return "shared", f"CPU {cpu_list(others)} shares it with CPU {cpu_list(own)}"

@@ -220,5 +220,5 @@ def _check(work: _Work) -> None:
             seen = "none" if got is None else f"{got} bytes"
             raise CaptureError(
                 f"{name}: not the same on the worker: expected {expected} bytes, got {seen}",
-                hint="captures have to lie on storage that all workers see under the same path",
+                hint="captures must be on storage that all workers see under the same path",
             )

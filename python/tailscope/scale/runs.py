@@ -90,7 +90,7 @@ def _read(
     file = path / name / RUN
     if expected is not None and _checksum(file) != expected:
         raise NotSharedError(
-            f"{file}: the worker on {os.uname().nodename} does not see the same",
+            f"{file}: the worker on {os.uname().nodename} sees another file",
             hint="put the campaign on storage that all workers see under the same path",
         )
     return take(name)

@@ -57,7 +57,7 @@ class Shared(NamedTuple):
             if not _mark(folder, self.token).exists():
                 raise NotSharedError(
                     f"{folder}: not shared with the worker on {os.uname().nodename}",
-                    hint="give a folder on storage that all workers see under the same path; "
+                    hint="use a folder on storage that all workers see under the same path; "
                     "without --out, --csv and --pages, workers write nothing",
                 )
 
@@ -148,7 +148,7 @@ def _put_in_place(run: Path, target: Path) -> None:
         run.rename(target)
     except OSError:
         if _files(target) != _files(run):
-            raise RunExistsError(f"{target}: another run came there meanwhile") from None
+            raise RunExistsError(f"{target}: another run was written there meanwhile") from None
 
 
 def _files(run: Path) -> Mapping[str, FileEntry] | None:

@@ -238,16 +238,16 @@ class _Submitted(Generic[T]):
         if self.future.status not in ("finished", "error"):
             raise ClusterError(
                 f"the scheduler is gone: a task is {self.future.status}",
-                hint="what was complete by then is kept",
+                hint="complete results are kept",
             )
         error = self.future.exception()
         if error is None:
             return TaskOutcome(self.future.result(), None)
         if isinstance(error, KilledWorker):
             error = WorkerLostError(
-                "the worker that takes it ends, also where it is alone: the last one was"
+                "every worker that takes it dies, even if it runs alone: the last one was"
                 f" {error.last_worker.address}",
-                hint="often it is too little memory; the log of the worker says more",
+                hint="the worker may have run out of memory; see its log",
             )
         return TaskOutcome(None, error)
 

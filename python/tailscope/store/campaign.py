@@ -132,7 +132,7 @@ def read_campaign(path: Path) -> list[CampaignRun]:
     RunError
         If another version has written it.
     RunCorruptError
-        If ``campaign.json`` is not as it was written.
+        If ``campaign.json`` is damaged.
     """
     return [run for cell in read_record(path).cells for run in _runs_of(path, cell)]
 
@@ -145,7 +145,7 @@ def campaign_content(path: Path) -> CampaignContent:
     RunError
         If another version has written it.
     RunCorruptError
-        If it is not as it was written.
+        If it is damaged.
     """
     record = read_record(path)
     cells = tuple(_cell_of(path, cell) for cell in record.cells)
@@ -161,7 +161,7 @@ def read_record(path: Path) -> CampaignRecord:
     RunError
         If a newer tailscope has written it.
     RunCorruptError
-        If it is not as it was written.
+        If it is damaged.
     """
     file = path / CAMPAIGN
     return records.read_record(file.read_bytes(), CampaignRecord, file, newest=CAMPAIGN_FORMAT)

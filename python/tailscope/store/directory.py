@@ -294,11 +294,11 @@ def refuse_foreign(path: Path) -> None:
     mark = read_mark(path)
     if mark is not None and mark.complete:
         raise RunExistsError(
-            f"{path}: holds a complete run already", hint="choose another directory or remove it"
+            f"{path}: already holds a complete run", hint="choose another directory or remove it"
         )
     if mark is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise RunExistsError(
-            f"{path}: exists and is no empty directory", hint="choose another directory"
+            f"{path}: exists and is not an empty directory", hint="choose another directory"
         )
 
 

@@ -102,7 +102,7 @@ def field_named(name: str) -> str:
     alike = get_close_matches(name, [*known, *_LISTS], n=3)
     meant = f"did you mean {' or '.join(alike)}? " if alike else ""
     raise UsageError(
-        f"{name}: no such field of a run",
+        f"{name}: runs have no such field",
         hint=f"{meant}`tailscope list --fields` lists them; a folder of this name is ./{name}...",
     )
 

@@ -122,7 +122,7 @@ def run_named(text: str, folder: Path = RUNS) -> Path:
     if len(meant) == 1:
         return runs[meant[0]].path
     if meant:
-        raise UsageError(f"{text}: several runs in {folder} are called so: {', '.join(meant)}")
+        raise UsageError(f"{text}: several runs in {folder} have this name: {', '.join(meant)}")
     alike = get_close_matches(text, runs, n=3)
     raise UsageError(
         f"{text}: neither a run directory nor the name of a run in {folder}",

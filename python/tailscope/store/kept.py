@@ -47,7 +47,7 @@ _KINDS: dict[str, type[Conclusion]] = {
     layout.VERDICT: VerdictRecord,
 }
 _ORIGIN = "kept"
-_AGAIN = "call again the command that kept it, or remove it"
+_AGAIN = "repeat the command that kept it, or remove it"
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
     RunError
         If a newer tailscope has written it.
     RunCorruptError
-        If it is not as it was written, or was drawn from other figures than the run holds.
+        If it is damaged, or was drawn from other figures than the run holds.
     """
     file = path / name
     try:

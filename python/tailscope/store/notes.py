@@ -51,7 +51,7 @@ def read_notes(run: Path) -> Remarks:
     Raises
     ------
     RunCorruptError
-        If the file is not as it was written.
+        If the file is damaged.
     """
     path = run / layout.NOTES
     if not path.is_file():
@@ -82,7 +82,7 @@ def change_tags(run: Path, *, add: Iterable[str] = (), remove: Iterable[str] = (
     RunError
         If there is no run.
     RunCorruptError
-        If ``notes.json`` is not as it was written.
+        If ``notes.json`` is damaged.
     """
     added = {_checked(tag) for tag in add}
     with _locked(run):
@@ -112,7 +112,7 @@ def add_note(run: Path, text: str) -> Remarks:
     RunError
         If there is no run.
     RunCorruptError
-        If ``notes.json`` is not as it was written.
+        If ``notes.json`` is damaged.
     """
     if not text.strip():
         raise UsageError("a note: expected some text, got none")

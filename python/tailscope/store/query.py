@@ -150,7 +150,7 @@ def _make_view(catalogue: Catalogue, view: str, warnings: list[str]) -> list[str
     try:
         catalogue.connection.execute(f"CREATE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
     except duckdb.Error as error:
-        warnings.append(f"{view} is not there: {_one_line(error)}")
+        warnings.append(f"{view} is not available: {_one_line(error)}")
     return readable
 
 
@@ -166,11 +166,11 @@ def _sources(catalogue: Catalogue, file: str, warnings: list[str]) -> list[list[
     for row in found:
         path = catalogue.found.runs[row["run"]].path / file
         if path.is_symlink() or not path.is_file():
-            problem = "missing, or no file"
+            problem = "missing, or not a file"
         elif path.stat().st_size != row["size_bytes"]:
             problem = f"expected {row['size_bytes']} bytes, got {path.stat().st_size}"
         elif not _is_text(str(path)):
-            problem = "its path is no text"
+            problem = "its path is not valid text"
         else:
             groups[row["explained"]].append((str(path), row["run"]))
             continue

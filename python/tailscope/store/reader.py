@@ -87,7 +87,7 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
     RunIncompleteError
         If it was never finished.
     RunCorruptError
-        If a file differs from its checksum, is not as it was written, or the counts do not add up.
+        If a file differs from its checksum, is damaged, or the counts do not add up.
     """
     path = Path(path)
     info = read_info(path)
@@ -145,7 +145,7 @@ def read_info(path: Path) -> RunInfo:
     RunIncompleteError
         If it was never finished.
     RunCorruptError
-        If it is not as it was written.
+        If it is damaged.
     """
     file = path / layout.RUN
     content = _content_of(file)
@@ -183,7 +183,7 @@ def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple
     RunError
         If a newer tailscope has written it.
     RunCorruptError
-        If it is not as it was written.
+        If it is damaged.
     """
     found = read_record(content, Summary, source, newest=layout.FORMAT, upgraded=older.with_format)
     return figures_of(found), warnings_of(found)
@@ -455,7 +455,7 @@ def read_explanation(path: Path, info: RunInfo) -> Explanation | None:
     Raises
     ------
     RunCorruptError
-        If the file is not as it was written, or its parts do not add up.
+        If the file is damaged, or its parts do not add up.
     """
     if layout.EXPLANATION not in info.files:
         return None

@@ -176,8 +176,8 @@ NOISE = Table(
         TableColumn(
             "kind",
             "string",
-            "`stall`: as a polling loop saw it; `cause`: a piece of time with a name, disjoint; "
-            "`injected`: made on purpose, the truth.",
+            "`stall`: seen by a polling loop; `cause`: an interval with a name, disjoint; "
+            "`injected`: caused on purpose, the truth.",
         ),
         TableColumn("cause", "string", "Name of the cause: [noise.md](../noise.md)."),
         TableColumn("detail", "string", "What else is known."),

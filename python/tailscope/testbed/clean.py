@@ -104,7 +104,7 @@ def _clean_tracers(live: set[str], *, dry_run: bool) -> Iterator[str]:
                 except OSError as error:
                     raise TestbedError(
                         f"kernel tracer {name}: it cannot be removed: {error.strerror}",
-                        hint="end who reads from it, and clean again",
+                        hint="end the process that reads from it, and clean again",
                     ) from None
             yield f"kernel tracer {name}"
 

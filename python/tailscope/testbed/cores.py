@@ -104,7 +104,7 @@ def pick_cores(topology: Topology, count: int, wanted: str | None = None) -> Cor
     if len(chosen) < count:
         warnings.append(
             f"{count} processes poll on {len(chosen)} CPU: they wait for each other,"
-            " and the figures say little"
+            " and the figures mean little"
         )
         chosen = [chosen[at % len(chosen)] for at in range(count)]
     elif len({topology.siblings[cpu] for cpu in chosen[:count]}) < count:
@@ -112,7 +112,7 @@ def pick_cores(topology: Topology, count: int, wanted: str | None = None) -> Cor
     pollers = tuple(chosen[:count])
     rest = tuple(cpu for cpu in topology.allowed if cpu not in pollers)
     if not rest:
-        warnings.append("no CPU is left for anything but polling: it shows as stalls")
+        warnings.append("no CPU is left for anything but polling: other work shows as stalls")
     return Cores(pollers, rest or tuple(sorted(set(pollers))), tuple(warnings))
 
 

@@ -70,7 +70,8 @@ class Agent(ABC):
             ours = tailscope.__version__
             if theirs != ours:
                 raise self.error(
-                    f"expected tailscope {ours}, got {theirs}", "install the same on all machines"
+                    f"expected tailscope {ours}, got {theirs}",
+                    "install the same version on all machines",
                 )
         except BaseException:
             self._close()

@@ -110,7 +110,7 @@ class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True):
     """How far a generator is; latencies are rough, and None until the first packet is back."""
 
     tx_packets: Count
-    stall_longest_ns: Count
+    stall_ns_max: Count
     sent: Count
     received: Count
     unsent: Count
@@ -124,7 +124,7 @@ class LoopProgress(ProgressEvent, frozen=True, kw_only=True):
 
     tx_packets: Count
     tx_dropped: Count
-    stall_longest_ns: Count
+    stall_ns_max: Count
 
 
 class ResultEvent(ProgramCounts, frozen=True, kw_only=True, tag_field="event", tag="result"):

@@ -293,7 +293,7 @@ class _Child(Process):
         try:
             status = self._process.wait(_RUN_S)
         except subprocess.TimeoutExpired:
-            return "closed its output and goes on"
+            return "closed its output and is still running"
         if status < 0:
             return f"was ended by {signal.Signals(-status).name}"
         return f"ended with status {status}"

@@ -146,7 +146,7 @@ class Rapl(PowerSource):
         text = self._machine.read(path)
         if text is None:
             raise TestbedError(
-                f"power: {path}: it may not be read",
+                f"power: {path}: permission denied",
                 hint="run as root: since 2020 the kernel lets nobody else read these counters",
             )
         count = text.strip()
@@ -323,7 +323,7 @@ class PowerRecorder:
         self._place = Here(folder)
         self._what, self._phase_s = what, phase_s
         self._source = source_named(what)
-        self._why_not = None if self._source is not None else "not asked for"
+        self._why_not = None if self._source is not None else "not requested"
         self._readings: list[PowerReading] = []
         self._failures: list[str] = []
         self._phases: dict[str, tuple[int, int]] = {}

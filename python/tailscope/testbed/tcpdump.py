@@ -132,7 +132,7 @@ def _wait_listening(here: Here, logs: Sequence[str]) -> None:
             return
         time.sleep(0.05)
     silent = next(text for text in said if "listening on" not in text)
-    raise TestbedError(f"tcpdump: did not start: {silent or 'it said nothing'}")
+    raise TestbedError(f"tcpdump: did not start: {silent or 'no output'}")
 
 
 def _offered(link: str) -> list[str]:

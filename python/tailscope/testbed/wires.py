@@ -195,7 +195,7 @@ class Veth(Wire):
 
     def check(self) -> None:
         """Namespaces are root's."""
-        _check_namespaces("wire veth", "take --wire memif, which needs no rights")
+        _check_namespaces("wire veth", "use --wire memif, which needs no privileges")
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
@@ -265,8 +265,8 @@ class Pci(Wire):
 
     name = "pci"
     options: ClassVar[Mapping[str, str]] = {
-        "generator": "two PCI addresses or links with a + between",
-        "dut": "two PCI addresses or links with a + between",
+        "generator": "two PCI addresses or links, joined by +",
+        "dut": "two PCI addresses or links, joined by +",
     }
 
     @property
@@ -331,7 +331,7 @@ class Vhost(Wire):
 
     def open_loop(self, folder: Folder) -> AbstractContextManager[Side]:  # noqa: ARG002
         """There is always a guest."""
-        raise UsageError("wire vhost: got no guest, expected one: it has no loop")
+        raise UsageError("wire vhost: requires a guest (--platform vm)")
 
 
 WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (Memif, Veth, Pci, Vhost)}

@@ -208,7 +208,7 @@ class _Counts:
         if not isinstance(found, int) or found < 0:
             raise RunError(
                 f"{self._path}: summary.json: {name}: expected a count, got {found!r}",
-                hint="captures and some devices cannot tell; leave that term out",
+                hint="captures and some devices do not record it; leave that term out",
             )
         return found
 
@@ -287,7 +287,7 @@ def _floor(info: RunInfo) -> tuple[tuple[float, float], ...]:
 
 
 def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
-    found = [Doubt(f"the run is a partial one: {why}", of_fail=False) for why in info.partial]
+    found = [Doubt(f"the run is partial: {why}", of_fail=False) for why in info.partial]
     if summary.get("post_cut_offset_bytes") is not None:
         found.append(Doubt("the capture behind the device was cut off"))
     return tuple(found)

@@ -63,6 +63,6 @@ fn progress(counters: &[Counters], clock: &Clock) -> Value {
         "tx_packets": sum(|all| &all.tx_packets),
         "tx_dropped": sum(|all| &all.tx_dropped),
         "stalls": sum(|all| &all.stalls),
-        "stall_longest_ns": clock.duration(longest).0,
+        "stall_ns_max": clock.duration(longest).0,
     })
 }

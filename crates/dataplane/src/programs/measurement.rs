@@ -188,7 +188,7 @@ fn progress(seen: &Seen, counters: &Counters, state: &AtomicUsize, clock: &units
         "rx_packets": counters.rx_packets.get(),
         "tx_packets": counters.tx_packets.get(),
         "stalls": counters.stalls.get(),
-        "stall_longest_ns": clock.duration(counters.stall_longest.get()).0,
+        "stall_ns_max": clock.duration(counters.stall_longest.get()).0,
         "sent": seen.sent.get(),
         "received": seen.received.get(),
         "unsent": seen.unsent.get(),

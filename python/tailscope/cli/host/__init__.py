@@ -3,9 +3,9 @@
 __all__ = ["COMMANDS"]
 
 COMMANDS = {
-    "audit": "Say of each knob what it is and what it should be; nothing is changed.",
-    "apply": "Set as root what can be set while the machine runs, until `host revert`.",
-    "revert": "Restore as root, exactly, what was there before; also after a crash.",
-    "export": "Write what needs a reboot, or should last, for the tool that keeps it.",
+    "audit": "Report the value of each knob, and the value it should have; change nothing.",
+    "apply": "Set the knobs of the running machine, as root, until `host revert`.",
+    "revert": "Restore exactly the settings before `host apply`, as root; also after a crash.",
+    "export": "Write settings that need a reboot or should last, for GRUB, TuneD or Ansible.",
 }
 """What each of them does, by its name."""

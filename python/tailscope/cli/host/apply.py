@@ -19,11 +19,13 @@ def command(
     cpus: CpusToFree,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be written, without writing it.")
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="NAME", help="A knob, or some, as nic-*; repeatable."),
+        typer.Option(
+            "--only", metavar="NAME", help="A knob, or a pattern such as nic-*; repeatable."
+        ),
     ] = None,
 ) -> int:
     from tailscope.host.apply import applicable, apply, needs_root, planned
@@ -54,7 +56,7 @@ def command(
             f"{each.knob}: {change_text(each.path, each.original, each.wanted)}{printable(refused)}"
         )
     count = sum(each.refused is None for each in outcomes)
-    back = "; `tailscope host revert` takes them back" if count else ""
+    back = "; `tailscope host revert` restores them" if count else ""
     print(f"{count} set, {len(outcomes) - count} refused{back}", file=sys.stderr)
     return 0 if count else 1
 
@@ -62,7 +64,7 @@ def command(
 def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise UsageError(
-            "standard input is no terminal: nobody can be asked",
-            hint="--yes agrees; --dry-run says to what",
+            "standard input is not a terminal, so the command cannot ask",
+            hint="--yes applies without asking; --dry-run shows what would be written",
         )
     return typer.confirm("write this?", err=True)

@@ -55,7 +55,7 @@ def audit_lines(audit: Audit) -> Iterator[str]:
     score = "-" if audit.score is None else f"{audit.score:.0%}"
     unknown = audit.count("unknown")
     more = f", {unknown} could not be read (root may)" if unknown else ""
-    yield f"score {score}: {good} of {known} knobs are as CPUs {audit.cpus} want them{more}"
+    yield f"score {score}: {good} of {known} knobs are right for CPUs {audit.cpus}{more}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -8,6 +8,6 @@ COMMANDS = {
     "overload": (
         "Predict the rate at which a function overloads from medians and noise at low load."
     ),
-    "tail": "Say what the tail holds beyond the measurement.",
+    "tail": "Extrapolate the tail beyond the measurement.",
 }
 """What each of them does, by its name."""

@@ -54,21 +54,19 @@ def command(
         typer.Option(
             "--simulate",
             metavar="SOURCE",
-            help=f"Interruptions to assume instead of looking for them: {_EXAMPLE}; repeatable.",
+            help=f"Interruptions to assume instead of searching: {_EXAMPLE}; repeatable.",
         ),
     ] = None,
     recorded: Annotated[
         bool,
-        typer.Option(
-            "--recorded", help="Assume what the run has recorded on the device's CPU instead."
-        ),
+        typer.Option("--recorded", help="Use the interruptions that the run has recorded instead."),
     ] = False,
     interrupts: Annotated[
         Path | None,
         typer.Option(
             "--interrupts",
             metavar="FILE",
-            help="Counters of interrupts to name the clocks by: the authors' CSV, or .parquet.",
+            help="Interrupt counters that name the clocks: the authors' CSV, or .parquet.",
         ),
     ] = None,
     json_file: JsonFile = None,
@@ -353,7 +351,7 @@ def _print(found: Fit, prediction: Prediction | None) -> None:
         print(line)
     _print_beside(prediction)
     assert found.threshold_ns is not None
-    print(f"delayed is what takes more than {duration_text(found.threshold_ns)}")
+    print(f"packets count as delayed above {duration_text(found.threshold_ns)}")
 
 
 def _print_beside(prediction: Prediction) -> None:
@@ -370,7 +368,7 @@ def _print_beside(prediction: Prediction) -> None:
         print(line)
     if prediction.agreement is not None:
         print(
-            f"{prediction.agreement:.1%} of the packets measured as delayed took what is predicted,"
+            f"{prediction.agreement:.1%} of the packets measured as delayed met the prediction,"
             f" within {duration_text(prediction.tolerance_ns)}"
         )
 

@@ -129,7 +129,7 @@ class _Drawn:
 def _recorded(path: Path, info: RunInfo) -> PowerRecord:
     power = info.power
     if power is None or power.source is None:
-        why = "it is no measurement" if power is None else power.missing_because
+        why = "it is not a measurement" if power is None else power.missing_because
         raise RunError(
             f"{path}: no power was recorded: {why}",
             hint="`tailscope run --power SOURCE` records it",

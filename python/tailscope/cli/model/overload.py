@@ -29,24 +29,24 @@ def command(
     context: typer.Context,
     forwarder: Annotated[
         Path,
-        typer.Argument(metavar="FORWARDER_RUN", help="A run of the simplest forwarder, low load."),
+        typer.Argument(metavar="FORWARDER_RUN", help="Run of the simplest forwarder, at low load."),
     ],
     function: Annotated[
-        Path, typer.Argument(metavar="FUNCTION_RUN", help="A run of the function, the same load.")
+        Path, typer.Argument(metavar="FUNCTION_RUN", help="Run of the function, at the same load.")
     ],
     noise: Annotated[
         Path | None,
         typer.Option(
             "--noise",
             metavar="DIR",
-            help="Noise of the device's CPU: a run, or what `tailscope noise --out` has written."
+            help="Noise of the device's CPU: a run, or a folder of `tailscope noise --out`."
             "  [default: the function's run]",
         ),
     ] = None,
     json_file: JsonFile = None,
     keep: Keep = False,
 ) -> int:
-    """Exit status 3: nothing follows from these runs."""
+    """Exit status 3: these runs allow no prediction."""
     from tailscope.experiment.overload import forecast
 
     found = forecast(forwarder, function, noise)

@@ -51,14 +51,14 @@ def command(
     ] = None,
     count: Annotated[
         int | None,
-        typer.Option("--count", metavar="N", help="How many packets the worst are of."),
+        typer.Option("--count", metavar="N", help="Total packets behind --worst."),
     ] = None,
     threshold: Annotated[
         str | None,
         typer.Option(
             "--threshold",
             metavar="QUANTILE",
-            help="Model what lies beyond it, such as p99.999.  [default: what fits best]",
+            help="Threshold of the model, such as p99.999.  [default: the best fit]",
         ),
     ] = None,
     split: Annotated[
@@ -66,7 +66,7 @@ def command(
         typer.Option(
             "--split",
             metavar="SHARE",
-            help="Fit to this part, the first; the rest checks it.",
+            help="Share of the run to fit; the rest checks the fit.",
         ),
     ] = 0.2,
     run_length: Annotated[
@@ -74,21 +74,23 @@ def command(
         typer.Option(
             "--run-length",
             metavar="TIME",
-            help="Excesses less far apart are one burst.  [default: 1 ms, at least 10 packets]",
+            help="Excesses closer than this form one burst.  [default: 1 ms, at least 10 packets]",
         ),
     ] = None,
     horizon: Annotated[
         str | None,
-        typer.Option("--horizon", metavar="TIME", help="Look so far ahead, such as 24h."),
+        typer.Option("--horizon", metavar="TIME", help="Extrapolation horizon, such as 24h."),
     ] = None,
     interval: Annotated[
         str,
-        typer.Option("--interval", metavar="METHOD", help="integrated, profile or bootstrap."),
+        typer.Option(
+            "--interval", metavar="METHOD", help="Method: integrated, profile or bootstrap."
+        ),
     ] = "integrated",
     resamples: Annotated[
-        int, typer.Option("--resamples", metavar="N", help="Of the bootstrap.")
+        int, typer.Option("--resamples", metavar="N", help="Resamples of the bootstrap.")
     ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the bootstrap.")] = _SEED,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Bootstrap seed.")] = _SEED,
     json_file: JsonFile = None,
     figure: Annotated[
         Path | None,
@@ -96,7 +98,7 @@ def command(
     ] = None,
     keep: Keep = False,
 ) -> int:
-    """Exit status 3: there are too few bursts, or nothing follows for the future."""
+    """Exit status 3: there are too few bursts, or no prediction is possible."""
     plan = TailRequest(
         _source(run, worst, count),
         _settings(threshold, split, run_length, horizon, interval, resamples),
@@ -130,14 +132,14 @@ class TailRequest:
 
     def __post_init__(self) -> None:
         if self.kept_by is not None and self.source.count is not None:
-            raise UsageError("--keep: --worst is no run to keep figures in")
+            raise UsageError("--keep requires a run directory; --worst is only a table")
 
 
 def _source(run: Path | None, worst: Path | None, count: int | None) -> LatencySource:
     if (run is None) == (worst is None):
         raise UsageError("expected a run directory, or --worst FILE with --count N")
     if (worst is None) != (count is None):
-        raise UsageError("--worst, --count: expected both or none")
+        raise UsageError("--worst and --count must be given together")
     if count is not None and count < 1:
         raise UsageError(f"--count: expected at least 1, got {count}")
     path = run or worst
@@ -390,9 +392,9 @@ def _print(found: TailModel, tainted: int) -> None:
             f" {percentile_name(found.chosen.quantile)} was taken"
         )
     if tainted:
-        print(f"{count_text(tainted)} packets that the instrument delayed itself are left out")
+        print(f"{count_text(tainted)} packets delayed by the instrument itself are left out")
     if found.refused is not None:
-        print(f"nothing follows for the future: {found.refused}")
+        print(f"no prediction: {found.refused}")
     elif found.horizon is not None:
         ahead = found.horizon
         print(

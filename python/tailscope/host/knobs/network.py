@@ -196,7 +196,7 @@ KNOBS: tuple[Knob, ...] = (
         title="cards interrupt at once",
         why="a card waits for further packets before it interrupts",
         source="kernel: Documentation/networking/ethtool-netlink.rst (coalescing)",
-        cost="more interrupts; of no matter where a driver polls",
+        cost="more interrupts; irrelevant if a driver polls",
         group="coalescing",
         want=(("adaptive-rx", "0"), ("adaptive-tx", "0"), ("rx-usecs", "0"), ("tx-usecs", "0")),
     ),
@@ -224,14 +224,14 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Locality(
         name="nic-locality",
-        title="cards and CPUs at the same memory",
+        title="cards and CPUs on the same NUMA node",
         why="each packet crosses the link between NUMA nodes",
         source="containers2024 §2.4",
     ),
     ManagementCard(
         name="management-nic",
         title="the card for management interrupts other CPUs",
-        why="what the machine is steered by interrupts it while it measures",
+        why="the card for management interrupts the machine while it measures",
         source="limbo2022 §4.1 (irqaffinity)",
     ),
 )

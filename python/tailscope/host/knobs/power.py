@@ -94,7 +94,7 @@ KNOBS: tuple[Knob, ...] = (
     PerCpuFile(
         name="energy-bias",
         title="energy bias to performance",
-        why="the processor saves energy where it believes that nobody minds",
+        why="the processor saves energy when it sees no need for speed",
         source=f"{_PM}/intel_epb.rst",
         cost="power",
         pattern=_CPUS + "/cpu{cpu}/power/energy_perf_bias",
@@ -126,7 +126,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     File(
         name="pcie-aspm",
-        title="links of PCI Express do not sleep",
+        title="PCI Express links do not sleep",
         why="a packet waits until the link to its card has woken up",
         source="kernel: Documentation/admin-guide/kernel-parameters.txt (pcie_aspm)",
         cost="power",

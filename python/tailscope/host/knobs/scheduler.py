@@ -170,8 +170,8 @@ KNOBS: tuple[Knob, ...] = (
         why="two threads of one core wait for each other's units and caches",
         source="noms2020 §III, containers2024 Table 2 (nosmt)",
         cost="half of the logical CPUs",
-        risk="programs that are bound to a CPU that goes away are bound to nothing afterwards",
-        asked="it takes CPUs away from programs that run",
+        risk="programs bound to a CPU that goes away lose their binding",
+        asked="it takes CPUs away from running programs",
         parameter="nosmt",
     ),
     File(
@@ -187,7 +187,7 @@ KNOBS: tuple[Knob, ...] = (
     File(
         name="soft-watchdog",
         title="no watchdog of the scheduler",
-        why="a timer and a thread on each CPU see whether others get to run",
+        why="a timer and a thread on each CPU check whether other threads get to run",
         source="limbo2022 Table 1, containers2024 Table 2 (printed nosoftlookup)",
         cost="a kernel that loops is not reported",
         path=f"{_KERNEL}/soft_watchdog",
@@ -222,14 +222,14 @@ KNOBS: tuple[Knob, ...] = (
     ),
     TimerMigration(
         name="timer-migration",
-        title="timers stay where the CPUs do not get them",
+        title="timers stay on the other CPUs",
         why="timers of idle CPUs move to busy ones: those that poll, unless they have no ticks",
         source="kernel: Documentation/timers/no_hz.rst",
         cost="power: idle CPUs wake up for their own timers",
     ),
     CpuMaskFile(
         name="workqueue-cpumask",
-        title="work of the kernel on other CPUs",
+        title="kernel work on other CPUs",
         why="work that is bound to no CPU may run on any",
         source=_KTHREADS,
         path="/sys/devices/virtual/workqueue/cpumask",
@@ -246,6 +246,6 @@ KNOBS: tuple[Knob, ...] = (
         why="isolates as isolcpus does, without a reboot",
         source="kernel: Documentation/admin-guide/cgroup-v2.rst",
         cost="the CPUs are lost for everything outside of the group",
-        asked=f"what is measured has to be moved into {CGROUP}",
+        asked=f"you have to move what you measure into {CGROUP}",
     ),
 )

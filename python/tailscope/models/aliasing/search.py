@@ -147,12 +147,12 @@ def _thresholds(wait_ns: Times) -> list[int]:
 
 def _refusal(loudest: Peak | None, tried: int) -> str:
     if loudest is None:
-        return f"fewer than {LEAST_EVENTS} interruptions can be told from packets without delay"
+        return f"fewer than {LEAST_EVENTS} interruptions stand out from packets without delay"
     chance = min(1.0, loudest.chance * tried)
     if chance > FALSE_ALARMS:
         return (
-            "delayed packets keep to no rate: the one that stands out most,"
-            f" {loudest.rate_hz:.2f} Hz, may do so by chance with a probability of {chance:.2g}"
+            "delayed packets follow no rate: the most prominent one,"
+            f" {loudest.rate_hz:.2f} Hz, could occur by chance with a probability of {chance:.2g}"
         )
     return (
         f"delayed packets recur at {loudest.rate_hz:.2f} Hz, but do not leave together, as they"

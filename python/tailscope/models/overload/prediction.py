@@ -84,7 +84,7 @@ def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
         if median.n < FEWEST_SAMPLES:
             raise EvidenceError(
                 f"{role}: got {median.n} samples, expected at least {FEWEST_SAMPLES}",
-                hint="a median of fewer has no interval: measure for longer",
+                hint="fewer samples give no interval of the median: measure for longer",
             )
     low, high = function.ci_low - forwarder.ci_high, function.ci_high - forwarder.ci_low
     if low <= 0:
@@ -93,8 +93,8 @@ def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:
             f" {function.estimate:,.0f} ns ({function.ci_low:,.0f} to {function.ci_high:,.0f}), the"
             f" forwarder's {forwarder.estimate:,.0f} ns ({forwarder.ci_low:,.0f} to"
             f" {forwarder.ci_high:,.0f})",
-            hint="no time on the CPU is left that the model could divide by: measure for longer,"
-            " take a simpler forwarder, or see whether the two runs are the other way round",
+            hint="the model has no time on the CPU to divide by: measure for longer,"
+            " use a simpler forwarder, or check whether the two runs are swapped",
         )
     return Estimate(
         estimate=function.estimate - forwarder.estimate,
@@ -136,7 +136,7 @@ def highest_rate(cpu: Estimate, noise: Estimate | None = None) -> Estimate:
     if noise.estimate >= NS_PER_S:
         raise ModelError(
             f"noise in ns per second: got {noise.estimate:g}, expected less than {NS_PER_S:g}",
-            hint="interrupts take all of the CPU's time: no packet could be worked on",
+            hint="interrupts take all of the CPU's time: no packet could be processed",
         )
     return Estimate(
         estimate=(NS_PER_S - noise.estimate) / cpu.estimate,

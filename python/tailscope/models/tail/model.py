@@ -196,7 +196,7 @@ class TailModel:
         if check is not None and check.p_value < _REFUTED:
             return (
                 f"the rest of the run contradicts the law: {check.exceedances_bursts} bursts above"
-                f" what one was expected to exceed (probability {check.p_value:.2g})"
+                f" the level that one was expected to exceed (probability {check.p_value:.2g})"
             )
         return None
 
@@ -275,7 +275,9 @@ def model(excesses: Excesses, settings: Settings, rng: np.random.Generator) -> T
 def _candidate(part: Excesses, quantile: float, run_length_ns: int) -> Candidate:
     threshold_ns = part.threshold_ns(quantile)
     if threshold_ns is None:
-        return Candidate(quantile, None, None, "the table of the worst does not reach so far down")
+        return Candidate(
+            quantile, None, None, "the table of the worst packets does not reach that low"
+        )
     try:
         return Candidate(quantile, threshold_ns, fit(part, threshold_ns, run_length_ns), None)
     except EvidenceError as error:

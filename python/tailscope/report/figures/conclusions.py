@@ -84,7 +84,7 @@ def overload(runs: Sequence[Material]) -> Picture | None:
     return Picture(
         "overload",
         "The highest rate, predicted",
-        "An upper bound of R_max of the overload model: what interrupts the device is not known."
+        "An upper bound of the overload model's R_max: the noise of the device is unknown."
         if record.is_upper_bound
         else "R_max of the overload model, from medians at low load, with its 95 % interval; below"
         " it the rate of this run.",
@@ -137,7 +137,7 @@ def _levels(label: str, record: TailRecord) -> Picture:
     }
     return Picture(
         "tail-levels",
-        "Return levels: what one burst among so many packets exceeds",
+        "Return levels: the latency that one burst among so many packets exceeds",
         "Shaded: interval of the level. It holds as long as nothing changes.",
         Axis("packets", "packets", "log"),
         Axis("latency [µs]", "latency_us", "auto"),
@@ -152,7 +152,7 @@ def _shape(label: str, record: TailRecord) -> Picture:
     return Picture(
         "tail-shape",
         "Shape of the tail by threshold",
-        "Above a threshold that is high enough it stays. Below zero the tail has an end.",
+        "It is constant above a high enough threshold. Below zero, the tail is bounded.",
         _THRESHOLD,
         Axis("shape ξ", "xi"),
         _by_threshold(label, record, "xi", 1.0),
@@ -163,7 +163,7 @@ def _mean_excess(label: str, record: TailRecord) -> Picture:
     return Picture(
         "tail-mean-excess",
         "Mean excess by threshold",
-        "Above a threshold that is high enough it is a line.",
+        "It is a line above a high enough threshold.",
         _THRESHOLD,
         Axis("mean excess [µs]", "mean_excess_us"),
         _by_threshold(label, record, "mean_excess_ns", NS_PER_US),
@@ -189,9 +189,9 @@ def _by_threshold(label: str, record: TailRecord, name: str, unit: float) -> tup
         Layer(
             "line",
             label,
-            "the one taken",
+            "chosen threshold",
             {"x": np.full(len(height), chosen_us), "y": height},
-            "the one taken",
+            "chosen threshold",
             1,
         ),
     )

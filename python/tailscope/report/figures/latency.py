@@ -24,7 +24,7 @@ __all__ = ["DOTTED", "ODDS", "ccdf", "cdf", "histogram", "percentiles", "quantil
 
 ODDS = Axis("1 / (1 − q), with the percentile", "one_over_one_minus_q", "log", is_odds=True)
 DOTTED = (
-    "Dotted: fewer than 10 samples lie beyond, so the samples say what happened and not what to"
+    "Dotted: fewer than 10 samples lie beyond, so the samples show what happened, not what to"
     " expect."
 )
 
@@ -126,7 +126,7 @@ def histogram(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "histogram",
             "Histogram of the latency",
-            "Buckets that hold a packet, drawn in their middle.",
+            "Non-empty buckets, drawn at their centres.",
             LATENCY,
             Axis("packets per bucket", "packets", "log"),
             tuple(layers),

@@ -85,7 +85,7 @@ def stalls(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "stalls",
             "Stalls of the polling loops, by core",
-            "Where many lie in one column of pixels, the shortest and the longest of it are drawn.",
+            "If several share a column of pixels, only the shortest and the longest are drawn.",
             TIME,
             Axis("duration [µs]", "duration_us", "log"),
             tuple(layers),
@@ -123,8 +123,8 @@ def events(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "events",
             "What cores did instead of polling",
-            f"The {len(lanes)} causes that took the most time. Where many lie in one column of"
-            " pixels, the longest of it is drawn.",
+            f"The {len(lanes)} causes that took the most time. If several share a column of"
+            " pixels, only the longest is drawn.",
             TIME,
             Axis("", "cause", names=tuple(f"{core}: {cause}" for core, cause in lanes)),
             tuple(layers),
@@ -138,8 +138,8 @@ def interrupt_counts(runs: Sequence[Material]) -> Picture | None:
     return unless_empty(
         Picture(
             "interrupts",
-            "Interrupts since the begin",
-            f"Of the cores that were measured with; at most {_MOST_COUNTERS} counters.",
+            "Interrupts since the start",
+            f"On the polling cores; at most {_MOST_COUNTERS} counters.",
             TIME,
             Axis("interrupts", "interrupts", starts_at_zero=True),
             layers,

@@ -49,7 +49,7 @@ def gaps(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "gaps",
             "Gaps between packets, before and after the device",
-            "Buckets that hold a packet, drawn in their middle. Dots: before; crosses: after.",
+            "Non-empty buckets, drawn at their centres. Dots: before; crosses: after.",
             Axis("gap [µs]", "gap_us", "auto"),
             Axis("packets per bucket", "packets", "log"),
             tuple(layers),
@@ -105,7 +105,7 @@ def loss(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "loss",
             "Packets without a match, by the second in which they were sent",
-            "Lost, late, corrupt or ambiguous: the table says how many of each.",
+            "Lost, late, corrupt or ambiguous: the table has the number of each.",
             TIME,
             Axis("packets", "packets", starts_at_zero=True),
             tuple(layers),
@@ -128,7 +128,7 @@ def departure_error(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "departure-error",
             "How much later than intended packets left",
-            "The generator's own: latencies from the actual departure lack what it shows.",
+            "The generator's own error; latencies from the actual departure do not include it.",
             Axis("departure error [µs]", "departure_error_us", "log"),
             Axis("share of packets above", "share_above", "log"),
             tuple(layers),

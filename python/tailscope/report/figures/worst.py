@@ -41,7 +41,7 @@ def worst(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "worst",
             "Worst packets over time",
-            "Where it is known: by what each waited for the longest.",
+            "Coloured by the longest wait, where it is known.",
             TIME,
             LATENCY,
             tuple(layers),
@@ -66,8 +66,7 @@ def heat_map(runs: Sequence[Material]) -> Picture | None:
     return Picture(
         "heat",
         "All latencies over time",
-        "The more packets, the further a colour is from that of the page, on a logarithmic scale."
-        " A cell without a packet is left blank.",
+        "The more packets, the stronger the colour, on a logarithmic scale. Empty cells are blank.",
         TIME,
         LATENCY,
         (Layer("cells", runs[0].label, "", cells),),

@@ -239,7 +239,7 @@ def _only(path: Path, names: list[str], side: Side) -> str:
 def _changed(recorded: Input) -> str | None:
     """How a capture differs from the one that was analysed."""
     if recorded.size_bytes is None:
-        return "it came by a pipe"
+        return "it was read from a pipe"
     try:
         status = Path(recorded.file).stat()
     except OSError as error:

@@ -181,13 +181,13 @@ def _open_schema(server: Server, schema: str) -> None:
         if version != VERSION:
             raise DatabaseError(
                 f"schema {schema}: version of its tables: expected {VERSION}, got {version}",
-                hint="take the tailscope that made it, or another schema: --schema NAME",
+                hint="use the tailscope that made it, or another schema: --schema NAME",
             )
         return
     if relations:
         raise DatabaseError(
-            f"schema {schema}: expected our tables or nothing, got {relations} others",
-            hint="take another one: --schema NAME",
+            f"schema {schema}: expected tailscope's tables or none, got {relations} others",
+            hint="use another one: --schema NAME",
         )
     for script in ("schema.sql", "views.sql"):
         server.execute(files("tailscope.store.postgres").joinpath(script).read_text())

@@ -23,7 +23,7 @@ _CANCELLED = "57014"
 
 _HINTS = {
     "08": "the connection broke; nothing of this run was kept: export it again",
-    "25006": "this server only answers questions (a standby, or set read-only): name another one",
+    "25006": "this server is read-only (a standby, or set so): use another one",
     "28": "a password comes from PGPASSWORD, PGPASSFILE, ~/.pgpass or a service file",
     "42501": "ask whoever runs the database for CREATE SCHEMA name AUTHORIZATION user, and name it:"
     " --schema name",
@@ -36,8 +36,8 @@ _HINTS = {
 _NO_CONNECTION = {
     "password": _HINTS["28"],
     "authentication": _HINTS["28"],
-    "no pg_hba.conf entry": "the server lets nobody in from here: see its pg_hba.conf",
-    'socket "/tmp/.s.PGSQL': "without a host the driver looks in /tmp; elsewhere it is, for"
+    "no pg_hba.conf entry": "the server accepts no connection from here: see its pg_hba.conf",
+    'socket "/tmp/.s.PGSQL': "without a host the driver looks in /tmp; for another folder use, for"
     " instance, postgresql:///NAME?host=/var/run/postgresql",
     "definition of service": "services are looked up in PGSERVICEFILE and ~/.pg_service.conf",
     "does not exist": "createdb makes a database, createuser a user",

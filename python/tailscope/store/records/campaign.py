@@ -95,7 +95,7 @@ class ExperimentRecord(Section, frozen=True, kw_only=True):
     name: str | None = None
     """Its name."""
     fixed: dict[str, object] = field(default_factory=dict)
-    """What is the same in all runs."""
+    """Fields common to all runs."""
     vary: dict[str, Variable] = field(default_factory=dict)
     """What varies."""
     exclude: tuple[dict[str, Scalar | list[Scalar]], ...] = ()
@@ -103,7 +103,7 @@ class ExperimentRecord(Section, frozen=True, kw_only=True):
     repeats: Count = 1
     """Number of repetitions."""
     service_levels: tuple[str, ...] = ()
-    """Bounds that each cell is held to."""
+    """Service levels that each cell must meet."""
     order: str | None = None
     """`shuffled` or `as-written`."""
     seed: Count | None = None

@@ -83,8 +83,8 @@ class LcoreCounts(StrictRecord, frozen=True, kw_only=True):
     tx_dropped: Count
     dropped: dict[str, Count]
     stalls: Count
-    stall_total_ns: Count
-    stall_longest_ns: Count
+    stall_ns_total: Count
+    stall_ns_max: Count
     stalls_unrecorded: Count
 
 

@@ -1,7 +1,7 @@
 """Files of older formats, made into those of this one.
 
-Format 2 renamed neighbours to co-runners, gave every file its format, and had a laboratory fill
-what a measurement on one machine fills.
+Format 2 renamed neighbours to co-runners and durations of stalls as `summary.json` has them, gave
+every file its format, and had a laboratory fill what a measurement on one machine fills.
 """
 
 from __future__ import annotations
@@ -11,13 +11,25 @@ from tailscope.store import layout
 __all__ = ["counted", "upgraded_run", "with_format", "with_plan"]
 
 _CO_RUNNERS = {"neighbours": "co_runners", "neighbour_cpus": "co_runner_cpus"}
+_STALLS = {"stall_total_ns": "stall_ns_total", "stall_longest_ns": "stall_ns_max"}
+_ALL_STALLS = {"total_ns": "stall_ns_total", "longest_ns": "stall_ns_max"}
 _IN_KERNEL = ("mirred", "bridge", "router")
 _LAB_ROLES = {"loadgen": "generator", "dut": "DuT"}
 
 
 def with_format(content: dict[str, object]) -> dict[str, object]:
     """A file of format 1, which had none written in it, as one of format 2."""
-    return {**content, "format": layout.FORMAT}
+    return {**{name: _renamed(value) for name, value in content.items()}, "format": layout.FORMAT}
+
+
+def _renamed(value: object) -> object:
+    """Durations of stalls by their names of today, wherever they are."""
+    if isinstance(value, list):
+        return [_renamed(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    names = {**_STALLS, **(_ALL_STALLS if "longest_ns" in value else {})}
+    return {names.get(name, name): _renamed(one) for name, one in value.items()}
 
 
 def with_plan(content: dict[str, object]) -> dict[str, object]:
@@ -35,8 +47,8 @@ def upgraded_run(content: dict[str, object]) -> dict[str, object]:
         As it was read. What is not as format 1 has it is left alone: whoever decodes the result
         says what is wrong with it.
     """
-    plan, floor, dut = content.get("plan"), content.get("floor"), content.get("dut")
-    found = {"partial": [], "warnings": [], **with_plan(content)}
+    found: dict[str, object] = {"partial": [], "warnings": [], **with_plan(content)}
+    plan, floor, dut = (found.get(name) for name in ("plan", "floor", "dut"))
     if isinstance(floor, dict):
         found["floor"] = with_format(floor)
     name = plan.get("dut") if isinstance(plan, dict) else None
@@ -47,7 +59,7 @@ def upgraded_run(content: dict[str, object]) -> dict[str, object]:
             **dut,
             "result": counted(name, dut.get("result")),
         }
-    instrument = content.get("instrument")
+    instrument = found.get("instrument")
     if isinstance(instrument, dict):
         found["instrument"] = _instrument(instrument, in_lab="hosts" in content)
     return found

@@ -75,9 +75,9 @@ class Stalls(Section, frozen=True, kw_only=True):
 
     count: Count
     """Number of stalls."""
-    total_ns: Count
+    stall_ns_total: Count
     """Their total duration."""
-    longest_ns: Count
+    stall_ns_max: Count
     """The longest one."""
     unrecorded: Count
     """Stalls that found no room in the log."""
@@ -266,7 +266,7 @@ class DutRecord(Section, frozen=True, kw_only=True):
     version: str | None
     """Its version, as it reports it."""
     configuration: str | tuple[object, ...]
-    """The commands and files that it was set up with."""
+    """The commands and files of its set-up."""
     result: DutCounts | None
     """Its own counts, as it reports them; null where it reports none."""
 

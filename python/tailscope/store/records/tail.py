@@ -143,7 +143,7 @@ class TailRecord(Record, frozen=True, kw_only=True):
     threshold_lowered_from: float | None
     """The quantile that was asked for, if it had too few excesses; null if it had enough."""
     run_length_ns: Count
-    """Excesses less far apart are one burst."""
+    """Excesses closer than this form one burst."""
     excesses: Count
     """Packets beyond the threshold."""
     bursts: Count
