@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 import tailscope
 from tailscope.exceptions import HostError
-from tailscope.host.fingerprint import this_machine
+from tailscope.store.machine import this_host
 from tailscope.store.records.dataplane import NoCounts
+from tailscope.store.records.run import TimestampedFile
 from tailscope.testbed.hosts import Agent
 from tailscope.testbed.protocol import (
     CountsEvent,
     DutReady,
     RecordingEvent,
-    RemoteFile,
     SendOrder,
     StopOrder,
     as_line,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 HELLO = json.dumps({"event": "hello", "version": str(tailscope.__version__)})
 READY = DutReady(
-    host=this_machine(),
+    host=this_host(),
     version="1",
     configuration=[["tc", "qdisc"], ["tc", "filter"]],
     platform={"name": "vm", "representative": False},
@@ -111,7 +111,7 @@ def test_what_is_no_message_is_repeated_when_the_machine_is_gone() -> None:
 
 @pytest.mark.parametrize("path", ["", "/", "/captures/.."])
 def test_a_file_without_a_name_is_refused(path: str, tmp_path: Path) -> None:
-    file = RemoteFile(path=path, size_bytes=1, sha256="")
+    file = TimestampedFile(path=path, size_bytes=1, sha256="")
     with pytest.raises(HostError, match="expected the path of a file"):
         Fake("timestamper").fetch(file, tmp_path)
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import convert
-from msgspec.structs import asdict
 
 from tailscope.analysis import analyze
 from tailscope.experiment.account import configuration_of, stalls_of
@@ -16,16 +15,12 @@ from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.base import as_content
 from tailscope.store.records.dataplane import SnortCounts, SuricataCounts
-from tailscope.store.records.host import HostRecord
 from tailscope.store.records.run import (
-    CapturedFiles,
     ClockRecord,
     DutRecord,
     Instrument,
     PlatformRecord,
-    SideCounts,
     StallsOfSides,
-    TimestampedFile,
     TimestamperRecord,
 )
 from tailscope.testbed.folder import RunFolder
@@ -54,7 +49,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.spec import Host, Hosts
     from tailscope.testbed.hosts import Agent
-    from tailscope.testbed.protocol import Method, RemoteFile, Role
+    from tailscope.testbed.protocol import Method, Role
 
 __all__ = ["execute_in_lab"]
 
@@ -230,8 +225,8 @@ def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord
             generator=sent.result.counts,
             timestamper=TimestamperRecord(
                 method=seen.method,
-                dropped=SideCounts(pre=seen.dropped.pre, post=seen.dropped.post),
-                files=CapturedFiles(pre=_file(seen.files.pre), post=_file(seen.files.post)),
+                dropped=seen.dropped,
+                files=seen.files,
             ),
         ),
         dut=DutRecord(
@@ -242,9 +237,5 @@ def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord
             result=counts,
         ),
         platform=convert(ready.dut.platform, PlatformRecord),
-        hosts={role: convert(asdict(said.host), HostRecord) for role, said in roles.items()},
+        hosts={role: said.host for role, said in roles.items()},
     )
-
-
-def _file(there: RemoteFile) -> TimestampedFile:
-    return TimestampedFile(path=there.path, size_bytes=there.size_bytes, sha256=there.sha256)

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from tailscope.exceptions import TestbedError
 from tailscope.experiment.plan import RunPlan
 from tailscope.host.cpus import parse_cpus
-from tailscope.host.fingerprint import this_machine
+from tailscope.store.machine import this_host
+from tailscope.store.records.run import CapturedFiles, SideCounts, TimestampedFile
 from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import pick_cores, read_topology, staying_on
 from tailscope.testbed.folder import RunFolder
@@ -23,17 +24,14 @@ from tailscope.testbed.messages import GENERATOR, STAMP, GeneratorProgress, what
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.protocol import (
-    CaptureFiles,
     CapturesEvent,
     CountsEvent,
     DutReady,
     LoadgenReady,
     PlayOrder,
     RecordingEvent,
-    RemoteFile,
     SendOrder,
     SentEvent,
-    Sides,
     TimestamperReady,
 )
 from tailscope.testbed.tcpdump import Tap, best_clock, recording
@@ -104,7 +102,7 @@ def _be_dut(plan: RunPlan, part: PlayOrder, say: Say, hear: Hear) -> None:
         home.hand_over()
         say(
             DutReady(
-                host=this_machine(),
+                host=this_host(),
                 version=running.version,
                 configuration=running.configuration,
                 platform={"name": plan.platform, **home.about},
@@ -127,11 +125,7 @@ def _generate(plan: RunPlan, part: PlayOrder, say: Say, hear: Hear) -> None:
         folder = stack.enter_context(RunFolder())
         side = stack.enter_context(cards(folder, "gen", part.cards))
         place = Here(folder.path, side.command, mark=folder.name)
-        say(
-            LoadgenReady(
-                host=this_machine(), warnings=list(cores.warnings), cpus=list(cores.pollers)
-            )
-        )
+        say(LoadgenReady(host=this_host(), warnings=list(cores.warnings), cpus=list(cores.pollers)))
         while isinstance(asked := hear(), SendOrder):
             part_of_it = replace(plan, warm_up_ns=0, duration_ns=asked.duration_ns)
             say(_sent(place, list(side.eal), part_of_it.generator_options(), cores, say))
@@ -185,7 +179,7 @@ def _watch(
     with ExitStack() as stack:
         stack.enter_context(staying_on(cores.housekeeping))
         folder = stack.enter_context(RunFolder())
-        say(TimestamperReady(host=this_machine(), warnings=[]))
+        say(TimestamperReady(host=this_host(), warnings=[]))
         if hear() is None:
             return
         record = _by_tcpdump if method == "tcpdump" else _by_stamp
@@ -202,7 +196,7 @@ def _watch(
                 clock=recorded.clock,
                 timestamp_type=recorded.timestamp_type,
                 dropped=recorded.dropped,
-                files=CaptureFiles(pre=pre, post=post),
+                files=CapturedFiles(pre=pre, post=post),
             )
         )
         # The files are fetched until then.
@@ -215,7 +209,7 @@ class _Recorded:
 
     clock: str
     timestamp_type: str
-    dropped: Sides = field(init=False)
+    dropped: SideCounts = field(init=False)
 
 
 @contextmanager
@@ -231,7 +225,7 @@ def _by_tcpdump(
     taps = {"pre": pre, "post": post}
     with recording(taps, Here(captures, mark=folder.name), clock=clock):
         yield recorded
-    recorded.dropped = Sides(pre=pre.dropped, post=post.dropped)
+    recorded.dropped = SideCounts(pre=pre.dropped, post=post.dropped)
 
 
 @contextmanager
@@ -258,13 +252,13 @@ def _by_stamp(
         raise stamp.failure()
     own = result.stamp
     recorded.clock = recorded.timestamp_type = own.timestamps
-    recorded.dropped = Sides(pre=own.pre.missed, post=own.post.missed)
+    recorded.dropped = SideCounts(pre=own.pre.missed, post=own.post.missed)
 
 
-def _described(path: Path) -> RemoteFile:
+def _described(path: Path) -> TimestampedFile:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return RemoteFile(path=str(path), size_bytes=path.stat().st_size, sha256=digest)
+    return TimestampedFile(path=str(path), size_bytes=path.stat().st_size, sha256=digest)
 
 
 _ROLES = {"dut": _be_dut, "loadgen": _generate, "timestamper": _watch}

@@ -6,72 +6,31 @@ import os
 import platform
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import asdict
-
 from tailscope.host.cpus import parse_cpus
 from tailscope.host.kernel import running_kernel
 
-__all__ = ["Fingerprint", "fingerprint", "last_level_caches", "this_machine"]
-
-
-class Fingerprint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine; what could not be read is None.
-
-    Attributes
-    ----------
-    cpu_model, cpu_microcode : str or None
-    cpu_count : int or None
-    last_level_caches : str or None
-        Lists of the CPUs that share one, such as ``0-3;4-7``.
-    machine, kernel : str
-    kernel_command_line : str or None
-    kernel_flavour, kernel_release, kernel_preemption, kernel_nohz_full, kernel_isolated : str
-    kernel_hz : int
-    kernel_tick : str
-        As `tailscope.host.kernel.Kernel` has them.
-    """
-
-    cpu_model: str | None
-    cpu_microcode: str | None
-    cpu_count: int | None
-    last_level_caches: str | None
-    machine: str
-    kernel: str
-    kernel_command_line: str | None
-    kernel_flavour: str
-    kernel_release: str
-    kernel_preemption: str
-    kernel_nohz_full: str
-    kernel_isolated: str
-    kernel_hz: int
-    kernel_tick: str
-
-
-def this_machine() -> Fingerprint:
-    """Describe this machine."""
-    cpu, kernel = _first_cpu(), running_kernel()
-    return Fingerprint(
-        cpu_model=cpu.get("model name"),
-        cpu_microcode=cpu.get("microcode"),
-        cpu_count=os.cpu_count(),
-        last_level_caches=last_level_caches(),
-        machine=platform.machine(),
-        kernel=f"{platform.system()} {platform.release()} {platform.version()}",
-        kernel_command_line=_read("/proc/cmdline"),
-        kernel_flavour=kernel.flavour,
-        kernel_release=kernel.release,
-        kernel_preemption=kernel.preemption,
-        kernel_nohz_full=kernel.nohz_full,
-        kernel_isolated=kernel.isolated,
-        kernel_hz=kernel.hz,
-        kernel_tick=kernel.tick,
-    )
+__all__ = ["fingerprint", "last_level_caches"]
 
 
 def fingerprint() -> dict[str, str | int | None]:
-    """Describe this machine by name and value: the fields of `Fingerprint`."""
-    return asdict(this_machine())
+    """Describe this machine: the fields of `tailscope.store.records.host.HostRecord`."""
+    cpu, kernel = _first_cpu(), running_kernel()
+    return {
+        "cpu_model": cpu.get("model name"),
+        "cpu_microcode": cpu.get("microcode"),
+        "cpu_count": os.cpu_count(),
+        "last_level_caches": last_level_caches(),
+        "machine": platform.machine(),
+        "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
+        "kernel_command_line": _read("/proc/cmdline"),
+        "kernel_flavour": kernel.flavour,
+        "kernel_release": kernel.release,
+        "kernel_preemption": kernel.preemption,
+        "kernel_nohz_full": kernel.nohz_full,
+        "kernel_isolated": kernel.isolated,
+        "kernel_hz": kernel.hz,
+        "kernel_tick": kernel.tick,
+    }
 
 
 def last_level_caches(system: Path = Path("/sys/devices/system/cpu")) -> str | None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from asyncssh import SSHClientConnection, SSHClientProcess
 
-    from tailscope.testbed.protocol import AgentMessage, Order, RemoteFile, Role
+    from tailscope.store.records.run import TimestampedFile
+    from tailscope.testbed.protocol import AgentMessage, Order, Role
 
 __all__ = ["Agent", "LocalAgent", "SshAgent", "agent_on"]
 
@@ -133,12 +134,12 @@ class Agent(ABC):
         """An error of this machine."""
         return HostError(f"{self.role} ({self.where}): {message}", hint=hint)
 
-    def fetch(self, remote: RemoteFile, folder: Path) -> Path:
+    def fetch(self, remote: TimestampedFile, folder: Path) -> Path:
         """Bring a file back, and check that it is the one.
 
         Parameters
         ----------
-        remote : RemoteFile
+        remote : TimestampedFile
             As the agent says it.
         folder : Path
             Where to put it.

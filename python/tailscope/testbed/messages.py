@@ -14,8 +14,8 @@ from msgspec import DecodeError, ValidationError, convert
 from msgspec.json import Decoder
 
 from tailscope.exceptions import DataplaneError
+from tailscope.store.records.base import Count, Section
 from tailscope.store.records.dataplane import (
-    Count,
     CounterClock,
     DelayCounts,
     DelayTruth,
@@ -29,7 +29,6 @@ from tailscope.store.records.dataplane import (
     RouteCount,
     StampCounts,
     StampedTaps,
-    StrictRecord,
     WatchTruth,
 )
 
@@ -61,14 +60,14 @@ __all__ = [
 _SHOWN = 200
 
 
-class ReadyLcore(StrictRecord, frozen=True, kw_only=True):
+class ReadyLcore(Section, frozen=True, kw_only=True):
     """A thread that will poll, and its CPU; None where it may run on several."""
 
     lcore: Count
     cpu: Count | None
 
 
-class ReadyPort(StrictRecord, frozen=True, kw_only=True):
+class ReadyPort(Section, frozen=True, kw_only=True):
     """A port that was found."""
 
     port: Count
@@ -78,7 +77,7 @@ class ReadyPort(StrictRecord, frozen=True, kw_only=True):
     link_up: bool
 
 
-class ReadyEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+class ReadyEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
     """The ports are there: the program forwards, or sends."""
 
     program: str
@@ -90,14 +89,14 @@ class ReadyEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag
     ports: list[ReadyPort]
 
 
-class ErrorEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="error"):
+class ErrorEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="error"):
     """Why it cannot run, and what to do about it."""
 
     message: str
     hint: str | None
 
 
-class ProgressEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="progress"):
+class ProgressEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="progress"):
     """How far it is, once a second."""
 
     elapsed_s: float

@@ -14,14 +14,15 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 from tailscope.exceptions import HostError
-from tailscope.host.fingerprint import Fingerprint
-from tailscope.store.records.dataplane import Count, DutCounts, StrictRecord
+from tailscope.store.records.base import Count, Section
+from tailscope.store.records.dataplane import DutCounts
+from tailscope.store.records.host import HostRecord
+from tailscope.store.records.run import CapturedFiles, SideCounts
 from tailscope.testbed.messages import GeneratorProgress, GeneratorResult, what_is_wrong
 
 __all__ = [
     "AgentError",
     "AgentMessage",
-    "CaptureFiles",
     "CapturesEvent",
     "CountsEvent",
     "DutMessage",
@@ -34,11 +35,9 @@ __all__ = [
     "PlayOrder",
     "RecordOrder",
     "RecordingEvent",
-    "RemoteFile",
     "Role",
     "SendOrder",
     "SentEvent",
-    "Sides",
     "StopOrder",
     "TimestamperMessage",
     "TimestamperReady",
@@ -51,7 +50,7 @@ Role: TypeAlias = Literal["loadgen", "dut", "timestamper"]
 Method: TypeAlias = Literal["auto", "tcpdump", "stamp"]
 
 
-class PlayOrder(StrictRecord, frozen=True, kw_only=True, tag_field="do", tag="play"):
+class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
     """Play a role; the first order that an agent gets.
 
     Attributes
@@ -74,17 +73,17 @@ class PlayOrder(StrictRecord, frozen=True, kw_only=True, tag_field="do", tag="pl
     method: Method | None
 
 
-class SendOrder(StrictRecord, frozen=True, kw_only=True, tag_field="do", tag="send"):
+class SendOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="send"):
     """To a load generator: send for a while."""
 
     duration_ns: Count
 
 
-class RecordOrder(StrictRecord, frozen=True, kw_only=True, tag_field="do", tag="record"):
+class RecordOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="record"):
     """To a timestamper: record from now on."""
 
 
-class StopOrder(StrictRecord, frozen=True, kw_only=True, tag_field="do", tag="stop"):
+class StopOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="stop"):
     """Stop, and say what was counted or recorded."""
 
 
@@ -94,7 +93,7 @@ class HelloEvent(Struct, frozen=True, kw_only=True, tag_field="event", tag="hell
     version: str
 
 
-class AgentError(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="error"):
+class AgentError(Section, frozen=True, kw_only=True, tag_field="event", tag="error"):
     """Why the agent cannot go on; `other_kernel` if its machine has to boot another one first."""
 
     message: str
@@ -102,10 +101,10 @@ class AgentError(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag
     other_kernel: bool
 
 
-class DutReady(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
     """The device forwards."""
 
-    host: Fingerprint
+    host: HostRecord
     version: str
     configuration: str | Sequence[str | Sequence[str]]
     platform: dict[str, str | bool]
@@ -113,33 +112,33 @@ class DutReady(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="
     cpus: list[Count]
 
 
-class LoadgenReady(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+class LoadgenReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
     """The load generator waits for the order to send."""
 
-    host: Fingerprint
+    host: HostRecord
     warnings: list[str]
     cpus: list[Count]
 
 
-class TimestamperReady(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+class TimestamperReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
     """The timestamper waits for the order to record."""
 
-    host: Fingerprint
+    host: HostRecord
     warnings: list[str]
 
 
-class RecordingEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="recording"):
+class RecordingEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="recording"):
     """Frames are recorded from now on."""
 
 
-class SentEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="sent"):
+class SentEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="sent"):
     """All was sent; `priority` tells whether the generator went before other programs."""
 
     result: GeneratorResult
     priority: bool
 
 
-class CountsEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="result"):
+class CountsEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
     """The device was stopped.
 
     Attributes
@@ -154,29 +153,7 @@ class CountsEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", ta
     died: str | None
 
 
-class RemoteFile(StrictRecord, frozen=True, kw_only=True):
-    """A file of an agent's machine."""
-
-    path: str
-    size_bytes: Count
-    sha256: str
-
-
-class Sides(StrictRecord, frozen=True, kw_only=True):
-    """Frames on both sides of the device that the capture lacks."""
-
-    pre: Count
-    post: Count
-
-
-class CaptureFiles(StrictRecord, frozen=True, kw_only=True):
-    """Captures of both sides of the device."""
-
-    pre: RemoteFile
-    post: RemoteFile
-
-
-class CapturesEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", tag="result"):
+class CapturesEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
     """The captures are there, until the agent hears anything.
 
     Attributes
@@ -185,15 +162,15 @@ class CapturesEvent(StrictRecord, frozen=True, kw_only=True, tag_field="event", 
         What recorded.
     clock, timestamp_type : str
         As in ``run.json``.
-    dropped : Sides
-    files : CaptureFiles
+    dropped : SideCounts
+    files : CapturedFiles
     """
 
     method: Literal["tcpdump", "stamp"]
     clock: str
     timestamp_type: str
-    dropped: Sides
-    files: CaptureFiles
+    dropped: SideCounts
+    files: CapturedFiles
 
 
 Order: TypeAlias = PlayOrder | SendOrder | RecordOrder | StopOrder

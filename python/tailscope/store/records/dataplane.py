@@ -6,12 +6,11 @@ The same parts stand in the lines by which ``tailscope-dp`` and the agents of a 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from tailscope.store.records.base import Count, Section
 
 __all__ = [
-    "Count",
     "CounterClock",
     "DelayCounts",
     "DelayTruth",
@@ -32,22 +31,14 @@ __all__ = [
     "SnortCounts",
     "StampCounts",
     "StampedTaps",
-    "StrictRecord",
     "SuricataCounts",
     "TapCounts",
     "WatchCounts",
     "WatchTruth",
 ]
 
-Count = Annotated[int, Meta(ge=0)]
-"""A number of things, or of ticks or nanoseconds."""
 
-
-class StrictRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A record of which every field is known."""
-
-
-class CounterClock(StrictRecord, frozen=True, kw_only=True):
+class CounterClock(Section, frozen=True, kw_only=True):
     """A clock of ticks: a reading, its rate, and the time of that reading."""
 
     tsc: Count
@@ -55,7 +46,7 @@ class CounterClock(StrictRecord, frozen=True, kw_only=True):
     unix_ns: Count
 
 
-class LcoreCounts(StrictRecord, frozen=True, kw_only=True):
+class LcoreCounts(Section, frozen=True, kw_only=True):
     """What one polling loop counted.
 
     Attributes
@@ -88,7 +79,7 @@ class LcoreCounts(StrictRecord, frozen=True, kw_only=True):
     stalls_unrecorded: Count
 
 
-class PortCounts(StrictRecord, frozen=True, kw_only=True):
+class PortCounts(Section, frozen=True, kw_only=True):
     """What one port counted; `xstats` are its driver's own counters."""
 
     port: Count
@@ -101,10 +92,10 @@ class PortCounts(StrictRecord, frozen=True, kw_only=True):
     rx_nombuf: Count
     tx_errors: Count
     link_down_count: Count
-    xstats: dict[str, Count]
+    xstats: dict[str, int]
 
 
-class ProgramCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program"):
+class ProgramCounts(Section, frozen=True, kw_only=True, tag_field="program"):
     """What every program of the data plane says at its end.
 
     Attributes
@@ -125,7 +116,7 @@ class ProgramCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program"
     ports: list[PortCounts]
 
 
-class GeneratedTraffic(StrictRecord, frozen=True, kw_only=True, omit_defaults=True):
+class GeneratedTraffic(Section, frozen=True, kw_only=True, omit_defaults=True):
     """What became of the packets of a generator.
 
     Attributes
@@ -161,7 +152,7 @@ class GeneratedTraffic(StrictRecord, frozen=True, kw_only=True, omit_defaults=Tr
     ambiguous_sent: Count | None = None
 
 
-class TapCounts(StrictRecord, frozen=True, kw_only=True):
+class TapCounts(Section, frozen=True, kw_only=True):
     """What was recorded of one tap.
 
     Attributes
@@ -186,7 +177,7 @@ class TapCounts(StrictRecord, frozen=True, kw_only=True):
         return self.ring_full + self.unstamped
 
 
-class StampedTaps(StrictRecord, frozen=True, kw_only=True):
+class StampedTaps(Section, frozen=True, kw_only=True):
     """What was recorded of the taps on both sides of a device; `timestamps` says by which clock."""
 
     timestamps: Literal["nic-hardware", "tsc"]
@@ -194,19 +185,19 @@ class StampedTaps(StrictRecord, frozen=True, kw_only=True):
     post: TapCounts
 
 
-class ForwardedPairs(StrictRecord, frozen=True, kw_only=True):
+class ForwardedPairs(Section, frozen=True, kw_only=True):
     """By which port packets of each port leave."""
 
     pairs: list[tuple[Count, Count]]
 
 
-class RouteCount(StrictRecord, frozen=True, kw_only=True):
+class RouteCount(Section, frozen=True, kw_only=True):
     """How many routes there are."""
 
     routes: Count
 
 
-class DelayTruth(StrictRecord, frozen=True, kw_only=True):
+class DelayTruth(Section, frozen=True, kw_only=True):
     """How often the device did what on purpose, and how many packets it held at most."""
 
     injected: Count
@@ -214,7 +205,7 @@ class DelayTruth(StrictRecord, frozen=True, kw_only=True):
     held_most: Count | None
 
 
-class WatchTruth(StrictRecord, frozen=True, kw_only=True):
+class WatchTruth(Section, frozen=True, kw_only=True):
     """How often loops without packets were disturbed on purpose."""
 
     disturbed: Count
@@ -256,7 +247,7 @@ class WatchCounts(ProgramCounts, frozen=True, kw_only=True, tag="watch"):
     watch: WatchTruth
 
 
-class LinkCounts(StrictRecord, frozen=True, kw_only=True):
+class LinkCounts(Section, frozen=True, kw_only=True):
     """What the kernel counted at one link."""
 
     rx_packets: Count
@@ -267,13 +258,13 @@ class LinkCounts(StrictRecord, frozen=True, kw_only=True):
     tx_dropped: Count
 
 
-class KernelCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program", tag="kernel"):
+class KernelCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="kernel"):
     """What the links of a device of the kernel counted."""
 
     links: dict[str, LinkCounts]
 
 
-class SuricataCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program", tag="suricata"):
+class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="suricata"):
     """What Suricata counted.
 
     Attributes
@@ -294,7 +285,7 @@ class SuricataCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program
 
 
 class SnortCounts(
-    StrictRecord, frozen=True, kw_only=True, omit_defaults=True, tag_field="program", tag="snort"
+    Section, frozen=True, kw_only=True, omit_defaults=True, tag_field="program", tag="snort"
 ):
     """Verdicts of Snort's packet module; None where it printed none."""
 
@@ -303,7 +294,7 @@ class SnortCounts(
     accepted: Count | None = None
 
 
-class NoCounts(StrictRecord, frozen=True, kw_only=True, tag_field="program", tag="none"):
+class NoCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="none"):
     """What a device counted that says nothing."""
 
 
