@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from docs.reference.cli import commands
-from msgspec import convert, to_builtins
+from msgspec import ValidationError, convert, to_builtins
+from synthetic import info_of
 
-from tailscope.exceptions import RunCorruptError, UsageError
+from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, plan_of
 from tailscope.experiment.matrix import cells_of
 from tailscope.experiment.spec import load_experiment, schema
@@ -28,6 +29,7 @@ from tailscope.field import (
 )
 from tailscope.plan import PairFields, PlanFields
 from tailscope.store.columns import PLAN
+from tailscope.store.records.base import as_content
 from tailscope.store.repeat import command_of
 
 if TYPE_CHECKING:
@@ -98,26 +100,26 @@ def test_a_run_with_every_field_is_repeated_exactly(tailscope: Callable[..., Any
         for name, field in FIELDS.items()
         if getattr(plan, field.attribute) == getattr(usual, field.attribute)
     } == {"pattern"}
-    program, *words = shlex.split(command_of({"plan": plan.record()}) or "")
+    written = as_content(plan.record())
+    program, *words = shlex.split(command_of(info_of(plan=written)) or "")
     assert program == "tailscope"
     words[words.index("--cpus") : words.index("--cpus") + 2] = []
     planned = json.loads(tailscope(*words, "--dry-run", "--json", "-").stdout)
-    expected = json.loads(json.dumps(plan.record()))
-    assert {name: planned[name] for name in expected if name != "cpus"} == {
-        name: value for name, value in expected.items() if name != "cpus"
+    assert {name: planned[name] for name in written if name != "cpus"} == {
+        name: value for name, value in written.items() if name != "cpus"
     }
 
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
     plan = plan_of(WRITTEN)
-    own = {name: value for name, value in plan.record().items() if name in EVERY}
+    own = {name: value for name, value in as_content(plan.record()).items() if name in EVERY}
     assert to_builtins(convert(own, PlanFields)) == to_builtins(plan)
 
 
 def test_what_no_field_is_called_is_not_left_out_of_the_repeated_command() -> None:
-    plan = {**plan_of({"dut": "l2fwd"}).record(), "colour": "red"}
-    with pytest.raises(RunCorruptError, match="there is no field colour"):
-        command_of({"plan": plan})
+    plan = {**as_content(plan_of({"dut": "l2fwd"}).record()), "colour": "red"}
+    with pytest.raises(ValidationError, match="colour"):
+        info_of(plan=plan)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,23 @@ def forwarded(
     return sent, found
 
 
+def test_the_ports_stay_until_the_device_has_ended() -> None:
+    options = ["--rate=10k", "--warm-up=0s", "--duration=100ms", "--keep-ports"]
+    with (
+        over_memif() as pair,
+        pair.dut(FORWARDERS["l2fwd"], []) as dut,
+        pair.generator(options) as generator,
+    ):
+        while generator.result is None:
+            assert generator.next_event(30) is not None
+        dut.stop()
+        found = dut.finish()
+        assert found is not None and [port.link_down_count for port in found.ports] == [0, 0]
+        assert generator.is_running
+        generator.stop()
+        assert generator.finish() is not None and not generator.result.partial
+
+
 def dropped(dut: ForwarderResult) -> dict[str, int]:
     return {name: count for name, count in dut.lcores[0].dropped.items() if count}
 

@@ -165,6 +165,11 @@ impl Session {
 
     /// Prints what came out. `own` is what only this program has to say.
     pub fn finish(mut self, lanes: &[Lane], link_downs: &[u64], own: (&str, Value)) {
+        self.print_result(lanes, link_downs, own);
+    }
+
+    /// Prints the result; the ports stay.
+    pub fn print_result(&mut self, lanes: &[Lane], link_downs: &[u64], own: (&str, Value)) {
         self.record_stalls(lanes);
         let counted = |(open, downs): (&Open, &u64)| {
             let stats = open.port.stats().unwrap_or_default();

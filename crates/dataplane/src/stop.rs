@@ -3,6 +3,10 @@
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How often a wait looks.
+const POLL: Duration = Duration::from_millis(1);
 
 /// Whether to stop, and why. Cheap to ask, once an iteration.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +30,18 @@ impl Stop {
     #[inline(always)]
     pub fn asked(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
+    }
+
+    /// Forgets that a signal came; its name is kept.
+    pub fn forget(&self) {
+        self.flag.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits for a signal.
+    pub fn wait(&self) {
+        while !self.asked() {
+            std::thread::sleep(POLL);
+        }
     }
 
     /// The signal's name, where there was one.

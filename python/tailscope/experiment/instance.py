@@ -185,7 +185,9 @@ class Instance:
         assert self.cpus.generator is not None
         if self._platform is not None:
             self._platform.hand_over()
-        options = [*self._plan.generator_options(), f"--record={self._folders['generator']}"]
+        # A program of others may crash when its link goes: the device is stopped first.
+        options = [*self._plan.generator_options(), "--keep-ports"]
+        options += [f"--record={self._folders['generator']}"]
         if self._plan.captures:
             options.append(f"--captures={self._folders['captures']}")
         self._generator = stack.enter_context(
@@ -219,7 +221,7 @@ class Instance:
                 assert self._running is not None
                 raise self._running.failure() from None
             return True
-        if event is None:
+        if event is None or self._generator.result is not None:
             return False
         if isinstance(event, GeneratorProgress) and progress is not None:
             progress(event)
@@ -249,10 +251,11 @@ class Instance:
             If the generator has no result.
         """
         partial = [reason] if reason else []
-        result = None if self._generator is None else self._generator.finish()
         counts = self._stop_dut(partial)
         if self._generator is None:
             return None
+        self._generator.stop()
+        result = self._generator.finish()
         if result is None:
             raise self._generator.failure()
         return EndedInstance(

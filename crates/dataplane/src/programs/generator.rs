@@ -113,6 +113,9 @@ struct Generator {
     /// How long to wait for the link.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = time)]
     link_timeout: Nanos,
+    /// After the result, keep the ports until SIGTERM: other programs may crash when a link goes.
+    #[arg(long)]
+    keep_ports: bool,
     /// Write pre.pcapng.zst and post.pcapng.zst into this folder.
     #[arg(long, value_name = "DIR")]
     captures: Option<PathBuf>,
@@ -210,6 +213,7 @@ impl Generator {
             warm_up: self.warm_up,
             duration: self.duration,
             link_timeout: self.link_timeout,
+            keep_ports: self.keep_ports,
             captures: self.captures.clone(),
         };
         measurement.run(session, &probes, json!({ "rate_pps": self.rate().0 }))
@@ -231,6 +235,7 @@ impl Generator {
             warm_up: Nanos(0),
             duration: Nanos(u64::MAX),
             link_timeout: self.link_timeout,
+            keep_ports: self.keep_ports,
             captures: self.captures.clone(),
         };
         measurement.run(session, &names, own)

@@ -29,6 +29,8 @@ pub struct Measurement<C> {
     pub warm_up: Nanos,
     pub duration: Nanos,
     pub link_timeout: Nanos,
+    /// Whether the ports stay after the result until a signal comes.
+    pub keep_ports: bool,
     /// Where to write captures.
     pub captures: Option<PathBuf>,
 }
@@ -104,7 +106,13 @@ impl<C: Content + Sync + Send> Measurement<C> {
         }
         add_result(&mut own, &seen, &warm_up, &book);
         let lanes = [Lane { lcore, counters, log, dropped: Vec::new() }];
-        session.finish(&lanes, &downs, ("gen", own));
+        // Whoever reads the result may send the signal at once.
+        session.stop.forget();
+        session.print_result(&lanes, &downs, ("gen", own));
+        if self.keep_ports {
+            stop.wait();
+        }
+        drop(session);
         Ok(())
     }
 
