@@ -209,8 +209,8 @@ def _blocks() -> Iterator[str]:
     yield (
         "Every JSON file has a `format`, and a JSON Schema in [schemas/](schemas). Within a format"
         " no field changes its name, its type, its unit or its meaning, none goes away, and none is"
-        " added. tailscope reads files strictly: if a field is missing, unknown or of another type,"
-        " the error names it, so that damage does not pass for data."
+        " added. tailscope reads files strictly: if a field is unknown, of another type, or missing"
+        " where the schema requires it, the error names it, so that damage does not pass for data."
     )
     yield (
         "A new format comes with a new version of tailscope, which still reads the older ones, back"

@@ -22,6 +22,7 @@ from tailscope.report.picture import Picture, table_of
 from tailscope.report.reduce import PIXELS, extremes, longest
 from tailscope.store import layout
 from tailscope.store.kept import Conclusions
+from tailscope.store.records.plan import AnalysisPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +104,8 @@ def test_runs_share_figures_where_that_says_something(run: Run) -> None:
 
 
 def test_a_page_says_what_was_concluded(run: Run) -> None:
-    info = structs.replace(run.info, instrument=None)
+    plan = AnalysisPlan(pre="pre.pcap", post="post.pcap")
+    info = structs.replace(run.info, plan=plan, instrument=None)
     text = page([replace(run, info=info, explanation=None)])
     assert "R_max: the runs differ in &lt;i&gt;size&lt;/i&gt;" in text
     assert "exceeded by one burst in 600 packets" in text

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import synthetic
 from msgspec import convert, structs
 
+from tailscope.experiment.plan import RunPlan
 from tailscope.store import layout
 from tailscope.store.kept import Conclusions
 from tailscope.store.reader import read_run, read_table
@@ -50,7 +51,12 @@ def whole_run(tailscope: Callable[..., Any], folder: Path) -> Run:
     causes = np.array(["", *["local timer"] * 4, *["TLB shootdown"] * (PACKETS - 5)], object)
     return replace(
         run,
-        info=structs.replace(run.info, files={}, instrument=synthetic.instrument()),
+        info=structs.replace(
+            run.info,
+            files={},
+            plan=RunPlan(dut="l2fwd").record(),
+            instrument=synthetic.instrument(),
+        ),
         worst_explained={"cause": causes},
         explanation=convert(_EXPLANATION, Explanation),
         kept=Conclusions(convert(_TAIL, TailRecord), convert(_OVERLOAD, OverloadRecord)),

@@ -16,7 +16,7 @@ import tailscope
 from tailscope.exceptions import HostError
 from tailscope.store.machine import this_host
 from tailscope.store.records.dataplane import NoCounts
-from tailscope.store.records.run import TimestampedFile
+from tailscope.store.records.run import PlatformRecord, TimestampedFile
 from tailscope.testbed.hosts import Agent
 from tailscope.testbed.protocol import (
     CountsEvent,
@@ -39,7 +39,7 @@ READY = DutReady(
     host=this_host(),
     version="1",
     configuration=[["tc", "qdisc"], ["tc", "filter"]],
-    platform={"name": "vm", "representative": False},
+    platform=PlatformRecord(name="vm", representative=False),
     warnings=[],
     cpus=[1],
 )
@@ -89,7 +89,7 @@ def wrong(line: Any, role: Role = "dut") -> str:
         ({"cpus": None}, "cpus: expected `array`, got `null`"),
         ({"host": []}, "host: expected `object`, got `array`"),
         ({"more": 1}, "object contains unknown field `more`"),
-        ({"platform": {"name": {}}}, "platform[...]: expected `bool | str`, got `object`"),
+        ({"platform": {"name": {}}}, "platform.name: expected `str`, got `object`"),
         ({"event": "sent"}, "event: invalid value 'sent'"),
     ],
 )
@@ -141,7 +141,7 @@ def test_whatever_is_said_ends_as_an_error(line: str) -> None:
         (
             '{"do": "play", "role": "dut", "plan": {"dut": "l2fwd", "rate_pps": "many"},'
             ' "cards": [], "cpus": null, "method": null}',
-            "dut: plan: rate_pps: expected `int`, got `str`",
+            "plan.rate_pps: expected `int`, got `str`",
         ),
     ],
 )

@@ -12,6 +12,7 @@ import typer
 
 from tailscope.cli.options import named_values
 from tailscope.cli.panels import DUT, HOST, MEASUREMENT, TRAFFIC
+from tailscope.exceptions import UsageError
 from tailscope.field import COUNT, Field, fields_of
 from tailscope.plan import PairFields, PlanFields, fields_on
 
@@ -114,4 +115,6 @@ def _taken(field: Field, given: dict[str, Any]) -> object:
     older = given.pop(field.formerly) if field.formerly is not None else None
     if field.has_names:
         return named_values([*(value or ()), *(older or ())], field.option)
+    if value is not None and older is not None:
+        raise UsageError(f"{field.former_option}: the older name of {field.option}: give one")
     return older if value is None else value

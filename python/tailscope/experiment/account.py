@@ -108,9 +108,9 @@ def own_work(ended: EndedInstance) -> OwnWork:
     def of_links(links: Sequence[str]) -> tuple[str, ...]:
         return ("softirq NET_",) if links else ()
 
-    home = () if ended.platform is None else ended.platform.side.links
+    links = () if ended.platform is None else ended.platform.side.links
     tasks = ("task ",) if ended.dut.in_softirqs else ()
-    return OwnWork(instrument=of_links(ended.side.links), dut=(*of_links(home), *tasks))
+    return OwnWork(instrument=of_links(ended.side.links), dut=(*of_links(links), *tasks))
 
 
 def platform_record(name: str, about: Mapping[str, object]) -> PlatformRecord:

@@ -7,19 +7,15 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import convert
-
 from tailscope.analysis import analyze
 from tailscope.experiment.account import configuration_of, stalls_of
 from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import MeasurementRecord, measurement_info
-from tailscope.store.records.base import as_content
 from tailscope.store.records.dataplane import SnortCounts, SuricataCounts
 from tailscope.store.records.run import (
     ClockRecord,
     DutRecord,
     Instrument,
-    PlatformRecord,
     StallsOfSides,
     TimestamperRecord,
 )
@@ -168,9 +164,7 @@ def _agent(role: Role, host: Host) -> Agent:
 
 def _part(role: Role, plan: RunPlan, host: Host, method: Method | None = None) -> PlayOrder:
     cpus = None if host.cpus is None else str(host.cpus)
-    return PlayOrder(
-        role=role, plan=as_content(plan.record()), cards=host.cards, cpus=cpus, method=method
-    )
+    return PlayOrder(role=role, plan=plan.record(), cards=host.cards, cpus=cpus, method=method)
 
 
 def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) -> SentEvent:
@@ -236,6 +230,6 @@ def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord
             configuration=configuration_of(ready.dut.configuration),
             result=counts,
         ),
-        platform=convert(ready.dut.platform, PlatformRecord),
+        platform=ready.dut.platform,
         hosts={role: said.host for role, said in roles.items()},
     )

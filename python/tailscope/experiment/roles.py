@@ -9,18 +9,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from tailscope.exceptions import TestbedError
+from tailscope.experiment.account import platform_record
 from tailscope.experiment.plan import RunPlan
 from tailscope.host.cpus import parse_cpus
+from tailscope.plan import PlanFields
 from tailscope.store.machine import this_host
-from tailscope.store.records.run import CapturedFiles, SideCounts, TimestampedFile
+from tailscope.store.records.run import CapturedFiles, ClockSource, SideCounts, TimestampedFile
 from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.cores import pick_cores, read_topology, staying_on
 from tailscope.testbed.folder import RunFolder
-from tailscope.testbed.messages import GENERATOR, STAMP, GeneratorProgress, what_is_wrong
+from tailscope.testbed.messages import GENERATOR, STAMP, GeneratorProgress
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 from tailscope.testbed.protocol import (
@@ -72,12 +73,7 @@ def play(part: PlayOrder, say: Say, hear: Hear) -> None:
 
 
 def _plan_of(part: PlayOrder) -> RunPlan:
-    """The plan; a record of it says more than its fields."""
-    planned = {name: part.plan[name] for name in RunPlan.__struct_fields__ if name in part.plan}
-    try:
-        return convert(planned, RunPlan)
-    except (ValidationError, RecursionError) as error:
-        raise TestbedError(f"{part.role}: plan: {what_is_wrong(error)}") from None
+    return RunPlan(**{name: getattr(part.plan, name) for name in PlanFields.__struct_fields__})
 
 
 def _be_dut(plan: RunPlan, part: PlayOrder, say: Say, hear: Hear) -> None:
@@ -92,21 +88,23 @@ def _be_dut(plan: RunPlan, part: PlayOrder, say: Say, hear: Hear) -> None:
         folder = stack.enter_context(RunFolder())
         side = stack.enter_context(cards(folder, "dut", part.cards))
         given = {"cpus": cores.pollers, "housekeeping": cores.housekeeping}
-        home = stack.enter_context(platform.open(folder.part("platform"), side, dut, **given))
-        site = DutContext(home.place, home.side, home.cpus, home.housekeeping, plan.stall_ns)
-        running = stack.enter_context(dut.open(site))
+        opened = stack.enter_context(platform.open(folder.part("platform"), side, dut, **given))
+        context = DutContext(
+            opened.place, opened.side, opened.cpus, opened.housekeeping, plan.stall_ns
+        )
+        running = stack.enter_context(dut.open(context))
         busy_on = (
             cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
         )
         stack.enter_context(co_runners(folder, plan.co_runners, busy_on))
-        home.hand_over()
+        opened.hand_over()
         say(
             DutReady(
                 host=this_host(),
                 version=running.version,
                 configuration=running.configuration,
-                platform={"name": plan.platform, **home.about},
-                warnings=[*cores.warnings, *home.warnings],
+                platform=platform_record(plan.platform, opened.about),
+                warnings=[*cores.warnings, *opened.warnings],
                 cpus=list(cores.pollers),
             )
         )
@@ -207,8 +205,8 @@ def _watch(
 class _Recorded:
     """What is known of a recording; of frames that it lacks once it has ended."""
 
-    clock: str
-    timestamp_type: str
+    clock: ClockSource = field(init=False)
+    timestamp_type: str = field(init=False)
     dropped: SideCounts = field(init=False)
 
 
@@ -221,7 +219,9 @@ def _by_tcpdump(
 ) -> Iterator[_Recorded]:
     clock = best_clock(names)
     pre, post = map(Tap, names)
-    recorded = _Recorded("kernel-software" if clock == "host" else "kernel-hardware", clock)
+    recorded = _Recorded()
+    recorded.clock = "kernel-software" if clock == "host" else "kernel-hardware"
+    recorded.timestamp_type = clock
     taps = {"pre": pre, "post": post}
     with recording(taps, Here(captures, mark=folder.name), clock=clock):
         yield recorded
@@ -232,7 +232,7 @@ def _by_tcpdump(
 def _by_stamp(
     names: list[str], folder: RunFolder, captures: Path, cores: Cores
 ) -> Iterator[_Recorded]:
-    recorded = _Recorded("", "")
+    recorded = _Recorded()
     with cards(folder, "tap", names) as side:
         stamp = Dataplane(
             "timestamper",

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from tailscope.exceptions import UsageError
+from tailscope.exceptions import RunCorruptError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -184,14 +184,12 @@ def read_samples(path: Path) -> list[CounterSample]:
     """
     if path.suffix != ".parquet":
         return read_authors_csv(path)
-    import pyarrow as pa
-
     from tailscope.store.reader import read_table
 
     try:
         rows = read_table(path, list(columns([]))).to_pydict()
-    except (pa.ArrowException, KeyError) as error:
-        raise UsageError(f"{path}: not counters of interrupts: {error}") from None
+    except RunCorruptError as error:
+        raise UsageError(f"not counters of interrupts: {error}") from None
     found: dict[int, dict[tuple[str, int], int]] = {}
     for unix_ns, name, cpu, count in zip(*rows.values(), strict=True):
         found.setdefault(unix_ns, {})[name, cpu] = count

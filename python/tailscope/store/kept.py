@@ -147,7 +147,9 @@ def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
             f" expected {_figures(info)}, got {origin.summary_sha256}",
             hint=_AGAIN,
         )
-    return convert(older.with_format(written), _KINDS[name], file)
+    if "format" not in written:
+        written = older.with_format(written)
+    return convert(written, _KINDS[name], file)
 
 
 def _digest(content: Mapping[str, object]) -> str:

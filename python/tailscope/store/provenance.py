@@ -46,7 +46,7 @@ def analysis_info(plan: AnalysisPlan, summary: Mapping[str, Figure]) -> RunInfo:
         host=this_host(),
         inputs={"pre": _input(plan.pre), "post": _input(plan.post)},
         clock=ClockRecord(
-            source=str(summary["clock"]),
+            source="capture-file",
             pre_resolution=_text(summary["pre_resolution"]),
             post_resolution=_text(summary["post_resolution"]),
         ),

@@ -14,8 +14,9 @@ from tailscope.store import layout, tables
 from tailscope.store.kept import Conclusions, kept
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.records import older
-from tailscope.store.records.base import check_format, decode, read_record
+from tailscope.store.records.base import check_format, decode, read_json, read_record
 from tailscope.store.records.explanation import Explanation
+from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
 from tailscope.store.records.run import RunInfo, RunMark
 from tailscope.store.records.summary import Summary, figures_of, warnings_of
 from tailscope.store.run import SIDES, Run, check_conservation, shown_as
@@ -158,9 +159,22 @@ def read_info(path: Path) -> RunInfo:
     check_format(mark.format, layout.FORMAT, file)
     if not mark.complete:
         raise RunIncompleteError(
-            f"{path}: the run was never finished", hint="analyse the captures again"
+            f"{path}: the run was never finished", hint="measure or analyse again"
         )
+    if mark.format == layout.FORMAT:
+        _check_plan(read_json(content, file), file)
     return read_record(content, RunInfo, file, newest=layout.FORMAT, upgraded=older.upgraded_run)
+
+
+def _check_plan(content: Mapping[str, object], file: Path) -> None:
+    """See that a plan has every field: a default of today says nothing of what was measured."""
+    plan = content.get("plan")
+    if not isinstance(plan, dict):
+        return
+    kind = AnalysisPlan if plan.get("command") == "analyze" else MeasurementPlan
+    for name in kind.__struct_fields__:
+        if name not in plan:
+            raise RunCorruptError(f"{file}: plan.{name}: missing")
 
 
 def read_mark(path: Path) -> RunMark | None:
@@ -326,8 +340,12 @@ def read_table(source: bytes | Path, columns: Sequence[str] | None = None) -> pa
     import pyarrow.parquet as pq
 
     file = pa.BufferReader(source) if isinstance(source, bytes) else source
-    table = pq.ParquetFile(file).read(columns, use_threads=False)
-    return table if columns is None else table.select(list(columns))
+    try:
+        table = pq.ParquetFile(file).read(columns, use_threads=False)
+        return table if columns is None else table.select(list(columns))
+    except (pa.ArrowException, KeyError) as error:
+        named = "a table of the run" if isinstance(source, bytes) else source
+        raise RunCorruptError(f"{named}: not the Parquet that was written: {error}") from None
 
 
 def verified(path: Path, info: RunInfo, name: str) -> bytes:
@@ -368,19 +386,23 @@ def _kept(path: Path, info: RunInfo) -> tuple[Conclusions, list[str]]:
         try:
             conclusion = kept(path, info, name)
         except RunError as error:
-            doubts.append(f"{name} is left out: {error}")
+            doubts.append(_left_out(name, error))
             continue
         if conclusion is not None:
             found[name] = conclusion
     return Conclusions.of(found), doubts
 
 
+def _left_out(name: str, error: RunError) -> str:
+    return f"{name} is left out: {error}" + (f"; {error.hint}" if error.hint else "")
+
+
 def _remarks(path: Path) -> tuple[Remarks, list[str]]:
     """Tags and notes, and a warning where they cannot be read: they do not spoil a run."""
     try:
         return read_notes(path), []
-    except RunCorruptError as error:
-        return Remarks(), [f"{layout.NOTES} is left out: {error}"]
+    except RunError as error:
+        return Remarks(), [_left_out(layout.NOTES, error)]
 
 
 def file_states(path: Path, info: RunInfo, *, checksums: bool) -> dict[str, str]:

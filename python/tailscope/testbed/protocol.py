@@ -17,7 +17,8 @@ from tailscope.exceptions import HostError
 from tailscope.store.records.base import Count, Section
 from tailscope.store.records.dataplane import DutCounts
 from tailscope.store.records.host import HostRecord
-from tailscope.store.records.run import CapturedFiles, SideCounts
+from tailscope.store.records.plan import MeasurementPlan
+from tailscope.store.records.run import CapturedFiles, ClockSource, PlatformRecord, SideCounts
 from tailscope.testbed.messages import GeneratorProgress, GeneratorResult, what_is_wrong
 
 __all__ = [
@@ -56,7 +57,7 @@ class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
     Attributes
     ----------
     role : str
-    plan : dict
+    plan : MeasurementPlan
         As in ``run.json``.
     cards : list of str
         Network cards: PCI addresses, or links of the kernel.
@@ -67,7 +68,7 @@ class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
     """
 
     role: Role
-    plan: dict[str, object]
+    plan: MeasurementPlan
     cards: list[str]
     cpus: str | None
     method: Method | None
@@ -107,7 +108,7 @@ class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready
     host: HostRecord
     version: str
     configuration: str | Sequence[str | Sequence[str]]
-    platform: dict[str, str | bool]
+    platform: PlatformRecord
     warnings: list[str]
     cpus: list[Count]
 
@@ -167,7 +168,7 @@ class CapturesEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="
     """
 
     method: Literal["tcpdump", "stamp"]
-    clock: str
+    clock: ClockSource
     timestamp_type: str
     dropped: SideCounts
     files: CapturedFiles

@@ -33,7 +33,6 @@ __all__ = [
     "StampedTaps",
     "SuricataCounts",
     "TapCounts",
-    "WatchCounts",
     "WatchTruth",
 ]
 
@@ -239,12 +238,6 @@ class DelayCounts(ProgramCounts, frozen=True, kw_only=True, tag="delay"):
     """What the device with a known law counted."""
 
     delay: DelayTruth
-
-
-class WatchCounts(ProgramCounts, frozen=True, kw_only=True, tag="watch"):
-    """What loops without packets counted."""
-
-    watch: WatchTruth
 
 
 class LinkCounts(Section, frozen=True, kw_only=True):

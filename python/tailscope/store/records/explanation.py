@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Record, Section
@@ -13,15 +15,15 @@ __all__ = ["ExplainedCause", "Explanation"]
 class ExplainedCause(Section, frozen=True, kw_only=True):
     """A cause that packets waited for."""
 
-    part: str
-    """The part of the latency: one of those in `parts_ns`."""
+    part: Literal["dut", "queue", "instrument", "unexplained"]
+    """The part of the latency."""
     cause: str
     """What they waited for."""
     packets: Count
     """Packets that waited for it."""
     total_ns: Count
     """How long they waited in total."""
-    share: float
+    share: Annotated[float, Meta(ge=0, le=1)]
     """That total, as a share of the excess."""
     largest_ns: Count
     """The longest that one of them waited."""
@@ -32,7 +34,7 @@ class Explanation(Record, frozen=True, kw_only=True):
 
     format: Literal[2] = FORMAT
     """Version of the layout, as in `run.json`."""
-    quantile: float
+    quantile: Annotated[float, Meta(ge=0, le=1)]
     """Packets beyond this quantile are explained."""
     threshold_ns: Count
     """The latency at that quantile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ __all__ = [
     "FORMAT",
     "CapturedFiles",
     "ClockRecord",
+    "ClockSource",
     "DutRecord",
     "FileEntry",
     "Input",
@@ -39,6 +40,12 @@ __all__ = [
 ]
 
 
+ClockSource: TypeAlias = Literal[
+    "capture-file", "tsc", "kernel-software", "kernel-hardware", "nic-hardware"
+]
+"""Where times come from."""
+
+
 class Input(Section, frozen=True, kw_only=True):
     """A capture that was analysed."""
 
@@ -53,7 +60,7 @@ class Input(Section, frozen=True, kw_only=True):
 class ClockRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     """The clock of the times in a run."""
 
-    source: str
+    source: ClockSource
     """`capture-file`, or `tsc`: the time-stamp counter, read around sending and receiving; for a
     laboratory see [testbed.md](../testbed.md)."""
     pre_resolution: str | None = None
@@ -240,6 +247,10 @@ class PowerRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     reasons: dict[str, str] | None = None
     """Why figures are null, by their names."""
 
+    def __post_init__(self) -> None:
+        if (self.source is None) != (self.figures is None):
+            raise ValueError("figures: expected with a source of power, and only with one")
+
 
 class Written(Section, frozen=True, kw_only=True):
     """A setting of the host that was written for the run."""
@@ -363,8 +374,8 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Of a published run: files that were not published."""
 
     def __post_init__(self) -> None:
-        if self.instrument is None and isinstance(self.plan, MeasurementPlan):
-            raise ValueError("instrument: expected that of a measurement, got null")
+        if isinstance(self.plan, MeasurementPlan) != (self.instrument is not None):
+            raise ValueError("instrument: expected for a measurement, and only for one")
 
     @property
     def measured(self) -> MeasurementPlan:
