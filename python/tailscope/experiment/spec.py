@@ -368,7 +368,7 @@ def _expected(where: Sequence[str | int]) -> str | None:
     elif inner[:1] == ["vary"]:
         # A list of values stands behind the field itself; labels have fields of their own.
         is_list = len(inner) == 3 and isinstance(inner[2], int)
-        inner = str(inner[1]).split(".") if is_list else inner[3:]
+        inner = [*str(inner[1]).split(".")] if is_list else inner[3:]
     else:
         return None
     declared = field_named(str(inner[0])) if inner else None
