@@ -129,7 +129,7 @@ def test_what_no_field_is_called_is_not_left_out_of_the_repeated_command() -> No
         ({"size": 12}, "--size: got 12, expected 64 to 1518 bytes"),
         ({"instances": 65}, "--instances: got 65, expected 1 to 64"),
         ({"seed": -1}, "--seed: got -1, expected at least 0"),
-        ({"rate": 0}, "--rate: got 0, expected at least 1 packets/s"),
+        ({"rate": 0}, "--rate: got 0, expected at least 1 packet/s"),
         ({"load": "none"}, "--load: got 'none', expected all or one"),
         ({"noise": "all"}, "--noise: got 'all', expected one of auto, events, stalls"),
         ({"kernel": "windows"}, "--kernel: got 'windows', expected one of vanilla, rt, nohz"),

@@ -33,7 +33,9 @@ def _blocks() -> Iterator[str]:
     yield NOTE
     yield (
         "A field has the same meaning as an option of a command, in an [experiment](experiment.md),"
-        " in `plan` of a [run directory](files.md) and as a column of the catalogue."
+        " in `plan` of a [run directory](files.md) and, for all but `kernel` and `worst`, as a"
+        " column of the catalogue. The catalogue has the kernel that ran instead of the one that"
+        " was asked for."
     )
     yield (
         "An option is given as text such as `10s` or `10k`; a run directory and the catalogue hold"

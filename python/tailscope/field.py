@@ -79,6 +79,8 @@ class Kind:
     ----------
     metavar : str
         What stands for the value in help.
+    expected : str
+        What a value is, with an example, for errors.
     written : type
         What an experiment file may have: a dict for names with values, which the command line
         has as ``NAME=VALUE``, once for each.
@@ -90,22 +92,23 @@ class Kind:
     """
 
     metavar: str
+    expected: str
     written: object
     read: Callable[..., Value]
     write: Callable[..., str] = str
 
 
-NAME = Kind("NAME", str, _as_it_is)
-TEXT = Kind("TEXT", str, _as_it_is)
-COUNT = Kind("N", int, _as_it_is)
-SWITCH = Kind("", bool, _as_it_is)
-CPUS = Kind("LIST", str | int, _listed)
-RATE = Kind("PPS", str | int, rate_pps)
-DURATION = Kind("TIME", str, duration_ns, typed_duration)
-LENGTH = Kind("TIME", str, positive_duration_ns, typed_duration)
+NAME = Kind("NAME", "a name", str, _as_it_is)
+TEXT = Kind("TEXT", "a text", str, _as_it_is)
+COUNT = Kind("N", "a whole number", int, _as_it_is)
+SWITCH = Kind("", "true or false", bool, _as_it_is)
+CPUS = Kind("LIST", "a list of CPUs such as 1,3-5", str | int, _listed)
+RATE = Kind("PPS", "a rate such as 10k or a whole number", str | int, rate_pps)
+DURATION = Kind("TIME", "a time such as 5s", str, duration_ns, typed_duration)
+LENGTH = Kind("TIME", "a time such as 5s", str, positive_duration_ns, typed_duration)
 """A duration of at least 1 ns."""
-OPTIONS = Kind("NAME=VALUE", dict[str, Scalar], _texts)
-WORKERS = Kind("KIND=N", dict[str, int], _workers)
+OPTIONS = Kind("NAME=VALUE", "options such as {name: value}", dict[str, Scalar], _texts)
+WORKERS = Kind("KIND=N", "numbers of workers such as {cpu: 1}", dict[str, int], _workers)
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,17 @@ class Field:
         if self.least is None:
             return None
         low = f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
-        return f"{low} {self.measured_in or self.unit}".strip()
+        unit = self.unit
+        if self.most is None and self.least == 1:
+            unit = unit.replace("packets", "packet")
+        return f"{low} {unit}".strip()
+
+    def expected(self, *, of_one: bool = False) -> str:
+        """What a file may have, for errors; with `of_one`, behind one of several names."""
+        if of_one:
+            return self.range_text or "a text, a number, true or false"
+        is_limited = self.kind in (NAME, COUNT)
+        return (self.range_text if is_limited else None) or self.kind.expected
 
     def read(self, value: object) -> Value:
         """Make the plan's value of one as people write it.

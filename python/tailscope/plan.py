@@ -183,7 +183,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             TEXT,
             "dut",
-            "Kernel boot parameters; {cpus} expands to the CPUs of the DUT.",
+            "Kernel boot parameters; {cpus} expands to the CPUs of the DuT.",
             on=_EVERY_RUN,
             placeholder="PARAMETERS",
         ),
@@ -298,7 +298,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             NAME,
             "measurement",
-            "Record events (kernel events, as root) or stalls alone.",
+            "What to record: auto, events (kernel events, as root) or stalls.",
             on=("run", "noise"),
             placeholder="WHAT",
             choices=_noise,
@@ -329,7 +329,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             LENGTH,
             "measurement",
-            "Time to idle, and to run the DUT without packets, where power is read.",
+            "Time to idle, and to run the DuT without packets, where power is read.",
         ),
     ] = 1_000_000_000
     cpus: Annotated[
@@ -337,7 +337,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             CPUS,
             "host",
-            "CPUs to poll on: generator, then DUT.",
+            "CPUs to poll on: generator, then DuT.",
             on=(*_EVERY_RUN, "calibrate", "compare-instruments", "tune"),
             short="-c",
             shown_default="by topology",

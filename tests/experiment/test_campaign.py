@@ -87,7 +87,7 @@ def test_a_dry_run_says_what_is_missing(
     environment = {**place.environment, "PATH": "/usr/bin:/bin"}
     done = tailscope("run", write(text), "--dry-run", env=environment, cwd=place.path)
     assert done.returncode == 0, done.stderr
-    assert "cells           4, 2 round(s), shuffled" in done.stdout
+    assert "cells           4, 2 rounds, shuffled" in done.stdout
     assert "takes           about" in done.stdout
     assert "missing for 2 of 4 cells: dut snort: no program snort" in done.stdout
     told = tailscope("run", write(text), "--dry-run", "--json", "-", env=environment)

@@ -97,7 +97,7 @@ def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
     [
         (
             "name: t\nfixed:\n  dut: l4fwd\n",
-            "x.yaml:3: fixed.dut: got 'l4fwd': expected one of loop,",
+            "x.yaml:3: fixed.dut: got 'l4fwd', expected one of loop,",
         ),
         ("name: t\nfixed:\n  dutt: l2fwd\n", "x.yaml:3: fixed.dutt: unknown field"),
         ("name: t\nfixed:\n  dutt: l2fwd\n", "did you mean dut?"),
@@ -108,12 +108,54 @@ def test_cells_are_chosen_by_values(tmp_path: Path) -> None:
         ("name: t\nfixed: {dut: l2fwd}\nrepeats: 0\n", "x.yaml:3: repeats: got 0"),
         ("name: t\nname: u\n", "x.yaml:2: name: it appears twice"),
         ("name: [\n", "x.yaml:"),
-        ("- l2fwd\n", "x.yaml: expected an experiment, got list"),
+        ("- l2fwd\n", "x.yaml: got a list, expected an experiment"),
         ("name: t\nfixed: {}\n", "x.yaml:2: fixed: dut: got none, expected one of loop"),
         ("name: t\nfixed: {dut: l2fwd, rate: fast}\n", "x.yaml:2: fixed.rate: rate: "),
+        ("", "x.yaml: got an empty file, expected an experiment"),
+        ("name: a b\n", "x.yaml:1: name: got 'a b', expected a name of letters"),
+        (
+            "name: t\nfixed: {dut: l2fwd, duration: 5}\n",
+            "x.yaml:2: fixed.duration: got 5, expected a time such as 5s",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd, rate: 1.5}\n",
+            "fixed.rate: got 1.5, expected a rate such as 10k or a whole number",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary: {rate: [true]}\n",
+            "vary.rate.0: got True, expected a rate such as 10k or a whole number",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd}\nvary:\n  burst: [1, 900]\n",
+            "x.yaml:4: vary.burst.1: got 900, expected 1 to 512 packets",
+        ),
+        (
+            "name: t\nvary:\n  kind:\n    a: {dut: l2fwd, burst: 900}\n",
+            "vary.kind.a.burst: got 900, expected 1 to 512 packets",
+        ),
+        (
+            "name: t\nprofiles: {small: {fixed: {captures: 1}}}\n",
+            "profiles.small.fixed.captures: got 1, expected true or false",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd, co_runners: {gpu: 1}}\n",
+            "fixed.co_runners.gpu: got 'gpu', expected one of cpu, cache",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd, co_runners: {cpu: x}}\n",
+            "fixed.co_runners.cpu: got 'x', expected at least 1",
+        ),
+        (
+            "name: t\nfixed:\n  co_runners: {cpu: 1}\n  neighbours: {cpu: 1}\n",
+            "fixed.neighbours: neighbours is the older name of co_runners: give one of them",
+        ),
+        (
+            "name: t\nfixed: {dut: l2fwd, cpus: 'a,b'}\n",
+            "fixed.cpus: cpus: got 'a,b', expected a list of CPUs such as 1,3-5",
+        ),
         (
             "name: t\nfixed: {dut: l2fwd}\nservice_levels: [p99 is fine]\n",
-            "x.yaml:3: service_levels.0: got 'p99 is fine': expected a bound such as",
+            "x.yaml:3: service_levels.0: got 'p99 is fine', expected a bound such as",
         ),
         (
             "name: t\nfixed: {dut: l2fwd}\nvary:\n  rate: [1k, quick]\n",
@@ -194,3 +236,11 @@ def test_the_experiments_of_the_papers_are_whole(path: Path) -> None:
         "microsecond2017": 5 * 4,
     }
     assert len(found[None]) == expected[path.stem]
+
+
+def test_fields_with_names_are_not_offered_for_lists_of_values(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        cells(tmp_path, "name: t\nfixed: {dut: l2fwd}\nvary: {foo: [1]}\n")
+    offered = str(error.value).partition("expected one of ")[2].split(", ")
+    assert "dut_options.NAME" in offered and "co_runner_cpus" in offered
+    assert "co_runners" not in offered

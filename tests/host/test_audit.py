@@ -306,7 +306,7 @@ def test_an_audit_needs_no_privilege() -> None:
     [
         ((), "Missing option '--cpus'"),
         (("--cpus", "4000"), "--cpus: got 4000, expected some of "),
-        (("--cpus", "two"), "--cpus: 'two' is not a list of CPUs: expected one like 1,3-5"),
+        (("--cpus", "two"), "--cpus: got 'two', expected a list of CPUs such as 1,3-5"),
     ],
 )
 def test_bad_cpus_are_named(

@@ -247,7 +247,7 @@ def test_only_root_may_insist(measure: Measure, tailscope: Run, place: Place) ->
 def test_bad_arguments_of_noise(tailscope: Run, place: Place, tmp_path: Path) -> None:
     for options, expected in (
         (["--cpus", "999"], "--cpus: got CPU 999"),
-        (["--cpus", "x"], "'x' is not a list of CPUs"),
+        (["--cpus", "x"], "--cpus: got 'x', expected a list of CPUs"),
         (["--duration", "0s"], "--duration: expected at least 1ns"),
         (["--noise", "all"], "--noise: got 'all', expected one of auto, events, stalls"),
         (["--disturb", "coffee"], "--disturb: got 'coffee', expected some of tlb, call"),

@@ -27,7 +27,7 @@ Run = Callable[..., Any]
     ("options", "said"),
     [
         (("--cpus", "4095"), "--cpus: got CPU 4095, expected one of"),
-        (("--cpus", "one"), "'one' is not a list of CPUs"),
+        (("--cpus", "one"), "--cpus: got 'one', expected a list of CPUs"),
         (("--duration", "0s"), "--duration: expected at least 1ns, got 0s"),
         (("--duration", "soon"), "--duration: "),
         (("--rate", "0"), "--rate: got 0"),

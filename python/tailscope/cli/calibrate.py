@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.fields import option_of
 from tailscope.cli.options import STANDARD, JsonFile, named_values, without_format, write_json
+from tailscope.exceptions import UsageError
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
     from tailscope.store.records.floor import FloorRecord
-
-    pass
 
 __all__ = ["command"]
 
@@ -34,11 +33,15 @@ def command(
     json_file: JsonFile = None,
 ) -> int:
     from tailscope.cli.live import LiveLine
+    from tailscope.duts.dataplane import Loop
     from tailscope.experiment.calibration import calibrate
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
     from tailscope.units import printable
 
+    if wire not in Loop.wires:
+        expected = " or ".join(Loop.wires)
+        raise UsageError(f"--wire: got {wire!r}, expected {expected}")
     cores = pick_cores(read_topology(), 2, cpus)
     with LiveLine() as line:
         found = calibrate(

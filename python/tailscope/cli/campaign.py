@@ -213,7 +213,8 @@ def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | No
         values = [value for value in map(value_label, written or ()) if value in used]
         print(printable(f"{name:<16}{', '.join(values)}"))
     repeats = max(cell.repeat for cell in cells)
-    print(f"{'cells':<16}{len(cells)}, {repeats} round(s), {experiment.order}")
+    rounds = "1 round" if repeats == 1 else f"{repeats} rounds"
+    print(f"{'cells':<16}{len(cells)}, {rounds}, {experiment.order}")
     print(f"{'takes':<16}about {long_text(lasts_s)}")
     print()
     width = max(len(cell.name) for cell in cells)

@@ -67,6 +67,7 @@ def command(
         ),
     ] = None,
 ) -> int:
+    """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence."""
     return _run(_plan(runs, fail_on or [], json_file, junit_file, out))
 
 
@@ -99,6 +100,11 @@ def _plan(
     from tailscope.compare.limits import parse_limit
     from tailscope.compare.sources import pairs_of, read_source
 
+    if len(runs) == 1:
+        raise UsageError(
+            f"got {runs[0]} only, expected two runs or more; the first is the baseline",
+            hint="`tailscope show RUN` shows the figures of one run",
+        )
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise UsageError("expected two runs or more, each named once; the first is the baseline")
     limits = tuple(map(parse_limit, fail_on))

@@ -100,7 +100,7 @@ def _cores(cpus: str | None) -> Cores:
 
     if cpus is None:
         return pick_cores(read_topology(), 1)
-    listed = list(dict.fromkeys(parse_cpus(cpus)))
+    listed = list(dict.fromkeys(parse_cpus(cpus, "--cpus")))
     return pick_cores(read_topology(), len(listed), ",".join(map(str, listed)))
 
 

@@ -14,6 +14,8 @@ from tailscope.cli.panels import EXPERIMENT, OUTPUT
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from msgspec import Struct
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "checked_figure",
     "labelled",
     "named_values",
+    "refuse_idle_options",
     "without_format",
     "write_json",
 ]
@@ -131,6 +134,18 @@ def named_values(given: list[str] | None, option: str) -> dict[str, str]:
             raise UsageError(f"{option}: got {name} twice")
         found[name] = value
     return found
+
+
+def refuse_idle_options(fields: Mapping[str, object]) -> None:
+    """Refuse an option of a run that would do nothing without another one.
+
+    Raises
+    ------
+    UsageError
+        If there is one.
+    """
+    if fields.get("co_runner_cpus") is not None and not fields.get("co_runners"):
+        raise UsageError("--co-runner-cpus: expected --co-runner, too")
 
 
 def without_format(record: Struct) -> dict[str, object]:

@@ -36,7 +36,8 @@ def command(
         typer.Option(
             "--relative-error",
             metavar="E",
-            help="Error, such as 0.1, of the share beyond and, with --from, of the latency.",
+            help="Relative error to allow, such as 0.1, of the share beyond the quantile (and,"
+            " with --from, of the latency).",
         ),
     ] = None,
     from_run: Annotated[

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.fields import with_fields
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, Profile, named_values, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    DryRun,
+    JsonFile,
+    Profile,
+    named_values,
+    refuse_idle_options,
+    write_json,
+)
 from tailscope.cli.panels import EXPERIMENT, MEASUREMENT, OUTPUT
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
@@ -106,8 +114,11 @@ def _run_single(
     *,
     dry_run: bool,
 ) -> int:
-    from tailscope.experiment.fields import plan_of
+    from tailscope.experiment.fields import no_device, plan_of
 
+    if fields.get("dut") is None:
+        raise no_device(hint="or give an experiment FILE")
+    refuse_idle_options(fields)
     plan = plan_of(fields)
     cores = plan.cores()
     folders = _folders(plan, out, repeat)

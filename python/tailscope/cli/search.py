@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.fields import option_of, with_fields
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, without_format, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    DryRun,
+    JsonFile,
+    refuse_idle_options,
+    without_format,
+    write_json,
+)
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import UNDECIDED
 from tailscope.duts.dataplane import LOOP
@@ -129,6 +136,7 @@ def command(
     from tailscope.verdict.slo import parse_level
 
     lasts_ns = positive_duration_ns(trial_duration, "--trial-duration")
+    refuse_idle_options(fields)
     plan = plan_of({**fields, "warm_up": warm_up, "duration": lasts_ns})
     where = SearchPlan(
         rate_pps(min_rate, "--min-rate"),
@@ -177,6 +185,8 @@ class SearchRequest:
         from tailscope.experiment.search import in_place_of_device
         from tailscope.store import layout
 
+        if self.forwarder == LOOP:
+            raise UsageError(f"--forwarder: got {LOOP!r}, expected a device that forwards")
         if self.forwarder is not None:
             in_place_of_device(self.plan, self.forwarder)
         if self.out is not None and (self.out / layout.SEARCH).exists():

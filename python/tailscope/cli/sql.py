@@ -29,7 +29,8 @@ _NOTHING = "-"
 def command(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT statement of DuckDB.")],
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR...]", help="Folders of runs.  [./runs]")
+        list[Path] | None,
+        typer.Argument(metavar="[DIR...]", help="Folders of runs (./runs by default)."),
     ] = None,
     json_file: JsonFile = None,
     csv_file: Annotated[

@@ -42,8 +42,13 @@ def command(
     quantile: Annotated[
         str, typer.Option("--quantile", metavar="Q", help="Quantile to compare.")
     ] = "p99.9",
-    rounds: Annotated[int, typer.Option("--rounds", metavar="N", help="Number of rounds.")] = 6,
-    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Order's seed.")] = 1,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", help="Number of rounds, at least 3.")
+    ] = 6,
+    seed: Annotated[
+        int,
+        typer.Option("--seed", min=0, metavar="N", help="Seed of the order within the rounds."),
+    ] = 1,
     cpus: Annotated[str | None, option_of("cpus")] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
@@ -51,6 +56,7 @@ def command(
     from tailscope.experiment.ablation import (
         FEWEST_ROUNDS,
         arms_of,
+        check_rounds,
         check_support,
         effects,
         measure,
@@ -59,6 +65,7 @@ def command(
     from tailscope.host.machine import Machine
     from tailscope.units import quantile_of
 
+    check_rounds(rounds)
     plan, lasts_s = _cell(experiment, profile, only)
     q = quantile_of(quantile, "--quantile")
     check_support(plan, q)

@@ -38,6 +38,7 @@ __all__ = [
     "Arm",
     "Effect",
     "arms_of",
+    "check_rounds",
     "check_support",
     "effects",
     "measure",
@@ -114,6 +115,18 @@ def arms_of(knobs: Sequence[str]) -> list[Arm]:
     return [Arm(ALL, everything), Arm(NONE, ()), *(one_less if len(everything) > 1 else ())]
 
 
+def check_rounds(rounds: int) -> None:
+    """See that there are enough rounds for an interval.
+
+    Raises
+    ------
+    UsageError
+        If there are too few.
+    """
+    if rounds < FEWEST_ROUNDS:
+        raise UsageError(f"--rounds: got {rounds}, expected at least {FEWEST_ROUNDS}")
+
+
 def order(arms: Sequence[Arm], rounds: int, seed: int) -> list[list[Arm]]:
     """Every arm once a round, each round shuffled by itself.
 
@@ -122,8 +135,7 @@ def order(arms: Sequence[Arm], rounds: int, seed: int) -> list[list[Arm]]:
     UsageError
         If there are too few rounds for an interval.
     """
-    if rounds < FEWEST_ROUNDS:
-        raise UsageError(f"--rounds: got {rounds}, expected at least {FEWEST_ROUNDS}")
+    check_rounds(rounds)
     chance = random.Random(seed)  # noqa: S311
     return [chance.sample(list(arms), len(arms)) for _ in range(rounds)]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tailscope.field import Field
 
-__all__ = ["FIELDS", "field_named", "plan_of"]
+__all__ = ["FIELDS", "field_named", "no_device", "plan_of"]
 
 FIELDS = fields_on("run")
 """The fields of an experiment by the names that people give them."""
@@ -28,6 +28,11 @@ _FORMER = {declared.formerly: declared for declared in FIELDS.values() if declar
 def field_named(name: str) -> Field | None:
     """The field of a name, or of one that it had formerly; None if there is none."""
     return FIELDS.get(name) or _FORMER.get(name)
+
+
+def no_device(hint: str | None = None) -> UsageError:
+    """The error where no device is named."""
+    return UsageError(f"--dut: got none, expected one of {', '.join(DUTS)}", hint=hint)
 
 
 def plan_of(fields: Mapping[str, object]) -> RunPlan:
@@ -42,7 +47,7 @@ def plan_of(fields: Mapping[str, object]) -> RunPlan:
     """
     given = {name: value for name, value in fields.items() if value is not None}
     if given.get("dut") is None:
-        raise UsageError(f"--dut: got none, expected one of {', '.join(DUTS)}")
+        raise no_device()
     given.setdefault("wire", _usual_wire(given["dut"], given.get("platform", "bare")))
     read = {FIELDS[name].attribute: FIELDS[name].read(value) for name, value in given.items()}
     return convert(read, RunPlan)

@@ -156,8 +156,8 @@ def _sockperf(plan: RunPlan, cores: Cores) -> Analysis:
         place = Here(folder.path, ends.dut.command, mark=folder.name)
         device = dut_named("delay", _LAW, wire.name)
         cpus = (cores.pollers[1],)
-        site = DutContext(place, ends.dut, cpus, cores.housekeeping, wire.stall_ns)
-        stack.enter_context(device.open(site))
+        context = DutContext(place, ends.dut, cpus, cores.housekeeping, wire.stall_ns)
+        stack.enter_context(device.open(context))
         server = [*hosts["gen1"], program, "server", "-i", _SERVER, "-p", str(_PORT)]
         stack.enter_context(_started(server, folder, "sockperf-server"))
         time.sleep(1)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, field_named, plan_of
-from tailscope.experiment.spec import Fields
+from tailscope.experiment.spec import Fields, complaint
 from tailscope.units import value_label
 
 if TYPE_CHECKING:
@@ -147,7 +147,11 @@ def _choices(
     declared = field_named(named)
     field = named if declared is None else declared.name
     if declared is None or bool(option) != (field in _OPTIONS):
-        known = [known if known not in _OPTIONS else f"{known}.NAME" for known in FIELDS]
+        known = [
+            f"{name}.NAME" if name in _OPTIONS else name
+            for name, each in FIELDS.items()
+            if name in _OPTIONS or not each.has_names
+        ]
         raise document.error(
             ["vary", name],
             f"only a field takes a list of values, expected one of {', '.join(known)}",
@@ -164,8 +168,7 @@ def _choices(
         try:
             Fields.model_validate(fields)
         except ValidationError as error:
-            said = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise document.error(where, f"got {value!r}: {said}") from None
+            raise document.error(where, complaint(error.errors()[0], where)) from None
         choices[value_label(value)] = (fields, where)
     return choices
 

@@ -73,9 +73,9 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         if self.burst > 1 and self.pattern != "cbr":
             raise UsageError(f"--burst: got {self.burst}, expected 1 with --pattern poisson")
         source_named(self.power)
-        for listed in (self.co_runner_cpus, self.cpus):
+        for option, listed in (("--co-runner-cpus", self.co_runner_cpus), ("--cpus", self.cpus)):
             if listed is not None:
-                parse_cpus(listed)
+                parse_cpus(listed, option)
         self.make_wire()
         dut, platform = self.make_dut(), self.make_platform()
         if self.wire not in platform.wires:

@@ -19,22 +19,46 @@ from pydantic import (
 )
 
 from tailscope.exceptions import UsageError
-from tailscope.experiment.fields import FIELDS
+from tailscope.experiment.fields import FIELDS, field_named
 from tailscope.field import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from pydantic_core import ErrorDetails
+
     from tailscope.field import Field as Declared
 
-__all__ = ["Document", "Experiment", "Fields", "Host", "Hosts", "load_experiment", "schema"]
+__all__ = [
+    "Document",
+    "Experiment",
+    "Fields",
+    "Host",
+    "Hosts",
+    "complaint",
+    "load_experiment",
+    "schema",
+]
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 _LEVEL = re.compile(
     r"(p\d+(\.\d+)?|median|mean|max|loss|reordered|duplicated)\s*(<=?|=)\s*[0-9.]+(e-?\d+)?(ns|us|ms|s|%)?"
 )
 _TYPES = re.compile(r"(list|dict|function-\w+)\[.*\]|str|int|float|bool|Fields")
+_EXPECTED = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "names with values",
+    "model_type": "fields and their values",
+    "literal_error": "{expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "string_pattern_mismatch": "a name of letters, digits and . _ -",
+}
+"""For pydantic's kind of an error, what is allowed instead."""
 _LEVEL_NAMES = ("urllc-itu", "urllc-22.104", "nf-350us")
 
 
@@ -191,6 +215,11 @@ class Document:
         self.path = path
         try:
             text = path.read_text()
+        except FileNotFoundError:
+            raise UsageError(
+                f"{path}: there is no such file",
+                hint="expected an experiment; `tailscope run --dut NAME` makes a single run",
+            ) from None
         except UnicodeDecodeError as error:
             raise UsageError(f"{path}: {error}") from None
         try:
@@ -256,7 +285,9 @@ def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment,
     """
     document = Document(path)
     if not isinstance(document.content, dict):
-        raise UsageError(f"{path}: expected an experiment, got {type(document.content).__name__}")
+        names = {type(None): "an empty file", list: "a list"}
+        found = names.get(type(document.content), "a single value")
+        raise UsageError(f"{path}: got {found}, expected an experiment: fields and their values")
     try:
         experiment = Experiment.model_validate(document.content)
     except ValidationError as error:
@@ -295,24 +326,64 @@ def _with_profile(experiment: Experiment, profile: Profile) -> Experiment:
 
 def _said(document: Document, error: ValidationError) -> UsageError:
     """The first of pydantic's complaints, in our words."""
-    found = error.errors()[0]
-    where = [part for part in found["loc"] if not _is_type(part)]
-    kind, message = found["type"], found["msg"].removeprefix("Value error, ")
+    places = [([each for each in one["loc"] if not _is_type(each)], one) for one in error.errors()]
+    first = places[0][0]
+    # Of a choice of several, the one that came furthest is the one that was meant.
+    within = [place for place in places if place[0][: len(first)] == first]
+    where, found = max(within, key=lambda place: len(place[0]))
+    kind = found["type"]
     if kind == "extra_forbidden":
         known = _known(where[:-1])
+        current = _current_name(str(where[-1])) if known == [*Fields.model_fields] else None
+        if current is not None:
+            text = f"{where[-1]} is the older name of {current}: give one of them"
+            return document.error(where, text)
         near = difflib.get_close_matches(str(where[-1]), known, 1)
         meant = f"; did you mean {near[0]}?" if near else ""
         message = f"unknown field, expected one of {', '.join(known)}{meant}"
     elif kind == "missing":
         message = "it is missing"
     else:
-        message = f"got {found['input']!r}: {message[:1].lower()}{message[1:]}"
+        message = complaint(found, where)
     return document.error(where, message)
+
+
+def complaint(found: ErrorDetails, where: Sequence[str | int]) -> str:
+    """What pydantic found wrong with the value at `where`, in our words."""
+    message = found["msg"].removeprefix("Value error, ")
+    expected = None if found["type"] == "value_error" else _expected(where)
+    if expected is None and found["type"] in _EXPECTED:
+        expected = _EXPECTED[found["type"]].format(**found.get("ctx", {}))
+    if expected is not None:
+        message = f"expected {expected}"
+    between = "," if message.startswith("expected ") else ":"
+    return f"got {found['input']!r}{between} {message[:1].lower()}{message[1:]}"
+
+
+def _expected(where: Sequence[str | int]) -> str | None:
+    """What the field at `where` may have; None if that is not the field of a run."""
+    inner = [*where[2:]] if where[:1] == ["profiles"] else [*where]
+    if inner[:1] == ["fixed"]:
+        inner = inner[1:]
+    elif inner[:1] == ["vary"]:
+        # A list of values stands behind the field itself; labels have fields of their own.
+        is_list = len(inner) == 3 and isinstance(inner[2], int)
+        inner = [*str(inner[1]).split(".")] if is_list else inner[3:]
+    else:
+        return None
+    declared = field_named(str(inner[0])) if inner else None
+    return None if declared is None else declared.expected(of_one=len(inner) > 1)
+
+
+def _current_name(former: str) -> str | None:
+    """The name of a field by its older one."""
+    declared = field_named(former)
+    return declared.name if declared is not None and declared.formerly == former else None
 
 
 def _is_type(part: str | int) -> bool:
     """Whether it is pydantic's name for one choice of several, not a place in the file."""
-    return isinstance(part, str) and bool(_TYPES.fullmatch(part))
+    return isinstance(part, str) and (part == "[key]" or bool(_TYPES.fullmatch(part)))
 
 
 def _known(where: Sequence[str | int]) -> list[str]:

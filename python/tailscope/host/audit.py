@@ -97,10 +97,7 @@ def cpus_to_keep_free(machine: Machine, text: str) -> Cpus:
     UsageError
         If it is no list, or one of them is not there.
     """
-    try:
-        cpus = tuple(sorted(set(parse_cpus(text))))
-    except UsageError as error:
-        raise UsageError(f"--cpus: {error}") from None
+    cpus = tuple(sorted(set(parse_cpus(text, "--cpus"))))
     there = online(machine)
     missing = [cpu for cpu in cpus if cpu not in there]
     if there and missing:

@@ -14,14 +14,22 @@ __all__ = ["cpu_list", "cpu_mask", "parse_cpu_mask", "parse_cpus"]
 _MASK_WORD_DIGITS = 8
 
 
-def parse_cpus(text: str) -> list[int]:
+def parse_cpus(text: str, option: str | None = None) -> list[int]:
     """Read a list of CPUs as the kernel writes them, such as ``1,3-5``.
+
+    Parameters
+    ----------
+    text : str
+    option : str, optional
+        The option that it was given as, for the error.
 
     Raises
     ------
     UsageError
         If it is none.
     """
+    expected = f"got {text!r}, expected a list of CPUs such as 1,3-5"
+    refused = UsageError(expected if option is None else f"{option}: {expected}")
     found: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -29,9 +37,9 @@ def parse_cpus(text: str) -> list[int]:
             low = int(first)
             high = int(last) if last else low
         except ValueError:
-            raise UsageError(f"{text!r} is not a list of CPUs: expected one like 1,3-5") from None
+            raise refused from None
         if low < 0 or high < low or high - low > 1 << 16:
-            raise UsageError(f"{text!r} is not a list of CPUs: got {part!r}")
+            raise refused
         found += range(low, high + 1)
     return found
 

@@ -132,6 +132,12 @@ def plan_site(campaign: Path, *, packets: bool | None = None) -> Publication:
     RunError
         If ``campaign.json`` cannot be read, or a run names files outside of its directory.
     """
+    if not (campaign / layout.CAMPAIGN).exists():
+        found = f"a folder without {layout.CAMPAIGN}" if campaign.is_dir() else "no such folder"
+        raise RunError(
+            f"{campaign}: expected a campaign, got {found}",
+            hint="`tailscope report RUN` makes a page of a single run",
+        )
     material = read_material(campaign)
     sizes = {name: _sizes(run) for name, run in _runs(material)}
     single = {

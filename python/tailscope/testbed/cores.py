@@ -102,8 +102,9 @@ def pick_cores(topology: Topology, count: int, wanted: str | None = None) -> Cor
     chosen = _wanted(topology, wanted, "--cpus") if wanted is not None else _best(topology, count)
     warnings = []
     if len(chosen) < count:
+        cpus = "1 CPU" if len(chosen) == 1 else f"{len(chosen)} CPUs"
         warnings.append(
-            f"{count} processes poll on {len(chosen)} CPU: they wait for each other,"
+            f"{count} processes poll on {cpus}: they wait for each other,"
             " and the figures mean little"
         )
         chosen = [chosen[at % len(chosen)] for at in range(count)]
@@ -149,7 +150,7 @@ def staying_on(cpus: Iterable[int]) -> Iterator[None]:
 
 
 def _wanted(topology: Topology, text: str, option: str) -> list[int]:
-    cpus = list(dict.fromkeys(parse_cpus(text)))
+    cpus = list(dict.fromkeys(parse_cpus(text, option)))
     for cpu in cpus:
         if cpu not in topology.online:
             raise TestbedError(

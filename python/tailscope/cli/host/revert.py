@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 def command(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be restored, and restore nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be restored, without restoring it.")
     ] = False,
 ) -> int:
     from tailscope.host.apply import revert
