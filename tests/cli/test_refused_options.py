@@ -36,7 +36,6 @@ if TYPE_CHECKING:
             "--co-runner-cpus: expected --co-runner, too",
             None,
         ),
-        ("search --dut l2fwd --forwarder loop --dry-run", "--forwarder: got 'loop'", None),
         ("calibrate --wire vhost", "--wire: got 'vhost', expected memif or veth or pci\n", None),
         ("tune none.yaml --rounds 0", "--rounds: got 0, expected at least 3", None),
         ("publish . site", ".: expected a campaign, got a folder without", "tailscope report RUN"),

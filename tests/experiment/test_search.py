@@ -272,7 +272,7 @@ def test_a_device_is_searched(tailscope: Callable[..., Any], place: Place) -> No
     assert len(lines) == len(found["trials"]) + len(found["without_device"]) > 0
     assert all(trial["sent"] > 0 for trial in found["trials"])
     again = tailscope(*arguments, env=place.environment)
-    assert again.returncode == 1 and "there is a search.json already" in again.stderr
+    assert again.returncode == 1 and "already contains a search.json" in again.stderr
 
 
 @pytest.mark.usefixtures("dataplane")

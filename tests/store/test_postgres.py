@@ -264,7 +264,7 @@ def test_tables_hold_the_run(run: Path, database: Database) -> None:
             assert text == (json.dumps(figure) if isinstance(figure, bool) else figure)
         else:
             assert (float(value) if value else None) == figure
-    packets = read_packets(run, info)
+    packets = read_packets(run, read_run(run).info)
     sent = "SELECT seq, pre_ns, latency_ns FROM tailscope.latency ORDER BY seq"
     assert database.integers(sent) == pairs((packets.seq, packets.pre_ns, packets.latency_ns))
     named = database.rows("SELECT name, type FROM tailscope.capture ORDER BY capture_id")

@@ -109,7 +109,7 @@ def command(
         typer.Option(
             "--forwarder",
             metavar="NAME",
-            help="Also predict the rate, with this device as the simplest forwarder (not loop).",
+            help="Also predict the rate, with this device as the simplest forwarder, such as l2fwd.",
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,
@@ -185,8 +185,6 @@ class SearchRequest:
         from tailscope.experiment.search import in_place_of_device
         from tailscope.store import layout
 
-        if self.forwarder == LOOP:
-            raise UsageError(f"--forwarder: got {LOOP!r}, expected a device that forwards")
         if self.forwarder is not None:
             in_place_of_device(self.plan, self.forwarder)
         if self.out is not None and (self.out / layout.SEARCH).exists():
