@@ -109,7 +109,7 @@ def command(
         typer.Option(
             "--forwarder",
             metavar="NAME",
-            help="Also predict the rate, with this device as the simplest forwarder, such as l2fwd.",
+            help="Also predict the rate from this simplest forwarder, such as l2fwd.",
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,
