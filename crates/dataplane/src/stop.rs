@@ -13,6 +13,7 @@ const POLL: Duration = Duration::from_millis(1);
 pub struct Stop {
     flag: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
+    terminated: Arc<AtomicBool>,
 }
 
 impl Stop {
@@ -23,6 +24,7 @@ impl Stop {
             signal_hook::flag::register_usize(signal, stop.signal.clone(), signal as usize)?;
             signal_hook::flag::register(signal, stop.flag.clone())?;
         }
+        signal_hook::flag::register(SIGTERM, stop.terminated.clone())?;
         Ok(stop)
     }
 
@@ -32,14 +34,9 @@ impl Stop {
         self.flag.load(Ordering::Relaxed)
     }
 
-    /// Forgets that a signal came; its name is kept.
-    pub fn forget(&self) {
-        self.flag.store(false, Ordering::Relaxed);
-    }
-
-    /// Waits for a signal.
-    pub fn wait(&self) {
-        while !self.asked() {
+    /// Waits until SIGTERM has come; a parent that dies sends it, too.
+    pub fn wait_for_sigterm(&self) {
+        while !self.terminated.load(Ordering::Relaxed) {
             std::thread::sleep(POLL);
         }
     }

@@ -29,7 +29,7 @@ pub struct Measurement<C> {
     pub warm_up: Nanos,
     pub duration: Nanos,
     pub link_timeout: Nanos,
-    /// Whether the ports stay after the result until a signal comes.
+    /// Whether the ports stay after the result until SIGTERM comes.
     pub keep_ports: bool,
     /// Where to write captures.
     pub captures: Option<PathBuf>,
@@ -106,11 +106,9 @@ impl<C: Content + Sync + Send> Measurement<C> {
         }
         add_result(&mut own, &seen, &warm_up, &book);
         let lanes = [Lane { lcore, counters, log, dropped: Vec::new() }];
-        // Whoever reads the result may send the signal at once.
-        session.stop.forget();
         session.print_result(&lanes, &downs, ("gen", own));
         if self.keep_ports {
-            stop.wait();
+            stop.wait_for_sigterm();
         }
         drop(session);
         Ok(())
