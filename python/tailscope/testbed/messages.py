@@ -17,17 +17,13 @@ from tailscope.exceptions import DataplaneError
 from tailscope.store.records.base import Count, Section
 from tailscope.store.records.dataplane import (
     CounterClock,
-    DelayCounts,
     DelayTruth,
     ForwardedPairs,
     ForwarderCounts,
     GeneratedTraffic,
     GeneratorCounts,
-    L2fwdCounts,
-    L3fwdCounts,
     ProgramCounts,
     RouteCount,
-    StampCounts,
     StampedTaps,
     WatchTruth,
 )
@@ -161,11 +157,6 @@ class StampResult(ResultEvent, frozen=True, kw_only=True):
     program: Literal["stamp"]
     stamp: StampedTaps
 
-    @property
-    def counts(self) -> StampCounts:
-        """What ``run.json`` keeps of it."""
-        return convert(self, StampCounts, from_attributes=True)
-
 
 class ForwarderResult(ResultEvent, frozen=True, kw_only=True):
     """What came out of a device of the data plane."""
@@ -173,7 +164,8 @@ class ForwarderResult(ResultEvent, frozen=True, kw_only=True):
     @property
     def counts(self) -> ForwarderCounts:
         """What ``run.json`` keeps of it."""
-        raise NotImplementedError
+        found: ForwarderCounts = convert(self, ForwarderCounts, from_attributes=True)
+        return found
 
 
 class L2fwdResult(ForwarderResult, frozen=True, kw_only=True):
@@ -182,11 +174,6 @@ class L2fwdResult(ForwarderResult, frozen=True, kw_only=True):
     program: Literal["l2fwd"]
     l2fwd: ForwardedPairs
 
-    @property
-    def counts(self) -> L2fwdCounts:
-        """What ``run.json`` keeps of it."""
-        return convert(self, L2fwdCounts, from_attributes=True)
-
 
 class L3fwdResult(ForwarderResult, frozen=True, kw_only=True):
     """What came out of the router."""
@@ -194,22 +181,12 @@ class L3fwdResult(ForwarderResult, frozen=True, kw_only=True):
     program: Literal["l3fwd"]
     l3fwd: RouteCount
 
-    @property
-    def counts(self) -> L3fwdCounts:
-        """What ``run.json`` keeps of it."""
-        return convert(self, L3fwdCounts, from_attributes=True)
-
 
 class DelayResult(ForwarderResult, frozen=True, kw_only=True):
     """What came out of the device with a known law."""
 
     program: Literal["delay"]
     delay: DelayTruth
-
-    @property
-    def counts(self) -> DelayCounts:
-        """What ``run.json`` keeps of it."""
-        return convert(self, DelayCounts, from_attributes=True)
 
 
 class WatchResult(ResultEvent, frozen=True, kw_only=True):

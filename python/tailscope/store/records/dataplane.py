@@ -29,7 +29,6 @@ __all__ = [
     "ProgramCounts",
     "RouteCount",
     "SnortCounts",
-    "StampCounts",
     "StampedTaps",
     "SuricataCounts",
     "TapCounts",
@@ -214,12 +213,6 @@ class GeneratorCounts(ProgramCounts, frozen=True, kw_only=True, tag="gen"):
     """What a generator counted."""
 
     gen: GeneratedTraffic
-
-
-class StampCounts(ProgramCounts, frozen=True, kw_only=True, tag="stamp"):
-    """What the recorder of two taps counted."""
-
-    stamp: StampedTaps
 
 
 class L2fwdCounts(ProgramCounts, frozen=True, kw_only=True, tag="l2fwd"):
