@@ -2,7 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use capture::{ByteOrder, Compression, Cut, Format, Info, Mark, Resolution};
+use capture::{
+    ByteOrder, ChosenInterface, Compression, Cut, Format, Info, LinkType, Mark, Resolution,
+};
 use units::Nanos;
 
 use crate::bytes::{MOST, Reading, Writing, open};
@@ -18,13 +20,20 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
 
 const FORMATS: [Format; 2] = [Format::Pcap, Format::PcapNg];
-const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Gzip, Compression::Zstd];
+const COMPRESSIONS: [Compression; 6] = [
+    Compression::None,
+    Compression::Gzip,
+    Compression::Zstd,
+    Compression::Xz,
+    Compression::Lz4,
+    Compression::Bzip2,
+];
 const BYTE_ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
 
 impl Slice {
@@ -218,6 +227,13 @@ fn write_info(to: &mut Writing, info: &Info) {
         to.number(resolution.base().into());
         to.number(resolution.exponent().into());
     });
+    to.list(&info.link_types, |to, link_type| to.number(link_type.0.into()));
+    to.option(info.interface.as_ref(), |to, interface| {
+        to.number(interface.number.into());
+        to.option(interface.name.as_deref(), Writing::text);
+    });
+    to.option(info.snap_length, |to, bytes| to.number(bytes.into()));
+    to.option(info.dropped_packets, Writing::number);
 }
 
 fn read_info(from: &mut Reading<'_>) -> Result<Info, Error> {
@@ -227,7 +243,20 @@ fn read_info(from: &mut Reading<'_>) -> Result<Info, Error> {
         compression: at_place(from, &COMPRESSIONS)?,
         byte_order: at_place(from, &BYTE_ORDERS)?,
         resolution: from.option(read_resolution)?,
+        link_types: from.list(|from| read_word(from).map(LinkType))?,
+        interface: from.option(read_interface)?,
+        snap_length: from.option(read_word)?,
+        dropped_packets: from.option(Reading::number)?,
     })
+}
+
+fn read_interface(from: &mut Reading<'_>) -> Result<ChosenInterface, Error> {
+    Ok(ChosenInterface { number: read_word(from)?, name: from.option(Reading::text)? })
+}
+
+fn read_word(from: &mut Reading<'_>) -> Result<u32, Error> {
+    let number = from.number()?;
+    u32::try_from(number).map_err(|_| from.flaw(number, "a number of 32 bits"))
 }
 
 fn read_resolution(from: &mut Reading<'_>) -> Result<Resolution, Error> {

@@ -6,6 +6,7 @@ use std::io;
 use units::Nanos;
 
 use crate::info::Compression;
+use crate::link::LinkType;
 use crate::time::Resolution;
 
 /// Where in a capture something is.
@@ -78,13 +79,39 @@ pub enum Error {
         /// The values that are right.
         expected: String,
     },
-    /// The frames are not Ethernet.
-    #[error("{place}: link type: got {got}{}, expected 1 (Ethernet)", link_name(*.got))]
+    /// The first bytes are of another format, which is known.
+    #[error("{file}: byte 0: format: got {got}, expected pcap or pcapng")]
+    Format {
+        /// The file.
+        file: String,
+        /// The format by its name.
+        got: &'static str,
+        /// How to make a capture of it.
+        hint: &'static str,
+    },
+    /// The packets are of a link type that is not read.
+    #[error(
+        "{place}: link type: got {} ({got}), expected 1 (Ethernet), Linux cooked capture, raw IP or BSD loopback", .got.0
+    )]
     LinkType {
         /// Where the record or block that needs it starts.
         place: Place,
-        /// The link type by its registered number.
-        got: u32,
+        /// The link type.
+        got: LinkType,
+    },
+    /// No interface, or several, are the one that was asked for.
+    #[error(
+        "{choice}: {} in {file}; it holds: {}", which(*.matching), if .holds.is_empty() { "none" } else { .holds }
+    )]
+    Interface {
+        /// The file.
+        file: String,
+        /// What was asked for.
+        choice: String,
+        /// How many interfaces that is.
+        matching: usize,
+        /// The interfaces that the capture describes before its first packet.
+        holds: String,
     },
     /// A timestamp unit that is finer than any clock, and than 64 bits can count.
     #[error(
@@ -157,12 +184,16 @@ impl Error {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotACapture { got, .. } => magic_hint(got),
+            Self::Format { hint, .. } => Some(hint),
+            Self::Interface { matching: 0, holds, .. } if holds.is_empty() => {
+                Some("interfaces are described before the first packet of a capture; here none is")
+            }
+            Self::Interface { .. } => Some("name one of these, or give its number"),
             Self::Untimed { .. } => {
                 Some("capture again with enhanced packet blocks, which dumpcap and tcpdump write")
             }
             Self::LinkType { .. } => Some(
-                "capture on one Ethernet interface; the interface `any` yields another link type",
+                "capture on a network interface, not on a bus or in monitor mode; an interface that is not chosen may be of any link type",
             ),
             Self::Compressed { .. } => Some("copy or download the file again"),
             _ => None,
@@ -190,28 +221,9 @@ impl fmt::Display for Ticks {
 /// The latest time that a pcap record can hold.
 pub(crate) const PCAP_END: Nanos = Nanos(u32::MAX as u64 * 1_000_000_000 + 999_999_999);
 
-fn link_name(link: u32) -> &'static str {
-    match link {
-        0 => " (BSD loopback)",
-        101 => " (raw IP)",
-        105 => " (IEEE 802.11)",
-        113 => " (Linux cooked capture)",
-        127 => " (IEEE 802.11 radiotap)",
-        228 => " (raw IPv4)",
-        229 => " (raw IPv6)",
-        276 => " (Linux cooked capture v2)",
-        _ => "",
-    }
-}
-
-fn magic_hint(magic: &[u8]) -> Option<&'static str> {
-    match magic {
-        [b'B', b'Z', b'h', ..] | [0xfd, b'7', b'z', b'X'] | [0x04, 0x22, 0x4d, 0x18] => {
-            Some("bzip2, xz and lz4 are not read here: recompress with zstd or gzip")
-        }
-        [0x34, 0xcd, 0xb2, 0xa1] | [0xa1, 0xb2, 0xcd, 0x34] => {
-            Some("this is Kuznetsov's variant of pcap: convert it with editcap -F nsecpcap")
-        }
-        _ => None,
+fn which(matching: usize) -> String {
+    match matching {
+        0 => "no such interface".into(),
+        several => format!("{several} interfaces of this name"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::link::LinkType;
 use crate::time::Resolution;
 
 /// A capture's file format.
@@ -22,6 +23,12 @@ pub enum Compression {
     Gzip,
     /// Zstandard, of one frame or several.
     Zstd,
+    /// xz, of one stream or several; read, not written.
+    Xz,
+    /// LZ4's frame format, of one frame or several; read, not written.
+    Lz4,
+    /// bzip2, of one stream or several; read, not written.
+    Bzip2,
 }
 
 /// The byte order of a capture's integers.
@@ -44,9 +51,28 @@ pub struct Info {
     pub compression: Compression,
     /// The byte order (of the latest section).
     pub byte_order: ByteOrder,
-    /// The unit of the timestamps, the coarsest of the interfaces seen so far. A pcapng capture
-    /// with no interface has none.
+    /// The unit of the timestamps, the coarsest of the interfaces that are read, as far as they were
+    /// seen. A pcapng capture with no interface has none.
     pub resolution: Option<Resolution>,
+    /// The link types of those interfaces, in ascending order.
+    pub link_types: Vec<LinkType>,
+    /// The interface that is read, where one was chosen.
+    pub interface: Option<ChosenInterface>,
+    /// The most bytes captured of a packet, the least of those interfaces; `None` where there is no
+    /// limit.
+    pub snap_length: Option<u32>,
+    /// How many packets the capturing host has dropped on those interfaces, as far as the capture
+    /// was read; `None` where it does not say. Complete at the end of the capture.
+    pub dropped_packets: Option<u64>,
+}
+
+/// The one interface of a capture that is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChosenInterface {
+    /// Its place among the interfaces of the file, from 0.
+    pub number: u32,
+    /// Its name, where the file says it.
+    pub name: Option<String>,
 }
 
 impl Compression {
@@ -55,6 +81,9 @@ impl Compression {
         match head {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Self::Zstd,
+            [0xfd, b'7', b'z', b'X'] => Self::Xz,
+            [0x04, 0x22, 0x4d, 0x18] => Self::Lz4,
+            [b'B', b'Z', b'h', b'1'..=b'9'] => Self::Bzip2,
             _ => Self::None,
         }
     }
@@ -99,6 +128,9 @@ impl fmt::Display for Compression {
             Self::None => "uncompressed",
             Self::Gzip => "gzip",
             Self::Zstd => "zstd",
+            Self::Xz => "xz",
+            Self::Lz4 => "lz4",
+            Self::Bzip2 => "bzip2",
         })
     }
 }

@@ -1,8 +1,13 @@
 //! Reading and writing of pcap and pcapng captures with integer timestamps.
 //!
-//! [`Reader`] walks a capture record by record, plain, gzip or zstd, from a file or from standard
-//! input. A plain file is memory mapped and its packets are handed out without a copy; anything
-//! else is read (and decompressed) by a thread of its own. [`Writer`] writes nanosecond captures.
+//! [`Reader`] walks a capture record by record, plain or compressed (gzip, zstd, xz, lz4, bzip2), from
+//! a file or from standard input. A plain file is memory mapped and its packets are handed out
+//! without a copy; anything else is read (and decompressed) by a thread of its own. [`Writer`] writes
+//! nanosecond captures.
+//!
+//! Whoever reads sees Ethernet only: packets of other link types (`link.rs`) are given an Ethernet
+//! header, and a frame check sequence is taken off. [`InterfaceChoice`] says whose packets are read,
+//! and [`interfaces`] lists what there is to choose from.
 //!
 //! Timestamps are integers from the first byte: pcap in microseconds or nanoseconds, pcapng in any
 //! resolution of which a second holds at most 2^64 − 1 units. A time that falls between two
@@ -14,10 +19,14 @@
 //! Start reading in `reader.rs`: it joins the bytes (`window.rs`, over `map.rs` or `stream.rs`) with
 //! the formats (`pcap.rs`, `pcapng.rs`), which know nothing of files.
 
+mod decode;
 mod draft;
 mod error;
 mod info;
+mod interface;
+mod link;
 mod map;
+mod option;
 mod pcap;
 mod pcapng;
 mod reader;
@@ -30,7 +39,9 @@ mod writer;
 
 pub use draft::Draft;
 pub use error::{Error, Place};
-pub use info::{ByteOrder, Compression, Format, Info};
-pub use reader::{Cut, Mark, Packet, Reader};
+pub use info::{ByteOrder, ChosenInterface, Compression, Format, Info};
+pub use interface::{Interface, InterfaceChoice};
+pub use link::LinkType;
+pub use reader::{Cut, Mark, Packet, Reader, interfaces};
 pub use time::Resolution;
 pub use writer::Writer;

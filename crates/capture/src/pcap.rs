@@ -4,7 +4,9 @@ use units::Nanos;
 
 use crate::error::Error;
 use crate::info::ByteOrder;
-use crate::step::{ETHERNET, Record, Site, Step, lengths_hold};
+use crate::interface::{Description, Interfaces};
+use crate::link::{LinkType, Shape};
+use crate::step::{Record, Site, Step};
 use crate::time::Resolution;
 
 pub(crate) const HEADER: usize = 24;
@@ -13,14 +15,16 @@ pub(crate) const MAGIC_MICROS: u32 = 0xa1b2_c3d4;
 pub(crate) const MAGIC_NANOS: u32 = 0xa1b2_3c4d;
 pub(crate) const VERSION: (u16, u16) = (2, 4);
 
-/// The bits of the header's last word that are the link type; those above tell of a frame check
-/// sequence.
+/// The bits of the header's last word that are the link type.
 const LINK_BITS: u32 = 0x03ff_ffff;
+/// Set where the four highest bits are the length of a frame check sequence, in words of 16 bits.
+const HAS_FCS: u32 = 0x0400_0000;
 
 pub(crate) struct Pcap {
     order: ByteOrder,
     unit_ns: u32,
     units_per_second: u32,
+    shape: Shape,
     begun: bool,
 }
 
@@ -35,14 +39,15 @@ impl Pcap {
             (_, MAGIC_NANOS) => (ByteOrder::Big, 1),
             _ => return None,
         };
-        Some(Self { order, unit_ns, units_per_second: 1_000_000_000 / unit_ns, begun: false })
+        let units_per_second = 1_000_000_000 / unit_ns;
+        Some(Self { order, unit_ns, units_per_second, shape: Shape::PLAIN, begun: false })
     }
 
     pub fn order(&self) -> ByteOrder {
         self.order
     }
 
-    pub fn resolution(&self) -> Resolution {
+    fn resolution(&self) -> Resolution {
         if self.unit_ns == 1 { Resolution::NANO } else { Resolution::MICRO }
     }
 
@@ -51,25 +56,30 @@ impl Pcap {
     pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
         let (header, rest) = ahead.split_at_checked(RECORD)?;
         let [seconds, fraction, captured, orig_len] = self.order.words(header);
-        let right = lengths_hold(captured, orig_len) && fraction < self.units_per_second;
+        let right = self.shape.lengths_hold(captured, orig_len) && fraction < self.units_per_second;
         if !self.begun || !right || rest.len() < captured as usize {
             return None;
         }
         // At most (2^32 − 1) · 10^9 + 10^9 − 1, which is less than 2^63.
         let ts = Nanos(u64::from(seconds) * 1_000_000_000 + u64::from(fraction * self.unit_ns));
         let len = RECORD + captured as usize;
-        Some(Record { ts, orig_len, data: RECORD..len, len })
+        Some(Record { ts, orig_len, data: RECORD..len, len, shape: self.shape })
     }
 
     /// Why no packet lies next.
-    pub fn step(&mut self, ahead: &[u8], site: Site<'_>) -> Result<Step, Error> {
+    pub fn step(
+        &mut self,
+        ahead: &[u8],
+        interfaces: &mut Interfaces,
+        site: Site<'_>,
+    ) -> Result<Step, Error> {
         if !self.begun {
-            return self.begin(ahead, site);
+            return self.begin(ahead, interfaces, site);
         }
         let Some(header) = ahead.get(..RECORD) else { return Ok(Step::Need(RECORD)) };
         let [_, fraction, captured, orig_len] = self.order.words(header);
-        if !lengths_hold(captured, orig_len) {
-            return Err(site.bad_lengths(captured, orig_len));
+        if !self.shape.lengths_hold(captured, orig_len) {
+            return Err(site.bad_lengths(self.shape, captured, orig_len));
         }
         if fraction >= self.units_per_second {
             return Err(self.bad_fraction(fraction, site));
@@ -77,7 +87,13 @@ impl Pcap {
         Ok(Step::Need(RECORD + captured as usize))
     }
 
-    fn begin(&mut self, ahead: &[u8], site: Site<'_>) -> Result<Step, Error> {
+    /// Reads the header: it describes the one interface that there is.
+    fn begin(
+        &mut self,
+        ahead: &[u8],
+        interfaces: &mut Interfaces,
+        site: Site<'_>,
+    ) -> Result<Step, Error> {
         let Some(header) = ahead.get(..HEADER) else { return Ok(Step::Need(HEADER)) };
         let major = self.order.u16([header[4], header[5]]);
         let minor = self.order.u16([header[6], header[7]]);
@@ -85,10 +101,17 @@ impl Pcap {
         if major != VERSION.0 || minor < VERSION.1 {
             return Err(site.corrupt("version of pcap", format!("{major}.{minor}"), "2.4"));
         }
-        let [_zone, _accuracy, _snaplen, link] = self.order.words(&header[8..]);
-        if link & LINK_BITS != ETHERNET {
-            return Err(Error::LinkType { place: site.place(), got: link & LINK_BITS });
+        let [_zone, _accuracy, snap_length, link] = self.order.words(&header[8..]);
+        let link_type = LinkType(link & LINK_BITS);
+        match Shape::new(link_type, fcs_bytes(link, site)?) {
+            Some(shape) => self.shape = shape,
+            None if interfaces.is_listing() => {}
+            None => return Err(site.refused(link_type)),
         }
+        let (name, description, resolution) = (None, None, self.resolution());
+        let found = Description { name, description, link_type, resolution, snap_length };
+        interfaces.describe(0, found, site)?;
+        interfaces.decide(site)?;
         self.begun = true;
         Ok(Step::Header(HEADER))
     }
@@ -97,5 +120,17 @@ impl Pcap {
         let unit = self.resolution();
         let expected = format!("less than {} x {unit}", self.units_per_second);
         site.corrupt("fraction of a second", format!("{fraction} x {unit}"), expected)
+    }
+}
+
+fn fcs_bytes(link: u32, site: Site<'_>) -> Result<u8, Error> {
+    match link >> 28 {
+        _ if link & HAS_FCS == 0 => Ok(0),
+        words @ 0..=2 => Ok(2 * words as u8),
+        words => Err(site.corrupt(
+            "length of the frame check sequence",
+            format!("{words} words of 16 bits"),
+            "0, 1 or 2",
+        )),
     }
 }

@@ -8,15 +8,19 @@ use std::path::Path;
 use units::Nanos;
 
 use crate::error::Error;
-use crate::info::{Compression, Info};
+use crate::info::{ChosenInterface, Compression, Info};
+use crate::interface::{Interface, InterfaceChoice, Interfaces};
 use crate::map::Map;
-use crate::step::{Record, Site, Step, lengths_hold};
+use crate::step::{Record, Site, Step};
 use crate::stream::{Ending, Stream};
 use crate::walk::Walk;
 use crate::window::Window;
 
 /// How many bytes tell a format.
 const MAGIC: usize = 4;
+/// How far [`interfaces`] reads.
+const BEGINNING_PACKETS: u64 = 64 * 1024;
+const BEGINNING_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A packet of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +29,8 @@ pub struct Packet<'a> {
     pub ts: Nanos,
     /// Its length on the wire: at least 1, and at least the number of captured bytes.
     pub orig_len: u32,
-    /// The captured bytes, from the Ethernet header on.
+    /// The captured bytes, from the Ethernet header on. Where the link type is another one that is
+    /// read, that header is made: addresses of zeros, and the type of what follows.
     pub data: &'a [u8],
     /// The byte offset of its record, after decompression where the capture is compressed.
     pub offset: u64,
@@ -69,6 +74,8 @@ pub struct Reader {
     packets: u64,
     cut: Option<Cut>,
     origin: Origin,
+    /// The latest frame that had to be made.
+    scratch: Vec<u8>,
 }
 
 /// Where a capture comes from.
@@ -82,14 +89,29 @@ impl Reader {
     /// Opens the capture at `path`; `-` is standard input. Reads up to the first packet.
     ///
     /// # Errors
-    /// When the file can not be read, or what comes before its first packet is not a capture of
-    /// Ethernet frames.
+    /// When the file can not be read, or what comes before its first packet is not a capture of a
+    /// link type that is read.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_interface(path, InterfaceChoice::All)
+    }
+
+    /// Opens the capture at `path` for the packets of some interface: only those are handed out, and
+    /// counted. Which interface that is, is decided by what the capture describes before its first
+    /// packet.
+    ///
+    /// # Errors
+    /// As [`Reader::open`], and when no interface, or several, are the one chosen.
+    pub fn open_interface(path: &Path, choice: InterfaceChoice) -> Result<Self, Error> {
+        Self::start(path, Interfaces::new(choice))?.at_first_packet()
+    }
+
+    fn start(path: &Path, interfaces: Interfaces) -> Result<Self, Error> {
         if path.as_os_str() == "-" {
-            return Self::from_stream("standard input".into(), None, io::stdin());
+            return Self::from_stream("standard input".into(), None, io::stdin(), interfaces);
         }
         let name = path.display().to_string();
-        Self::from_file(&name, path).map_err(|source| io_error(&name, "open", source))?
+        Self::from_file(&name, path, interfaces)
+            .map_err(|source| io_error(&name, "open", source))?
     }
 
     /// Reads a capture that is in memory already, compressed or not; `name` is for messages.
@@ -97,23 +119,41 @@ impl Reader {
     /// # Errors
     /// As [`Reader::open`].
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, Error> {
+        Self::interface_from_bytes(name, bytes, InterfaceChoice::All)
+    }
+
+    /// The same for the packets of some interface.
+    ///
+    /// # Errors
+    /// As [`Reader::open_interface`].
+    pub fn interface_from_bytes(
+        name: &str,
+        bytes: Vec<u8>,
+        choice: InterfaceChoice,
+    ) -> Result<Self, Error> {
+        let interfaces = Interfaces::new(choice);
         let total = Some(bytes.len() as u64);
         match Compression::detect(&bytes[..bytes.len().min(MAGIC)]) {
             Compression::None => {
                 let origin = Origin { name: name.into(), compression: Compression::None, total };
-                Self::begin(origin, Window::memory(bytes))
+                Self::begin(origin, Window::memory(bytes), interfaces)
             }
-            _ => Self::from_stream(name.into(), total, Cursor::new(bytes)),
-        }
+            _ => Self::from_stream(name.into(), total, Cursor::new(bytes), interfaces),
+        }?
+        .at_first_packet()
     }
 
     /// The outer result is that of the system.
-    fn from_file(name: &str, path: &Path) -> io::Result<Result<Self, Error>> {
+    fn from_file(
+        name: &str,
+        path: &Path,
+        interfaces: Interfaces,
+    ) -> io::Result<Result<Self, Error>> {
         let mut file = File::open(path)?;
         let meta = file.metadata()?;
         // A pipe has no length and can not be mapped.
         if !meta.is_file() {
-            return Ok(Self::from_stream(name.into(), None, file));
+            return Ok(Self::from_stream(name.into(), None, file, interfaces));
         }
         if meta.len() == 0 {
             return Ok(Err(Error::Empty { file: name.into() }));
@@ -122,32 +162,40 @@ impl Reader {
         let compression = Compression::detect(&read_magic(&mut file)?);
         file.rewind()?;
         if compression != Compression::None {
-            return Ok(Self::from_stream(name.into(), total, file));
+            return Ok(Self::from_stream(name.into(), total, file, interfaces));
         }
         let origin = Origin { name: name.into(), compression, total };
-        Ok(Self::begin(origin, Window::map(Map::new(&file)?)))
+        Ok(Self::begin(origin, Window::map(Map::new(&file)?), interfaces))
     }
 
     fn from_stream(
         name: String,
         total: Option<u64>,
         mut input: impl Read + Send + 'static,
+        interfaces: Interfaces,
     ) -> Result<Self, Error> {
         let magic = read_magic(&mut input).map_err(|source| io_error(&name, "read", source))?;
         let compression = Compression::detect(&magic);
         let stream = Stream::spawn(Cursor::new(magic).chain(input), compression)
             .map_err(|source| io_error(&name, "start a thread to read", source))?;
-        Self::begin(Origin { name, compression, total }, Window::stream(stream))
+        Self::begin(Origin { name, compression, total }, Window::stream(stream), interfaces)
     }
 
-    /// Reads up to the first packet.
-    fn begin(origin: Origin, mut window: Window) -> Result<Self, Error> {
+    fn begin(origin: Origin, mut window: Window, interfaces: Interfaces) -> Result<Self, Error> {
         window.fill(MAGIC);
         let head = &window.ahead()[..window.ahead().len().min(MAGIC)];
-        let Some(walk) = Walk::detect(head) else { return Err(origin.no_capture(head, &window)) };
-        let mut reader = Self { walk, window, headers: vec![], packets: 0, cut: None, origin };
-        reader.seek()?;
-        Ok(reader)
+        let Some(walk) = Walk::detect(head, interfaces) else {
+            return Err(origin.no_capture(head, &window));
+        };
+        let (headers, scratch) = (vec![], vec![]);
+        Ok(Self { walk, window, headers, packets: 0, cut: None, origin, scratch })
+    }
+
+    fn at_first_packet(mut self) -> Result<Self, Error> {
+        if self.seek()?.is_none() {
+            self.walk.decide(self.origin.site(&self.window))?;
+        }
+        Ok(self)
     }
 
     /// The next packet, or `None` at the end: then [`Reader::cut`] tells whether it is a clean one.
@@ -166,11 +214,16 @@ impl Reader {
             },
         };
         self.packets += 1;
-        let Record { ts, orig_len, data, len } = record;
+        let Record { ts, orig_len, data, len, shape } = record;
         debug_assert!(data.end <= len, "a packet lies in its record");
-        debug_assert!(lengths_hold(data.len() as u32, orig_len), "lengths were checked");
+        debug_assert!(shape.lengths_hold(data.len() as u32, orig_len), "lengths were checked");
         let offset = self.window.offset();
-        Ok(Some(Packet { ts, orig_len, data: &self.window.take(len)[data], offset }))
+        let data = &self.window.take(len)[data];
+        if shape.is_plain() {
+            return Ok(Some(Packet { ts, orig_len, data, offset }));
+        }
+        let (orig_len, data) = shape.frame(orig_len, data, &mut self.scratch);
+        Ok(Some(Packet { ts, orig_len, data, offset }))
     }
 
     /// Goes on to the next packet, whatever lies before it.
@@ -275,13 +328,49 @@ impl Reader {
     /// What the capture says of itself, as far as it has been read.
     #[must_use]
     pub fn info(&self) -> Info {
+        let interfaces = self.walk.interfaces();
+        let chosen = |Interface { number, name, .. }: &Interface| ChosenInterface {
+            number: *number,
+            name: name.clone(),
+        };
         Info {
             name: self.origin.name.clone(),
             format: self.walk.format(),
             compression: self.origin.compression,
             byte_order: self.walk.byte_order(),
-            resolution: self.walk.resolution(),
+            resolution: interfaces.resolution(),
+            link_types: interfaces.link_types(),
+            interface: interfaces.chosen().map(chosen),
+            snap_length: interfaces.snap_length(),
+            dropped_packets: interfaces.dropped_packets(),
         }
+    }
+
+    /// Counts the packets of each interface in the beginning of the capture.
+    fn count_beginning(&mut self) -> Result<(), Error> {
+        while self.walk.interfaces().counted() < BEGINNING_PACKETS
+            && self.window.offset() < BEGINNING_BYTES
+        {
+            let site = self.origin.site(&self.window);
+            let step = match self.walk.peek(self.window.ahead()) {
+                Some(record) => Step::Packet(record),
+                None => self.walk.step(self.window.ahead(), site)?,
+            };
+            match step {
+                Step::Packet(record) => {
+                    self.walk.count();
+                    self.window.advance(record.len);
+                }
+                Step::Header(len) => self.pass_header(len),
+                Step::Skip(len) => self.window.advance(len),
+                Step::Need(len) => {
+                    if !self.fill(len)? {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Where the capture was cut off, once [`Reader::next`] has returned `None`.
@@ -329,7 +418,10 @@ impl Origin {
             Ending::Failed(error) => self.failed(error, window),
             Ending::Cut if head.len() < MAGIC => self.header_cut(window, MAGIC),
             _ if head.is_empty() => Error::Empty { file },
-            _ => Error::NotACapture { file, got: head.into() },
+            _ => match other_format(head) {
+                Some((got, hint)) => Error::Format { file, got, hint },
+                None => Error::NotACapture { file, got: head.into() },
+            },
         }
     }
 
@@ -350,6 +442,40 @@ impl Origin {
         let (offset, compression) = (window.consumed(), self.compression);
         Error::Compressed { file, offset, compression, got: error.to_string() }
     }
+}
+
+/// The interfaces of the capture at `path`, whatever their link types, as its first 64 Ki packets or
+/// 16 MiB describe them, with how many packets of each are among those. What a pipe holds there is
+/// gone afterwards.
+///
+/// # Errors
+/// When the file can not be read, or is no capture.
+pub fn interfaces(path: &Path) -> Result<Vec<Interface>, Error> {
+    let mut reader = Reader::start(path, Interfaces::listing())?;
+    reader.count_beginning()?;
+    Ok(reader.walk.interfaces().list())
+}
+
+/// The name of another format by its first bytes, and how to make a capture of it.
+fn other_format(magic: &[u8]) -> Option<(&'static str, &'static str)> {
+    const EDITCAP: &str = "convert it with editcap -F nsecpcap";
+    const UNPACK: &str = "unpack it first, or compress it with zstd, gzip, xz, lz4 or bzip2";
+    Some(match magic {
+        [0x34, 0xcd, 0xb2, 0xa1] | [0xa1, 0xb2, 0xcd, 0x34] => {
+            ("Kuznetsov's modified pcap", EDITCAP)
+        }
+        [0xac | 0xab, 0x01, 0x00, 0x1c] | [0x1c, 0x00, 0x01, 0xac | 0xab] => {
+            ("IXIA's pcap", EDITCAP)
+        }
+        b"snoo" => ("snoop", EDITCAP),
+        b"GMBU" | b"RTSS" => ("Microsoft Network Monitor", EDITCAP),
+        [0x02, 0x21, 0x4c, 0x18] => {
+            ("LZ4's legacy format", "compress it again with lz4, without -l")
+        }
+        [b'P', b'K', 3, 4] => ("a zip archive", UNPACK),
+        [b'7', b'z', 0xbc, 0xaf] => ("a 7z archive", UNPACK),
+        _ => return None,
+    })
 }
 
 /// The first bytes of a file, as many as it has.

@@ -5,12 +5,7 @@ use std::ops::Range;
 use units::Nanos;
 
 use crate::error::{Error, Place};
-
-/// The largest packet that is believed: libpcap's own limit.
-pub(crate) const MAX_CAPTURED: u32 = 256 * 1024;
-
-/// The link type of Ethernet, the only one that is read.
-pub(crate) const ETHERNET: u32 = 1;
+use crate::link::{LinkType, Shape};
 
 /// What lies next in a capture.
 pub(crate) enum Step {
@@ -31,6 +26,7 @@ pub(crate) struct Record {
     pub data: Range<usize>,
     /// The length of the whole record or block.
     pub len: usize,
+    pub shape: Shape,
 }
 
 /// Where the bytes of a step come from, for its errors.
@@ -39,14 +35,6 @@ pub(crate) struct Site<'a> {
     pub file: &'a str,
     pub decompressed: bool,
     pub offset: u64,
-}
-
-/// Whether a packet's captured and original lengths can be true.
-///
-/// A packet of no length is how a run of zeros reads, which a file system leaves after a crash.
-#[inline]
-pub(crate) fn lengths_hold(captured: u32, orig_len: u32) -> bool {
-    captured <= MAX_CAPTURED && captured <= orig_len && orig_len != 0
 }
 
 impl Site<'_> {
@@ -60,14 +48,23 @@ impl Site<'_> {
         Error::Corrupt { place: self.place(), what, got, expected }
     }
 
-    /// The error of lengths that do not hold.
+    /// The error of lengths that do not hold for packets of a shape.
     #[cold]
-    pub fn bad_lengths(self, captured: u32, orig_len: u32) -> Error {
-        if orig_len == 0 {
-            return self.corrupt("length of the packet", 0, "at least 1");
+    pub fn bad_lengths(self, shape: Shape, captured: u32, orig_len: u32) -> Error {
+        let (least, most) = (shape.least_len(), shape.most_len());
+        if orig_len < least {
+            return self.corrupt("length of the packet", orig_len, format!("at least {least}"));
         }
-        let most = MAX_CAPTURED.min(orig_len);
+        if orig_len > most {
+            return self.corrupt("length of the packet", orig_len, format!("at most {most}"));
+        }
+        let most = shape.most_captured().min(orig_len);
         let expected = format!("at most {most} (the packet has {orig_len} bytes)");
         self.corrupt("captured length", captured, expected)
+    }
+
+    #[cold]
+    pub fn refused(self, got: LinkType) -> Error {
+        Error::LinkType { place: self.place(), got }
     }
 }

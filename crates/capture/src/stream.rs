@@ -1,21 +1,17 @@
 //! Bytes that come in order from a thread of their own, which reads and decompresses them.
 
-use std::io::{self, BufReader, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-use flate2::bufread::MultiGzDecoder;
-use zstd::stream::read::Decoder;
-
+use crate::decode::decoder;
 use crate::info::Compression;
 
 /// Large enough to make the hand-over cheap, small enough for a few to stay in the cache.
 const CHUNK: usize = 256 * 1024;
 const CHUNKS: usize = 4;
-/// The longest window that zstd can write (`zstd --long=31`).
-const ZSTD_WINDOW_LOG: u32 = 31;
 
 /// The receiving end.
 pub(crate) struct Stream {
@@ -45,7 +41,7 @@ pub(crate) enum Ending {
 impl Stream {
     pub fn spawn(input: impl Read + Send + 'static, compression: Compression) -> io::Result<Self> {
         let taken = Arc::new(AtomicU64::new(0));
-        let decoder = decoder(Counted { input, taken: Arc::clone(&taken) }, compression)?;
+        let decoder = decoder(input, compression, Arc::clone(&taken))?;
         let (full_to, full) = sync_channel(CHUNKS);
         let (empty, empty_from) = channel();
         for _ in 0..CHUNKS {
@@ -72,22 +68,6 @@ impl Stream {
         // After the last chunk there is no one left to want it.
         let _ = self.empty.send(chunk);
     }
-}
-
-fn decoder(
-    input: impl Read + Send + 'static,
-    compression: Compression,
-) -> io::Result<Box<dyn Read + Send>> {
-    let buffered = |input| BufReader::with_capacity(CHUNK, input);
-    Ok(match compression {
-        Compression::None => Box::new(input),
-        Compression::Gzip => Box::new(MultiGzDecoder::new(buffered(input))),
-        Compression::Zstd => {
-            let mut decoder = Decoder::with_buffer(buffered(input))?;
-            decoder.window_log_max(ZSTD_WINDOW_LOG)?;
-            Box::new(decoder)
-        }
-    })
 }
 
 /// Runs until the input ends or no one listens any more.
@@ -120,17 +100,4 @@ fn fill(input: &mut impl Read, chunk: &mut [u8]) -> (usize, Option<Ending>) {
         }
     }
     (len, None)
-}
-
-struct Counted<R> {
-    input: R,
-    taken: Arc<AtomicU64>,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let len = self.input.read(buffer)?;
-        self.taken.fetch_add(len as u64, Ordering::Relaxed);
-        Ok(len)
-    }
 }

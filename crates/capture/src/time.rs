@@ -43,6 +43,11 @@ impl Resolution {
         self.exponent
     }
 
+    /// The longer one of two units.
+    pub(crate) fn coarser(self, other: Self) -> Self {
+        if self.units_per_second() <= other.units_per_second() { self } else { other }
+    }
+
     /// How many units make a second.
     #[must_use]
     pub const fn units_per_second(self) -> u64 {

@@ -9,7 +9,7 @@ use units::Nanos;
 use crate::draft::Draft;
 use crate::error::{Error, PCAP_END};
 use crate::info::{Compression, Format};
-use crate::step::{ETHERNET, MAX_CAPTURED, lengths_hold};
+use crate::link::{LinkType, MAX_CAPTURED, lengths_hold};
 use crate::{pcap, pcapng};
 
 const BUFFER: usize = 256 * 1024;
@@ -34,7 +34,8 @@ impl Writer<Draft> {
     /// a writer that is dropped leaves nothing behind.
     ///
     /// # Errors
-    /// When the file can not be created in its folder.
+    /// When the file can not be created in its folder, or the compression is none that is written:
+    /// those are gzip and zstd.
     pub fn create(path: &Path, format: Format, compression: Compression) -> Result<Self, Error> {
         let name = path.display().to_string();
         Draft::create(path)
@@ -60,7 +61,7 @@ impl<W: Write> Writer<W> {
     /// Starts a capture in anything that takes bytes.
     ///
     /// # Errors
-    /// When the bytes are not taken.
+    /// When the bytes are not taken, or the compression is none that is written.
     pub fn new(out: W, format: Format, compression: Compression) -> Result<Self, Error> {
         let name = "capture";
         Self::begin(out, format, compression, name.into()).map_err(|source| Error::Io {
@@ -152,6 +153,10 @@ impl<W: Write> Encoder<W> {
                 encoder.include_checksum(true)?;
                 Self::Zstd(BufWriter::with_capacity(BUFFER, encoder))
             }
+            Compression::Xz | Compression::Lz4 | Compression::Bzip2 => {
+                let text = format!("{compression} is read, not written");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
         })
     }
 
@@ -175,15 +180,15 @@ impl<W: Write> Encoder<W> {
 
 fn pcap_header() -> [u8; pcap::HEADER] {
     let version = u32::from(pcap::VERSION.0) | u32::from(pcap::VERSION.1) << 16;
-    bytes([pcap::MAGIC_NANOS, version, 0, 0, MAX_CAPTURED, ETHERNET])
+    bytes([pcap::MAGIC_NANOS, version, 0, 0, MAX_CAPTURED, LinkType::ETHERNET.0])
 }
 
 /// A section of unknown length and its one interface.
 fn pcapng_header() -> [u8; 60] {
     let tsresol = u32::from(pcapng::OPTION_TSRESOL) | 1 << 16;
     let section = [pcapng::SECTION, 28, pcapng::ORDER_MAGIC, 1, u32::MAX, u32::MAX, 28];
-    let interface =
-        [pcapng::INTERFACE, 32, ETHERNET, MAX_CAPTURED, tsresol, NANOSECONDS.into(), 0, 32];
+    let link = LinkType::ETHERNET.0;
+    let interface = [pcapng::INTERFACE, 32, link, MAX_CAPTURED, tsresol, NANOSECONDS.into(), 0, 32];
     let mut header = [0; 60];
     header[..28].copy_from_slice(&bytes::<28>(section));
     header[28..].copy_from_slice(&bytes::<32>(interface));

@@ -2,16 +2,18 @@
 
 mod common;
 
-use capture::{ByteOrder, Error, Format, Reader, Resolution};
-use common::{Bytes, drain};
+use capture::{ByteOrder, Error, Format, LinkType, Reader, Resolution};
+use common::{Bytes, NANOS, ORDERS, drain};
 use units::Nanos;
 
 const MICROS: u32 = 0xa1b2_c3d4;
-const NANOS: u32 = 0xa1b2_3c4d;
-const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
 
 fn little(magic: u32) -> Bytes {
     Bytes::new(ByteOrder::Little).pcap(magic, 1)
+}
+
+fn little_of(link: u32) -> Bytes {
+    Bytes::new(ByteOrder::Little).pcap(NANOS, link)
 }
 
 #[test]
@@ -58,9 +60,32 @@ fn offsets_count_from_the_start_of_the_file() {
 }
 
 #[test]
-fn a_frame_check_sequence_in_the_header_is_not_part_of_the_link_type() {
-    let capture = Bytes::new(ByteOrder::Big).pcap(NANOS, 0x4400_0001).record(1, 0, 1, &[3]);
-    assert_eq!(capture.read().len(), 1);
+fn a_frame_check_sequence_is_taken_off() {
+    for order in ORDERS {
+        // Two words of 16 bits; the bit that says so; Ethernet.
+        let capture = Bytes::new(order)
+            .pcap(NANOS, 0x2400_0001)
+            .record(1, 0, 64, &[7; 64])
+            .record(2, 0, 64, &[7; 62])
+            .record(3, 0, 64, &[7; 50])
+            .record(4, 0, 5, &[7; 5]);
+        let lengths = capture.clone().read().into_iter().map(|packet| {
+            assert!(packet.data.iter().all(|byte| *byte == 7));
+            (packet.orig_len, packet.data.len())
+        });
+        assert_eq!(lengths.collect::<Vec<_>>(), [(60, 60), (60, 60), (60, 50), (1, 1)]);
+        let error = capture.record(5, 0, 4, &[7; 4]).error().to_string();
+        assert!(error.ends_with("length of the packet: got 4, expected at least 5"), "{error}");
+    }
+}
+
+#[test]
+fn the_length_of_a_check_sequence_counts_only_if_it_is_said_to() {
+    let read = |link: u32| little_of(link).record(1, 0, 9, &[3; 9]).read()[0].orig_len;
+    assert_eq!((read(0x2000_0001), read(0x0400_0001), read(0x1400_0001)), (9, 9, 7));
+    let error = little_of(0x4400_0001).error().to_string();
+    let text = "length of the frame check sequence: got 4 words of 16 bits, expected 0, 1 or 2";
+    assert!(error.contains(text), "{error}");
 }
 
 #[test]
@@ -79,19 +104,47 @@ fn what_is_no_capture_is_refused() {
     assert!(matches!(error(b""), Error::Empty { .. }));
     assert!(matches!(error(b"ab"), Error::NotACapture { got, .. } if got == b"ab"));
     assert!(matches!(error(b"hello"), Error::NotACapture { got, .. } if got == b"hell"));
-    assert!(error(b"BZh91AY&SY").hint().is_some());
-    assert!(error(&0xa1b2_cd34u32.to_le_bytes()).hint().is_some());
     let cut = error(&little(NANOS).bytes[..23]);
     assert!(matches!(cut, Error::HeaderCut { got: 23, expected: 24, .. }), "{cut}");
 }
 
 #[test]
+fn other_formats_are_refused_by_name() {
+    for (head, name) in [
+        (&0xa1b2_cd34u32.to_le_bytes(), "Kuznetsov's modified pcap"),
+        (&0xa1b2_cd34u32.to_be_bytes(), "Kuznetsov's modified pcap"),
+        (&[0xac, 1, 0, 0x1c], "IXIA's pcap"),
+        (b"snoo", "snoop"),
+        (b"GMBU", "Microsoft Network Monitor"),
+        (&[2, 0x21, 0x4c, 0x18], "LZ4's legacy format"),
+        (b"PK\x03\x04", "a zip archive"),
+    ] {
+        let bytes = [head, &[0; 60][..]].concat();
+        let error = Reader::from_bytes("x", bytes).err().expect("an error");
+        let text = format!("x: byte 0: format: got {name}, expected pcap or pcapng");
+        assert_eq!(error.to_string(), text);
+        assert!(error.hint().is_some());
+    }
+}
+
+#[test]
 fn another_link_type_is_refused_by_name() {
-    let error = Bytes::new(ByteOrder::Little).pcap(NANOS, 113).error();
-    let text =
-        "made.pcap: byte 0: link type: got 113 (Linux cooked capture), expected 1 (Ethernet)";
+    let error = little_of(127).error();
+    let text = "made.pcap: byte 0: link type: got 127 (IEEE 802.11 radiotap), expected 1 \
+                (Ethernet), Linux cooked capture, raw IP or BSD loopback";
     assert_eq!(error.to_string(), text);
     assert!(error.hint().is_some());
+    assert!(little_of(197).error().to_string().contains("got 197 (ERF)"));
+    assert!(little_of(147).error().to_string().contains("got 147 (link type 147)"));
+}
+
+#[test]
+fn a_capture_says_how_much_of_a_packet_it_holds() {
+    let info = little(NANOS).open().expect("a capture").info();
+    assert_eq!((info.snap_length, info.dropped_packets), (Some(65_535), None));
+    assert_eq!((info.link_types, info.interface), (vec![LinkType::ETHERNET], None));
+    let unlimited = Bytes::new(ByteOrder::Little).u32(NANOS).u16(2).u16(4).words(&[0, 0, 0, 1]);
+    assert_eq!(unlimited.open().expect("a capture").info().snap_length, None);
 }
 
 #[test]

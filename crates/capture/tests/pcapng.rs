@@ -2,12 +2,13 @@
 
 mod common;
 
-use capture::{ByteOrder, Error, Format, Resolution};
+use capture::{ByteOrder, Error, Format, LinkType, Resolution};
 use common::{Bytes, drain};
 use units::Nanos;
 
 const TSRESOL: u16 = 9;
 const TSOFFSET: u16 = 14;
+const FCSLEN: u16 = 13;
 
 fn section() -> Bytes {
     Bytes::new(ByteOrder::Little).section()
@@ -100,11 +101,23 @@ fn other_blocks_and_options_behind_packets_are_skipped() {
 }
 
 #[test]
-fn only_interfaces_with_packets_must_be_ethernet() {
-    let capture = with(TSRESOL, &[9]).interface(113, |none| none).enhanced(0, 1, &[0]);
+fn only_interfaces_with_packets_must_be_of_a_link_type_that_is_read() {
+    let capture = with(TSRESOL, &[9]).interface(127, |none| none).enhanced(0, 1, &[0]);
     assert_eq!(times(capture.clone()), [1]);
     let error = capture.enhanced(1, 1, &[0]).error();
-    assert!(matches!(error, Error::LinkType { got: 113, .. }), "{error}");
+    assert!(matches!(error, Error::LinkType { got: LinkType(127), .. }), "{error}");
+}
+
+#[test]
+fn a_frame_check_sequence_is_taken_off() {
+    for (value, taken) in [(0, 0), (2, 2), (4, 4), (16, 2), (32, 4)] {
+        let packets = with(FCSLEN, &[value]).enhanced(0, 1, &[9; 60]).read();
+        assert_eq!((packets[0].orig_len, packets[0].data.len()), (60 - taken, 60 - taken as usize));
+    }
+    let error = with(FCSLEN, &[3]).error().to_string();
+    assert!(error.contains("if_fcslen: got 3, expected 0, 2 or 4 bytes, or 16 or 32"), "{error}");
+    let error = with(FCSLEN, &[4, 0]).error().to_string();
+    assert!(error.contains("length of if_fcslen: got 2, expected 1"), "{error}");
 }
 
 #[test]

@@ -7,8 +7,7 @@ use std::io::Write;
 use std::thread;
 
 use capture::{Compression, Error, Format, Reader, Writer};
-use common::{Owned, drain, written};
-use flate2::write::GzEncoder;
+use common::{COMPRESSED, Owned, compress, drain, stored, written};
 use units::Nanos;
 
 fn packets(count: u64) -> Vec<Owned> {
@@ -27,15 +26,6 @@ fn read(bytes: Vec<u8>) -> (Vec<Owned>, Reader) {
     (packets, reader)
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("gzip")
-}
-
-fn zstd(bytes: &[u8]) -> Vec<u8> {
-    zstd::encode_all(bytes, 1).expect("zstd")
-}
-
 fn skippable(len: u32) -> Vec<u8> {
     let mut frame = 0x184d_2a5cu32.to_le_bytes().to_vec();
     frame.extend(len.to_le_bytes());
@@ -48,19 +38,88 @@ fn members_and_frames_are_read_as_one_stream() {
     let expected = packets(5_000);
     let plain = written(&expected, Format::Pcap, Compression::None);
     let (head, tail) = plain.split_at(123_456);
-    for (bytes, compression) in [
-        ([gzip(head), gzip(tail)].concat(), Compression::Gzip),
-        ([gzip(head), gzip(&[]), gzip(tail)].concat(), Compression::Gzip),
-        ([zstd(head), zstd(tail)].concat(), Compression::Zstd),
-        ([skippable(9), zstd(head), skippable(0), zstd(tail)].concat(), Compression::Zstd),
-        ([zstd(&[]), zstd(&plain), skippable(300_000)].concat(), Compression::Zstd),
-    ] {
+    let whole = |compression| {
+        let packed = |bytes| compress(bytes, compression);
+        vec![
+            [packed(head), packed(tail)].concat(),
+            [packed(head), packed(&[]), packed(tail)].concat(),
+            [packed(&[]), packed(&plain)].concat(),
+        ]
+    };
+    let mut all: Vec<_> = COMPRESSED
+        .into_iter()
+        .flat_map(|compression| {
+            whole(compression).into_iter().map(move |bytes| (bytes, compression))
+        })
+        .collect();
+    let [zstd, lz4] = [Compression::Zstd, Compression::Lz4]
+        .map(|compression| [head, tail, &plain].map(|bytes| compress(bytes, compression)));
+    all.extend([
+        (
+            [&skippable(9), &zstd[0], &skippable(0), &zstd[1]].map(|v| &v[..]).concat(),
+            Compression::Zstd,
+        ),
+        ([&zstd[2][..], &skippable(300_000)].concat(), Compression::Zstd),
+        ([&lz4[0][..], &skippable(0), &skippable(9), &lz4[1]].concat(), Compression::Lz4),
+        ([&lz4[2][..], &skippable(300_000)].concat(), Compression::Lz4),
+        // Padding between streams, and behind them.
+        (
+            [
+                &compress(head, Compression::Xz)[..],
+                &[0; 8],
+                &compress(tail, Compression::Xz),
+                &[0; 4],
+            ]
+            .concat(),
+            Compression::Xz,
+        ),
+    ]);
+    for (bytes, compression) in all {
         let len = bytes.len() as u64;
         let (packets, reader) = read(bytes);
         assert!(packets == expected && reader.cut().is_none());
         assert_eq!(reader.info().compression, compression);
         assert_eq!((reader.consumed_bytes(), reader.total_bytes()), (len, Some(len)));
     }
+}
+
+#[test]
+fn a_stream_cut_at_any_byte_of_its_second_half_is_cut() {
+    let expected = packets(3);
+    let plain = written(&expected, Format::Pcap, Compression::None);
+    let (head, tail) = plain.split_at(200);
+    for compression in COMPRESSED {
+        let first = compress(head, compression);
+        let both = [&first[..], &compress(tail, compression)].concat();
+        for len in first.len() + 1..both.len() {
+            let (packets, reader) = read(both[..len].into());
+            assert!(packets == expected[..packets.len()]);
+            assert!(reader.cut().is_some(), "{compression} {len} of {}", both.len());
+        }
+    }
+}
+
+#[test]
+fn what_is_only_read_is_not_written() {
+    for compression in [Compression::Xz, Compression::Lz4, Compression::Bzip2] {
+        let error = Writer::new(Vec::new(), Format::Pcap, compression).err().expect("an error");
+        let text = format!("capture: cannot write: {compression} is read, not written");
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn a_dictionary_beyond_all_memory_is_refused() {
+    // A block header of xz that asks for 4 GiB less one byte.
+    let mut stream = compress(&[0; 100], Compression::Xz);
+    let header = 12..24;
+    assert_eq!(stream[header.start..header.start + 5], [2, 0, 0x21, 1, 12]);
+    stream[16] = 40;
+    let mut crc = flate2::Crc::new();
+    crc.update(&stream[12..20]);
+    stream[20..24].copy_from_slice(&crc.sum().to_le_bytes());
+    let error = Reader::from_bytes("x", stream).err().expect("an error");
+    assert!(error.to_string().contains("damaged xz data: got needed memory"), "{error}");
 }
 
 #[test]
@@ -75,8 +134,8 @@ fn long_windows_are_read() {
 #[test]
 fn a_missing_tail_is_a_cut() {
     let expected = packets(20_000);
-    for compression in [Compression::Gzip, Compression::Zstd] {
-        let mut bytes = written(&expected, Format::Pcap, compression);
+    for compression in COMPRESSED {
+        let mut bytes = stored(&expected, Format::Pcap, compression);
         bytes.truncate(bytes.len() / 2);
         let (packets, reader) = read(bytes);
         assert!(!packets.is_empty() && packets == expected[..packets.len()]);
@@ -89,9 +148,9 @@ fn a_missing_tail_is_a_cut() {
 #[test]
 fn a_stream_cut_between_two_packets_is_still_cut() {
     let expected = packets(10);
-    for compression in [Compression::Gzip, Compression::Zstd] {
-        // The data are whole; only the end of the checksum is missing.
-        let mut bytes = written(&expected, Format::Pcap, compression);
+    for compression in COMPRESSED {
+        // The data are whole; only the end of the checksum, or of what follows it, is missing.
+        let mut bytes = stored(&expected, Format::Pcap, compression);
         bytes.pop();
         let (packets, reader) = read(bytes);
         assert_eq!(packets, expected);
@@ -101,11 +160,17 @@ fn a_stream_cut_between_two_packets_is_still_cut() {
 
 #[test]
 fn damaged_data_are_an_error() {
-    for compression in [Compression::Gzip, Compression::Zstd] {
-        let mut bytes = written(&packets(20_000), Format::Pcap, compression);
+    for compression in COMPRESSED {
+        let mut bytes = stored(&packets(20_000), Format::Pcap, compression);
         let last = bytes.len() - 1;
         // The last bytes are a checksum: everything before is read, and yet nothing is trusted.
-        bytes[last - if compression == Compression::Gzip { 4 } else { 0 }] ^= 1;
+        // gzip has a length behind it, and bzip2 up to seven bits.
+        let back = match compression {
+            Compression::Gzip => 4,
+            Compression::Bzip2 => 1,
+            _ => 0,
+        };
+        bytes[last - back] ^= 1;
         let mut reader = Reader::from_bytes("damaged", bytes).expect("a good start");
         let error = drain(&mut reader).1.expect("an error");
         assert!(
@@ -119,8 +184,8 @@ fn damaged_data_are_an_error() {
 
 #[test]
 fn what_follows_a_compressed_capture_is_an_error() {
-    for compression in [Compression::Gzip, Compression::Zstd] {
-        let mut bytes = written(&packets(10), Format::Pcap, compression);
+    for compression in COMPRESSED {
+        let mut bytes = stored(&packets(10), Format::Pcap, compression);
         bytes.extend(b"something else");
         let mut reader = Reader::from_bytes("x", bytes).expect("a good start");
         assert!(matches!(drain(&mut reader).1, Some(Error::Compressed { .. })), "{compression}");
@@ -129,14 +194,18 @@ fn what_follows_a_compressed_capture_is_an_error() {
 
 #[test]
 fn compressed_nothing_is_empty_and_compressed_text_is_no_capture() {
-    for compress in [gzip, zstd] {
-        let error =
-            |bytes: &[u8]| Reader::from_bytes("x", compress(bytes)).err().expect("an error");
+    for compression in COMPRESSED {
+        let error = |bytes: &[u8]| {
+            Reader::from_bytes("x", compress(bytes, compression)).err().expect("an error")
+        };
         assert!(matches!(error(b""), Error::Empty { .. }));
         assert!(matches!(error(b"hello"), Error::NotACapture { got, .. } if got == b"hell"));
     }
-    let cut = Reader::from_bytes("x", zstd(b"hello")[..5].into()).err().expect("an error");
-    assert!(matches!(cut, Error::HeaderCut { .. }), "{cut}");
+    for compression in COMPRESSED {
+        let bytes = compress(b"hello", compression)[..5].into();
+        let cut = Reader::from_bytes("x", bytes).err().expect("an error");
+        assert!(matches!(cut, Error::HeaderCut { .. }), "{compression}: {cut}");
+    }
 }
 
 #[test]

@@ -96,6 +96,9 @@ fn suffix(format: Format, compression: Compression) -> String {
         Compression::None => "",
         Compression::Gzip => ".gz",
         Compression::Zstd => ".zst",
+        Compression::Xz => ".xz",
+        Compression::Lz4 => ".lz4",
+        Compression::Bzip2 => ".bz2",
     };
     format!("{format}{compression}")
 }

@@ -2,8 +2,17 @@
 
 #![allow(dead_code, reason = "each test is a crate of its own")]
 
-use capture::{ByteOrder, Compression, Error, Format, Packet, Reader, Writer};
+use std::io::Write;
+
+use capture::{ByteOrder, Compression, Error, Format, InterfaceChoice, Packet, Reader, Writer};
 use units::Nanos;
+
+/// What a capture can be compressed with.
+pub const COMPRESSED: [Compression; 5] =
+    [Compression::Gzip, Compression::Zstd, Compression::Xz, Compression::Lz4, Compression::Bzip2];
+
+pub const NANOS: u32 = 0xa1b2_3c4d;
+pub const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
 
 /// A packet that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +47,47 @@ pub fn written(packets: &[Owned], format: Format, compression: Compression) -> V
         writer.write(packet.ts, packet.orig_len, &packet.data).expect("a packet that fits");
     }
     writer.into_inner().expect("a whole capture")
+}
+
+/// A capture of `packets`, compressed by whatever can: this crate reads more than it writes.
+pub fn stored(packets: &[Owned], format: Format, compression: Compression) -> Vec<u8> {
+    compress(&written(packets, format, Compression::None), compression)
+}
+
+/// Bytes as the compressor's own tool writes them, with a checksum.
+pub fn compress(bytes: &[u8], compression: Compression) -> Vec<u8> {
+    match compression {
+        Compression::None => bytes.into(),
+        Compression::Gzip => {
+            let level = flate2::Compression::fast();
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("gzip")
+        }
+        Compression::Zstd => {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+            encoder.include_checksum(true).expect("an option");
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("zstd")
+        }
+        Compression::Xz => {
+            let options = lzma_rust2::XzOptions::with_preset(0);
+            let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), options).expect("an encoder");
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("xz")
+        }
+        Compression::Lz4 => {
+            let frame = lz4_flex::frame::FrameInfo::new()
+                .block_mode(lz4_flex::frame::BlockMode::Linked)
+                .block_size(lz4_flex::frame::BlockSize::Max64KB)
+                .content_checksum(true);
+            let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(frame, Vec::new());
+            encoder.write_all(bytes).expect("lz4");
+            encoder.finish().expect("lz4")
+        }
+        Compression::Bzip2 => {
+            let level = bzip2::Compression::fast();
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), level);
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("bzip2")
+        }
+    }
 }
 
 /// Bytes in one of the two orders, to build captures that this crate does not write.
@@ -110,6 +160,22 @@ impl Bytes {
         self.block(1, |body| options(body.u16(link).u16(0).u32(0)))
     }
 
+    /// An interface of Ethernet with a name.
+    pub fn named(self, name: &str) -> Self {
+        self.interface(1, |options| options.option(2, name.as_bytes()))
+    }
+
+    /// The statistics of an interface, by code and value.
+    pub fn statistics(self, interface: u32, counters: &[(u16, u64)]) -> Self {
+        self.block(5, |body| {
+            let add = |options: Self, (code, value): &(u16, u64)| {
+                let value = Self::new(options.order).u64(*value).bytes;
+                options.option(*code, &value)
+            };
+            counters.iter().fold(body.words(&[interface, 0, 0]), add).option(0, &[])
+        })
+    }
+
     pub fn option(self, code: u16, value: &[u8]) -> Self {
         self.u16(code).u16(value.len() as u16).raw(value).padded()
     }
@@ -138,5 +204,9 @@ impl Bytes {
 
     pub fn open(self) -> Result<Reader, Error> {
         Reader::from_bytes("made.pcap", self.bytes)
+    }
+
+    pub fn choose(&self, choice: InterfaceChoice) -> Result<Reader, Error> {
+        Reader::interface_from_bytes("made.pcap", self.bytes.clone(), choice)
     }
 }
