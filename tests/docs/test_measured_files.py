@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from conftest import Tailscope
     from measurements import Place
 
-METER = f"command:{sys.executable} -c print(45.2)"
+METER = f"command:{shlex.quote(sys.executable)} -c print(45.2)"
 EXPERIMENT = "name: one\nfixed: {dut: l2fwd, rate: 10k, duration: 200ms, warm_up: 0s}\n"
 
 

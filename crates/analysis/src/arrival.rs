@@ -22,14 +22,13 @@ impl Reordering {
     /// The next match in order of pre.
     #[inline]
     pub fn push(&mut self, found: &Match) {
-        debug_assert!(found.latency_ns > 0, "a packet arrives after it was sent");
         let arrival = (found.pre_ns + found.latency_ns, found.post_seq);
         while self.in_order.back().is_some_and(|last| *last > arrival) {
             self.in_order.pop_back();
             self.reordered += 1;
         }
         // No packet that is still to come can arrive before it was sent.
-        while self.in_order.front().is_some_and(|first| first.0 <= found.pre_ns) {
+        while self.in_order.front().is_some_and(|first| first.0 < found.pre_ns) {
             self.in_order.pop_front();
         }
         self.in_order.push_back(arrival);

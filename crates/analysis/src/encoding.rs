@@ -7,10 +7,13 @@ use capture::{
 };
 use units::Nanos;
 
+use crate::basis::{Basis, Clocks, Grid, Skew, Tried};
 use crate::bytes::{MOST, Reading, Writing, open};
+use crate::counts::Counts;
 use crate::error::Error;
+use crate::floor::Floor;
 use crate::histogram::Histogram;
-use crate::matcher::Counts;
+use crate::matcher::Tail;
 use crate::pair::{Analysis, Config};
 use crate::part::{Covered, Part};
 use crate::side::Side;
@@ -42,6 +45,7 @@ impl Slice {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut to = Writing::default();
         write_config(&mut to, &self.config);
+        write_basis(&mut to, &self.basis);
         write_times(&mut to, &self.own);
         self.sides.iter().for_each(|side| write_portion(&mut to, side));
         to.finish(SLICE, VERSION)
@@ -54,10 +58,11 @@ impl Slice {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let content = open(bytes, SLICE, VERSION)?;
         let mut from = Reading::new(SLICE, &content);
-        let (config, own) = (read_config(&mut from)?, read_times(&mut from)?);
+        let (config, basis) = (read_config(&mut from)?, read_basis(&mut from)?);
+        let own = read_times(&mut from)?;
         let sides = [read_portion(&mut from)?, read_portion(&mut from)?];
         from.end()?;
-        Ok(Self { config, own, sides })
+        Ok(Self { config, basis, own, sides })
     }
 }
 
@@ -66,13 +71,14 @@ impl Part {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { heads, covered, found } = self;
-        let Analysis { config, counts, latency, variation, reordered, worst, .. } = found;
+        let Analysis { config, basis, counts, latency, variation, reordered, worst, .. } = found;
         // What `from_bytes` will ask for.
         assert!(!covered.is_empty(), "a part covers something");
         assert_eq!(latency.count(), counts.matched, "every match has its latency");
         assert!(worst.len() <= config.worst, "no more of the worst than are wanted");
         let mut to = Writing::default();
         write_config(&mut to, config);
+        write_basis(&mut to, basis);
         heads.iter().for_each(|head| write_head(&mut to, head));
         to.list(covered, write_covered);
         // Less than nothing may have been lost.
@@ -82,6 +88,12 @@ impl Part {
         to.number(*reordered);
         to.list(worst, write_worst);
         [&found.pre, &found.post].into_iter().for_each(|of| write_side(&mut to, &of.side));
+        write_tail(&mut to, &found.tail);
+        to.list(&found.floor.fastest(), |to, (ts, ns)| {
+            to.number(*ts);
+            to.signed(*ns);
+        });
+        to.number(found.torn.into());
         to.finish(PART, VERSION)
     }
 
@@ -92,7 +104,7 @@ impl Part {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let content = open(bytes, PART, VERSION)?;
         let mut from = Reading::new(PART, &content);
-        let config = read_config(&mut from)?;
+        let (config, basis) = (read_config(&mut from)?, read_basis(&mut from)?);
         let heads = [read_head(&mut from)?, read_head(&mut from)?];
         let covered = from.list(read_covered)?;
         let apart = covered.is_sorted_by(|a, b| a.times.end() < b.times.start());
@@ -107,10 +119,14 @@ impl Part {
         from.expect(ordered, "others", "the worst in order")?;
         let pre = heads[0].captured(read_side(&mut from, &heads[0], &config)?);
         let post = heads[1].captured(read_side(&mut from, &heads[1], &config)?);
+        let tail = read_tail(&mut from)?;
+        let floor = read_floor(&mut from)?;
+        let torn = read_flag(&mut from)?;
         from.end()?;
         let instrument = None;
         let found = Analysis {
             config,
+            basis,
             counts,
             latency,
             variation,
@@ -119,6 +135,9 @@ impl Part {
             pre,
             post,
             instrument,
+            tail,
+            floor,
+            torn,
         };
         Ok(Self { heads, covered, found })
     }
@@ -130,6 +149,67 @@ fn write_config(to: &mut Writing, config: &Config) {
     to.number(config.trim.0);
     to.number(config.worst as u64);
     to.number(config.max_in_flight as u64);
+    let (kind, skew, relative) = match config.clocks {
+        Clocks::Detect => (0, Skew::NONE, false),
+        Clocks::Same => (1, Skew::NONE, false),
+        Clocks::Apart { skew, relative } => (2, skew, relative),
+    };
+    to.number(kind);
+    to.signed(skew.offset_ns);
+    to.signed(skew.drift_ppt);
+    to.number(skew.since_ns);
+    to.number(relative.into());
+}
+
+fn write_basis(to: &mut Writing, basis: &Basis) {
+    to.option(basis.limit_bytes, |to, limit| to.number(limit.into()));
+    to.number(basis.copies_ns);
+    to.number(basis.two_way.into());
+    to.number(basis.grid.ns);
+    to.number(basis.grid.ticks);
+    to.list(&basis.tried, |to, tried| {
+        to.text(&tried.key);
+        to.number(tried.matched);
+        to.number(tried.of);
+    });
+}
+
+fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
+    let limit = |from: &mut Reading<'_>| {
+        let limit = from.number()?;
+        u32::try_from(limit).map_err(|_| from.flaw(limit, "less than 2^32"))
+    };
+    let (limit_bytes, copies_ns) = (from.option(limit)?, from.number()?);
+    let (two_way, grid) = (read_flag(from)?, Grid { ns: from.number()?, ticks: from.number()? });
+    from.expect(grid.ns > 0 && grid.ticks > 0, "none", "a grid")?;
+    let tried = from
+        .list(|from| Ok(Tried { key: from.text()?, matched: from.count()?, of: from.count()? }))?;
+    Ok(Basis { limit_bytes, copies_ns, two_way, grid, tried })
+}
+
+fn read_flag(from: &mut Reading<'_>) -> Result<bool, Error> {
+    let flag = from.number()?;
+    from.expect(flag <= 1, flag, "0 or 1")?;
+    Ok(flag == 1)
+}
+
+fn write_tail(to: &mut Writing, tail: &Tail) {
+    to.list(&tail.near_ns, |to, ts| to.number(*ts));
+    to.number(tail.after);
+    to.number(tail.post_after);
+}
+
+fn read_tail(from: &mut Reading<'_>) -> Result<Tail, Error> {
+    let near_ns = from.list(Reading::number)?;
+    Ok(Tail { near_ns, after: from.count()?, post_after: from.count()? })
+}
+
+fn read_floor(from: &mut Reading<'_>) -> Result<Floor, Error> {
+    let fastest = from.list(|from| Ok((from.number()?, from.signed()?)))?;
+    from.expect(fastest.is_sorted_by_key(|(ts, _)| *ts), "others", "times that ascend")?;
+    let mut floor = Floor::default();
+    fastest.into_iter().for_each(|(ts, ns)| floor.push(ts, ns));
+    Ok(floor)
 }
 
 fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
@@ -140,9 +220,23 @@ fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
         trim: Nanos(from.number()?),
         worst: from.number()? as usize,
         max_in_flight: from.number()? as usize,
+        clocks: read_clocks(from)?,
     };
     from.expect(config.check().is_ok(), config.window, "a window that there is")?;
     Ok(config)
+}
+
+fn read_clocks(from: &mut Reading<'_>) -> Result<Clocks, Error> {
+    let kind = from.number()?;
+    let (offset_ns, drift_ppt) = (from.signed()?, from.signed()?);
+    let skew = Skew { offset_ns, drift_ppt, since_ns: from.number()? };
+    let relative = read_flag(from)?;
+    match kind {
+        0 => Ok(Clocks::Detect),
+        1 => Ok(Clocks::Same),
+        2 => Ok(Clocks::Apart { skew, relative }),
+        other => Err(from.flaw(other, "0, 1 or 2")),
+    }
 }
 
 fn write_times(to: &mut Writing, times: &RangeInclusive<u64>) {

@@ -2,6 +2,8 @@
 
 use units::Nanos;
 
+use crate::basis::{nearest_whole, whole};
+
 /// Why a pair of captures gives no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -10,10 +12,68 @@ pub enum Error {
     #[error(transparent)]
     Capture(#[from] capture::Error),
     /// There is nothing to match.
-    #[error("{file}: no packets: got 0, expected at least 1 before the device")]
+    #[error("{file}: no packets: got 0, expected at least 1 {side} the device")]
     NoPackets {
         /// The file.
         file: String,
+        /// `before` or `behind`.
+        side: &'static str,
+    },
+    /// Both captures are one.
+    #[error(
+        "{pre} and {post} are the same capture: every packet has the same time and bytes in both"
+    )]
+    SameCapture {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+    },
+    /// No packet is in both captures.
+    #[error("{pre} and {post} hold different traffic: no packet of one is in the other{tried}")]
+    DifferentTraffic {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// The keys that were tried, in words.
+        tried: String,
+    },
+    /// Every packet was seen behind the device first.
+    #[error("{pre} and {post} are swapped: every packet was seen behind the device first")]
+    Swapped {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+    },
+    /// The same, and nothing tells whether the clocks are apart.
+    #[error(
+        "{pre} and {post}: every packet was seen behind the device first, by up to {} ns: they are \
+         swapped, or their clocks are apart",
+        ns.unsigned_abs()
+    )]
+    SwappedOrApart {
+        /// The file before the device.
+        pre: String,
+        /// The file behind it.
+        post: String,
+        /// The least time from before the device to behind it, in ns.
+        ns: i64,
+    },
+    /// The two clocks differ.
+    #[error("the clocks of the two captures are apart: {}", apart_in_words(*offset_ns, *drift_ppt))]
+    ClocksApart {
+        /// About how far the one behind the device is ahead, in ns.
+        offset_ns: i64,
+        /// How much faster it runs, in parts per 10¹², where that is known.
+        drift_ppt: Option<i64>,
+    },
+    /// The difference of two clocks cannot be told from so little.
+    #[error("the clocks of the two captures are apart, and {got} do not tell by how much")]
+    ClocksUnknown {
+        /// What there is.
+        got: String,
     },
     /// A packet was captured shorter than its key.
     #[error(
@@ -92,6 +152,14 @@ pub enum Error {
         /// Its name.
         file: String,
     },
+    /// Packets that share a key reach from one slice into the next.
+    #[error(
+        "packets share their key over more than the window of {window}: slices do not tell them apart"
+    )]
+    Torn {
+        /// The window.
+        window: Nanos,
+    },
     /// Parts are not those of one pair.
     #[error("parts: {what}: got {got}, expected {expected}")]
     Parts {
@@ -119,6 +187,14 @@ pub enum Error {
     Stopped,
 }
 
+fn apart_in_words(offset_ns: i64, drift_ppt: Option<i64>) -> String {
+    let offset = whole(nearest_whole(offset_ns)).unwrap_or_else(|| format!("{offset_ns} ns"));
+    match drift_ppt {
+        Some(ppt) => format!("they drift by {:.3} ppm", ppt as f64 / 1e6),
+        None => format!("packets lie {offset} from one to the other"),
+    }
+}
+
 impl Error {
     #[cold]
     pub(crate) fn time_goes_back(
@@ -143,6 +219,25 @@ impl Error {
             Self::ShortCapture { .. } => Some(
                 "capture with a larger snapshot length, or match on fewer bytes: --match-on bytes:OFF+LEN",
             ),
+            Self::SameCapture { .. } => {
+                Some("name the capture before the device, then the one behind it")
+            }
+            Self::DifferentTraffic { .. } => Some(
+                "check that both were taken at the same time; a device that changes the payload needs \
+                 --match-on bytes:OFF+LEN/OFF+LEN",
+            ),
+            Self::Swapped { .. } => Some("give them in the other order"),
+            Self::SwappedOrApart { .. } => Some(
+                "give them in the other order; or, if their clocks are apart, say --clocks estimate",
+            ),
+            Self::ClocksApart { .. } => Some(
+                "--clocks estimate gives latencies above the fastest packet, --clocks offset=TIME takes \
+                 a difference that you know, --clocks same trusts the captures",
+            ),
+            Self::ClocksUnknown { .. } => {
+                Some("say --clocks offset=TIME, if you know the difference")
+            }
+            Self::Torn { .. } => Some("analyse the pair in one piece"),
             Self::TimeGoesBack { .. } => {
                 Some("sort the capture by time first, for instance with reordercap")
             }

@@ -4,9 +4,11 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use capture::{Cut, Info, Mark, Packet, Reader};
+use probe::is_local;
 use probe::key::{Key, Keyed, Keyer};
 use units::Nanos;
 
+use crate::basis::Skew;
 use crate::error::Error;
 use crate::order::{BATCH, Order, Timed};
 use crate::side::Side;
@@ -18,6 +20,8 @@ pub(crate) struct Stamped {
     hi: u64,
     lo: u32,
     keyed: bool,
+    /// It concerns its link only.
+    pub local: bool,
 }
 
 const _: () = assert!(size_of::<Stamped>() == 24);
@@ -26,7 +30,7 @@ impl Stamped {
     #[inline]
     pub fn new(ts: u64, key: Option<Key>) -> Self {
         let Key { hi, lo } = key.unwrap_or(Key { hi: 0, lo: 0 });
-        Self { ts, hi, lo: lo as u32, keyed: key.is_some() }
+        Self { ts, hi, lo: lo as u32, keyed: key.is_some(), local: false }
     }
 
     /// What [`Matcher::warm_up`](crate::matcher::Matcher::warm_up) wants to know.
@@ -76,15 +80,29 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Reads the first packets of a capture, at most `most`.
-    pub fn read(reader: &mut Reader, most: usize) -> Result<Vec<Self>, Error> {
-        let mut ahead = Vec::new();
-        while ahead.len() < most {
+    /// Reads on until there are `most` packets, or as many as hold `most_bytes`.
+    pub fn read_on(
+        reader: &mut Reader,
+        ahead: &mut Vec<Self>,
+        most: usize,
+        most_bytes: usize,
+    ) -> Result<(), Error> {
+        let mut bytes: usize = ahead.iter().map(|packet| packet.data.len()).sum();
+        while ahead.len() < most && bytes < most_bytes {
             let Some(packet) = reader.next()? else { break };
             let Packet { ts, orig_len, offset, data } = packet;
+            bytes += data.len();
             ahead.push(Self { ts, orig_len, offset, data: data.to_vec() });
         }
-        Ok(ahead)
+        Ok(())
+    }
+
+    pub fn ts(&self) -> Nanos {
+        self.ts
+    }
+
+    pub fn orig_len(&self) -> u32 {
+        self.orig_len
     }
 
     pub fn packet(&self) -> Packet<'_> {
@@ -107,10 +125,20 @@ impl Extent {
     pub const WHOLE: Self = Self { mark: None, read: 0..=u64::MAX, own: 0..=u64::MAX };
 }
 
+/// How packets are read.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub keyer: Keyer,
+    /// How the clock differs from the one before the device.
+    pub skew: Skew,
+    /// Whether control traffic of the link is marked.
+    pub marks_local: bool,
+}
+
 /// Reads one capture.
 pub(crate) struct Ingest {
     name: String,
-    keyer: Keyer,
+    reading: Reading,
     extent: Extent,
     side: Side,
     batches: SyncSender<Message>,
@@ -127,7 +155,7 @@ struct Hangup;
 impl Ingest {
     pub fn new(
         name: String,
-        keyer: Keyer,
+        reading: Reading,
         extent: Extent,
         side: Side,
         batches: SyncSender<Message>,
@@ -135,7 +163,18 @@ impl Ingest {
     ) -> Self {
         let passed = extent.mark.as_ref().map_or(0, |mark| mark.packets);
         let order = Order::new();
-        Self { name, keyer, extent, side, batches, used, order, read: passed, passed, over: false }
+        Self {
+            name,
+            reading,
+            extent,
+            side,
+            batches,
+            used,
+            order,
+            read: passed,
+            passed,
+            over: false,
+        }
     }
 
     /// Reads `ahead`, then `reader`, and sends what it finds.
@@ -181,16 +220,18 @@ impl Ingest {
     #[inline]
     fn take(&mut self, packet: Packet<'_>) -> Result<(), Error> {
         self.read += 1;
-        let ts = packet.ts.0;
+        let Reading { keyer, skew, marks_local } = &self.reading;
+        let ts = skew.undo(packet.ts.0);
         if let Err(reached) = self.order.look_at(ts) {
             return Err(Error::time_goes_back(&self.name, &packet, self.read, reached));
         }
-        let key = match self.keyer.key(packet.data, packet.orig_len) {
+        let key = match keyer.key(packet.data, packet.orig_len) {
             Keyed::Key(key) => Some(key),
             Keyed::None => None,
             Keyed::Short { need } => return Err(self.short(&packet, need)),
         };
-        self.order.push(Stamped::new(ts, key));
+        let local = *marks_local && is_local(packet.data);
+        self.order.push(Stamped { local, ..Stamped::new(ts, key) });
         Ok(())
     }
 

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use capture::Reader;
-use probe::key::{Keyed, Keyer, MatchOn};
+use probe::key::{Keyed, Keyer, MatchOn, Tap};
 
+use crate::basis::Basis;
 use crate::error::Error;
 use crate::worst::Worst;
 
@@ -16,10 +17,10 @@ use crate::worst::Worst;
 /// When the capture cannot be read.
 pub fn worst_keys(
     mut pre: Reader,
-    match_on: &MatchOn,
+    (match_on, basis): (&MatchOn, &Basis),
     worst: &[Worst],
 ) -> Result<Vec<Vec<u8>>, Error> {
-    let keyer = Keyer::new(match_on);
+    let keyer = Keyer::new(match_on, Tap::Pre, basis.limit_bytes);
     let mut wanted: HashMap<(u64, u64), usize> = HashMap::with_capacity(worst.len());
     wanted.extend(worst.iter().enumerate().map(|(i, packet)| ((packet.pre_ns, packet.tag), i)));
     let mut keys = vec![Vec::new(); worst.len()];
@@ -60,8 +61,8 @@ pub struct Keys {
 impl Keys {
     /// The keys of `reader`; [`MatchOn::Auto`] means `frame`.
     #[must_use]
-    pub fn new(reader: Reader, match_on: &MatchOn) -> Self {
-        Self { reader, keyer: Keyer::new(match_on), read: 0 }
+    pub fn new(reader: Reader, match_on: &MatchOn, tap: Tap) -> Self {
+        Self { reader, keyer: Keyer::new(match_on, tap, None), read: 0 }
     }
 
     /// The next packets, at most `most`; none at the end.
@@ -102,11 +103,11 @@ mod tests {
         let (format, compression) = (capture::Format::Pcap, capture::Compression::None);
         let report = &mut |_| std::ops::ControlFlow::Continue(());
         let written = write_pair(&scenario, folder.path(), format, compression, report).unwrap();
-        let mut keys = Keys::new(Reader::open(&written.pre).unwrap(), &MatchOn::Frame);
+        let mut keys = Keys::new(Reader::open(&written.pre).unwrap(), &MatchOn::Frame, Tap::Pre);
         let parts: Vec<_> = (0..4).map(|_| keys.next(40).unwrap()).collect();
         assert_eq!(parts.iter().map(|part| part.ts_ns.len()).collect::<Vec<_>>(), [40, 40, 20, 0]);
         let mut reader = Reader::open(&written.pre).unwrap();
-        let (keyer, mut key) = (Keyer::new(&MatchOn::Frame), Vec::new());
+        let (keyer, mut key) = (Keyer::new(&MatchOn::Frame, Tap::Pre, None), Vec::new());
         for part in &parts {
             let mut begin = 0;
             for (i, &end) in part.ends.iter().enumerate() {

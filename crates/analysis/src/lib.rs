@@ -12,10 +12,15 @@
 //! [`analyze_slice`] analyses one, and [`Part`]s are joined into the [`Analysis`] of the pair (`part.rs`).
 
 mod arrival;
+mod basis;
 mod bytes;
+mod chain;
+mod clocks;
+mod counts;
 mod encoding;
 mod error;
 mod flight;
+mod floor;
 mod histogram;
 mod hlog;
 mod ingest;
@@ -31,15 +36,19 @@ mod side;
 mod skim;
 mod slice;
 mod summary;
+mod survey;
 mod variation;
 mod worst;
 
+pub use basis::{Basis, Clocks, Grid, Skew, Tried};
+pub use clocks::{Estimate, estimate_clocks};
+pub use counts::Counts;
 pub use error::Error;
 pub use histogram::Histogram;
 pub use instrument::{Instrument, Recorded};
 pub use keys::{KeyColumns, Keys, worst_keys};
-pub use matcher::{Counts, MAX_WINDOW, Match};
-pub use pair::{Analysis, Captured, Config, Observer, Progress, analyze_pair};
+pub use matcher::{MAX_WINDOW, Match};
+pub use pair::{Analysis, Captured, Config, Observer, Progress, analyze_pair, analyze_pair_on};
 pub use part::Part;
 pub use quantile::{LEVEL, QUANTILES, Quantile, SUPPORT, interval_ranks, lower_bound_rank, rank};
 pub use recording::{Recording, analyze_recording};

@@ -1,10 +1,11 @@
 //! Matching of packets before and after a device, in one pass over both streams merged by time.
 //!
-//! A match becomes final only when its pre packet leaves the window: until then a second pre packet
-//! of the same key would make it ambiguous. So three queues hold what is undecided, each for at most
-//! one window: `pre` (packets sent), `unmatched` (unique packets that left the window without a
-//! match: a late post may still come) and `orphans` (posts that came without a pre packet: their
-//! pre packet may still come, if the clocks disagree).
+//! A match becomes final only when its pre packet leaves the window. So three queues hold what is
+//! undecided, each for at most one window: `pre` (packets sent), `unmatched` (packets that left the
+//! window without a match: a late post may still come) and `orphans` (posts that came without a pre
+//! packet: their pre packet may still come, if it travels the other way or the clocks disagree).
+//! Packets that share a key within the window are matched in order where order proves it
+//! (`chain.rs`).
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -12,104 +13,10 @@ use std::ops::RangeInclusive;
 use probe::key::Key;
 use units::Nanos;
 
+use crate::chain::{Answer, Chains};
+use crate::counts::Counts;
 use crate::error::Error;
 use crate::flight::{Entry, Flight, MOST};
-
-/// What became of every packet (`docs/statistics.md`).
-///
-/// `pre packets = pre_trimmed + pre_unkeyed + ambiguous + sent`, `sent = matched + lost + late + corrupt`,
-/// `post packets = post_trimmed + post_unkeyed + matched + duplicated + negative + post_ambiguous +
-/// post_late + post_unknown`. [`Counts::assert_conserved`] holds them to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Packets of pre outside of the trimmed interval.
-    pub pre_trimmed: u64,
-    /// Packets of pre that have no key, such as one without the probe payload.
-    pub pre_unkeyed: u64,
-    /// Packets of pre whose key another one carries within the window: not matched.
-    pub ambiguous: u64,
-    /// Packets of pre whose key is unique within the window.
-    pub sent: u64,
-    /// Sent packets with a match.
-    pub matched: u64,
-    /// Sent packets with neither a match nor a late arrival.
-    pub lost: u64,
-    /// Sent packets that arrived after the window, before a second one had passed.
-    pub late: u64,
-    /// Sent packets that only came back changed. A recording knows them; in captures they are lost.
-    pub corrupt: u64,
-    /// Packets of post outside of the trimmed interval.
-    pub post_trimmed: u64,
-    /// Packets of post that have no key.
-    pub post_unkeyed: u64,
-    /// Further posts of a matched packet.
-    pub duplicated: u64,
-    /// Posts at or before their pre packet: the clocks disagree.
-    pub negative: u64,
-    /// Posts of an ambiguous key.
-    pub post_ambiguous: u64,
-    /// Posts after the window of their pre packet.
-    pub post_late: u64,
-    /// Posts whose key no pre packet carries.
-    pub post_unknown: u64,
-}
-
-impl Counts {
-    /// # Panics
-    /// When packets were lost count of.
-    pub fn assert_conserved(&self, pre_packets: u64, post_packets: u64) {
-        let [sent, pre, post] = self.sums();
-        assert_eq!(u128::from(self.sent), sent, "sent: {self:?}");
-        assert_eq!(u128::from(pre_packets), pre, "pre: {self:?}");
-        assert_eq!(u128::from(post_packets), post, "post: {self:?}");
-    }
-
-    pub(crate) fn are_conserved(&self, pre_packets: u64, post_packets: u64) -> bool {
-        self.sums() == [self.sent, pre_packets, post_packets].map(u128::from)
-    }
-
-    /// Sent packets, packets of pre and of post, as what became of them adds up to.
-    fn sums(&self) -> [u128; 3] {
-        let sum = |counts: &[u64]| counts.iter().copied().map(u128::from).sum();
-        let arrived = [self.matched, self.duplicated, self.negative, self.post_ambiguous];
-        let strayed = [self.post_late, self.post_unknown, self.post_trimmed, self.post_unkeyed];
-        [
-            sum(&[self.matched, self.lost, self.late, self.corrupt]),
-            sum(&[self.pre_trimmed, self.pre_unkeyed, self.ambiguous, self.sent]),
-            sum(&[arrived, strayed].concat()),
-        ]
-    }
-
-    /// Adds the counts of another stretch of the same pair. What one counts as lost another may take
-    /// back: see [`Matcher`].
-    pub(crate) fn add(&mut self, other: &Self) {
-        let mut other = *other;
-        for (sum, count) in self.all().into_iter().zip(other.all()) {
-            *sum = sum.wrapping_add(*count);
-        }
-    }
-
-    /// Every count, in a fixed order.
-    pub(crate) fn all(&mut self) -> [&mut u64; 15] {
-        [
-            &mut self.pre_trimmed,
-            &mut self.pre_unkeyed,
-            &mut self.ambiguous,
-            &mut self.sent,
-            &mut self.matched,
-            &mut self.lost,
-            &mut self.late,
-            &mut self.corrupt,
-            &mut self.post_trimmed,
-            &mut self.post_unkeyed,
-            &mut self.duplicated,
-            &mut self.negative,
-            &mut self.post_ambiguous,
-            &mut self.post_late,
-            &mut self.post_unknown,
-        ]
-    }
-}
 
 /// A packet that was seen on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,10 +42,21 @@ struct Sent {
 const _: () = assert!(size_of::<Entry<Sent>>() == 32);
 
 impl Sent {
+    /// It has no key.
     const UNKEYED: u32 = 1 << 31;
-    const AMBIGUOUS: u32 = 1 << 30;
+    /// It has a match, or perhaps one.
+    const ANSWERED: u32 = 1 << 30;
+    /// It has further posts.
     const EXTRA: u32 = 1 << 29;
-    const FLAGS: u32 = Self::UNKEYED | Self::AMBIGUOUS | Self::EXTRA;
+    /// A post of its key came before it.
+    const SEEN_BEFORE: u32 = 1 << 28;
+    /// Others within the window share its key.
+    const CHAINED: u32 = 1 << 27;
+    /// It concerns its link only.
+    const LOCAL: u32 = 1 << 26;
+    /// The capture holds it once more.
+    const COPY: u32 = 1 << 25;
+    const FLAGS: u32 = !(Self::COPY - 1);
 
     /// The latency of the match, 0 without one.
     fn latency(self) -> u64 {
@@ -146,10 +64,10 @@ impl Sent {
     }
 
     fn set_match(&mut self, latency: u64, post: u64) {
-        debug_assert!(self.latency() == 0, "a packet has one match");
-        debug_assert!((1..=MAX_WINDOW.0).contains(&latency), "the flags are left alone");
+        debug_assert!(!self.is(Self::ANSWERED), "a packet has one match");
+        debug_assert!(latency <= MAX_WINDOW.0, "the flags are left alone");
         self.latency[0] = latency as u32;
-        self.latency[1] |= (latency >> 32) as u32;
+        self.latency[1] |= (latency >> 32) as u32 | Self::ANSWERED;
         self.post = post as u32;
     }
 
@@ -163,12 +81,14 @@ impl Sent {
 }
 
 /// The longest window: what fits beside the flags.
-pub const MAX_WINDOW: Nanos = Nanos((1 << 61) - 1);
+pub const MAX_WINDOW: Nanos = Nanos((1 << 57) - 1);
 
-/// A unique pre packet that left its window without a match.
+/// A pre packet that left its window without a match.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unmatched {
     late: bool,
+    /// It was sent before the capture behind the device began.
+    early: bool,
 }
 
 /// A post packet whose pre packet has not been seen.
@@ -186,7 +106,9 @@ enum Lateness {
     #[default]
     Unknown,
     /// The first late post of a pre packet that counts as lost so far.
-    First,
+    OfLost,
+    /// The same of one that counts as outside so far.
+    OfOutside,
     /// The same for a pre packet outside of the trimmed interval, or a further late post.
     Further,
 }
@@ -194,8 +116,8 @@ enum Lateness {
 /// Posts of a pre packet that are no match, counted only within the trimmed interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extra {
-    duplicated: u64,
-    negative: u64,
+    further: u64,
+    before: u64,
 }
 
 /// Packets decided at once in the end.
@@ -209,6 +131,8 @@ pub(crate) const AT_ONCE: usize = 16;
 pub(crate) struct Stretch {
     /// The times that are counted here, in ns.
     pub own: RangeInclusive<u64>,
+    /// The first time that is read, in ns.
+    pub read_from: u64,
     /// Packets of pre before the first that is read.
     pub before_pre: u64,
     /// Packets of post before the first that is read.
@@ -217,7 +141,37 @@ pub(crate) struct Stretch {
 
 impl Stretch {
     /// All of a pair.
-    pub const WHOLE: Self = Self { own: 0..=u64::MAX, before_pre: 0, before_post: 0 };
+    pub const WHOLE: Self = Self { own: 0..=u64::MAX, read_from: 0, before_pre: 0, before_post: 0 };
+}
+
+/// How packets are matched and judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// How long a packet may take.
+    pub window: Nanos,
+    /// What lies at or before this time is trimmed; `None` keeps everything.
+    pub cut: Option<Nanos>,
+    /// When the two captures began, before and behind the device, in ns; what is not found of a
+    /// packet before is not judged.
+    pub begin_ns: [u64; 2],
+    /// A packet alike that follows so soon is a copy in the capture, in ns; 0: none is.
+    pub copies_ns: u64,
+    /// Whether packets travel both ways.
+    pub two_way: bool,
+    /// How many packets may wait for their counterpart.
+    pub max_in_flight: usize,
+}
+
+/// Packets without a counterpart that were decided since the other capture last saw a packet: if it
+/// never sees one again, it may have ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// Times of lost packets that were sent less than a window before the last post, in ns.
+    pub near_ns: Vec<u64>,
+    /// Lost packets that were sent after it.
+    pub after: u64,
+    /// Unknown posts after the last packet of pre.
+    pub post_after: u64,
 }
 
 /// Decides what became of every packet, and counts it if it lies within the stretch.
@@ -228,63 +182,91 @@ impl Stretch {
 /// So every packet is counted in one stretch, and what is decided of it rests on what lies around
 /// (`slice.rs` says how far).
 pub(crate) struct Matcher {
+    rules: Rules,
     window: u64,
     own_from: u64,
     own_span: u64,
+    read_from: u64,
     before_pre: u64,
-    cut: Option<u64>,
-    max_in_flight: usize,
     pre: Flight<Sent>,
     unmatched: Flight<Unmatched>,
     orphans: Flight<Orphan>,
+    /// Further posts of packets in `pre`, by place.
     extras: HashMap<u64, Extra>,
+    chains: Chains,
+    /// Whether a chain may have begun before what is read.
+    torn: bool,
     next_settling: u64,
     post_packets: u64,
+    newest_pre_ns: Option<u64>,
+    newest_post_ns: Option<u64>,
+    tail: Tail,
     counts: Counts,
     matches: Vec<Match>,
 }
 
 impl Matcher {
-    /// `cut`: what lies at or before this time is trimmed; `None` keeps everything.
-    pub fn new(window: Nanos, cut: Option<Nanos>, max_in_flight: usize, stretch: &Stretch) -> Self {
+    pub fn new(rules: Rules, stretch: &Stretch) -> Self {
         let (first, last) = (*stretch.own.start(), *stretch.own.end());
-        assert!((Nanos(1)..=MAX_WINDOW).contains(&window), "the window was checked");
+        assert!((Nanos(1)..=MAX_WINDOW).contains(&rules.window), "the window was checked");
         assert!(first <= last, "a stretch has a time");
         Self {
-            window: window.0,
+            rules: Rules { max_in_flight: rules.max_in_flight.min(MOST), ..rules },
+            window: rules.window.0,
             own_from: first,
             own_span: last - first,
+            read_from: stretch.read_from,
             before_pre: stretch.before_pre,
-            cut: cut.map(|cut| cut.0),
-            max_in_flight: max_in_flight.min(MOST),
             pre: Flight::new(),
             unmatched: Flight::new(),
             orphans: Flight::new(),
             extras: HashMap::new(),
+            chains: Chains::default(),
+            torn: false,
             next_settling: 0,
             post_packets: stretch.before_post,
+            newest_pre_ns: None,
+            newest_post_ns: None,
+            tail: Tail::default(),
             counts: Counts::default(),
             matches: Vec::new(),
         }
     }
 
+    /// Judges what lies before the other side's first packet, too: somebody looked.
+    pub fn judge_all(&mut self) {
+        self.rules.begin_ns = [0, 0];
+    }
+
     /// The next packet of pre. Times must not go back, and at one time pre comes before post.
+    /// `local`: it concerns its link only.
     #[inline]
-    pub fn pre(&mut self, ts: u64, key: Option<Key>) -> Result<(), Error> {
+    pub fn pre(&mut self, ts: u64, key: Option<Key>, local: bool) -> Result<(), Error> {
         debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest < ts), "pre comes first");
         self.advance(ts);
         self.check_room(ts)?;
+        self.newest_pre_ns = Some(ts);
+        if self.tail.post_after > 0 {
+            self.counts.post_unknown += std::mem::take(&mut self.tail.post_after);
+        }
+        let mut state = Sent::default();
         let Some(key) = key else {
-            let mut entry = Entry { ts, ..Entry::default() };
-            Sent::set(&mut entry.state, Sent::UNKEYED);
-            self.pre.push(entry);
+            state.set(Sent::UNKEYED);
+            self.pre.push(Entry { ts, state, ..Entry::default() });
             return Ok(());
         };
-        let (place, former) = self.pre.insert(Entry::new(key, ts, Sent::default()));
+        if self.is_copy(key, ts) {
+            state.set(Sent::COPY);
+            self.pre.push(Entry { ts, state, ..Entry::default() });
+            return Ok(());
+        }
+        if local {
+            state.set(Sent::LOCAL);
+        }
+        let (place, former) = self.pre.insert(Entry::new(key, ts, state));
         if let Some(former) = former.filter(|former| ts - self.pre.get(*former).ts < self.window) {
-            self.pre.get_mut(former).state.set(Sent::AMBIGUOUS);
-            self.pre.get_mut(place).state.set(Sent::AMBIGUOUS);
+            self.chain(key, former, place, ts);
         }
         if self.orphans.len() > 0 {
             self.settle(ts);
@@ -299,6 +281,10 @@ impl Matcher {
         debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         self.advance(ts);
+        self.newest_post_ns = Some(ts);
+        if self.tail.after > 0 || !self.tail.near_ns.is_empty() {
+            self.tail = Tail { post_after: self.tail.post_after, ..Tail::default() };
+        }
         let index = self.post_packets;
         self.post_packets += 1;
         let kept = self.keeps(ts);
@@ -315,14 +301,12 @@ impl Matcher {
             return Ok(());
         };
         let entry = self.pre.get_mut(place);
-        let latency = ts - entry.ts;
-        if latency > 0 && entry.state.latency() == 0 {
-            entry.state.set_match(latency, index);
+        if entry.state.is(Sent::CHAINED) {
+            self.answer(key, place, ts, index, kept);
+        } else if entry.state.is(Sent::ANSWERED) {
+            self.further(place, kept);
         } else {
-            entry.state.set(Sent::EXTRA);
-            let extra = self.extras.entry(place).or_default();
-            extra.duplicated += u64::from(kept && latency > 0);
-            extra.negative += u64::from(kept && latency == 0);
+            entry.state.set_match(ts - entry.ts, index);
         }
         Ok(())
     }
@@ -356,12 +340,24 @@ impl Matcher {
         debug_assert!(into.is_sorted_by_key(|found| found.seq), "matches are in order of pre");
     }
 
+    /// The counts, in which unknown posts behind the last pre packet are unknown.
     pub fn counts(&self) -> Counts {
-        self.counts
+        let post_unknown = self.counts.post_unknown + self.tail.post_after;
+        Counts { post_unknown, ..self.counts }
+    }
+
+    /// What has no counterpart behind the last packet of the other capture.
+    pub fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// Whether packets that share a key reach back further than what was read.
+    pub fn is_torn(&self) -> bool {
+        self.torn
     }
 
     fn keeps(&self, ts: u64) -> bool {
-        self.cut.is_none_or(|cut| ts > cut)
+        self.rules.cut.is_none_or(|cut| ts > cut.0)
     }
 
     #[inline]
@@ -373,6 +369,12 @@ impl Matcher {
     #[inline]
     fn within_window(&self, key: Key, now: u64) -> Option<u64> {
         self.pre.newest(key).filter(|place| now - self.pre.get(*place).ts < self.window)
+    }
+
+    #[inline]
+    fn is_copy(&self, key: Key, ts: u64) -> bool {
+        let soon = |place: u64| ts - self.pre.get(place).ts <= self.rules.copies_ns;
+        self.rules.copies_ns > 0 && self.pre.newest(key).is_some_and(soon)
     }
 
     /// Decides, now and then, what left its window. What is left lying a little longer is passed
@@ -398,55 +400,130 @@ impl Matcher {
         }
     }
 
+    /// A packet of pre shares its key with a former one within the window.
+    #[cold]
+    fn chain(&mut self, key: Key, former: u64, place: u64, ts: u64) {
+        self.settle(ts);
+        let unsure_until = self.read_from.saturating_add(self.window);
+        let first = *self.pre.get(former);
+        if !first.state.is(Sent::CHAINED) {
+            self.pre.get_mut(former).state.set(Sent::CHAINED);
+            let torn = self.read_from > 0 && first.ts < unsure_until;
+            let answered = first.state.is(Sent::ANSWERED);
+            self.chains.begin(key, (former, first.ts), answered, torn);
+        }
+        self.pre.get_mut(place).state.set(Sent::CHAINED);
+        self.torn |= self.chains.add(key, place, ts) && ts >= unsure_until;
+    }
+
+    /// A post of a key that several packets within the window carry, the newest at `newest`.
+    #[cold]
+    fn answer(&mut self, key: Key, newest: u64, ts: u64, index: u64, kept: bool) {
+        self.settle(ts);
+        match self.chains.answer(key) {
+            Answer::Match(place) => {
+                let entry = self.pre.get_mut(place);
+                entry.state.set_match(ts - entry.ts, index);
+            }
+            Answer::Further => self.further(newest, kept),
+        }
+    }
+
+    #[cold]
+    fn further(&mut self, place: u64, kept: bool) {
+        self.pre.get_mut(place).state.set(Sent::EXTRA);
+        self.extras.entry(place).or_default().further += u64::from(kept);
+    }
+
     #[inline]
     fn settle_pre(&mut self) {
         let (place, entry) = self.pre.pop();
         let owned = self.owns(entry.ts);
         let (state, latency) = (entry.state, entry.state.latency());
-        let matched = latency > 0 && !state.is(Sent::AMBIGUOUS);
         debug_assert!(latency < self.window, "a match lies within the window");
-        debug_assert!(latency == 0 || !state.is(Sent::UNKEYED), "what has no key has no match");
-        if state.is(Sent::EXTRA) || (latency > 0 && !matched) {
-            self.settle_posts(place, entry, owned);
+        let ambiguous = state.is(Sent::CHAINED) && self.leaves_ambiguous(place, &entry);
+        let matched = state.is(Sent::ANSWERED) && !ambiguous;
+        if state.is(Sent::EXTRA) || (ambiguous && state.is(Sent::ANSWERED)) {
+            self.settle_posts(place, entry, ambiguous, owned);
         }
         let kept = self.keeps(if matched { entry.ts + latency } else { entry.ts });
-        let post_seq = self.widen(state.post);
-        let counts = &mut self.counts;
-        match () {
-            () if !owned => {}
-            () if !kept => counts.pre_trimmed += 1,
-            () if state.is(Sent::UNKEYED) => counts.pre_unkeyed += 1,
-            () if state.is(Sent::AMBIGUOUS) => counts.ambiguous += 1,
-            () => counts.sent += 1,
-        }
         if matched && kept {
-            counts.matched += u64::from(owned);
-            let seq = self.before_pre + place;
+            self.counts.sent += u64::from(owned);
+            self.counts.matched += u64::from(owned);
+            let (seq, post_seq) = (self.before_pre + place, self.widen(state.post));
             let (pre_ns, latency_ns, tag) = (entry.ts, latency, entry.tag);
             self.matches.push(Match { seq, post_seq, pre_ns, latency_ns, tag });
-        } else if !matched && !state.is(Sent::UNKEYED | Sent::AMBIGUOUS) {
-            counts.lost = counts.lost.wrapping_add(u64::from(owned && kept));
-            let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
-            self.unmatched.insert(Entry::new(key, entry.ts, Unmatched { late: !kept }));
+        } else {
+            self.settle_without_match(entry, [matched, ambiguous, owned, kept]);
         }
+    }
+
+    #[cold]
+    fn settle_without_match(&mut self, entry: Entry<Sent>, decided: [bool; 4]) {
+        let [matched, ambiguous, owned, kept] = decided;
+        let Entry { ts, state, .. } = entry;
+        let passed = state.is(Sent::UNKEYED | Sent::COPY | Sent::SEEN_BEFORE | Sent::LOCAL);
+        let early = ts < self.rules.begin_ns[1];
+        if !matched && !ambiguous && !passed {
+            let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
+            self.unmatched.insert(Entry::new(key, ts, Unmatched { late: !kept, early }));
+        }
+        if !owned {
+            return;
+        }
+        let two_way = self.rules.two_way;
+        let counts = &mut self.counts;
+        match () {
+            () if !kept => return counts.pre_trimmed += 1,
+            () if state.is(Sent::UNKEYED) => return counts.pre_unkeyed += 1,
+            () if state.is(Sent::COPY) => return counts.repeated += 1,
+            () if ambiguous => return counts.ambiguous += 1,
+            () if state.is(Sent::SEEN_BEFORE) && two_way => return counts.reverse += 1,
+            () if state.is(Sent::SEEN_BEFORE) => counts.negative += 1,
+            () if state.is(Sent::LOCAL) => return counts.local += 1,
+            () if early => counts.outside += 1,
+            () => {
+                counts.lost = counts.lost.wrapping_add(1);
+                match self.newest_post_ns {
+                    Some(newest) if ts <= newest => {
+                        self.tail.near_ns.extend((newest - ts < self.window).then_some(ts));
+                    }
+                    _ => self.tail.after += 1,
+                }
+            }
+        }
+        counts.sent += 1;
+    }
+
+    /// Whether a packet that shares its key leaves without anybody knowing if it arrived.
+    #[cold]
+    fn leaves_ambiguous(&mut self, place: u64, entry: &Entry<Sent>) -> bool {
+        let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
+        self.chains.leaves_ambiguous(key, (place, entry.ts), self.window)
     }
 
     /// The posts of a pre packet beside its match; all its posts where it is ambiguous.
     #[cold]
-    fn settle_posts(&mut self, place: u64, entry: Entry<Sent>, owned: bool) {
+    fn settle_posts(&mut self, place: u64, entry: Entry<Sent>, ambiguous: bool, owned: bool) {
         let extra = self.extras.remove(&place);
         assert_eq!(extra.is_some(), entry.state.is(Sent::EXTRA), "the flag tells of further posts");
-        let extra = extra.unwrap_or_default();
+        let Extra { further, before } = extra.unwrap_or_default();
         if !owned {
             return;
         }
-        let latency = entry.state.latency();
-        if entry.state.is(Sent::AMBIGUOUS) {
-            let first = latency > 0 && self.keeps(entry.ts + latency);
-            self.counts.post_ambiguous += extra.duplicated + extra.negative + u64::from(first);
+        let kept = self.keeps(entry.ts + entry.state.latency());
+        let counts = &mut self.counts;
+        if ambiguous {
+            let first = entry.state.is(Sent::ANSWERED) && kept;
+            counts.post_ambiguous += further + before + u64::from(first);
         } else {
-            self.counts.duplicated += extra.duplicated;
-            self.counts.negative += extra.negative;
+            counts.duplicated += further;
+            let way = if self.rules.two_way {
+                &mut counts.post_reverse
+            } else {
+                &mut counts.post_negative
+            };
+            *way += before;
         }
     }
 
@@ -455,8 +532,11 @@ impl Matcher {
         let lateness = match self.unmatched.newest(key) {
             Some(place) => {
                 let state = &mut self.unmatched.get_mut(place).state;
-                let first = !std::mem::replace(&mut state.late, true);
-                if first { Lateness::First } else { Lateness::Further }
+                match std::mem::replace(&mut state.late, true) {
+                    true => Lateness::Further,
+                    false if state.early => Lateness::OfOutside,
+                    false => Lateness::OfLost,
+                }
             }
             None => Lateness::Unknown,
         };
@@ -479,8 +559,8 @@ impl Matcher {
                 break;
             }
             next = (state.back > 0).then(|| place.wrapping_sub(u64::from(state.back)));
-            self.pre.get_mut(pre_place).state.set(Sent::EXTRA);
-            self.extras.entry(pre_place).or_default().negative += u64::from(state.kept);
+            self.pre.get_mut(pre_place).state.set(Sent::EXTRA | Sent::SEEN_BEFORE);
+            self.extras.entry(pre_place).or_default().before += u64::from(state.kept);
         }
     }
 
@@ -491,13 +571,23 @@ impl Matcher {
             return;
         }
         let counts = &mut self.counts;
-        if lateness == Lateness::First {
-            counts.lost = counts.lost.wrapping_sub(1);
-            counts.late += 1;
+        match lateness {
+            Lateness::OfLost => counts.lost = counts.lost.wrapping_sub(1),
+            Lateness::OfOutside => counts.outside = counts.outside.wrapping_sub(1),
+            Lateness::Unknown | Lateness::Further => {}
         }
         match lateness {
-            Lateness::Unknown => counts.post_unknown += u64::from(kept),
-            Lateness::First | Lateness::Further => counts.post_late += u64::from(kept),
+            Lateness::Unknown if !kept => {}
+            Lateness::Unknown if ts < self.rules.begin_ns[0] => counts.post_outside += 1,
+            Lateness::Unknown if self.newest_pre_ns.is_none_or(|newest| ts > newest) => {
+                self.tail.post_after += 1
+            }
+            Lateness::Unknown => counts.post_unknown += 1,
+            Lateness::Further => counts.post_late += u64::from(kept),
+            Lateness::OfLost | Lateness::OfOutside => {
+                counts.late += 1;
+                counts.post_late += u64::from(kept);
+            }
         }
     }
 
@@ -509,11 +599,11 @@ impl Matcher {
     #[inline]
     fn check_room(&self, now: u64) -> Result<(), Error> {
         let waiting = self.pre.len() + self.unmatched.len() + self.orphans.len();
-        if waiting < self.max_in_flight {
+        if waiting < self.rules.max_in_flight {
             return Ok(());
         }
         Err(Error::InFlight {
-            limit: self.max_in_flight,
+            limit: self.rules.max_in_flight,
             at_ns: now,
             window: Nanos(self.window),
             unmatched: self.unmatched.len(),
@@ -534,12 +624,17 @@ mod tests {
     }
     use Seen::{Post, Pre};
 
+    fn rules(cut: Option<u64>, max_in_flight: usize) -> Rules {
+        let (cut, begin_ns) = (cut.map(Nanos), [0, 0]);
+        Rules { window: WINDOW, cut, begin_ns, copies_ns: 0, two_way: false, max_in_flight }
+    }
+
     fn run(cut: Option<u64>, seen: &[Seen]) -> (Counts, Vec<(u64, u64)>) {
-        let mut matcher = Matcher::new(WINDOW, cut.map(Nanos), 1000, &Stretch::WHOLE);
+        let mut matcher = Matcher::new(rules(cut, 1000), &Stretch::WHOLE);
         let key = |name| Some(Key { hi: name, lo: name % 2 });
         for packet in seen {
             match *packet {
-                Pre(ts, name) => matcher.pre(ts, key(name)).unwrap(),
+                Pre(ts, name) => matcher.pre(ts, key(name), false).unwrap(),
                 Post(ts, name) => matcher.post(ts, key(name)).unwrap(),
             }
         }
@@ -559,30 +654,52 @@ mod tests {
     }
 
     #[test]
-    fn a_key_seen_again_revokes_the_match() {
-        let (counts, matches) = run(None, &[Pre(0, 1), Post(5, 1), Post(6, 1), Pre(99, 1)]);
-        assert_eq!(matches, []);
-        assert_eq!((counts.ambiguous, counts.post_ambiguous), (2, 2));
-        let (counts, matches) = run(None, &[Pre(0, 1), Post(5, 1), Pre(100, 1), Post(103, 1)]);
-        assert_eq!(matches, [(0, 5), (1, 3)], "a window later the key is free again");
+    fn packets_alike_are_matched_in_order_where_as_many_came_out() {
+        let (counts, matches) = run(None, &[Pre(0, 1), Post(5, 1), Pre(6, 1), Post(9, 1)]);
+        assert_eq!(matches, [(0, 5), (1, 3)]);
+        assert_eq!(counts.ambiguous, 0);
+        let (counts, matches) = run(None, &[Pre(0, 1), Pre(2, 1), Post(5, 1), Post(6, 1)]);
+        assert_eq!(matches, [(0, 5), (1, 4)]);
         assert_eq!(counts.ambiguous, 0);
     }
 
     #[test]
-    fn the_window_is_open_on_both_sides() {
-        let (counts, matches) = run(None, &[Pre(0, 1), Pre(0, 2), Post(0, 1), Post(99, 2)]);
+    fn one_of_several_alike_that_was_lost_makes_all_ambiguous() {
+        let (counts, matches) = run(None, &[Pre(0, 1), Pre(2, 1), Post(5, 1)]);
+        assert_eq!(matches, []);
+        assert_eq!((counts.ambiguous, counts.post_ambiguous, counts.lost), (2, 1, 0));
+        let (counts, matches) = run(None, &[Pre(0, 1), Post(1, 1), Pre(2, 1)]);
+        assert_eq!(matches, [(0, 1)], "what may be a copy in the capture is no loss");
+        assert_eq!((counts.ambiguous, counts.lost), (1, 0));
+        let (counts, _) = run(None, &[Pre(0, 1), Pre(2, 1)]);
+        assert_eq!((counts.ambiguous, counts.lost), (0, 2), "none of them came out");
+    }
+
+    #[test]
+    fn an_order_that_is_proven_too_late_proves_nothing_of_what_has_left() {
+        let seen = [Pre(0, 1), Pre(2, 1), Post(5, 1), Post(101, 1)];
+        let (counts, matches) = run(None, &seen);
         assert_eq!(matches, [(1, 99)]);
-        assert_eq!((counts.negative, counts.lost), (1, 1));
+        assert_eq!((counts.ambiguous, counts.post_ambiguous), (1, 1));
+    }
+
+    #[test]
+    fn the_window_is_closed_before_and_open_behind() {
+        let (counts, matches) = run(None, &[Pre(0, 1), Pre(0, 2), Post(0, 1), Post(99, 2)]);
+        assert_eq!(matches, [(0, 0), (1, 99)]);
+        assert_eq!(counts.negative, 0);
         let (counts, _) = run(None, &[Pre(0, 1), Post(100, 1), Post(199, 1), Post(200, 1)]);
         assert_eq!((counts.late, counts.lost), (1, 0));
         assert_eq!((counts.post_late, counts.post_unknown), (2, 1));
     }
 
     #[test]
-    fn a_post_before_its_pre_is_negative_not_lost_from_sight() {
+    fn a_packet_that_was_seen_before_it_was_sent_is_negative_and_not_lost() {
         let (counts, matches) = run(None, &[Post(0, 1), Post(3, 1), Pre(99, 1), Post(101, 1)]);
         assert_eq!(matches, [(0, 2)]);
-        assert_eq!((counts.negative, counts.post_unknown), (2, 0));
+        assert_eq!((counts.post_negative, counts.negative, counts.post_unknown), (2, 0, 0));
+        let (counts, _) = run(None, &[Post(0, 1), Pre(99, 1)]);
+        assert_eq!((counts.post_negative, counts.negative, counts.lost), (1, 1, 0));
         let (counts, _) = run(None, &[Post(0, 1), Pre(100, 1)]);
         assert_eq!((counts.negative, counts.post_unknown, counts.lost), (0, 1, 1));
     }
@@ -590,7 +707,7 @@ mod tests {
     #[test]
     fn a_negative_post_is_not_late_as_well() {
         let (counts, _) = run(None, &[Pre(0, 1), Post(150, 1), Pre(160, 1)]);
-        assert_eq!((counts.negative, counts.late, counts.lost), (1, 0, 2));
+        assert_eq!((counts.negative, counts.late, counts.lost), (1, 0, 1));
     }
 
     #[test]
@@ -605,8 +722,8 @@ mod tests {
 
     #[test]
     fn a_full_table_is_an_error() {
-        let mut matcher = Matcher::new(WINDOW, None, 3, &Stretch::WHOLE);
-        let fill = (0..4).map(|i| matcher.pre(i, Some(Key { hi: i, lo: i })));
+        let mut matcher = Matcher::new(rules(None, 3), &Stretch::WHOLE);
+        let fill = (0..4).map(|i| matcher.pre(i, Some(Key { hi: i, lo: i }), false));
         let result: Result<Vec<()>, Error> = fill.collect();
         assert!(matches!(result, Err(Error::InFlight { limit: 3, at_ns: 3, .. })));
     }

@@ -6,24 +6,28 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
 
 use capture::{Compression, Info, Reader};
-use probe::key::{Keyer, MatchOn};
+use probe::key::{Keyer, MatchOn, Tap};
 use units::Nanos;
 
 use crate::arrival::Reordering;
+use crate::basis::{Basis, Clocks, Skew};
+use crate::counts::Counts;
 use crate::error::Error;
+use crate::floor::Floor;
 use crate::histogram::Histogram;
-use crate::ingest::{Ahead, End, Extent, Ingest, Message, Stamped};
+use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
-use crate::matcher::{AT_ONCE, Counts, MAX_WINDOW, Match, Matcher, Stretch};
+use crate::matcher::{AT_ONCE, MAX_WINDOW, Match, Matcher, Rules, Stretch, Tail};
 use crate::side::Side;
+use crate::survey::{Survey, survey};
 use crate::variation::Variation;
 use crate::worst::{Worst, WorstPackets};
 
 /// Batches that may wait between an ingest thread and the matcher.
 const AHEAD_BATCHES: usize = 4;
 
-/// Packets that decide what [`MatchOn::Auto`] means.
-pub(crate) const LOOK_AT: usize = 64;
+/// Where fewer than one packet in so many was seen before it was sent, the clocks are not the reason.
+const STRAYS: u64 = 1000;
 
 /// How a pair is analysed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub struct Config {
     pub worst: usize,
     /// How many packets may wait for their counterpart before the analysis gives up.
     pub max_in_flight: usize,
+    /// What is taken for granted of the two clocks.
+    pub clocks: Clocks,
 }
 
 impl Config {
@@ -57,6 +63,7 @@ impl Default for Config {
             trim: Nanos(0),
             worst: 5000,
             max_in_flight: 1 << 24,
+            clocks: Clocks::Detect,
         }
     }
 }
@@ -109,6 +116,8 @@ pub struct Captured {
 pub struct Analysis {
     /// How the pair was analysed; `match_on` is what [`MatchOn::Auto`] turned out to mean.
     pub config: Config,
+    /// What the beginning of both captures has told.
+    pub basis: Basis,
     /// What became of the packets.
     pub counts: Counts,
     /// Latencies of the matches.
@@ -125,30 +134,113 @@ pub struct Analysis {
     pub post: Captured,
     /// What the instrument says of itself, where it recorded the pair.
     pub instrument: Option<Instrument>,
+    pub(crate) tail: Tail,
+    pub(crate) floor: Floor,
+    /// Whether packets that share a key reach back before what was read.
+    pub(crate) torn: bool,
 }
 
-/// Matches two captures and computes every figure, in one pass.
+/// Matches two captures and computes every figure, in one pass behind a look at their beginning.
 ///
 /// # Errors
-/// When a capture cannot be read, when an answer would be wrong, or when `observer` stops it.
+/// When a capture cannot be read, when nothing can follow from the two, when their clocks are apart and
+/// `config` does not say how, or when `observer` stops it.
 pub fn analyze_pair(
     mut pre: Reader,
-    post: Reader,
+    mut post: Reader,
     config: &Config,
     observer: &mut dyn Observer,
 ) -> Result<Analysis, Error> {
     config.check()?;
-    let ahead = Ahead::read(&mut pre, LOOK_AT)?;
-    if ahead.is_empty() {
-        return Err(Error::NoPackets { file: pre.info().name.clone() });
+    let Survey { match_on, basis, relation, ahead } = survey(&mut pre, &mut post, config)?;
+    let names = [pre.info().name, post.info().name];
+    if let Some(relation) = relation {
+        relation.check(config.clocks, names.clone())?;
     }
-    let frames = ahead.iter().map(|packet| packet.data.as_slice());
-    let config = Config { match_on: config.match_on.clone().resolve(frames), ..config.clone() };
+    let config = Config { match_on, ..config.clone() };
+    let found = analyze_on((pre, post), ahead, &config, basis, observer)?;
+    if found.counts.matched == 0 && relation.is_none() {
+        let [pre, post] = names;
+        return Err(Error::DifferentTraffic { pre, post, tried: found.basis.in_words() });
+    }
+    found.check_clocks()?;
+    Ok(found)
+}
+
+/// As [`analyze_pair`], where `config` and `basis` have decided everything: in one pass.
+///
+/// # Errors
+/// As [`analyze_pair`], but nothing is refused for what the captures hold.
+pub fn analyze_pair_on(
+    pre: Reader,
+    post: Reader,
+    config: &Config,
+    basis: Basis,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, Error> {
+    config.check()?;
+    analyze_on((pre, post), [Vec::new(), Vec::new()], config, basis, observer)
+}
+
+/// The same behind packets that were read ahead.
+pub(crate) fn analyze_on(
+    (pre, post): (Reader, Reader),
+    [pre_ahead, post_ahead]: [Vec<Ahead>; 2],
+    config: &Config,
+    basis: Basis,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, Error> {
     let total_bytes = pre.total_bytes().zip(post.total_bytes()).map(|(pre, post)| pre + post);
-    let side = || Side::new(config.trim);
-    let pre = Ingested::start(pre, ahead, &config, Extent::WHOLE, side());
-    let post = Ingested::start(post, Vec::new(), &config, Extent::WHOLE, side());
-    Run::whole(pre, post, config, total_bytes)?.finish(observer)
+    let start = |reader, ahead, tap| {
+        let reading = Reading::new(config, &basis, tap);
+        Ingested::start(reader, ahead, reading, Extent::WHOLE, Side::new(config.trim))
+    };
+    let (pre, post) = (start(pre, pre_ahead, Tap::Pre), start(post, post_ahead, Tap::Post));
+    let found = Run::whole(pre, post, config.clone(), basis, total_bytes)?.finish(observer)?;
+    Ok(found.judged())
+}
+
+impl Reading {
+    pub(crate) fn new(config: &Config, basis: &Basis, tap: Tap) -> Self {
+        let marked = !matches!(config.match_on, MatchOn::Probe | MatchOn::Bytes { .. });
+        Self {
+            keyer: Keyer::new(&config.match_on, tap, basis.limit_bytes),
+            skew: if tap == Tap::Post { config.clocks.skew() } else { Skew::NONE },
+            marks_local: marked && tap == Tap::Pre,
+        }
+    }
+}
+
+impl Analysis {
+    /// What the captures do not prove to be lost is outside: packets that would have come out when the
+    /// one behind the device had ended, and as many as it dropped itself.
+    pub(crate) fn judged(mut self) -> Self {
+        let dropped =
+            |of: &Captured| of.info.as_ref().and_then(|info| info.dropped_packets).unwrap_or(0);
+        let (dropped, pre_dropped) = (dropped(&self.post), dropped(&self.pre));
+        let tail = std::mem::take(&mut self.tail);
+        let (last, longest) = (self.post.side.last_ns.unwrap_or(0), self.latency.max());
+        let ends_later = |ts: u64, longest| ts.checked_add(longest).is_none_or(|end| end > last);
+        let late = |ts: &&u64| longest.is_none_or(|longest| ends_later(**ts, longest));
+        let near = tail.near_ns.iter().filter(late).count() as u64;
+        self.counts.set_outside(near + tail.after, tail.post_after);
+        self.counts.set_outside(dropped, pre_dropped);
+        self
+    }
+
+    pub(crate) fn check_clocks(&self) -> Result<(), Error> {
+        if self.config.clocks != Clocks::Detect {
+            return Ok(());
+        }
+        let drift = self.floor.drift(self.basis.grid.step_ns());
+        // A few may be strays: packets alike, far apart.
+        let strays = self.counts.negative * STRAYS <= self.counts.matched;
+        if drift.is_none() && strays {
+            return Ok(());
+        }
+        let offset_ns = drift.map_or(0, |line| line.offset_ns as i64);
+        Err(Error::ClocksApart { offset_ns, drift_ppt: drift.map(|line| line.drift_ppt as i64) })
+    }
 }
 
 /// Where packets of one side come from, in order of time.
@@ -180,11 +272,11 @@ pub(crate) struct Ingested {
 }
 
 impl Ingested {
-    /// `config` has decided what the key is; `side` knows what is known of the capture already.
+    /// `side` knows what is known of the capture already.
     pub fn start(
         reader: Reader,
         ahead: Vec<Ahead>,
-        config: &Config,
+        reading: Reading,
         extent: Extent,
         side: Side,
     ) -> Self {
@@ -193,8 +285,7 @@ impl Ingested {
         let Info { name, compression, .. } = reader.info();
         let begin = extent.mark.as_ref().filter(|_| compression == Compression::None);
         let begin_bytes = begin.map_or(0, |mark| mark.offset);
-        let keyer = Keyer::new(&config.match_on);
-        let ingest = Ingest::new(name, keyer, extent, side, batches, unused);
+        let ingest = Ingest::new(name, reading, extent, side, batches, unused);
         // Not joined: one that waits for a pipe must not keep a stopped analysis from returning.
         thread::spawn(move || ingest.run(&ahead, reader));
         Self {
@@ -250,6 +341,7 @@ impl Source for Ingested {
 /// An analysis under way.
 pub(crate) struct Run<S> {
     config: Config,
+    basis: Basis,
     pre: S,
     post: S,
     total_bytes: Option<u64>,
@@ -261,47 +353,78 @@ pub(crate) struct Run<S> {
     variation: Variation,
     reordering: Reordering,
     worst: WorstPackets,
+    floor: Floor,
 }
 
+/// When the captures of a pair began, before and behind the device, in ns; `None` without packets.
+pub(crate) type Begin = [Option<u64>; 2];
+
 impl<S: Source> Run<S> {
-    /// All of a pair.
+    /// All of a pair of captures.
     pub fn whole(
+        mut pre: S,
+        mut post: S,
+        config: Config,
+        basis: Basis,
+        total_bytes: Option<u64>,
+    ) -> Result<Self, Error> {
+        let first = |packets: &[Stamped]| packets.first().map(|packet| packet.ts);
+        let begin = [first(pre.waiting()?), first(post.waiting()?)];
+        Ok(Self::new([pre, post], config, basis, Stretch::WHOLE, begin, total_bytes))
+    }
+
+    /// All of what an instrument recorded, which looked all of the time.
+    pub fn recorded(
         pre: S,
         mut post: S,
         config: Config,
         total_bytes: Option<u64>,
     ) -> Result<Self, Error> {
-        let first_post_ns = post.waiting()?.first().map(|packet| packet.ts);
-        Ok(Self::new([pre, post], config, Stretch::WHOLE, first_post_ns, total_bytes))
+        let first = post.waiting()?.first().map(|packet| packet.ts);
+        let stretch = Stretch::WHOLE;
+        let mut run =
+            Self::new([pre, post], config, Basis::default(), stretch, [None, first], total_bytes);
+        run.matcher.judge_all();
+        Ok(run)
     }
 
-    /// What is counted of it is `own`; the first packet of all of post was seen at `first_post_ns`.
+    /// What is counted of it is `own`; it is read from `read_from` on.
     pub fn slice(
         [mut pre, mut post]: [S; 2],
-        config: Config,
-        own: RangeInclusive<u64>,
-        first_post_ns: Option<u64>,
+        (config, basis): (Config, Basis),
+        (own, read_from): (RangeInclusive<u64>, u64),
+        begin: Begin,
         total_bytes: Option<u64>,
     ) -> Result<Self, Error> {
         pre.waiting()?;
         post.waiting()?;
-        let stretch = Stretch { own, before_pre: pre.before(), before_post: post.before() };
-        Ok(Self::new([pre, post], config, stretch, first_post_ns, total_bytes))
+        let (before_pre, before_post) = (pre.before(), post.before());
+        let stretch = Stretch { own, read_from, before_pre, before_post };
+        Ok(Self::new([pre, post], config, basis, stretch, begin, total_bytes))
     }
 
     fn new(
         [pre, post]: [S; 2],
         config: Config,
+        basis: Basis,
         stretch: Stretch,
-        first_post_ns: Option<u64>,
+        begin: Begin,
         total_bytes: Option<u64>,
     ) -> Self {
-        let first = first_post_ns.filter(|_| config.trim.0 > 0);
-        let cut = first.map(|ts| Nanos(ts.saturating_add(config.trim.0)));
+        let first = begin[1].filter(|_| config.trim.0 > 0);
+        let rules = Rules {
+            window: config.window,
+            cut: first.map(|ts| Nanos(ts.saturating_add(config.trim.0))),
+            begin_ns: begin.map(|ts| ts.unwrap_or(0)),
+            copies_ns: basis.copies_ns.min(config.window.0 - 1),
+            two_way: basis.two_way,
+            max_in_flight: config.max_in_flight,
+        };
         Self {
-            matcher: Matcher::new(config.window, cut, config.max_in_flight, &stretch),
+            matcher: Matcher::new(rules, &stretch),
             worst: WorstPackets::new(config.worst),
             config,
+            basis,
             pre,
             post,
             total_bytes,
@@ -311,6 +434,7 @@ impl<S: Source> Run<S> {
             latency: Histogram::default(),
             variation: Variation::default(),
             reordering: Reordering::default(),
+            floor: Floor::default(),
         }
     }
 
@@ -345,6 +469,7 @@ impl<S: Source> Run<S> {
         assert_eq!(worst.len() as u64, most, "as many of the worst as are wanted");
         Ok(Analysis {
             config: self.config,
+            basis: self.basis,
             counts,
             latency: self.latency,
             variation: self.variation,
@@ -353,6 +478,9 @@ impl<S: Source> Run<S> {
             pre,
             post,
             instrument: None,
+            tail: self.matcher.tail().clone(),
+            floor: self.floor,
+            torn: self.matcher.is_torn(),
         })
     }
 
@@ -377,7 +505,7 @@ impl<S: Source> Run<S> {
             let packet = side[*next];
             *next += 1;
             if is_pre {
-                self.matcher.pre(packet.ts, packet.key())?;
+                self.matcher.pre(packet.ts, packet.key(), packet.local)?;
             } else {
                 self.matcher.post(packet.ts, packet.key())?;
             }
@@ -400,6 +528,7 @@ impl<S: Source> Run<S> {
         let matches = &self.matches[own];
         for found in matches {
             self.latency.record(found.latency_ns);
+            self.floor.push(found.pre_ns, found.latency_ns as i64);
             self.variation.push(found);
             self.worst.push(found);
             self.reordering.push(found);

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::error::Error;
+use crate::matcher::Tail;
 use crate::pair::{Analysis, Captured};
 use crate::side::Side;
 use crate::skim::Head;
@@ -33,7 +34,22 @@ pub(crate) struct Covered {
 }
 
 impl Part {
-    pub(crate) fn new(found: Analysis, times: RangeInclusive<u64>, heads: [Head; 2]) -> Self {
+    /// `read_to`: the last time that was read for it.
+    pub(crate) fn new(
+        mut found: Analysis,
+        times: RangeInclusive<u64>,
+        read_to: u64,
+        heads: [Head; 2],
+    ) -> Self {
+        // What the other capture saw behind the slice is not known in it, only that it went on.
+        let [pre_goes_on, post_goes_on] =
+            [0, 1].map(|side: usize| heads[side].last_ns.is_some_and(|last| last > read_to));
+        if post_goes_on {
+            found.tail = Tail { post_after: found.tail.post_after, ..Tail::default() };
+        }
+        if pre_goes_on {
+            found.tail.post_after = 0;
+        }
         let kept = [found.pre.side.kept_ends, found.post.side.kept_ends];
         let within =
             |(first, last)| times.contains(&first) && first <= last && last <= *times.end();
@@ -73,7 +89,7 @@ impl Part {
     }
 
     fn check_same_pair(&self, other: &Self) -> Result<(), Error> {
-        if self.found.config != other.found.config {
+        if self.found.config != other.found.config || self.found.basis != other.found.basis {
             let (got, expected) = (&other.found.config, &self.found.config);
             return Err(not_parts("settings", format!("{got:?}"), format!("{expected:?}")));
         }
@@ -92,6 +108,9 @@ impl Part {
     /// When a stretch of the pair is missing.
     pub fn finish(mut self) -> Result<Analysis, Error> {
         self.check_complete()?;
+        if self.found.torn {
+            return Err(Error::Torn { window: self.found.config.window });
+        }
         assert_eq!(self.covered.len(), 1, "a stretch of all times leaves none to others");
         let Analysis { pre, post, counts, .. } = &mut self.found;
         (pre.side.kept_ends, post.side.kept_ends) = self.covered[0].kept.into();
@@ -101,7 +120,9 @@ impl Part {
         if !counts.are_conserved(pre.side.packets, post.side.packets) {
             return Err(not_parts("counts", format!("{counts:?}"), "counts that add up"));
         }
-        Ok(self.found)
+        let found = self.found.judged();
+        found.check_clocks()?;
+        Ok(found)
     }
 
     fn check_complete(&self) -> Result<(), Error> {
@@ -142,6 +163,11 @@ impl Analysis {
         self.worst = worst_of([worst, other.worst.clone()].concat(), self.config.worst);
         self.pre.side.add(&other.pre.side);
         self.post.side.add(&other.post.side);
+        self.tail.near_ns.extend(&other.tail.near_ns);
+        self.tail.after += other.tail.after;
+        self.tail.post_after += other.tail.post_after;
+        self.floor.add(&other.floor);
+        self.torn |= other.torn;
     }
 
     /// Adds what lies between two stretches that touch.

@@ -62,7 +62,7 @@ pub fn analyze_recording(
         batch: Vec::new(),
         observer,
     };
-    let mut analysis = Run::whole(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
+    let mut analysis = Run::recorded(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
     let mut instrument = instrumented.instrument;
     recording.add_departures(&stalls, &mut instrument);
     let corrupt = recording.corrupt(&analysis);
@@ -90,7 +90,7 @@ impl Recording<'_> {
             return Err(Error::wrong("clock", 0, 0, "at least 1 tick/s"));
         }
         if sent == 0 {
-            return Err(Error::NoPackets { file: "departure_tsc".into() });
+            return Err(Error::NoPackets { file: "departure_tsc".into(), side: "before" });
         }
         for (field, values) in [
             ("intended_tsc", self.intended_tsc),

@@ -6,7 +6,7 @@ use units::Nanos;
 use crate::error::Error;
 use crate::ingest::Ahead;
 use crate::order::Order;
-use crate::pair::{Captured, LOOK_AT, Observer, Progress, continue_unless_stopped};
+use crate::pair::{Captured, Observer, Progress, continue_unless_stopped};
 use crate::side::Side;
 
 /// How many places, and how many times, of a capture are remembered.
@@ -56,7 +56,6 @@ struct Spot {
 #[derive(Debug)]
 pub(crate) struct Skimmed {
     pub head: Head,
-    pub first_frames: Vec<Vec<u8>>,
     /// Times of packets, in order, with the same number of packets between any two.
     pub times: Thinned<u64>,
     spots: Thinned<Spot>,
@@ -84,14 +83,14 @@ impl Skimmed {
 /// Reads the times of all packets. `done` bytes were read before, of `total_bytes`.
 pub(crate) fn skim(
     mut reader: Reader,
+    ahead: &[Ahead],
     trim: Nanos,
     observer: &mut dyn Observer,
     done: u64,
     total_bytes: u64,
 ) -> Result<Skimmed, Error> {
     let mut skimming = Skimming::new(trim, &reader);
-    let ahead = Ahead::read(&mut reader, LOOK_AT)?;
-    for packet in &ahead {
+    for packet in ahead {
         skimming.take(&packet.packet())?;
     }
     while let Some(packet) = reader.next()? {
@@ -106,8 +105,7 @@ pub(crate) fn skim(
     }
     skimming.next_batch();
     skimming.next_batch();
-    let first_frames = ahead.into_iter().map(|packet| packet.data).collect();
-    Ok(skimming.finish(&reader, first_frames))
+    Ok(skimming.finish(&reader))
 }
 
 struct Skimming {
@@ -173,7 +171,7 @@ impl Skimming {
         self.spare = batch;
     }
 
-    fn finish(self, reader: &Reader, first_frames: Vec<Vec<u8>>) -> Skimmed {
+    fn finish(self, reader: &Reader) -> Skimmed {
         let head = Head {
             info: reader.info(),
             cut: reader.cut().cloned(),
@@ -187,7 +185,7 @@ impl Skimming {
         assert_eq!(head.first_ns.is_some(), head.packets > 0, "every packet has its time");
         assert!(head.first_ns <= head.last_ns, "time goes on");
         let (headers, file_bytes) = (reader.headers().to_vec(), reader.total_bytes().unwrap_or(0));
-        Skimmed { head, first_frames, times: self.times, spots: self.spots, headers, file_bytes }
+        Skimmed { head, times: self.times, spots: self.spots, headers, file_bytes }
     }
 }
 

@@ -3,13 +3,16 @@
 use std::ops::{Range, RangeInclusive};
 
 use capture::{Mark, Reader};
+use probe::key::Tap;
 use units::Nanos;
 
+use crate::basis::{Basis, Skew};
 use crate::error::Error;
-use crate::ingest::Extent;
+use crate::ingest::{Ahead, Extent, Reading};
 use crate::pair::{Config, Ingested, Observer, Run};
 use crate::part::Part;
 use crate::skim::{Head, Skimmed, skim};
+use crate::survey::{Survey, survey};
 
 /// A slice is at least this many times as long as what is read around it.
 const HALOS: u64 = 4;
@@ -18,13 +21,15 @@ const HALOS: u64 = 4;
 #[derive(Debug)]
 pub struct Plan {
     config: Config,
+    basis: Basis,
     sides: [Skimmed; 2],
 }
 
 /// A stretch of time of a pair, what is to be known of all of the pair, and how it is analysed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     pub(crate) config: Config,
+    pub(crate) basis: Basis,
     /// The times of the packets that are counted, in ns.
     pub(crate) own: RangeInclusive<u64>,
     pub(crate) sides: [Portion; 2],
@@ -52,25 +57,53 @@ impl Plan {
         observer: &mut dyn Observer,
     ) -> Result<Self, Error> {
         config.check()?;
-        let (pre_bytes, post_bytes) = (file_bytes(&pre)?, file_bytes(&post)?);
-        let total = pre_bytes + post_bytes;
-        let pre = skim(pre, config.trim, observer, 0, total)?;
-        if pre.head.packets == 0 {
-            return Err(Error::NoPackets { file: pre.head.info.name });
+        let sizes = [file_bytes(&pre)?, file_bytes(&post)?];
+        let (mut pre, mut post) = (pre, post);
+        let Survey { match_on, basis, relation, ahead } = survey(&mut pre, &mut post, config)?;
+        if let Some(relation) = relation {
+            relation.check(config.clocks, [pre.info().name, post.info().name])?;
         }
-        let post = skim(post, config.trim, observer, pre_bytes, total)?;
-        let frames = pre.first_frames.iter().map(Vec::as_slice);
-        let match_on = config.match_on.clone().resolve(frames);
-        Ok(Self { config: Config { match_on, ..config.clone() }, sides: [pre, post] })
+        let config = Config { match_on, ..config.clone() };
+        Self::skimmed([pre, post], &ahead, sizes, (config, basis), observer)
+    }
+
+    /// As [`new`](Self::new), where `config` and `basis` have decided everything.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), but nothing is refused for what the captures hold.
+    pub fn on(
+        pre: Reader,
+        post: Reader,
+        config: &Config,
+        basis: Basis,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, Error> {
+        config.check()?;
+        let sizes = [file_bytes(&pre)?, file_bytes(&post)?];
+        Self::skimmed([pre, post], &[vec![], vec![]], sizes, (config.clone(), basis), observer)
+    }
+
+    fn skimmed(
+        [pre, post]: [Reader; 2],
+        ahead: &[Vec<Ahead>; 2],
+        [pre_bytes, post_bytes]: [u64; 2],
+        (config, basis): (Config, Basis),
+        observer: &mut dyn Observer,
+    ) -> Result<Self, Error> {
+        let total = pre_bytes + post_bytes;
+        let pre = skim(pre, &ahead[0], config.trim, observer, 0, total)?;
+        let post = skim(post, &ahead[1], config.trim, observer, pre_bytes, total)?;
+        Ok(Self { config, basis, sides: [pre, post] })
     }
 
     /// The pair, divided at these times, which must ascend: a packet at one of them is in the slice
-    /// that begins there.
+    /// that begins there. Only one slice where [`why_one`](Self::why_one) says that more would not do.
     ///
     /// # Panics
     /// When the times do not ascend from 1 on.
     #[must_use]
     pub fn cut_at(&self, times: &[u64]) -> Vec<Slice> {
+        let times = if self.why_whole().is_some() { &[] } else { times };
         let starts: Vec<u64> = [&[0], times].concat();
         assert!(starts.is_sorted_by(|a, b| a < b), "times must ascend");
         let lasts = starts[1..].iter().map(|next| next - 1).chain([u64::MAX]);
@@ -92,12 +125,26 @@ impl Plan {
     /// Why [`slices`](Self::slices) makes only one, if it does.
     #[must_use]
     pub fn why_one(&self) -> String {
+        if let Some(why) = self.why_whole() {
+            return format!("not divided: {why}");
+        }
         let (all, least) = (Nanos(self.duration_ns()), Nanos(self.least_ns()));
         format!(
             "not divided: the pair takes {all}, and with a window of {} a slice takes {least} at least, \
              {HALOS} times what is read around it",
             self.config.window
         )
+    }
+
+    /// Why slices would not tell what the pair tells, if they would not.
+    fn why_whole(&self) -> Option<&'static str> {
+        match () {
+            () if self.config.clocks.skew() != Skew::NONE => {
+                Some("the clocks of the two captures are apart")
+            }
+            () if self.basis.copies_ns > 0 => Some("the capture holds each packet twice"),
+            () => None,
+        }
     }
 
     /// The length of the pair, in ns.
@@ -119,7 +166,7 @@ impl Plan {
             let (mark, bytes) = side.portion(*read.start(), *read.end());
             Portion { head: side.head.clone(), mark, bytes }
         });
-        Slice { config: self.config.clone(), own, sides }
+        Slice { config: self.config.clone(), basis: self.basis.clone(), own, sides }
     }
 
     /// Where slices begin but the first, with about as many packets in each.
@@ -212,25 +259,29 @@ pub fn analyze_slice(
     slice: &Slice,
     observer: &mut dyn Observer,
 ) -> Result<Part, Error> {
-    let Slice { config, own, sides: [pre_portion, post_portion] } = slice;
+    let Slice { config, basis, own, sides: [pre_portion, post_portion] } = slice;
     let heads = [&pre_portion.head, &post_portion.head];
-    let first_post_ns = heads[1].first_ns;
+    let begin = heads.map(|head| head.first_ns);
     let total = pre_portion.bytes.saturating_add(post_portion.bytes);
-    let pre = pre_portion.start(pre, slice)?;
-    let post = post_portion.start(post, slice)?;
-    let run = Run::slice([pre, post], config.clone(), own.clone(), first_post_ns, Some(total))?;
-    Ok(Part::new(run.count(observer)?, own.clone(), heads.map(Clone::clone)))
+    let pre = pre_portion.start(pre, slice, Tap::Pre)?;
+    let post = post_portion.start(post, slice, Tap::Post)?;
+    let read = with_halo(own, config.window);
+    let known = (config.clone(), basis.clone());
+    let stretch = (own.clone(), *read.start());
+    let run = Run::slice([pre, post], known, stretch, begin, Some(total))?;
+    Ok(Part::new(run.count(observer)?, own.clone(), *read.end(), heads.map(Clone::clone)))
 }
 
 impl Portion {
-    fn start(&self, reader: Reader, slice: &Slice) -> Result<Ingested, Error> {
+    fn start(&self, reader: Reader, slice: &Slice, tap: Tap) -> Result<Ingested, Error> {
         file_bytes(&reader)?;
-        let Slice { config, own, .. } = slice;
+        let Slice { config, basis, own, .. } = slice;
         let read = with_halo(own, config.window);
         // What is earlier was not there before; in the end the packets are counted.
         let first = self.head.first_ns.unwrap_or(0);
         let own = first.max(*own.start())..=*own.end();
         let extent = Extent { mark: Some(self.mark.clone()), read, own };
-        Ok(Ingested::start(reader, Vec::new(), config, extent, self.head.side(config.trim)))
+        let reading = Reading::new(config, basis, tap);
+        Ok(Ingested::start(reader, Vec::new(), reading, extent, self.head.side(config.trim)))
     }
 }

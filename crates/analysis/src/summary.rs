@@ -1,5 +1,8 @@
 //! Every figure under its name.
 
+use probe::key::MatchOn;
+
+use crate::basis::{Basis, Clocks, Tried, whole};
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -113,10 +116,14 @@ impl Analysis {
         figures.add("count", counts.matched);
         figures.add("sent", counts.sent);
         figures.add("lost", counts.lost);
-        figures.add("loss_ratio", ratio(counts.lost, counts.sent));
+        figures.add("loss_ratio", ratio(counts.lost, counts.sent - counts.outside));
         figures.add("late", counts.late);
+        figures.add("outside", counts.outside);
         figures.add("corrupt", counts.corrupt);
         figures.add("ambiguous", counts.ambiguous);
+        figures.add("repeated", counts.repeated);
+        figures.add("reverse", counts.reverse);
+        figures.add("local", counts.local);
         figures.add("duplicated", counts.duplicated);
         figures.add("negative", counts.negative);
         figures.add("reordered", self.reordered);
@@ -129,14 +136,17 @@ impl Analysis {
         figures.add("post_trimmed", counts.post_trimmed);
         figures.add("post_unkeyed", counts.post_unkeyed);
         figures.add("post_ambiguous", counts.post_ambiguous);
+        figures.add("post_negative", counts.post_negative);
+        figures.add("post_reverse", counts.post_reverse);
         figures.add("post_late", counts.post_late);
+        figures.add("post_outside", counts.post_outside);
         figures.add("post_unknown", counts.post_unknown);
     }
 
     fn add_latency(&self, figures: &mut Figures) {
         figures.add("latency_ns_min", self.latency.min());
         figures.add("latency_ns_mean", self.latency.mean());
-        let found = self.latency.quantiles(&QUANTILES.map(|(q, _)| q));
+        let found = self.quantiles(&QUANTILES.map(|(q, _)| q));
         for (i, (_, label)) in QUANTILES.iter().enumerate() {
             figures.add_quantile(&format!("latency_ns_{label}"), found.get(i));
         }
@@ -153,12 +163,55 @@ impl Analysis {
         figures.add_supported("ipdv_abs_ns", self.variation.magnitude(), 0);
     }
 
+    /// Quantiles of the latency. No interval is narrower than what the times of the captures resolve:
+    /// both ends of a latency may be off by a step of the clock.
+    #[must_use]
+    pub fn quantiles(&self, qs: &[f64]) -> Vec<Quantile> {
+        let step = self.resolution_ns().map_or(0, |step| step.ceil() as u64);
+        let mut found = self.latency.quantiles(qs);
+        for quantile in &mut found {
+            quantile.ci_low_ns = quantile.ci_low_ns.map(|low| low.saturating_sub(step));
+            quantile.ci_high_ns = quantile.ci_high_ns.map(|high| high.saturating_add(step));
+        }
+        found
+    }
+
+    /// From one time to the next that the captures can tell apart, in ns; `None` for a recording.
+    #[must_use]
+    pub fn resolution_ns(&self) -> Option<f64> {
+        let unit = |of: &Captured| {
+            of.info.as_ref().and_then(|info| info.resolution).map_or(0.0, |unit| unit.step_ns())
+        };
+        let of_files = unit(&self.pre).max(unit(&self.post));
+        self.instrument.is_none().then(|| self.basis.grid.step_ns().max(of_files))
+    }
+
+    /// When both captures looked, in ns: from the beginning of the one that began later to the end of
+    /// the one that ended first; `None` for a recording, and where they have no time in common.
+    #[must_use]
+    pub fn common_span_ns(&self) -> Option<(u64, u64)> {
+        let (pre, post) = (&self.pre.side, &self.post.side);
+        let first = pre.first_ns?.max(post.first_ns?);
+        let last = pre.last_ns?.min(post.last_ns?);
+        (self.instrument.is_none() && first <= last).then_some((first, last))
+    }
+
     fn add_provenance(&self, figures: &mut Figures) {
         figures.add("match_on", self.config.match_on.to_string());
         figures.add("window_ns", self.config.window.0);
         figures.add("trim_ns", self.config.trim.0);
         let clock = if self.instrument.is_some() { "tsc" } else { "capture-file" };
         figures.add("clock", clock.to_owned());
+        figures.add("resolution_ns", self.resolution_ns());
+        figures.add("span_start_ns", self.common_span_ns().map(|(start, _)| start));
+        figures.add("span_end_ns", self.common_span_ns().map(|(_, end)| end));
+        let apart = match self.config.clocks {
+            Clocks::Apart { skew, relative } => Some((skew, relative)),
+            Clocks::Detect | Clocks::Same => None,
+        };
+        figures.add("clock_offset_ns", apart.map(|(skew, _)| skew.offset_ns));
+        figures.add("clock_drift_ppm", apart.map(|(skew, _)| skew.drift_ppt as f64 / 1e6));
+        figures.add("latency_relative", apart.is_some_and(|(_, relative)| relative));
         figures.add("floor_ns", Value::Missing);
     }
 
@@ -168,8 +221,74 @@ impl Analysis {
         let mut warnings = Vec::new();
         self.pre.warn(&mut warnings);
         self.post.warn(&mut warnings);
+        self.warn_of_basis(&mut warnings);
         self.warn_of_counts(&mut warnings);
         warnings
+    }
+
+    /// What was found in the captures, where somebody might expect something else.
+    fn warn_of_basis(&self, warnings: &mut Vec<String>) {
+        let Basis { limit_bytes, copies_ns, two_way, tried, .. } = &self.basis;
+        let plain = [MatchOn::Probe, MatchOn::Frame];
+        if tried.len() > 1 && !plain.contains(&self.config.match_on) {
+            warnings.push(self.matched_in_words());
+        }
+        if let Some(limit) = limit_bytes {
+            warnings.push(format!(
+                "the captures hold {limit} bytes of each packet from its network header on: keys go no further"
+            ));
+        }
+        if *copies_ns > 0 {
+            warnings.push(format!(
+                "the capture before the device holds each packet twice within {copies_ns} ns, as a mirror port \
+                 may deliver it: the second copy counts as repeated"
+            ));
+        }
+        if *two_way {
+            warnings.push(format!(
+                "packets travel both ways: {} that came from behind the device are left out; give the \
+                 captures in the other order to analyse them",
+                self.counts.reverse
+            ));
+        }
+        if let Clocks::Apart { skew, relative } = self.config.clocks {
+            let by = whole(skew.offset_ns).unwrap_or_else(|| format!("{} ns", skew.offset_ns));
+            let drift = match skew.drift_ppt {
+                0 => String::new(),
+                ppt => format!(" and drifts by {:.3} ppm", ppt as f64 / 1e6),
+            };
+            let told =
+                if relative { "; latencies are above that of the fastest packet" } else { "" };
+            warnings.push(format!(
+                "the clock behind the device is ahead by {by}{drift}: taken out{told}"
+            ));
+        }
+    }
+
+    /// What each key that was tried has matched.
+    fn matched_in_words(&self) -> String {
+        let own = self.config.match_on.to_string();
+        let share = |tried: &Tried| {
+            format!("{:.1} %", 100.0 * tried.matched as f64 / tried.of.max(1) as f64)
+        };
+        let best = self.basis.tried.iter().find(|tried| tried.key == own);
+        let best = best.map_or_else(|| "nothing".into(), share);
+        let before = self.basis.tried.iter().take_while(|tried| tried.key != own);
+        let most = self.basis.tried.iter().map(|tried| tried.of).max().unwrap_or(0).max(1);
+        let less: Vec<String> = before
+            .filter(|tried| tried.key != "probe" || tried.matched > 0)
+            .map(|tried| {
+                format!("{:.1} % by {}", 100.0 * tried.matched as f64 / most as f64, tried.key)
+            })
+            .collect();
+        let why = match self.config.match_on {
+            MatchOn::L3 => " (a router?)",
+            MatchOn::Payload => " (NAT, or tags?)",
+            MatchOn::Inner => " (a tunnel?)",
+            _ => "",
+        };
+        let less = if less.is_empty() { String::new() } else { format!("; {}", less.join(", ")) };
+        format!("matched {best} of a sample by {own}{less}{why}")
     }
 
     fn warn_of_counts(&self, warnings: &mut Vec<String>) {
@@ -178,10 +297,7 @@ impl Analysis {
             warnings.push(if self.instrument.is_some() {
                 "no packet came back from the device".to_owned()
             } else {
-                format!(
-                    "no packet was matched on {:?}: do both captures hold the same traffic, on one time base?",
-                    self.config.match_on.to_string()
-                )
+                format!("no packet was matched by {}", self.config.match_on)
             });
         }
         let mut warn = |count: u64, what: &str| {
@@ -191,11 +307,21 @@ impl Analysis {
         };
         warn(
             counts.ambiguous,
-            "packets share their key with another one within the window: not matched",
+            "packets share their key with another one within the window, and order does not tell them apart: \
+             not matched",
+        );
+        warn(
+            counts.outside,
+            "packets are outside of what both captures saw, or the capture behind the device dropped as many: \
+             not judged",
         );
         warn(
             counts.negative,
-            "posts lie at or before their pre packet: the clocks disagree; a packet with no other post counts as lost",
+            "packets were seen behind the device before they were sent: the clocks disagree",
+        );
+        warn(
+            counts.local,
+            "packets of the link's own control traffic did not come out: not judged",
         );
         warn(counts.pre_unkeyed, "packets before the device have no key: not matched");
         warn(counts.post_unkeyed, "packets behind the device have no key: not matched");
@@ -214,6 +340,10 @@ impl Captured {
                 "{name}: cut off at byte {}: {}; analysed the {} packets up to there",
                 cut.offset, cut.reason, cut.packets
             ));
+        }
+        let dropped = self.info.as_ref().and_then(|info| info.dropped_packets);
+        if let Some(dropped) = dropped.filter(|dropped| *dropped > 0) {
+            warnings.push(format!("{name}: the capture dropped {dropped} packets itself"));
         }
         if self.side.disordered > 0 {
             warnings.push(format!(
@@ -239,6 +369,7 @@ fn add_side(figures: &mut Figures, name: &str, captured: &Captured) {
     figures.add(format!("{name}_format"), info.map(|info| info.format.to_string()));
     let resolution = info.and_then(|info| info.resolution.as_ref()).map(ToString::to_string);
     figures.add(format!("{name}_resolution"), resolution);
+    figures.add(format!("{name}_dropped"), info.and_then(|info| info.dropped_packets));
     figures.add(format!("{name}_cut_offset_bytes"), captured.cut.as_ref().map(|cut| cut.offset));
 }
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use analysis::{
-    Analysis, Config, Observer, Recorded, Recording, Value, analyze_pair, analyze_recording,
+    Analysis, Basis, Clocks, Config, Observer, Recorded, Recording, Value, analyze_pair_on,
+    analyze_recording,
 };
 use capture::{Compression, Format, Reader, Writer};
 use probe::headers::{Addresses, UdpHeaders};
+use probe::key::MatchOn;
 use probe::payload;
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
@@ -104,16 +106,20 @@ fn captures(arrays: &Arrays, config: &Config) -> Analysis {
     let (pre, post) = (folder.path().join("pre.pcapng"), folder.path().join("post.pcapng"));
     write(&pre, (0..).zip(arrays.departure.iter().copied()));
     write(&post, arrays.seq.iter().copied().zip(arrays.arrival.iter().copied()));
-    analyze_pair(Reader::open(&pre).unwrap(), Reader::open(&post).unwrap(), config, &mut ())
-        .unwrap()
+    let (pre, post) = (Reader::open(&pre).unwrap(), Reader::open(&post).unwrap());
+    let config = Config { match_on: MatchOn::Probe, clocks: Clocks::Same, ..config.clone() };
+    analyze_pair_on(pre, post, &config, Basis::default(), &mut ()).unwrap()
 }
 
 /// The figures that both have: all but names of files, corrupt packets and the instrument's own.
 fn figures(analysis: &Analysis) -> Vec<(String, Value)> {
     let instrument = ["tainted", "stall", "untainted_", "intended_", "departure_error_"];
     let only_one = |name: &str| {
-        ["_file", "_format", "_resolution", "clock"].iter().any(|end| name.ends_with(end))
-            || ["lost", "loss_ratio", "corrupt"].contains(&name)
+        let ends = ["_file", "_format", "_resolution", "_dropped", "_ci_low", "_ci_high", "clock"];
+        let judged = ["lost", "loss_ratio", "corrupt", "outside", "post_outside", "post_unknown"];
+        ends.iter().any(|end| name.ends_with(end))
+            || judged.contains(&name)
+            || ["span_start_ns", "span_end_ns", "resolution_ns"].contains(&name)
             || instrument.iter().any(|start| name.starts_with(start))
     };
     analysis.summary().into_iter().filter(|(name, _)| !only_one(name)).collect()
@@ -138,7 +144,7 @@ proptest! {
             let captured = captures(&arrays, &config);
             prop_assert_eq!(figures(&recorded), figures(&captured));
             let (recorded, captured) = (recorded.counts, captured.counts);
-            prop_assert_eq!(recorded.lost + recorded.corrupt, captured.lost);
+            prop_assert_eq!(recorded.lost + recorded.corrupt, captured.lost + captured.outside);
             if trim == 0 {
                 prop_assert_eq!(recorded.corrupt, arrays.corrupt.len() as u64);
             }

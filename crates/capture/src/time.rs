@@ -12,6 +12,12 @@ pub struct Resolution {
 }
 
 impl Resolution {
+    /// The unit, in ns.
+    #[must_use]
+    pub fn step_ns(self) -> f64 {
+        1e9 / self.units_per_second() as f64
+    }
+
     /// One microsecond.
     pub const MICRO: Self = Self { base: 10, exponent: 6 };
     /// One nanosecond.

@@ -6,7 +6,7 @@ use crate::series::Departures;
 use crate::template::Content;
 use capture::Reader;
 use dpdk::Mbuf;
-use probe::key::{Key, Keyed, Keyer, MatchOn};
+use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
 use std::collections::HashMap;
 use std::path::Path;
 use units::Nanos;
@@ -71,7 +71,7 @@ impl Replay {
 
     /// What its frames are known by when they come back.
     pub fn names(&self) -> Names {
-        let keyer = Keyer::new(&MatchOn::Frame);
+        let keyer = Keyer::new(&MatchOn::Frame, Tap::Pre, None);
         let mut seqs = HashMap::with_capacity(2 * self.len());
         let mut ambiguous = 0;
         for seq in 0..self.len() as u64 {

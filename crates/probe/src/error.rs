@@ -7,7 +7,7 @@ pub enum Error {
     /// The text names no way to match packets.
     #[error(
         "{got:?} is not a way to match packets: \
-         expected auto, frame, l3, probe or bytes:OFF+LEN,..., like bytes:42+8"
+         expected auto, probe, frame, l3, payload, inner or bytes:OFF+LEN,..., like bytes:42+8"
     )]
     MatchOn {
         /// The text as given.
@@ -17,6 +17,12 @@ pub enum Error {
     #[error("{got:?} is not a range of bytes: expected OFF+LEN with LEN at least 1, like 42+8")]
     ByteRange {
         /// The part as given.
+        got: String,
+    },
+    /// The two sides of a `bytes:` list differ in length.
+    #[error("both sides of a slash take as many bytes of a frame, got {got}")]
+    Sides {
+        /// The lengths.
         got: String,
     },
     /// The text names no pattern of departures.

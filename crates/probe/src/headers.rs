@@ -15,11 +15,15 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
+/// A tag of QinQ before it was standardised.
+const OLD_VLAN: u16 = 0x9100;
 pub(crate) const MAX_VLAN_TAGS: usize = 2;
 const MACS_LEN: usize = 12;
 pub(crate) const TAG_LEN: usize = 4;
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
+pub(crate) const IPV4_LEN: usize = 20;
+pub(crate) const IPV6_LEN: usize = 40;
+/// What comes before the addresses of ARP.
+const ARP_LEN: usize = 8;
 const UDP_LEN: usize = 8;
 
 /// What an Ethernet frame carries, behind at most two VLAN tags.
@@ -61,6 +65,45 @@ pub(crate) fn behind_tags(bytes: &[u8]) -> Option<(u16, usize)> {
             return Some((ethertype, at + 2));
         }
         at += TAG_LEN;
+    }
+}
+
+/// Whether a VLAN tag follows.
+pub(crate) fn is_vlan(ethertype: u16) -> bool {
+    VLAN.contains(&ethertype) || ethertype == OLD_VLAN
+}
+
+/// How long a packet says that it is; `None` where it does not, as one that a card is still to divide.
+pub(crate) fn packet_len(ethertype: u16, packet: &[u8]) -> Option<usize> {
+    match ethertype {
+        IPV4 => Some(usize::from(be16(packet, 2)?)).filter(|len| *len >= IPV4_LEN),
+        IPV6 => {
+            Some(usize::from(be16(packet, 4)?)).filter(|len| *len > 0).map(|len| IPV6_LEN + len)
+        }
+        ARP => Some(ARP_LEN + 2 * (usize::from(*packet.get(4)?) + usize::from(*packet.get(5)?))),
+        _ => None,
+    }
+}
+
+/// Source and destination of a frame: the addresses of its outermost packet, else the MAC addresses.
+#[must_use]
+pub fn addresses(frame: &[u8]) -> Option<(&[u8], &[u8])> {
+    let within = network(frame).and_then(|Network { ethertype, offset }| match ethertype {
+        IPV4 => Some((frame.get(offset + 12..offset + 16)?, frame.get(offset + 16..offset + 20)?)),
+        IPV6 => Some((frame.get(offset + 8..offset + 24)?, frame.get(offset + 24..offset + 40)?)),
+        _ => None,
+    });
+    within.or_else(|| Some((frame.get(6..12)?, frame.get(..6)?)))
+}
+
+/// TTL or hop limit of a frame's outermost packet.
+#[must_use]
+pub fn ttl(frame: &[u8]) -> Option<u8> {
+    let Network { ethertype, offset } = network(frame)?;
+    match ethertype {
+        IPV4 => frame.get(offset + 8).copied(),
+        IPV6 => frame.get(offset + 7).copied(),
+        _ => None,
     }
 }
 
@@ -238,7 +281,7 @@ impl Addresses {
     }
 }
 
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
 }
 

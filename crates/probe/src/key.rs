@@ -1,24 +1,27 @@
 //! The key of a packet: what makes it the same packet before and after a device.
 //!
 //! - `frame`: bytes 12 to 63 of the frame (so no MAC addresses), with the IPv4 header checksum and,
-//!   when IPv4 has no options, the UDP or TCP checksum set to zero. VLAN tags shift what is masked.
-//!   Of a frame shorter than 64 bytes on the wire, the bytes that it has.
+//!   when IPv4 has no options, the UDP or TCP checksum set to zero; of IPv6 20 bytes more, as its
+//!   header is longer. VLAN tags shift what is masked. Of a shorter packet the bytes up to its end:
+//!   neither padding nor a check sequence belongs to the key.
 //! - `l3`: as `frame`, with TTL or hop limit set to zero too.
+//! - `payload`: what the transport header carries ([`content`]).
+//! - `inner`: the same of the innermost packet of a tunnel.
 //! - `probe`: the sequence number in the probe payload.
-//! - `bytes:OFF+LEN,…`: those bytes of the frame, as they are.
+//! - `bytes:OFF+LEN,…`: those bytes of the frame, as they are; `bytes:…/…`: others behind the device.
 //!
 //! A key is kept as a 128-bit hash (XXH3) of those bytes, of which the matcher compares 96: among 10⁸
 //! packets in flight, two different ones share them with a probability of about 10⁻¹³.
 
+use crate::missing::Missing;
 use crate::{headers, payload};
-use missing::Missing;
-use xxhash_rust::xxh3::{Xxh3, xxh3_128, xxh3_128_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 pub use match_on::{ByteRange, MatchOn};
 
+mod content;
 mod frame;
 mod match_on;
-mod missing;
 
 /// A packet's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,43 +59,69 @@ pub enum Keyed {
     },
 }
 
+/// On which side of the device a packet is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tap {
+    /// Before it.
+    Pre,
+    /// Behind it.
+    Post,
+}
+
 /// Computes keys in one way, decided before the first packet.
 #[derive(Clone, Debug)]
-pub struct Keyer(Rule);
+pub struct Keyer {
+    rule: Rule,
+    /// Whether keys were cut to what the captures hold.
+    limited: bool,
+}
 
 #[derive(Clone, Debug)]
 enum Rule {
-    Frame(&'static frame::Masks),
+    Frame(frame::Rule),
+    Content(content::Rule),
     Probe,
     Bytes(Vec<ByteRange>),
 }
 
 impl Keyer {
-    /// A keyer for `match_on`. [`MatchOn::Auto`] with no frames to look at means `frame`; see
-    /// [`MatchOn::resolve`].
+    /// A keyer for `match_on`, at `tap`. [`MatchOn::Auto`] means `frame`.
+    ///
+    /// `limit_bytes`: bytes of each packet, from its network header on, that both captures hold; keys
+    /// go no further, and a packet of which the capture holds less has none.
     #[must_use]
-    pub fn new(match_on: &MatchOn) -> Self {
-        Self(match match_on {
-            MatchOn::Auto | MatchOn::Frame => Rule::Frame(&frame::FRAME),
-            MatchOn::L3 => Rule::Frame(&frame::L3),
+    pub fn new(match_on: &MatchOn, tap: Tap, limit_bytes: Option<u32>) -> Self {
+        let limit = limit_bytes.map_or(usize::MAX, |limit| limit as usize);
+        let rule = match match_on {
+            MatchOn::Auto | MatchOn::Frame => {
+                Rule::Frame(frame::Rule { masks: &frame::FRAME, limit })
+            }
+            MatchOn::L3 => Rule::Frame(frame::Rule { masks: &frame::L3, limit }),
+            MatchOn::Payload => Rule::Content(content::Rule { inner: false, limit }),
+            MatchOn::Inner => Rule::Content(content::Rule { inner: true, limit }),
             MatchOn::Probe => Rule::Probe,
-            MatchOn::Bytes(ranges) => Rule::Bytes(ranges.clone()),
-        })
+            MatchOn::Bytes { pre, post } => Rule::Bytes(match tap {
+                Tap::Pre => pre.clone(),
+                Tap::Post => post.clone(),
+            }),
+        };
+        Self { rule, limited: limit_bytes.is_some() }
     }
 
     /// The key of a packet of which `data` was captured and `orig_len` bytes were on the wire.
     #[inline]
     #[must_use]
     pub fn key(&self, data: &[u8], orig_len: u32) -> Keyed {
-        let hash = match &self.0 {
-            Rule::Frame(masks) => frame::masked(data, orig_len, masks)
-                .map(|(frame, key)| xxh3_128_with_seed(&frame, key.len() as u64)),
+        let hash = match &self.rule {
+            Rule::Frame(rule) => rule.hash(data, orig_len),
+            Rule::Content(rule) => rule.hash(data, orig_len),
             Rule::Probe => probe(data, orig_len).map(|seq| xxh3_128(&seq.to_be_bytes())),
             Rule::Bytes(ranges) => hash_of_ranges(ranges, data, orig_len),
         };
         match hash {
             Ok(hash) => Keyed::Key(Key::of_hash(hash)),
             Err(Missing::NotThere) => Keyed::None,
+            Err(Missing::Short(_)) if self.limited => Keyed::None,
             Err(Missing::Short(need)) => Keyed::Short { need },
         }
     }
@@ -100,10 +129,15 @@ impl Keyer {
     /// The bytes that the key is a hash of, into `bytes`; nothing where there is no key.
     pub fn bytes(&self, data: &[u8], orig_len: u32, bytes: &mut Vec<u8>) {
         bytes.clear();
-        match &self.0 {
-            Rule::Frame(masks) => {
-                if let Ok((frame, key)) = frame::masked(data, orig_len, masks) {
+        match &self.rule {
+            Rule::Frame(rule) => {
+                if let Ok((frame, key)) = rule.masked(data, orig_len) {
                     bytes.extend_from_slice(&frame[key]);
+                }
+            }
+            Rule::Content(rule) => {
+                if let Ok(content) = rule.content(data, orig_len) {
+                    bytes.extend_from_slice(content.bytes());
                 }
             }
             Rule::Probe => {
@@ -117,6 +151,21 @@ impl Keyer {
                 }
             }
         }
+    }
+
+    /// Of a packet that was captured in part, the bytes from the network header on; `None` of one that
+    /// was captured whole, or whose key does not go by it.
+    #[must_use]
+    pub fn held_bytes(&self, data: &[u8], orig_len: u32) -> Option<u32> {
+        if data.len() >= orig_len as usize {
+            return None;
+        }
+        let network = match &self.rule {
+            Rule::Frame(_) => headers::network(data).map_or(data.len(), |network| network.offset),
+            Rule::Content(rule) => rule.network_at(data, orig_len).unwrap_or(data.len()),
+            Rule::Probe | Rule::Bytes(_) => return None,
+        };
+        Some(data.len().saturating_sub(network) as u32)
     }
 }
 

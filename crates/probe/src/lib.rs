@@ -7,7 +7,11 @@
 mod error;
 pub mod headers;
 pub mod key;
+mod layers;
+mod local;
+mod missing;
 pub mod payload;
 pub mod schedule;
 
 pub use error::Error;
+pub use local::is_local;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use ::analysis::{
-    Config, Histogram, Recording, Value, analyze_pair, analyze_recording as analyze_slices,
-    worst_keys,
+    Clocks, Config, Estimate, Histogram, Recording, Skew, Value, analyze_pair,
+    analyze_recording as analyze_slices, estimate_clocks as estimate, worst_keys,
 };
-use capture::Reader;
+use capture::{InterfaceChoice, Reader};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use probe::key::MatchOn;
 use pyo3::prelude::*;
@@ -30,42 +30,71 @@ pub struct Analysis {
     more: Option<More>,
 }
 
-/// How a pair of captures is analysed, as Python says it.
+/// What is known of the clocks: offset in ns, drift in parts per 10¹², since when in ns, and whether
+/// latencies are relative.
+pub(crate) type Apart = (i64, i64, u64, bool);
+
+/// A capture: its path, and the interface of it.
+pub(crate) type Chosen = (PathBuf, Option<String>);
+
+pub(crate) fn open((path, interface): &Chosen) -> Result<Reader, capture::Error> {
+    let choice = match interface {
+        None => InterfaceChoice::All,
+        Some(name) => match name.parse() {
+            Ok(number) => InterfaceChoice::Number(number),
+            Err(_) => InterfaceChoice::Name(name.clone()),
+        },
+    };
+    Reader::open_interface(path, choice)
+}
+
+/// How a pair of captures is analysed, as Python says it. `clocks`: `None` takes nothing for granted,
+/// an offset of 0 that they are one.
 pub(crate) fn config(
     match_on: &str,
     trim_ns: u64,
     window_ns: u64,
     worst: usize,
+    clocks: Option<Apart>,
 ) -> PyResult<Config> {
+    let clocks = match clocks {
+        None => Clocks::Detect,
+        Some((0, 0, _, false)) => Clocks::Same,
+        Some((offset_ns, drift_ppt, since_ns, relative)) => {
+            Clocks::Apart { skew: Skew { offset_ns, drift_ppt, since_ns }, relative }
+        }
+    };
     Ok(Config {
         match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
         trim: Nanos(trim_ns),
         window: Nanos(window_ns),
         worst,
+        clocks,
         ..Config::default()
     })
 }
 
 #[pyfunction]
-#[pyo3(signature = (pre, post, *, match_on, trim_ns, window_ns, worst, series=false, sink=None, progress=None))]
+#[pyo3(signature = (pre, post, *, match_on, trim_ns, window_ns, worst, clocks=None, series=false, sink=None, progress=None))]
 #[allow(clippy::too_many_arguments)]
 pub fn analyze(
     py: Python<'_>,
-    pre: PathBuf,
-    post: PathBuf,
+    pre: Chosen,
+    post: Chosen,
     match_on: &str,
     trim_ns: u64,
     window_ns: u64,
     worst: usize,
+    clocks: Option<Apart>,
     series: bool,
     sink: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Analysis> {
-    let config = config(match_on, trim_ns, window_ns, worst)?;
+    let config = config(match_on, trim_ns, window_ns, worst, clocks)?;
     let series = series.then(Columns::default);
     let follower = Follower { series, sink, progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
-        let (pre, post) = (Reader::open(&pre)?, Reader::open(&post)?);
+        let (pre, post) = (open(&pre)?, open(&post)?);
         analyze_pair(pre, post, &config, follower)
     };
     let (found, follower) = interruptible(py, follower, run)?;
@@ -75,6 +104,41 @@ pub fn analyze(
         .series
         .map(|columns| (array(columns.seq), array(columns.pre_ns), array(columns.latency_ns)));
     Ok(Analysis { found, series, more: None })
+}
+
+#[pyfunction]
+#[pyo3(signature = (pre, post, *, match_on, window_ns, progress=None))]
+pub fn estimate_clocks(
+    py: Python<'_>,
+    pre: Chosen,
+    post: Chosen,
+    match_on: &str,
+    window_ns: u64,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(Apart, Option<u64>, Option<u64>)> {
+    let config = config(match_on, 0, window_ns, 0, None)?;
+    let follower = Follower { progress, ..Follower::default() };
+    let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
+        estimate(open(&pre)?, open(&post)?, &config, follower)
+    };
+    let (found, _) = interruptible(py, follower, run)?;
+    let Estimate { skew, relative, offset_error_ns, drift_error_ppt } =
+        found.map_err(|error| errors::analysis(&error))?;
+    let apart = (skew.offset_ns, skew.drift_ppt, skew.since_ns, relative);
+    Ok((apart, offset_error_ns, drift_error_ppt))
+}
+
+/// Number, name, description, link type, and packets in the beginning of each interface of a capture.
+type Listed = (u32, Option<String>, Option<String>, String, u64);
+
+#[pyfunction]
+pub fn interfaces(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Listed>> {
+    let found =
+        py.detach(|| capture::interfaces(&path)).map_err(|error| errors::capture(&error))?;
+    let listed = |one: capture::Interface| {
+        (one.number, one.name, one.description, one.link_type.to_string(), one.packets)
+    };
+    Ok(found.into_iter().map(listed).collect())
 }
 
 #[pyfunction]
@@ -157,7 +221,7 @@ impl Analysis {
         if let Some(wrong) = qs.iter().find(|q| !(0.0..=1.0).contains(*q)) {
             return Err(errors::value(format!("quantile: got {wrong}, expected 0 to 1")));
         }
-        let found = self.found.latency.quantiles(&qs);
+        let found = self.found.quantiles(&qs);
         Ok(found
             .into_iter()
             .map(|q| (q.q, q.value_ns, q.ci_low_ns, q.ci_high_ns, q.beyond, q.supported))
@@ -195,10 +259,10 @@ impl Analysis {
         )
     }
 
-    fn worst_keys(&self, py: Python<'_>, pre: PathBuf) -> PyResult<Vec<String>> {
-        let (match_on, worst) = (&self.found.config.match_on, &self.found.worst);
+    fn worst_keys(&self, py: Python<'_>, pre: Chosen) -> PyResult<Vec<String>> {
+        let by = (&self.found.config.match_on, &self.found.basis);
         let keys = py.detach(|| {
-            Reader::open(&pre).map_err(Into::into).and_then(|r| worst_keys(r, match_on, worst))
+            open(&pre).map_err(Into::into).and_then(|r| worst_keys(r, by, &self.found.worst))
         });
         let hex = |key: Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(keys.map_err(|error| errors::analysis(&error))?.into_iter().map(hex).collect())

@@ -7,6 +7,8 @@ use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(_engine, EngineError, PyException, "The engine could not reach a true answer.");
+create_exception!(_engine, ClocksApart, EngineError, "The clocks of two captures are apart.");
+create_exception!(_engine, KeysRepeat, EngineError, "Slices do not tell packets apart.");
 create_exception!(_engine, CaptureError, EngineError, "A capture cannot be read or written.");
 
 /// An argument that cannot be understood.
@@ -23,6 +25,12 @@ pub fn analysis(error: &::analysis::Error) -> PyErr {
         ::analysis::Error::Capture(error) => capture(error),
         ::analysis::Error::Stopped => PyKeyboardInterrupt::new_err(()),
         ::analysis::Error::Window { .. } => value(error),
+        ::analysis::Error::ClocksApart { .. } => {
+            with_hint(ClocksApart::new_err(error.to_string()), error.hint())
+        }
+        ::analysis::Error::Torn { .. } => {
+            with_hint(KeysRepeat::new_err(error.to_string()), error.hint())
+        }
         _ => with_hint(EngineError::new_err(error.to_string()), error.hint()),
     }
 }

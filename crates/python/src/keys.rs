@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use ::analysis::KeyColumns;
 use capture::Reader;
 use numpy::{IntoPyArray, PyArray1};
-use probe::key::MatchOn;
+use probe::key::{MatchOn, Tap};
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -24,11 +24,13 @@ pub struct Keys(Mutex<::analysis::Keys>);
 #[pymethods]
 impl Keys {
     #[new]
-    fn new(py: Python<'_>, capture: PathBuf, match_on: &str) -> PyResult<Self> {
+    #[pyo3(signature = (capture, match_on, *, behind=false))]
+    fn new(py: Python<'_>, capture: PathBuf, match_on: &str, behind: bool) -> PyResult<Self> {
         let match_on = match_on.parse::<MatchOn>().map_err(errors::value)?;
+        let tap = if behind { Tap::Post } else { Tap::Pre };
         let reader =
             py.detach(|| Reader::open(&capture)).map_err(|error| errors::capture(&error))?;
-        Ok(Self(Mutex::new(::analysis::Keys::new(reader, &match_on))))
+        Ok(Self(Mutex::new(::analysis::Keys::new(reader, &match_on, tap))))
     }
 
     fn next<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Columns<'py>> {

@@ -18,9 +18,9 @@ mod _engine {
     use super::*;
 
     #[pymodule_export]
-    use super::analysis::{Analysis, analyze, analyze_recording};
+    use super::analysis::{Analysis, analyze, analyze_recording, estimate_clocks, interfaces};
     #[pymodule_export]
-    use super::errors::{CaptureError, EngineError};
+    use super::errors::{CaptureError, ClocksApart, EngineError, KeysRepeat};
     #[pymodule_export]
     #[pymodule_export]
     use super::keys::Keys;

@@ -1,13 +1,10 @@
 //! The analysis of a pair in slices.
 
-use std::path::PathBuf;
-
 use ::analysis::{Plan, analyze_slice as analyze};
-use capture::Reader;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::analysis::{Analysis, config};
+use crate::analysis::{Analysis, Apart, Chosen, config, open};
 use crate::errors;
 use crate::follow::{Follower, interruptible};
 
@@ -18,23 +15,24 @@ pub struct Slice(::analysis::Slice);
 pub struct Part(::analysis::Part);
 
 #[pyfunction]
-#[pyo3(signature = (pre, post, *, at_most, match_on, trim_ns, window_ns, worst, progress=None))]
+#[pyo3(signature = (pre, post, *, at_most, match_on, trim_ns, window_ns, worst, clocks=None, progress=None))]
 #[allow(clippy::too_many_arguments)]
 pub fn split(
     py: Python<'_>,
-    pre: PathBuf,
-    post: PathBuf,
+    pre: Chosen,
+    post: Chosen,
     at_most: usize,
     match_on: &str,
     trim_ns: u64,
     window_ns: u64,
     worst: usize,
+    clocks: Option<Apart>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Slice>, Option<String>)> {
-    let config = config(match_on, trim_ns, window_ns, worst)?;
+    let config = config(match_on, trim_ns, window_ns, worst, clocks)?;
     let follower = Follower { progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
-        let (pre, post) = (Reader::open(&pre)?, Reader::open(&post)?);
+        let (pre, post) = (open(&pre)?, open(&post)?);
         let plan = Plan::new(pre, post, &config, follower)?;
         let slices = plan.slices(at_most);
         let note = (slices.len() == 1 && at_most > 1).then(|| plan.why_one());
@@ -49,8 +47,8 @@ pub fn split(
 #[pyo3(signature = (pre, post, piece, *, sink=None, progress=None))]
 pub fn analyze_slice(
     py: Python<'_>,
-    pre: PathBuf,
-    post: PathBuf,
+    pre: Chosen,
+    post: Chosen,
     piece: &Slice,
     sink: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
@@ -58,7 +56,7 @@ pub fn analyze_slice(
     let slice = piece.0.clone();
     let follower = Follower { sink, progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
-        analyze(Reader::open(&pre)?, Reader::open(&post)?, &slice, follower)
+        analyze(open(&pre)?, open(&post)?, &slice, follower)
     };
     let (found, _) = interruptible(py, follower, run)?;
     found.map(Part).map_err(|error| errors::analysis(&error))

@@ -1,7 +1,7 @@
 //! What a simulation promises about its packets, seen from outside.
 
 use capture::{Compression, Format, Writer};
-use probe::key::{Key, Keyed, Keyer, MatchOn};
+use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
 use probe::{headers, payload};
 use sim::{
     Clock, Fate, Law, Pair, Pattern, Rewrite, Scenario, SimPacket, Simulation, Totals, simulate,
@@ -34,7 +34,7 @@ fn seq(packet: &SimPacket) -> Option<u64> {
 }
 
 fn keys(match_on: MatchOn, packets: &[SimPacket]) -> Vec<Option<Key>> {
-    let keyer = Keyer::new(&match_on);
+    let keyer = Keyer::new(&match_on, Tap::Pre, None);
     let key = |packet: &SimPacket| match keyer.key(&packet.data, packet.orig_len) {
         Keyed::Key(key) => Some(key),
         Keyed::None => None,

@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use analysis::{Analysis, Config, Error, Histogram, Match, Observer, analyze_pair};
+use analysis::{
+    Analysis, Basis, Clocks, Config, Error, Histogram, Match, Observer, analyze_pair_on,
+};
 use capture::Reader;
 use units::Nanos;
 
@@ -27,15 +29,35 @@ pub fn config(ask: &Question) -> Config {
         window: Nanos(ask.window),
         trim: Nanos(ask.trim),
         worst: ask.worst,
+        clocks: Clocks::Same,
         ..Config::default()
     }
 }
 
-/// Analyses two capture files, held in memory.
+/// What a look at the beginning would have to find for that.
+pub fn basis(ask: &Question) -> Basis {
+    Basis { copies_ns: ask.copies, two_way: ask.two_way, ..Basis::default() }
+}
+
+/// What is asked of two capture files, held in memory, and nothing else.
+pub fn ask(pre: Vec<u8>, post: Vec<u8>, ask: &Question) -> Result<(Analysis, Figures), Error> {
+    run_on(pre, post, &config(ask), basis(ask))
+}
+
+/// Analyses two capture files, held in memory, where everything is decided.
 pub fn run(pre: Vec<u8>, post: Vec<u8>, config: &Config) -> Result<(Analysis, Figures), Error> {
+    run_on(pre, post, config, Basis::default())
+}
+
+fn run_on(
+    pre: Vec<u8>,
+    post: Vec<u8>,
+    config: &Config,
+    basis: Basis,
+) -> Result<(Analysis, Figures), Error> {
     let (pre, post) = (Reader::from_bytes("pre", pre)?, Reader::from_bytes("post", post)?);
     let mut matches = Matches::default();
-    let analysis = analyze_pair(pre, post, config, &mut matches)?;
+    let analysis = analyze_pair_on(pre, post, config, basis, &mut matches)?;
     let figures = figures(&analysis, &matches.0);
     Ok((analysis, figures))
 }
@@ -73,17 +95,24 @@ fn counts(analysis: &Analysis) -> Counts {
         pre_trimmed: counts.pre_trimmed,
         pre_unkeyed: counts.pre_unkeyed,
         ambiguous: counts.ambiguous,
+        repeated: counts.repeated,
+        reverse: counts.reverse,
+        local: counts.local,
         sent: counts.sent,
         count: counts.matched,
         lost: counts.lost,
         late: counts.late,
+        negative: counts.negative,
+        outside: counts.outside,
         post_packets: analysis.post.side.packets,
         post_trimmed: counts.post_trimmed,
         post_unkeyed: counts.post_unkeyed,
         duplicated: counts.duplicated,
-        negative: counts.negative,
+        post_negative: counts.post_negative,
+        post_reverse: counts.post_reverse,
         post_ambiguous: counts.post_ambiguous,
         post_late: counts.post_late,
+        post_outside: counts.post_outside,
         post_unknown: counts.post_unknown,
         reordered: analysis.reordered,
     }

@@ -1,6 +1,6 @@
 //! The engine's keys against the reference's: alike where those are alike, and nowhere else.
 
-use probe::key::{ByteRange, Keyer, MatchOn};
+use probe::key::{ByteRange, Keyer, MatchOn, Tap};
 
 use crate::generate::{self, Dice};
 use crate::reference::{self, Packet, Twist};
@@ -13,7 +13,8 @@ pub fn match_on(on: &reference::MatchOn) -> MatchOn {
         reference::MatchOn::Probe => MatchOn::Probe,
         reference::MatchOn::Bytes(ranges) => {
             let range = |&(offset, len)| ByteRange::new(offset as u32, len as u32).unwrap();
-            MatchOn::Bytes(ranges.iter().map(range).collect())
+            let ranges: Vec<_> = ranges.iter().map(range).collect();
+            MatchOn::Bytes { pre: ranges.clone(), post: ranges }
         }
     }
 }
@@ -40,7 +41,7 @@ fn keys_are_alike_where_the_bytes_are() {
         let case = generate::case(seed);
         let Some(first) = case.pre.first() else { continue };
         let on = &case.ask.match_on;
-        let keyer = Keyer::new(&match_on(on));
+        let keyer = Keyer::new(&match_on(on), Tap::Pre, None);
         let expected = |p: &Packet| reference::key(on, &p.data, p.orig_len as usize, Twist::None);
         let original = (keyer.key(&first.data, first.orig_len), expected(first));
         for other in variants(first, &mut Dice::new(seed)) {
@@ -66,7 +67,7 @@ fn keys_are_alike_where_the_bytes_are() {
 fn the_bytes_behind_a_key_can_be_had() {
     for seed in 0..300 {
         let case = generate::case(seed);
-        let keyer = Keyer::new(&match_on(&case.ask.match_on));
+        let keyer = Keyer::new(&match_on(&case.ask.match_on), Tap::Pre, None);
         let mut bytes = Vec::new();
         for p in &case.pre {
             bytes.clear();

@@ -6,7 +6,7 @@ use capture::Reader;
 use crate::engine::{self, Matches, figures};
 use crate::equal::{difference, shrunk, stir};
 use crate::generate::{self, Case, Dice, pcap};
-use crate::reference::Figures;
+use crate::reference::{Figures, Question};
 
 const CASES: u64 = 2_000;
 
@@ -40,13 +40,13 @@ impl Pair {
         Ok((pre, Reader::from_bytes("post", self.post.clone())?))
     }
 
-    fn whole(&self, config: &Config) -> Result<(Analysis, Figures), Error> {
-        engine::run(self.pre.clone(), self.post.clone(), config)
+    fn whole(&self, ask: &Question) -> Result<(Analysis, Figures), Error> {
+        engine::ask(self.pre.clone(), self.post.clone(), ask)
     }
 
-    fn plan(&self, config: &Config) -> Result<Plan, Error> {
+    fn plan(&self, ask: &Question) -> Result<Plan, Error> {
         let (pre, post) = self.readers()?;
-        Plan::new(pre, post, config, &mut ())
+        Plan::on(pre, post, &engine::config(ask), engine::basis(ask), &mut ())
     }
 
     fn part(&self, slice: &Slice) -> Result<(Part, Vec<Match>), Error> {
@@ -104,15 +104,17 @@ fn cuts(case: &Case, dice: &mut Dice) -> Vec<u64> {
 }
 
 /// What is wrong with a pair that is cut at these times.
-fn complaint(pair: &Pair, config: &Config, cuts: &[u64], dice: &mut Dice) -> Option<String> {
-    let (whole, want) = match (pair.whole(config), pair.plan(config)) {
+fn complaint(pair: &Pair, ask: &Question, cuts: &[u64], dice: &mut Dice) -> Option<String> {
+    let (whole, want) = match (pair.whole(ask), pair.plan(ask)) {
         (Ok(whole), Ok(_)) => whole,
         (Err(one), Err(other)) if one.to_string() == other.to_string() => return None,
         (one, other) => return Some(format!("whole: {:?}, plan: {:?}", one.err(), other.err())),
     };
-    let plan = pair.plan(config).expect("it was there before");
+    let plan = pair.plan(ask).expect("it was there before");
     let (got, figures) = match pair.joined(&plan.cut_at(cuts), dice) {
         Ok(joined) => joined,
+        Err(Error::Torn { .. }) if cuts.is_empty() => return Some("torn into one piece".into()),
+        Err(Error::Torn { .. }) => return None,
         Err(error) => return Some(error.to_string()),
     };
     let (one, other) = (said(&got), said(&whole));
@@ -122,10 +124,7 @@ fn complaint(pair: &Pair, config: &Config, cuts: &[u64], dice: &mut Dice) -> Opt
 
 fn check(seed: u64, case: &Case, dice: &mut Dice) {
     let cuts = cuts(case, dice);
-    let complain = |case: &Case| {
-        let config = engine::config(&case.ask);
-        complaint(&Pair::of(case), &config, &cuts, &mut Dice::new(seed))
-    };
+    let complain = |case: &Case| complaint(&Pair::of(case), &case.ask, &cuts, &mut Dice::new(seed));
     if complain(case).is_some() {
         let small = shrunk(case, |case| complain(case).is_some());
         panic!("seed {seed}, cut at {cuts:?}: {:?}\n{small:#?}", complain(&small));
@@ -160,8 +159,8 @@ fn long_pairs_in_slices() {
             stir(&mut case.pre, 2_000, &mut dice);
             stir(&mut case.post, 2_000, &mut dice);
         }
-        let (config, cuts) = (engine::config(&case.ask), cuts(&case, &mut dice));
-        let complaint = complaint(&Pair::of(&case), &config, &cuts, &mut dice);
+        let cuts = cuts(&case, &mut dice);
+        let complaint = complaint(&Pair::of(&case), &case.ask, &cuts, &mut dice);
         assert_eq!(
             complaint.map(|text| text.chars().take(1_000).collect()),
             None::<String>,
@@ -176,7 +175,7 @@ fn damaged_parts_are_refused_or_told() {
     let case = (0..).map(generate::case).find(|case| case.pre.len() > 30 && case.ask.trim > 0);
     let case = case.expect("one of them");
     let pair = Pair::of(&case);
-    let plan = pair.plan(&engine::config(&case.ask)).unwrap();
+    let plan = pair.plan(&case.ask).unwrap();
     let middle = case.pre[15].ts + 1;
     let (mut dice, mut read) = (Dice::new(1), 0);
     for slice in plan.cut_at(&[]).iter().chain(&plan.cut_at(&[middle])) {
@@ -215,7 +214,7 @@ fn joining_is_associative_and_commutative() {
         let times: Vec<u64> = [0.2, 0.5, 0.9]
             .map(|share| case.pre[(share * case.pre.len() as f64) as usize].ts)
             .to_vec();
-        let slices = pair.plan(&engine::config(&case.ask)).unwrap().cut_at(&times);
+        let slices = pair.plan(&case.ask).unwrap().cut_at(&times);
         let part = |at: usize| pair.part(&slices[at]).unwrap().0;
         let (a, b, c) = (part(0), part(seed as usize % 3 + 1), part((seed as usize + 1) % 3 + 1));
         let join = |one: &Part, other: &Part| one.clone().join(other).unwrap();

@@ -1,15 +1,29 @@
 //! The bytes of a frame that make its key, masked by one AND.
+//!
+//! What the frame carries behind its IP packet, padding or a check sequence, is no part of the key:
+//! one side may have it and the other not.
 
-use super::missing::Missing;
 use crate::headers;
+use crate::missing::Missing;
 use std::array;
 use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Where the keyed part of a frame starts: behind the MAC addresses.
 const START: usize = 12;
 /// Where it ends.
 const END: usize = 64;
+/// Where it ends with an IPv6 header, which is longer than that of IPv4 by so much.
+const END_IPV6: usize = END + headers::IPV6_LEN - headers::IPV4_LEN;
 const WORDS: usize = END / 8;
+
+/// A key that is `frame` or `l3`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    pub masks: &'static Masks,
+    /// Bytes from the network header on that both captures hold of every packet.
+    pub limit: usize,
+}
 
 type Words = [u64; WORDS];
 
@@ -106,28 +120,109 @@ const fn clear(mask: &mut Words, byte: usize) {
     mask[byte / 8] &= !(0xff << (byte % 8 * 8));
 }
 
-/// The frame with what is masked zeroed, the MAC addresses too, and the bytes that are its key.
-/// Zeros stand for what a short frame does not have.
+impl Rule {
+    /// The hash of the key of a frame.
+    #[inline]
+    pub fn hash(&self, data: &[u8], orig_len: u32) -> Result<u128, Missing> {
+        if let Some(whole) = data.first_chunk() {
+            let look = Look::at(whole);
+            if self.limit >= END && look.packet_end(whole).is_some_and(|end| end >= END) {
+                return Ok(hash(&apply(look.mask(self.masks), words(whole)), END - START));
+            }
+        } else if data.len() >= orig_len as usize {
+            if let Some(words) = padded_in_registers(data) {
+                let look = Look::at(data);
+                if self.limit >= END && look.packet_end(data) == Some(data.len()) {
+                    return Ok(hash(&apply(look.mask(self.masks), words), data.len() - START));
+                }
+            }
+        }
+        let (masked, key) = self.masked(data, orig_len)?;
+        Ok(hash(&masked[..key.end.max(END)], key.len()))
+    }
+
+    /// The frame with what is masked zeroed, the MAC addresses too, and the bytes that are its key.
+    /// Zeros stand for what a short frame does not have.
+    pub fn masked(
+        &self,
+        data: &[u8],
+        orig_len: u32,
+    ) -> Result<([u8; END_IPV6], Range<usize>), Missing> {
+        let wire = data.len().max(orig_len as usize);
+        let own = own_end(data);
+        let end = own.unwrap_or(wire).min(wire).min(self.reach(data));
+        if end <= START {
+            return Err(Missing::NotThere);
+        }
+        let frame = data.get(..end).ok_or(Missing::Short(end as u32))?;
+        let mut padded = [0; END_IPV6];
+        padded[..end].copy_from_slice(frame);
+        let (head, _) = padded.split_first_chunk_mut().expect("it is longer than the masks");
+        *head = apply(Look::at(head).mask(self.masks), words(head));
+        let end = if own.is_some() { end } else { behind_last_byte(&padded[..end]) };
+        Ok((padded, START..end.max(START)))
+    }
+
+    /// Where the key ends at most.
+    fn reach(&self, data: &[u8]) -> usize {
+        let Some(network) = headers::network(data) else { return END };
+        let most = if network.ethertype == headers::IPV6 { END_IPV6 } else { END };
+        most.min(network.offset.saturating_add(self.limit))
+    }
+}
+
 #[inline]
-pub(super) fn masked(
-    data: &[u8],
-    orig_len: u32,
-    masks: &Masks,
-) -> Result<([u8; END], Range<usize>), Missing> {
-    if let Some(whole) = data.first_chunk() {
-        return Ok((apply(mask_of(whole, masks), words(whole)), START..END));
+fn hash(masked: &[u8], key_len: usize) -> u128 {
+    xxh3_128_with_seed(masked, key_len as u64)
+}
+
+/// Where the packet in a frame ends, where its header says so: what lies behind is no part of it.
+fn own_end(data: &[u8]) -> Option<usize> {
+    let network = headers::network(data)?;
+    let len = headers::packet_len(network.ethertype, &data[network.offset..])?;
+    Some(network.offset + len)
+}
+
+/// Where the last byte lies that is not 0: zeros at the end of a packet that does not tell its length
+/// may be padding.
+fn behind_last_byte(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// What a frame holds, as far as masks go.
+#[derive(Clone, Copy)]
+struct Look {
+    kind: Kind,
+    /// Where the network header starts.
+    header: usize,
+    tags: usize,
+}
+
+impl Look {
+    /// Looks at a frame that is long enough for every header.
+    #[inline]
+    fn at(frame: &[u8]) -> Self {
+        let Some((ethertype, at)) = headers::behind_tags(&frame[START..]) else {
+            return Self { kind: Kind::Other, header: END, tags: 0 };
+        };
+        let (header, tags) = (START + at, at / headers::TAG_LEN);
+        Self { kind: Kind::of(ethertype, &frame[header..]), header, tags }
     }
-    let end = data.len().max(orig_len as usize).min(END);
-    if end <= START {
-        return Err(Missing::NotThere);
+
+    #[inline]
+    fn mask(self, masks: &Masks) -> &Words {
+        &masks[self.tags][self.kind as usize]
     }
-    let frame = data.get(..end).ok_or(Missing::Short(end as u32))?;
-    if let Some(words) = padded_in_registers(frame) {
-        return Ok((apply(mask_of(frame, masks), words), START..end));
+
+    /// Where an IPv4 packet ends.
+    #[inline]
+    fn packet_end(self, frame: &[u8]) -> Option<usize> {
+        if !matches!(self.kind, Kind::Ipv4 | Kind::Ipv4Udp | Kind::Ipv4Tcp) {
+            return None;
+        }
+        let len = u16::from_be_bytes([frame[self.header + 2], frame[self.header + 3]]);
+        Some(self.header + usize::from(len))
     }
-    let mut padded = [0; END];
-    padded[..end].copy_from_slice(frame);
-    Ok((apply(mask_of(&padded, masks), words(&padded)), START..end))
 }
 
 #[inline]
@@ -151,14 +246,6 @@ fn padded_in_registers(frame: &[u8]) -> Option<Words> {
     words[WORDS - 2] = tail as u64;
     words[WORDS - 1] = (tail >> 64) as u64;
     Some(words)
-}
-
-/// The mask of a frame that is long enough for every header.
-#[inline]
-fn mask_of<'a>(frame: &[u8], masks: &'a Masks) -> &'a Words {
-    let Some((ethertype, at)) = headers::behind_tags(&frame[START..]) else { return &masks[0][0] };
-    let kind = Kind::of(ethertype, &frame[START + at..]);
-    &masks[at / headers::TAG_LEN][kind as usize]
 }
 
 #[inline]

@@ -1,5 +1,4 @@
 use crate::error::Error;
-use crate::{headers, payload};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -7,7 +6,7 @@ use std::str::FromStr;
 /// How packets before and after a device are recognised as the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MatchOn {
-    /// `probe` when the payload magic is there, else `frame`.
+    /// The most specific of the others by which a sample of both captures matches.
     #[default]
     Auto,
     /// The frame behind the MAC addresses.
@@ -16,8 +15,17 @@ pub enum MatchOn {
     L3,
     /// The sequence number of the probe payload.
     Probe,
+    /// What the transport header carries.
+    Payload,
+    /// What the transport header of the innermost packet of a tunnel carries.
+    Inner,
     /// These bytes of the frame.
-    Bytes(Vec<ByteRange>),
+    Bytes {
+        /// Before the device.
+        pre: Vec<ByteRange>,
+        /// Behind it; as many.
+        post: Vec<ByteRange>,
+    },
 }
 
 /// Bytes of a frame: at least one, and their end fits 32 bits.
@@ -28,23 +36,9 @@ pub struct ByteRange {
 }
 
 impl MatchOn {
-    /// Decides [`Auto`](Self::Auto) by the first frames of a capture: `probe` when one of them
-    /// carries a probe payload, else `frame`. Everything else stays what it is.
-    #[must_use]
-    pub fn resolve<'a>(self, first_frames: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        match self {
-            Self::Auto if first_frames.into_iter().any(carries_probe) => Self::Probe,
-            Self::Auto => Self::Frame,
-            decided => decided,
-        }
-    }
-}
-
-fn carries_probe(frame: &[u8]) -> bool {
-    match headers::udp_payload(frame) {
-        headers::UdpPayload::At(at) => frame.get(at..).and_then(payload::read).is_some(),
-        _ => false,
-    }
+    /// What [`Auto`](Self::Auto) tries, the most specific first.
+    pub const CANDIDATES: [Self; 5] =
+        [Self::Probe, Self::Frame, Self::L3, Self::Payload, Self::Inner];
 }
 
 impl ByteRange {
@@ -77,13 +71,27 @@ impl FromStr for MatchOn {
             "frame" => Ok(Self::Frame),
             "l3" => Ok(Self::L3),
             "probe" => Ok(Self::Probe),
+            "payload" => Ok(Self::Payload),
+            "inner" => Ok(Self::Inner),
             _ => match text.strip_prefix("bytes:") {
-                Some(ranges) => ranges.split(',').map(str::parse).collect::<Result<_, _>>(),
+                Some(ranges) => bytes(ranges),
                 None => Err(Error::MatchOn { got: text.into() }),
-            }
-            .map(Self::Bytes),
+            },
         }
     }
+}
+
+/// Byte ranges, of either side behind a slash where they differ.
+fn bytes(text: &str) -> Result<MatchOn, Error> {
+    let ranges = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<_>, _>>();
+    let (pre, post) = text.split_once('/').unwrap_or((text, text));
+    let (pre, post) = (ranges(pre)?, ranges(post)?);
+    let len = |ranges: &[ByteRange]| ranges.iter().map(|range| u64::from(range.len)).sum::<u64>();
+    if len(&pre) != len(&post) {
+        let got = format!("{} and {} bytes", len(&pre), len(&post));
+        return Err(Error::Sides { got });
+    }
+    Ok(MatchOn::Bytes { pre, post })
 }
 
 impl FromStr for ByteRange {
@@ -107,9 +115,14 @@ impl fmt::Display for MatchOn {
             Self::Frame => f.write_str("frame"),
             Self::L3 => f.write_str("l3"),
             Self::Probe => f.write_str("probe"),
-            Self::Bytes(ranges) => {
-                let ranges: Vec<_> = ranges.iter().map(ByteRange::to_string).collect();
-                write!(f, "bytes:{}", ranges.join(","))
+            Self::Payload => f.write_str("payload"),
+            Self::Inner => f.write_str("inner"),
+            Self::Bytes { pre, post } => {
+                let text = |ranges: &[ByteRange]| {
+                    ranges.iter().map(ByteRange::to_string).collect::<Vec<_>>().join(",")
+                };
+                write!(f, "bytes:{}", text(pre))?;
+                if pre == post { Ok(()) } else { write!(f, "/{}", text(post)) }
             }
         }
     }
@@ -127,9 +140,26 @@ mod tests {
 
     #[test]
     fn every_way_is_read_as_it_is_written() {
-        for text in ["auto", "frame", "l3", "probe", "bytes:42+8", "bytes:0+1,63+1,12+4294967283"] {
+        for text in [
+            "auto",
+            "frame",
+            "l3",
+            "payload",
+            "inner",
+            "probe",
+            "bytes:42+8",
+            "bytes:0+1,63+1,12+4294967283",
+            "bytes:42+8/92+8",
+            "bytes:0+2,5+1/7+3",
+        ] {
             assert_eq!(text.parse::<MatchOn>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn both_sides_take_as_many_bytes() {
+        let got = "bytes:0+2/5+3".parse::<MatchOn>();
+        assert_eq!(got, Err(Error::Sides { got: "2 and 3 bytes".into() }));
     }
 
     #[test]
@@ -141,19 +171,5 @@ mod tests {
             let error = Err(Error::ByteRange { got: got.into() });
             assert_eq!(format!("bytes:0+4,{got}").parse::<MatchOn>(), error);
         }
-    }
-
-    #[test]
-    fn auto_looks_for_the_probe_payload() {
-        let mut probe = vec![0; 60];
-        probe[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
-        probe[23] = headers::UDP;
-        let other = probe.clone();
-        payload::write(&mut probe[42..], 1);
-        let resolve = |way: MatchOn, frames: &[&[u8]]| way.resolve(frames.iter().copied());
-        assert_eq!(resolve(MatchOn::Auto, &[]), MatchOn::Frame);
-        assert_eq!(resolve(MatchOn::Auto, &[&other, &other[..20]]), MatchOn::Frame);
-        assert_eq!(resolve(MatchOn::Auto, &[&other, &probe]), MatchOn::Probe);
-        assert_eq!(resolve(MatchOn::L3, &[&probe]), MatchOn::L3);
     }
 }

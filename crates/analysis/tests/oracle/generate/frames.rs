@@ -59,8 +59,8 @@ impl Frames {
 /// The wire may have had more than was captured, once the capture holds the key.
 fn cut(ts: u64, mut data: Vec<u8>, dice: &mut Dice) -> Packet {
     let orig_len = data.len() as u32;
-    if data.len() > 80 && dice.chance(3) {
-        data.truncate(80 + dice.below(data.len() as u64 - 80) as usize);
+    if data.len() > 92 && dice.chance(3) {
+        data.truncate(92 + dice.below(data.len() as u64 - 92) as usize);
     }
     Packet { ts, orig_len, data }
 }
@@ -80,10 +80,18 @@ fn frame(id: u64, routed: bool, dice: &mut Dice) -> Vec<u8> {
     let mut ttl = |fixed: u8| if routed { dice.next() as u8 } else { fixed };
     let (ttl64, ttl63) = (ttl(64), ttl(63));
     match id % 7 {
+        0 | 1 if content % 2 == 0 => {
+            frame.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, id as u8]);
+            frame.extend(content.to_be_bytes());
+            frame.resize(42, 7);
+            frame.extend(noise(dice, 30));
+        }
         0 | 1 => {
-            frame.extend([0x08, 0x06]);
+            frame.extend([0x88, 0xb5]);
             frame.extend(content.to_be_bytes());
             frame.resize(if id % 7 == 0 { 42 } else { 43 }, 0);
+            frame.push(1);
+            frame.resize(frame.len() + dice.below(9) as usize, 0);
         }
         2 => ipv4(&mut frame, 0x45, 17, ttl64, content, dice),
         3 => ipv4(&mut frame, 0x45, 17, ttl63, content, dice),
@@ -125,7 +133,7 @@ fn checksums(first: u8, proto: u8) -> Vec<usize> {
 fn ipv6(frame: &mut Vec<u8>, ttl: u8, content: u64, dice: &mut Dice) {
     let l3 = frame.len() + 2;
     frame.extend([0x86, 0xdd, 0x60]);
-    frame.resize(64, content as u8);
+    frame.resize(84, content as u8);
     frame[l3 + 7] = ttl;
     frame.extend(noise(dice, 20));
 }

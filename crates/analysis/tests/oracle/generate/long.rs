@@ -35,7 +35,14 @@ pub fn long_case(seed: u64) -> Case {
     }
     seen.sort_by_key(|&(ts, _)| ts);
     let trim = if dice.chance(2) { dice.below(packets * gap) } else { 0 };
-    let ask = Question { match_on: frames.match_on(), window, trim, worst: 100 };
+    let ask = Question {
+        match_on: frames.match_on(),
+        window,
+        trim,
+        worst: 100,
+        copies: 0,
+        two_way: false,
+    };
     let mut dress = |times: Vec<(u64, u64)>| -> Vec<Packet> {
         times.into_iter().map(|(ts, id)| frames.packet(ts, id, &mut dice)).collect()
     };

@@ -80,6 +80,8 @@ pub fn case(seed: u64) -> Case {
         window: plan.window as u64,
         trim: trim(&sent, &seen, &mut dice),
         worst: dice.pick(&[0, 1, 2, 3, 5, 1000]),
+        copies: if dice.chance(6) { plan.unit as u64 * dice.pick(&[1, 2, 5]) } else { 0 },
+        two_way: dice.chance(2),
     };
     let mut packets = |times: &[(i64, u64)]| {
         times.iter().map(|&(ts, id)| plan.frames.packet(ts as u64, id, &mut dice)).collect()

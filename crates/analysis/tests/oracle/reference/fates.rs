@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 
-use super::keys::{Keyed, key};
+use super::keys::{Keyed, is_local, key};
 use super::{Counts, Match, Packet, Question, Twist};
 
 /// What became of a packet before the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreFate {
     Unkeyed,
+    Repeated,
     Ambiguous,
     Matched(usize),
+    Negative,
+    Local,
     Late,
     Lost,
 }
@@ -27,6 +30,13 @@ pub enum PostFate {
     Unknown,
 }
 
+/// An answer to a packet: which post, and whether that is certain.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    post: usize,
+    certain: bool,
+}
+
 /// Both sides' fates; packets in order of time.
 pub fn fates(
     pre: &[Packet],
@@ -34,30 +44,30 @@ pub fn fates(
     ask: &Question,
     twist: Twist,
 ) -> (Vec<PreFate>, Vec<PostFate>) {
-    let mut same_key: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
     let mut fates = vec![PreFate::Unkeyed; pre.len()];
-    for (index, packet) in pre.iter().enumerate() {
-        if let Some(key) = key_of(packet, ask, twist) {
-            same_key.entry(key).or_default().push(index);
-            fates[index] = PreFate::Lost;
-        }
-    }
-    for alike in same_key.values() {
-        for &index in alike {
-            if is_ambiguous(pre, alike, index, ask.window, twist) {
-                fates[index] = PreFate::Ambiguous;
+    let mut post_fates = vec![PostFate::Unkeyed; post.len()];
+    let mut same_key: HashMap<Vec<u8>, [Vec<usize>; 2]> = HashMap::new();
+    for (side, packets) in [pre, post].into_iter().enumerate() {
+        for (index, packet) in packets.iter().enumerate() {
+            if let Some(key) = key_of(packet, ask, twist) {
+                same_key.entry(key).or_default()[side].push(index);
             }
         }
     }
-    let post_fates = (0..post.len())
-        .map(|index| match key_of(&post[index], ask, twist) {
-            None => PostFate::Unkeyed,
-            Some(key) => {
-                let alike = same_key.get(&key).map_or(&[][..], Vec::as_slice);
-                fate(pre, alike, &mut fates, (index, post[index].ts), ask.window, twist)
+    for [sent, seen] in same_key.values() {
+        let mut originals: Vec<usize> = Vec::new();
+        for &index in sent {
+            let since = originals.last().map(|&last| pre[index].ts - pre[last].ts);
+            let copies = ask.copies.min(ask.window - 1);
+            let copy = since.is_some_and(|since| copies > 0 && since <= copies);
+            if copy && twist != Twist::CopiesCount {
+                fates[index] = PreFate::Repeated;
+            } else {
+                originals.push(index);
             }
-        })
-        .collect();
+        }
+        of_one_key((pre, &originals), (post, seen), &mut fates, &mut post_fates, ask, twist);
+    }
     (fates, post_fates)
 }
 
@@ -69,81 +79,119 @@ fn key_of(packet: &Packet, ask: &Question, twist: Twist) -> Option<Vec<u8>> {
     }
 }
 
-/// Rule 2.
-fn is_ambiguous(pre: &[Packet], alike: &[usize], index: usize, w: u64, twist: Twist) -> bool {
-    alike.iter().any(|&other| {
-        let apart = pre[other].ts.abs_diff(pre[index].ts);
-        let near = if twist == Twist::AmbiguityHoldsTheWindow { apart <= w } else { apart < w };
-        let counts = match twist {
-            Twist::AmbiguityIgnored => false,
-            Twist::AmbiguityLooksBackOnly => other < index,
-            _ => other != index,
-        };
-        near && counts
-    })
-}
-
-/// Rules 3 a to d, for the packet `at` = (index in post, time).
-fn fate(
-    pre: &[Packet],
-    alike: &[usize],
+/// The fates of the packets of one key.
+fn of_one_key(
+    (pre, sent): (&[Packet], &[usize]),
+    (post, seen): (&[Packet], &[usize]),
     fates: &mut [PreFate],
-    at: (usize, u64),
-    window: u64,
+    post_fates: &mut [PostFate],
+    ask: &Question,
     twist: Twist,
-) -> PostFate {
-    let (index, p) = (at.0, i128::from(at.1));
-    let w = i128::from(window);
-    let ts = |seq: usize| i128::from(pre[seq].ts);
-    let is_active = |q: usize| match twist {
-        Twist::ZeroLatencyMatches => ts(q) <= p && p < ts(q) + w,
-        Twist::WindowHoldsItsEnd => ts(q) < p && p <= ts(q) + w,
-        _ => ts(q) < p && p < ts(q) + w,
-    };
-    let active: Vec<usize> = alike.iter().copied().filter(|&q| is_active(q)).collect();
-    if active.iter().any(|&q| fates[q] == PreFate::Ambiguous) {
-        return PostFate::Ambiguous;
-    }
-    if let Some(&q) = active.first() {
-        if matches!(fates[q], PreFate::Matched(_)) && twist != Twist::LastPostWins {
-            return PostFate::Duplicated;
-        }
-        fates[q] = PreFate::Matched(index);
-        return PostFate::Match(q);
-    }
-
-    let is_ahead = |q: usize| match twist {
-        Twist::NegativeHoldsTheWindow => p <= ts(q) && ts(q) <= p + w,
-        _ => p <= ts(q) && ts(q) < p + w,
-    };
-    let is_behind = |q: usize| match twist {
-        Twist::LateForever => ts(q) + w <= p,
-        Twist::LateEndsLater => ts(q) + w <= p && p <= ts(q) + 2 * w,
-        _ => ts(q) + w <= p && p < ts(q) + 2 * w,
-    };
-    let can_be_late = |fate: PreFate| match twist {
-        Twist::LateEvenWhenMatched => fate != PreFate::Ambiguous,
-        _ => matches!(fate, PreFate::Lost | PreFate::Late),
-    };
-    let ahead = alike.iter().copied().find(|&q| is_ahead(q));
-    let late = alike.iter().copied().rev().find(|&q| is_behind(q) && can_be_late(fates[q]));
-    match (ahead, late) {
-        (Some(q), None) => negative(fates[q], twist),
-        (Some(q), Some(_)) if twist != Twist::LateBeforeNegative => negative(fates[q], twist),
-        (_, Some(q)) => {
-            if fates[q] == PreFate::Lost {
-                fates[q] = PreFate::Late;
+) {
+    let w = i128::from(ask.window);
+    let sent_at = |q: usize| i128::from(pre[q].ts);
+    let mut answers: HashMap<usize, Answer> = HashMap::new();
+    let mut strays = Vec::new();
+    for &p in seen {
+        let now = i128::from(post[p].ts);
+        let is_open = |q: usize| match twist {
+            Twist::ZeroLatencyIsNegative => sent_at(q) < now && now < sent_at(q) + w,
+            Twist::WindowHoldsItsEnd => sent_at(q) <= now && now <= sent_at(q) + w,
+            _ => sent_at(q) <= now && now < sent_at(q) + w,
+        };
+        let open: Vec<usize> = sent.iter().copied().filter(|&q| is_open(q)).collect();
+        let waiting: Vec<usize> =
+            open.iter().copied().filter(|q| !answers.contains_key(q)).collect();
+        match (&open[..], &waiting[..]) {
+            ([], _) => strays.push(p),
+            ([.., newest], []) if twist == Twist::LastPostWins => {
+                answers.insert(*newest, Answer { post: p, certain: true });
             }
-            PostFate::Late
+            (_, []) => post_fates[p] = PostFate::Duplicated,
+            (_, [only]) => {
+                answers.insert(*only, Answer { post: p, certain: true });
+                open.iter().for_each(|q| {
+                    if let Some(answer) = answers.get_mut(q) {
+                        answer.certain = true;
+                    }
+                });
+            }
+            (_, [oldest, ..]) => {
+                let certain = twist == Twist::OrderProvesAll;
+                answers.insert(*oldest, Answer { post: p, certain });
+            }
         }
-        (None, None) => PostFate::Unknown,
     }
-}
-
-fn negative(ahead: PreFate, twist: Twist) -> PostFate {
-    match ahead {
-        PreFate::Ambiguous if twist != Twist::NegativeIgnoresAmbiguity => PostFate::Ambiguous,
-        _ => PostFate::Negative,
+    for (at, &q) in sent.iter().enumerate() {
+        let near = |a: &usize| sent_at(q).abs_diff(sent_at(*a)) < w as u128;
+        let answered_before = sent[..at].iter().any(|a| near(a) && answers.contains_key(a));
+        let alike = sent.iter().any(|a| *a != q && near(a));
+        fates[q] = match answers.get(&q) {
+            _ if twist == Twist::OrderIgnored && alike => PreFate::Ambiguous,
+            Some(answer) if answer.certain => PreFate::Matched(answer.post),
+            Some(_) => PreFate::Ambiguous,
+            None if answered_before && twist != Twist::CopiesAreLost => PreFate::Ambiguous,
+            None => PreFate::Lost,
+        };
+        if let Some(answer) = answers.get(&q) {
+            post_fates[answer.post] = match fates[q] {
+                PreFate::Matched(_) => PostFate::Match(q),
+                _ => PostFate::Ambiguous,
+            };
+        }
+    }
+    // Packets that came out before they went in, first: what they claim was not late.
+    let mut claimed = Vec::new();
+    for &p in &strays {
+        let now = i128::from(post[p].ts);
+        let is_ahead = |q: usize| match twist {
+            Twist::ZeroLatencyIsNegative => now <= sent_at(q) && sent_at(q) < now + w,
+            Twist::NegativeHoldsTheWindow => now < sent_at(q) && sent_at(q) <= now + w,
+            _ => now < sent_at(q) && sent_at(q) < now + w,
+        };
+        let behind = sent.iter().any(|&q| sent_at(q) + w <= now && now < sent_at(q) + 2 * w);
+        if twist == Twist::LateBeforeNegative && behind {
+            continue;
+        }
+        if let Some(&q) = sent.iter().find(|&&q| is_ahead(q)) {
+            claimed.push(p);
+            post_fates[p] = match fates[q] {
+                PreFate::Ambiguous if twist != Twist::NegativeIgnoresAmbiguity => {
+                    PostFate::Ambiguous
+                }
+                _ => PostFate::Negative,
+            };
+            if fates[q] == PreFate::Lost && twist != Twist::NegativeIsLost {
+                fates[q] = PreFate::Negative;
+            }
+        }
+    }
+    for &q in sent {
+        if fates[q] == PreFate::Lost && is_local(&ask.match_on, &pre[q].data) {
+            fates[q] = PreFate::Local;
+        }
+    }
+    for &p in strays.iter().filter(|p| !claimed.contains(p)) {
+        let now = i128::from(post[p].ts);
+        let is_behind = |q: usize| match twist {
+            Twist::LateForever => sent_at(q) + w <= now,
+            Twist::LateEndsLater => sent_at(q) + w <= now && now <= sent_at(q) + 2 * w,
+            _ => sent_at(q) + w <= now && now < sent_at(q) + 2 * w,
+        };
+        let can_be_late = |fate: PreFate| match twist {
+            Twist::LateEvenWhenMatched => fate != PreFate::Ambiguous,
+            _ => matches!(fate, PreFate::Lost | PreFate::Late),
+        };
+        let late = sent.iter().rev().find(|&&q| is_behind(q) && can_be_late(fates[q]));
+        post_fates[p] = match late {
+            Some(&q) => {
+                if fates[q] == PreFate::Lost {
+                    fates[q] = PreFate::Late;
+                }
+                PostFate::Late
+            }
+            None => PostFate::Unknown,
+        };
     }
 }
 
@@ -162,6 +210,15 @@ pub fn keep(
         Twist::TrimKeepsTheCut => cut.is_none_or(|cut| i128::from(ts) >= cut),
         _ => cut.is_none_or(|cut| i128::from(ts) > cut),
     };
+    let (first_pre, last_pre) = ends(pre);
+    let (first_post, last_post) = ends(post);
+    let longest = longest(pre, post, fates.0, &is_kept, twist);
+    let is_outside = |ts: u64| {
+        let in_flight = i128::from(ts) + i128::from(ask.window) > last_post
+            && longest.is_none_or(|longest| i128::from(ts) + i128::from(longest) > last_post);
+        (i128::from(ts) < first_post && twist != Twist::EarlyIsLost)
+            || (in_flight && twist != Twist::TailIsLost)
+    };
     let mut matches = Vec::new();
     counts.pre_packets = pre.len() as u64;
     counts.post_packets = post.len() as u64;
@@ -176,9 +233,14 @@ pub fn keep(
         }
         match fate {
             PreFate::Unkeyed => counts.pre_unkeyed += 1,
+            PreFate::Repeated => counts.repeated += 1,
             PreFate::Ambiguous => counts.ambiguous += 1,
-            PreFate::Lost => counts.lost += 1,
+            PreFate::Negative if ask.two_way => counts.reverse += 1,
+            PreFate::Negative => counts.negative += 1,
+            PreFate::Local => counts.local += 1,
             PreFate::Late => counts.late += 1,
+            PreFate::Lost if is_outside(packet.ts) => counts.outside += 1,
+            PreFate::Lost => counts.lost += 1,
             PreFate::Matched(post_seq) => matches.push(Match {
                 seq: seq as u64,
                 post_seq: post_seq as u64,
@@ -188,19 +250,49 @@ pub fn keep(
         }
     }
     counts.count = matches.len() as u64;
-    counts.sent = counts.count + counts.lost + counts.late;
+    counts.sent = counts.count + counts.lost + counts.late + counts.negative + counts.outside;
     for (packet, &fate) in post.iter().zip(fates.1) {
         let counter = match fate {
             _ if !is_kept(packet.ts) => &mut counts.post_trimmed,
             PostFate::Unkeyed => &mut counts.post_unkeyed,
             PostFate::Match(_) => continue,
             PostFate::Duplicated => &mut counts.duplicated,
-            PostFate::Negative => &mut counts.negative,
+            PostFate::Negative if ask.two_way => &mut counts.post_reverse,
+            PostFate::Negative => &mut counts.post_negative,
             PostFate::Ambiguous => &mut counts.post_ambiguous,
             PostFate::Late => &mut counts.post_late,
+            PostFate::Unknown
+                if twist != Twist::UnknownBeyondPre
+                    && !(first_pre..=last_pre).contains(&i128::from(packet.ts)) =>
+            {
+                &mut counts.post_outside
+            }
             PostFate::Unknown => &mut counts.post_unknown,
         };
         *counter += 1;
     }
     matches
+}
+
+/// The first and the last time of packets in order; nothing lies between them where there are none.
+fn ends(packets: &[Packet]) -> (i128, i128) {
+    let ts = |packet: &Packet| i128::from(packet.ts);
+    (packets.first().map_or(0, ts), packets.last().map_or(-1, ts))
+}
+
+/// The longest latency of the matches that are kept.
+fn longest(
+    pre: &[Packet],
+    post: &[Packet],
+    fates: &[PreFate],
+    is_kept: impl Fn(u64) -> bool,
+    twist: Twist,
+) -> Option<u64> {
+    let matched = fates.iter().enumerate().filter_map(|(q, fate)| match fate {
+        PreFate::Matched(p) => Some((pre[q].ts, post[*p].ts)),
+        _ => None,
+    });
+    let kept = matched
+        .filter(|(sent, seen)| is_kept(if twist == Twist::TrimByPre { *sent } else { *seen }));
+    kept.map(|(sent, seen)| seen - sent).max()
 }

@@ -43,7 +43,13 @@ fn bytes(ranges: &[(usize, usize)], data: &[u8], wire: usize) -> Keyed {
 }
 
 fn frame(data: &[u8], wire: usize, ttl: bool, twist: Twist) -> Keyed {
-    let end = wire.min(64);
+    let (ethertype, shift) = ethertype(data);
+    let most = if ethertype == Some(0x86dd) { 84 } else { 64 };
+    let own = match twist {
+        Twist::PaddingIsKey => None,
+        _ => packet_end(data, ethertype, 14 + shift),
+    };
+    let end = own.unwrap_or(wire).min(wire).min(most);
     if end <= 12 {
         return Keyed::None;
     }
@@ -57,10 +63,39 @@ fn frame(data: &[u8], wire: usize, ttl: bool, twist: Twist) -> Keyed {
         }
     }
     let mut key = masked.get(12..).unwrap_or_default().to_vec();
-    if twist == Twist::LengthIsNoKey {
-        key.resize(52, 0);
+    if own.is_none() {
+        // Zeros behind a packet that does not tell its length may be padding.
+        while key.last() == Some(&0) {
+            key.pop();
+        }
     }
     Keyed::Key(key)
+}
+
+/// Where the packet ends by its own header.
+fn packet_end(data: &[u8], ethertype: Option<u16>, at: usize) -> Option<usize> {
+    let number = |offset: usize| {
+        let pair = data.get(at + offset..at + offset + 2)?;
+        Some(usize::from(u16::from_be_bytes([pair[0], pair[1]])))
+    };
+    match ethertype? {
+        0x0800 => number(2).filter(|len| *len >= 20).map(|len| at + len),
+        0x86dd => number(4).filter(|len| *len > 0).map(|len| at + 40 + len),
+        0x0806 => {
+            let lengths = data.get(at + 4..at + 6)?;
+            Some(at + 8 + 2 * usize::from(lengths[0]) + 2 * usize::from(lengths[1]))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a packet concerns its link only: of the frames that are made here, ARP does, and what is
+/// sent to everybody.
+pub fn is_local(on: &MatchOn, data: &[u8]) -> bool {
+    let (ethertype, shift) = ethertype(data);
+    let to = data.get(30 + shift..34 + shift);
+    let local = ethertype == Some(0x0806) || (ethertype == Some(0x0800) && to == Some(&[255; 4]));
+    matches!(on, MatchOn::Frame | MatchOn::L3) && local
 }
 
 /// Where the frame holds what a device may change.

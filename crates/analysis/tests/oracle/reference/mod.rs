@@ -27,18 +27,27 @@ pub struct Question {
     pub window: u64,
     pub trim: u64,
     pub worst: usize,
+    /// A packet alike that follows so soon is a copy.
+    pub copies: u64,
+    /// Whether packets travel both ways.
+    pub two_way: bool,
 }
 
 /// A deliberately wrong rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Twist {
     None,
-    ZeroLatencyMatches,
+    ZeroLatencyIsNegative,
     WindowHoldsItsEnd,
-    AmbiguityIgnored,
-    AmbiguityHoldsTheWindow,
-    AmbiguityLooksBackOnly,
+    OrderIgnored,
+    OrderProvesAll,
+    CopiesAreLost,
+    CopiesCount,
     LastPostWins,
+    NegativeIsLost,
+    EarlyIsLost,
+    TailIsLost,
+    UnknownBeyondPre,
     LateBeforeNegative,
     NegativeIgnoresAmbiguity,
     NegativeHoldsTheWindow,
@@ -54,18 +63,23 @@ pub enum Twist {
     GapsIgnoreTrim,
     FrameKeepsChecksums,
     FrameMasksTtl,
-    LengthIsNoKey,
+    PaddingIsKey,
 }
 
 impl Twist {
     /// Every wrong rule.
-    pub const WRONG: [Self; 22] = [
-        Self::ZeroLatencyMatches,
+    pub const WRONG: [Self; 27] = [
+        Self::ZeroLatencyIsNegative,
         Self::WindowHoldsItsEnd,
-        Self::AmbiguityIgnored,
-        Self::AmbiguityHoldsTheWindow,
-        Self::AmbiguityLooksBackOnly,
+        Self::OrderIgnored,
+        Self::OrderProvesAll,
+        Self::CopiesAreLost,
+        Self::CopiesCount,
         Self::LastPostWins,
+        Self::NegativeIsLost,
+        Self::EarlyIsLost,
+        Self::TailIsLost,
+        Self::UnknownBeyondPre,
         Self::LateBeforeNegative,
         Self::NegativeIgnoresAmbiguity,
         Self::NegativeHoldsTheWindow,
@@ -81,7 +95,7 @@ impl Twist {
         Self::GapsIgnoreTrim,
         Self::FrameKeepsChecksums,
         Self::FrameMasksTtl,
-        Self::LengthIsNoKey,
+        Self::PaddingIsKey,
     ];
 }
 
@@ -92,17 +106,24 @@ pub struct Counts {
     pub pre_trimmed: u64,
     pub pre_unkeyed: u64,
     pub ambiguous: u64,
+    pub repeated: u64,
+    pub reverse: u64,
+    pub local: u64,
     pub sent: u64,
     pub count: u64,
     pub lost: u64,
     pub late: u64,
+    pub negative: u64,
+    pub outside: u64,
     pub post_packets: u64,
     pub post_trimmed: u64,
     pub post_unkeyed: u64,
     pub duplicated: u64,
-    pub negative: u64,
+    pub post_negative: u64,
+    pub post_reverse: u64,
     pub post_ambiguous: u64,
     pub post_late: u64,
+    pub post_outside: u64,
     pub post_unknown: u64,
     pub reordered: u64,
 }

@@ -1,7 +1,7 @@
 //! Why a packet has no key.
 
 /// Why there is no key.
-pub(super) enum Missing {
+pub(crate) enum Missing {
     /// The packet has no such bytes.
     NotThere,
     /// It had them, but the capture should have kept so many bytes of it.

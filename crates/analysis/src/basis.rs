@@ -1,0 +1,227 @@
+//! What is decided of a pair before its first packet is matched.
+
+use units::Nanos;
+
+/// Parts that a drift is counted in: a part in 10¹² is 1 ps per second.
+const PARTS: i128 = 1_000_000_000_000;
+
+/// How the clock behind the device differs from the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skew {
+    /// By how much it is ahead at `since_ns`, in ns.
+    pub offset_ns: i64,
+    /// By how much it runs faster, in parts per 10¹².
+    pub drift_ppt: i64,
+    /// A time of the clock behind the device, in ns.
+    pub since_ns: u64,
+}
+
+impl Skew {
+    /// Both are one.
+    pub const NONE: Self = Self { offset_ns: 0, drift_ppt: 0, since_ns: 0 };
+
+    /// A time of the clock behind the device, as the one before it has it, in ns.
+    #[inline]
+    pub(crate) fn undo(self, ts: u64) -> u64 {
+        if self == Self::NONE {
+            return ts;
+        }
+        let passed = i128::from(ts) - i128::from(self.since_ns);
+        let ahead = i128::from(self.offset_ns) + passed * i128::from(self.drift_ppt) / PARTS;
+        (i128::from(ts) - ahead).clamp(0, i128::from(u64::MAX)) as u64
+    }
+}
+
+/// What is taken for granted of the two clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clocks {
+    /// Nothing: where they are apart, there are no figures.
+    #[default]
+    Detect,
+    /// They are one.
+    Same,
+    /// They differ by this.
+    Apart {
+        /// How the one behind the device differs.
+        skew: Skew,
+        /// Whether latencies are above that of the fastest packet, as where the offset is not known.
+        relative: bool,
+    },
+}
+
+impl Clocks {
+    pub(crate) fn skew(self) -> Skew {
+        match self {
+            Self::Detect | Self::Same => Skew::NONE,
+            Self::Apart { skew, .. } => skew,
+        }
+    }
+}
+
+/// The grid that times lie on: `ticks` of them in `ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// A number of nanoseconds.
+    pub ns: u64,
+    /// Times in them.
+    pub ticks: u64,
+}
+
+impl Grid {
+    /// Every nanosecond.
+    pub const FINEST: Self = Self { ns: 1, ticks: 1 };
+
+    /// From one time to the next, in ns.
+    #[must_use]
+    pub fn step_ns(self) -> f64 {
+        self.ns as f64 / self.ticks as f64
+    }
+}
+
+/// What a look at the beginning of both captures has told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Basis {
+    /// Bytes of each packet, from its network header on, that both captures hold; `None`: enough.
+    pub limit_bytes: Option<u32>,
+    /// A packet alike that follows so soon before the device is a copy in the capture, in ns; 0:
+    /// none is.
+    pub copies_ns: u64,
+    /// Whether packets travel both ways.
+    pub two_way: bool,
+    /// The grid of the times of both captures.
+    pub grid: Grid,
+    /// How many packets of the sample each key matched, of how many.
+    pub tried: Vec<Tried>,
+}
+
+/// A key that was tried on a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// Its name.
+    pub key: String,
+    /// Packets before the device that were found behind it.
+    pub matched: u64,
+    /// Packets before the device from the first of them to the last.
+    pub of: u64,
+}
+
+impl Basis {
+    /// The keys that were tried, and how much each matched; nothing where none was.
+    pub(crate) fn in_words(&self) -> String {
+        let keys: Vec<_> = self.tried.iter().map(|tried| tried.key.as_str()).collect();
+        if keys.is_empty() { String::new() } else { format!(" (tried {})", keys.join(", ")) }
+    }
+}
+
+impl Default for Basis {
+    fn default() -> Self {
+        Self { limit_bytes: None, copies_ns: 0, two_way: false, grid: Grid::FINEST, tried: vec![] }
+    }
+}
+
+/// The finest grid of which all `times` are, that so many of them can prove.
+///
+/// A counter of 80 MHz ticks every 12.5 ns, and of the nanoseconds that it can show, modulo 25, there
+/// are two. So: the period whose share of residues in use is the smallest.
+pub(crate) fn grid_of(times: &[u64]) -> Grid {
+    const PROOF: usize = 20;
+    const LONGEST: u64 = 1000;
+    let Some(first) = times.first() else { return Grid::FINEST };
+    let divisor = times.iter().fold(0, |divisor, ts| gcd(divisor, ts.abs_diff(*first)));
+    let enough = times.len() >= PROOF;
+    if enough && divisor > 1 {
+        return Grid { ns: divisor, ticks: 1 };
+    }
+    let mut best = Grid::FINEST;
+    for period in (2..=LONGEST).take_while(|period| times.len() >= PROOF * *period as usize) {
+        let mut used = vec![false; period as usize];
+        times.iter().for_each(|ts| used[(ts % period) as usize] = true);
+        let ticks = used.iter().filter(|used| **used).count() as u64;
+        if period * best.ticks > best.ns * ticks && period >= 2 * ticks {
+            best = Grid { ns: period, ticks };
+        }
+    }
+    best
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A span of time in the words of people: hours, minutes or seconds, where it is whole ones.
+pub(crate) fn whole(offset: i64) -> Option<String> {
+    const SECOND: i64 = 1_000_000_000;
+    if offset == 0 || offset % SECOND != 0 {
+        return None;
+    }
+    let seconds = (offset / SECOND).unsigned_abs();
+    Some(match seconds {
+        37 => "37 s, the difference of TAI and UTC".into(),
+        18 => "18 s, the difference of GPS and UTC".into(),
+        19 => "19 s, the difference of TAI and GPS".into(),
+        _ if seconds % 3600 == 0 => {
+            format!("{} h: one of them may show local time", seconds / 3600)
+        }
+        _ if seconds % 60 == 0 => format!("{} min", seconds / 60),
+        _ => format!("{seconds} s"),
+    })
+}
+
+/// What both clocks show differs by this many whole seconds, in ns, if it does by about that.
+pub(crate) fn nearest_whole(offset: i64) -> i64 {
+    const SECOND: i64 = 1_000_000_000;
+    let seconds = (offset as f64 / SECOND as f64).round() as i64;
+    let rest = Nanos((offset - seconds * SECOND).unsigned_abs());
+    if rest < Nanos(SECOND as u64 / 10) { seconds * SECOND } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(step: f64, count: u64) -> Vec<u64> {
+        // Spread so that every residue comes.
+        (0..count)
+            .map(|i| (i.wrapping_mul(7919) % 1_000_003) as f64 * step)
+            .map(|ts| ts as u64)
+            .collect()
+    }
+
+    #[test]
+    fn the_grid_of_a_clock_is_found_in_its_times() {
+        for (step, expected) in [
+            (12.5, Grid { ns: 25, ticks: 2 }),
+            (6.4, Grid { ns: 32, ticks: 5 }),
+            (8.0, Grid { ns: 8, ticks: 1 }),
+            (1000.0, Grid { ns: 1000, ticks: 1 }),
+            (1.0, Grid::FINEST),
+        ] {
+            assert_eq!(grid_of(&times(step, 5000)), expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_few_times_prove_no_grid() {
+        assert_eq!(grid_of(&[]), Grid::FINEST);
+        assert_eq!(grid_of(&times(12.5, 30)), Grid::FINEST);
+    }
+
+    #[test]
+    fn a_skew_is_undone() {
+        let skew = Skew { offset_ns: 3_000_000, drift_ppt: 20_000_000, since_ns: 1_000_000_000 };
+        assert_eq!(skew.undo(1_000_000_000), 997_000_000);
+        assert_eq!(skew.undo(2_000_000_000), 1_997_000_000 - 20_000);
+        assert_eq!(Skew { offset_ns: 5, ..Skew::NONE }.undo(3), 0);
+    }
+
+    #[test]
+    fn whole_differences_have_names() {
+        assert_eq!(nearest_whole(-37_000_050_000), -37_000_000_000);
+        assert_eq!(nearest_whole(3_000_000), 0);
+        assert_eq!(nearest_whole(1_500_000_000), 0);
+        assert!(whole(37_000_000_000).unwrap().contains("TAI"));
+        assert!(whole(-7_200_000_000_000).unwrap().starts_with("2 h"));
+        assert_eq!(whole(120_000_000_000).as_deref(), Some("2 min"));
+        assert_eq!(whole(5), None);
+    }
+}

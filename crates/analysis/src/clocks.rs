@@ -1,0 +1,88 @@
+//! How far the clocks of two captures are apart.
+
+use capture::Reader;
+
+use crate::basis::{Clocks, Skew, nearest_whole};
+use crate::error::Error;
+use crate::pair::{Analysis, Config, Observer, analyze_on};
+use crate::survey::{Relation, Survey, survey};
+
+/// Packets may be this much earlier than the beginning of the captures lets expect, in ns.
+const HEADROOM_NS: u64 = 1_000_000_000;
+
+/// What is known of two clocks that are apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// How the one behind the device differs.
+    pub skew: Skew,
+    /// Whether latencies are above that of the fastest packet.
+    pub relative: bool,
+    /// By how much the offset may be off, in ns, where packets travel both ways.
+    pub offset_error_ns: Option<u64>,
+    /// By how much the drift may be off, in parts per 10¹², where there is one.
+    pub drift_error_ppt: Option<u64>,
+}
+
+/// Estimates the difference of the clocks of a pair, by its fastest packets.
+///
+/// # Errors
+/// As [`analyze_pair`](crate::analyze_pair), and when no packet tells.
+pub fn estimate_clocks(
+    mut pre: Reader,
+    mut post: Reader,
+    config: &Config,
+    observer: &mut dyn Observer,
+) -> Result<Estimate, Error> {
+    config.check()?;
+    let Survey { match_on, basis, relation, ahead } = survey(&mut pre, &mut post, config)?;
+    let Some(relation) = relation else {
+        let [pre, post] = [pre.info().name, post.info().name];
+        return Err(Error::DifferentTraffic { pre, post, tried: basis.in_words() });
+    };
+    let headroom = HEADROOM_NS.min(config.window.0 / 2) as i64;
+    let guess = Skew { offset_ns: relation.offset_ns() - headroom, ..Skew::NONE };
+    let clocks = Clocks::Apart { skew: guess, relative: true };
+    let config = Config { match_on, clocks, worst: 0, ..config.clone() };
+    let found = analyze_on((pre, post), ahead, &config, basis, &mut Quietly(observer))?;
+    found.estimate(relation, guess.offset_ns)
+}
+
+/// Follows how far the analysis is, and takes none of its matches.
+struct Quietly<'a>(&'a mut dyn Observer);
+
+impl Observer for Quietly<'_> {
+    fn progress(&mut self, progress: crate::pair::Progress) -> std::ops::ControlFlow<()> {
+        self.0.progress(progress)
+    }
+}
+
+impl Analysis {
+    fn estimate(&self, relation: Relation, guess_ns: i64) -> Result<Estimate, Error> {
+        let Some(fastest) = self.floor.fastest().into_iter().map(|(_, ns)| ns).min() else {
+            return Err(Error::ClocksUnknown { got: "0 matches".into() });
+        };
+        if let Some(line) = self.floor.drift(self.basis.grid.step_ns()) {
+            // Below all of them, in spite of what is rounded.
+            let offset_ns = guess_ns + line.offset_ns.floor() as i64 - 1;
+            let since_ns = (line.since_ns as i64).saturating_add(offset_ns).max(0) as u64;
+            let skew = Skew { offset_ns, drift_ppt: line.drift_ppt as i64, since_ns };
+            let drift_error_ppt = Some(line.error_ppt.ceil() as u64);
+            return Ok(Estimate { skew, relative: true, offset_error_ns: None, drift_error_ppt });
+        }
+        let least = guess_ns + fastest;
+        let absolute = |offset_ns, offset_error_ns| Estimate {
+            skew: Skew { offset_ns, ..Skew::NONE },
+            relative: false,
+            offset_error_ns,
+            drift_error_ppt: None,
+        };
+        if let Relation::Apart { offset_ns, error_ns: Some(error) } = relation {
+            return Ok(absolute(offset_ns, Some(error)));
+        }
+        let whole = nearest_whole(least);
+        if whole != 0 && least >= whole {
+            return Ok(absolute(whole, None));
+        }
+        Ok(Estimate { relative: true, ..absolute(least, None) })
+    }
+}

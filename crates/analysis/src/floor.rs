@@ -1,0 +1,199 @@
+//! The fastest packets over time, and what they tell of two clocks.
+//!
+//! Whatever a device does to the others, its fastest packets take about as long at any time. So the
+//! lower convex hull of latency over time follows the difference of the two clocks, and the line below
+//! all of it that is nearest to it is their drift (Moon, Skelly and Towsley, "Estimation and Removal
+//! of Clock Skew from Network Delay Measurements", INFOCOM 1999; Zhang, Liu and Xia, "Clock
+//! Synchronization Algorithms for Network Measurements", INFOCOM 2002).
+
+use std::collections::VecDeque;
+
+/// Spans of time whose fastest packet is kept.
+const SPANS: usize = 1024;
+/// Spans are this long at first, in ns.
+const FIRST_SPAN_NS: u64 = 1 << 20;
+/// A drift is looked for in at least so many spans.
+const LEAST_SPANS: usize = 16;
+/// What no clock of a computer reaches, in parts per 10¹²: 1000 ppm.
+const MOST_DRIFT_PPT: f64 = 1e9;
+
+/// The fastest packet of each span of time. Spans begin at multiples of their length, which doubles
+/// until there are few enough: so the same packets, in whatever order, leave the same floor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Floor {
+    span_ns: u64,
+    /// The number of the first span, counted from time 0.
+    first: u64,
+    /// Time and latency of the fastest packet of each span, in ns.
+    fastest: VecDeque<Option<(u64, i64)>>,
+}
+
+/// A line below all latencies: its height at `since_ns`, and its slope.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Line {
+    pub since_ns: u64,
+    pub offset_ns: f64,
+    /// In parts per 10¹².
+    pub drift_ppt: f64,
+    /// By how much the drift may be off, in parts per 10¹².
+    pub error_ppt: f64,
+}
+
+impl Floor {
+    /// The next match.
+    #[inline]
+    pub fn push(&mut self, pre_ns: u64, latency_ns: i64) {
+        if self.fastest.is_empty() {
+            self.span_ns = self.span_ns.max(FIRST_SPAN_NS);
+            self.first = pre_ns / self.span_ns;
+        }
+        let place = (pre_ns / self.span_ns).wrapping_sub(self.first) as usize;
+        match self.fastest.get_mut(place) {
+            Some(Some((ts, least))) if (*least, *ts) <= (latency_ns, pre_ns) => {}
+            Some(fastest) => *fastest = Some((pre_ns, latency_ns)),
+            None => self.push_outside(pre_ns, latency_ns),
+        }
+    }
+
+    /// The same of a match in none of the spans so far.
+    #[cold]
+    fn push_outside(&mut self, pre_ns: u64, latency_ns: i64) {
+        loop {
+            let span = pre_ns / self.span_ns;
+            let last = self.first + self.fastest.len() as u64;
+            if span.max(last) - span.min(self.first) < SPANS as u64 {
+                break;
+            }
+            self.widen();
+        }
+        let span = pre_ns / self.span_ns;
+        while span < self.first {
+            self.first -= 1;
+            self.fastest.push_front(None);
+        }
+        while span - self.first >= self.fastest.len() as u64 {
+            self.fastest.push_back(None);
+        }
+        self.push(pre_ns, latency_ns);
+    }
+
+    /// Adds the matches of another stretch of the same pair.
+    pub fn add(&mut self, other: &Self) {
+        other.fastest().into_iter().for_each(|(ts, ns)| self.push(ts, ns));
+    }
+
+    /// Time and latency of the fastest packet of each span, in ns, in order of time.
+    pub fn fastest(&self) -> Vec<(u64, i64)> {
+        self.fastest.iter().flatten().copied().collect()
+    }
+
+    fn widen(&mut self) {
+        let points = self.fastest();
+        *self = Self { span_ns: 2 * self.span_ns, ..Self::default() };
+        points.into_iter().for_each(|(ts, ns)| self.push(ts, ns));
+    }
+
+    /// The line below all latencies that is nearest to them, where there are enough spans.
+    pub fn line(&self) -> Option<Line> {
+        let since_ns = self.first * self.span_ns;
+        let point = |(ts, ns): (u64, i64)| ((ts - since_ns) as f64, ns as f64);
+        let points: Vec<(f64, f64)> = self.fastest().into_iter().map(point).collect();
+        if points.len() < LEAST_SPANS {
+            return None;
+        }
+        let hull = lower_hull(&points);
+        let mean = points.iter().map(|point| point.0).sum::<f64>() / points.len() as f64;
+        let edge = hull.windows(2).find(|edge| edge[1].0 >= mean)?;
+        let slope = (edge[1].1 - edge[0].1) / (edge[1].0 - edge[0].0);
+        let offset_ns = edge[0].1 - slope * edge[0].0;
+        // How far the hull of one half says something else than that of the other.
+        let height = |point: &(f64, f64)| point.1 - offset_ns - slope * point.0;
+        let (begin, end) = points.split_at(points.len() / 2);
+        let lowest = |half: &[(f64, f64)]| half.iter().map(height).fold(f64::MAX, f64::min);
+        let typical = median(points.iter().map(height).collect());
+        let reach = (end[end.len() / 2].0 - begin[begin.len() / 2].0).max(1.0);
+        let error = ((lowest(begin) - lowest(end)).abs() + typical) / reach;
+        Some(Line { since_ns, offset_ns, drift_ppt: slope * 1e12, error_ppt: error * 1e12 })
+    }
+
+    /// A drift that the fastest packets prove: they follow the line all of the time, and it leads
+    /// further than they lie from it.
+    pub fn drift(&self, step_ns: f64) -> Option<Line> {
+        let line = self.line()?;
+        let lasts = self.fastest.len() as f64 * self.span_ns as f64;
+        let led_ns = (line.drift_ppt * 1e-12 * lasts).abs();
+        let strays_ns = (line.error_ppt * 1e-12 * lasts).max(2.0 * step_ns);
+        let proven = line.drift_ppt.abs() < MOST_DRIFT_PPT && led_ns > 5.0 * strays_ns;
+        (proven && self.is_monotone(line.drift_ppt)).then_some(line)
+    }
+
+    /// Whether the fastest packets of each eighth of the time follow the slope.
+    fn is_monotone(&self, slope: f64) -> bool {
+        let eighth = self.fastest.len().div_ceil(8);
+        let spans: Vec<_> = self.fastest.iter().copied().collect();
+        let least = |part: &[Option<(u64, i64)>]| part.iter().flatten().map(|(_, ns)| *ns).min();
+        let floors: Vec<i64> = spans.chunks(eighth).filter_map(least).collect();
+        let follows =
+            |pair: &[i64]| if slope > 0.0 { pair[0] < pair[1] } else { pair[0] > pair[1] };
+        floors.len() >= 6 && floors.windows(2).all(follows)
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The lower convex hull of points that ascend in time.
+fn lower_hull(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut hull: Vec<(f64, f64)> = Vec::new();
+    for &point in points {
+        while let [.., a, b] = hull[..] {
+            if (b.1 - a.1) * (point.0 - b.0) < (point.1 - b.1) * (b.0 - a.0) {
+                break;
+            }
+            hull.pop();
+        }
+        hull.push(point);
+    }
+    hull
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets every 100 µs whose latency beyond 20 µs is spread by `jitter`.
+    fn floor(seconds: u64, drift: f64, latency: impl Fn(u64, u64) -> f64) -> Floor {
+        let mut floor = Floor::default();
+        let mut seed = 1u64;
+        for i in 0..seconds * 10_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let ts = i * 100_000;
+            let ns = 20_000.0 + latency(i, seed >> 33) + drift * ts as f64;
+            floor.push(ts, ns as i64);
+        }
+        floor
+    }
+
+    fn jitter(_: u64, dice: u64) -> f64 {
+        -5000.0 * ((dice as f64 + 1.0) / f64::from(1u32 << 31)).ln()
+    }
+
+    #[test]
+    fn a_drift_is_found_in_the_fastest_packets() {
+        for ppm in [-100.0, -20.0, 3.0, 20.0] {
+            let line = floor(40, ppm * 1e-6, jitter).drift(1.0).expect("a drift");
+            assert!((line.drift_ppt * 1e-6 - ppm).abs() < 0.1, "{ppm}: {line:?}");
+        }
+    }
+
+    #[test]
+    fn none_is_where_none_is() {
+        assert_eq!(floor(40, 0.0, jitter).drift(1.0), None);
+        assert_eq!(floor(1, 0.0, |_, _| 0.0).drift(1.0), None);
+        // A device that becomes slower once is no clock.
+        let step = |i: u64, dice: u64| if i > 200_000 { 30_000.0 } else { 0.0 } + jitter(i, dice);
+        assert_eq!(floor(40, 0.0, step).drift(1.0), None);
+    }
+}

@@ -1,0 +1,334 @@
+//! A look at the beginning of both captures: by which key packets are known again, which way they
+//! travel, on which grid their times lie, and whether the two clocks agree.
+
+use std::collections::HashMap;
+
+use capture::Reader;
+use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
+
+use crate::basis::{Basis, Clocks, Grid, Tried, grid_of, nearest_whole};
+use crate::error::Error;
+use crate::ingest::Ahead;
+use crate::pair::Config;
+
+/// Packets of each capture that are looked at: the fewest that tell enough are.
+const LOOKS: [usize; 2] = [4096, 65_536];
+/// Of a pipe only the first look is taken: who fills it may wait for the other side to be read.
+const LOOKS_OF_PIPES: usize = 1;
+/// Bytes of packets that are kept meanwhile, of each capture.
+const MOST_BYTES: usize = 8 << 20;
+/// Matches that tell enough.
+const ENOUGH: u64 = 100;
+/// A less specific key is taken only if it matches so many times as often.
+const WORTH: f64 = 1.02;
+/// Of packets keyed by what they carry, so many must differ.
+const DISTINCT: f64 = 0.4;
+/// Copies of a mirror port follow each other within this time, in ns.
+const COPIES_NS: u64 = 1_000_000;
+
+/// What was found, and the packets that were read for it.
+pub(crate) struct Survey {
+    pub match_on: MatchOn,
+    pub basis: Basis,
+    pub relation: Option<Relation>,
+    pub ahead: [Vec<Ahead>; 2],
+}
+
+/// How the times behind the device lie to those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relation {
+    /// As they must on one clock.
+    Same,
+    /// Every packet was seen behind the device first. How the time from one to the other is spread
+    /// tells whether the captures were swapped (`Some(true)`) or the clocks are apart.
+    Before { least_ns: i64, swapped: Option<bool> },
+    /// As they cannot on one clock. `error_ns`: by how much the offset may be off, where packets travel
+    /// both ways.
+    Apart { offset_ns: i64, error_ns: Option<u64> },
+}
+
+/// Reads the beginning of both captures and decides what `config` leaves open.
+pub(crate) fn survey(
+    pre: &mut Reader,
+    post: &mut Reader,
+    config: &Config,
+) -> Result<Survey, Error> {
+    let pipes = pre.total_bytes().is_none() || post.total_bytes().is_none();
+    let looks = if pipes { &LOOKS[..LOOKS_OF_PIPES] } else { &LOOKS };
+    let mut ahead = [Vec::new(), Vec::new()];
+    let candidates = match &config.match_on {
+        MatchOn::Auto => MatchOn::CANDIDATES.to_vec(),
+        decided => vec![decided.clone()],
+    };
+    let mut found = None;
+    for &most in looks {
+        let before = [ahead[0].len(), ahead[1].len()];
+        Ahead::read_on(pre, &mut ahead[0], most, MOST_BYTES)?;
+        Ahead::read_on(post, &mut ahead[1], most, MOST_BYTES)?;
+        if ahead[0].is_empty() {
+            return Err(Error::NoPackets { file: pre.info().name, side: "before" });
+        }
+        if ahead[1].is_empty() {
+            return Err(Error::NoPackets { file: post.info().name, side: "behind" });
+        }
+        if found.is_some() && before == [ahead[0].len(), ahead[1].len()] {
+            break;
+        }
+        let joined = join_by_best(&candidates, &ahead);
+        let enough = joined.tried.iter().any(|tried| tried.matched >= ENOUGH);
+        found = Some(joined);
+        if enough {
+            break;
+        }
+    }
+    let found = found.expect("a look was taken");
+    if are_one(&ahead) {
+        return Err(Error::SameCapture { pre: pre.info().name, post: post.info().name });
+    }
+    let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
+    let (two_way, relation) = found.best.as_ref().map_or((false, None), |best| best.relate(&ahead));
+    let basis = Basis {
+        limit_bytes: found.best.as_ref().and_then(|best| best.limit_bytes),
+        copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
+        two_way,
+        grid: if times.len() < 2 { Grid::FINEST } else { grid_of(&times) },
+        tried: found.tried,
+    };
+    let fallback =
+        if config.match_on == MatchOn::Auto { MatchOn::Frame } else { config.match_on.clone() };
+    let match_on = found.best.map_or(fallback, |best| best.match_on);
+    Ok(Survey { match_on, basis, relation, ahead })
+}
+
+/// Whether both are the same packets at the same times, to the last byte.
+fn are_one([pre, post]: &[Vec<Ahead>; 2]) -> bool {
+    let same = pre.iter().zip(post).all(|(a, b)| a.ts() == b.ts() && a.data == b.data);
+    same && pre.len() == post.len() && pre.len() > 1
+}
+
+struct Joined {
+    best: Option<Join>,
+    tried: Vec<Tried>,
+}
+
+/// The most specific candidate of those by which most packets match.
+fn join_by_best(candidates: &[MatchOn], ahead: &[Vec<Ahead>; 2]) -> Joined {
+    let joins: Vec<Join> = candidates.iter().map(|key| Join::new(key, ahead)).collect();
+    let tried = joins.iter().map(Join::tried).collect();
+    let mut best: Option<Join> = None;
+    for join in joins {
+        let worth = |best: &Join| join.matched as f64 > WORTH * best.matched as f64;
+        if join.matched > 0 && best.as_ref().is_none_or(worth) {
+            best = Some(join);
+        }
+    }
+    Joined { best, tried }
+}
+
+/// Two samples, joined by a key whatever their times are.
+struct Join {
+    match_on: MatchOn,
+    limit_bytes: Option<u32>,
+    keys: [Vec<Option<Key>>; 2],
+    matched: u64,
+    of: u64,
+    /// Packets whose key is carried once on either side, by place.
+    pairs: Vec<(usize, usize)>,
+}
+
+impl Join {
+    fn new(match_on: &MatchOn, ahead: &[Vec<Ahead>; 2]) -> Self {
+        let limit_bytes = limit(match_on, ahead);
+        let keys_of = |tap, packets: &[Ahead]| {
+            let keyer = Keyer::new(match_on, tap, limit_bytes);
+            let key = |packet: &Ahead| match keyer.key(&packet.data, packet.orig_len()) {
+                Keyed::Key(key) => Some(key),
+                Keyed::None | Keyed::Short { .. } => None,
+            };
+            packets.iter().map(key).collect::<Vec<_>>()
+        };
+        let keys = [keys_of(Tap::Pre, &ahead[0]), keys_of(Tap::Post, &ahead[1])];
+        let mut join = Self {
+            match_on: match_on.clone(),
+            limit_bytes,
+            keys,
+            matched: 0,
+            of: 0,
+            pairs: vec![],
+        };
+        join.join();
+        join
+    }
+
+    fn join(&mut self) {
+        let mut places: HashMap<Key, [Vec<usize>; 2]> = HashMap::new();
+        for (side, keys) in self.keys.iter().enumerate() {
+            for (place, key) in keys.iter().enumerate() {
+                if let Some(key) = key {
+                    places.entry(*key).or_default()[side].push(place);
+                }
+            }
+        }
+        let carried = matches!(self.match_on, MatchOn::Payload | MatchOn::Inner);
+        if carried && ![0, 1].into_iter().all(|side| self.is_distinct(side, &places)) {
+            return;
+        }
+        let mut matched_places: Vec<usize> = Vec::new();
+        for [pre, post] in places.values() {
+            let alike = pre.len().min(post.len());
+            self.matched += alike as u64;
+            matched_places.extend(&pre[..alike]);
+            if let ([pre], [post]) = (&pre[..], &post[..]) {
+                self.pairs.push((*pre, *post));
+            }
+        }
+        self.pairs.sort_unstable();
+        let (first, last) = (matched_places.iter().min(), matched_places.iter().max());
+        self.of = first.zip(last).map_or(0, |(first, last)| (*last - *first + 1) as u64);
+    }
+
+    fn is_distinct(&self, side: usize, places: &HashMap<Key, [Vec<usize>; 2]>) -> bool {
+        let keyed = self.keys[side].iter().flatten().count();
+        let different = places.values().filter(|sides| !sides[side].is_empty()).count();
+        different as f64 >= DISTINCT * keyed as f64
+    }
+
+    fn tried(&self) -> Tried {
+        Tried { key: self.match_on.to_string(), matched: self.matched, of: self.of }
+    }
+
+    /// Within which time a packet alike is a copy, where the capture before the device holds nearly
+    /// every packet twice.
+    fn copies_ns(&self, ahead: &[Vec<Ahead>; 2]) -> u64 {
+        let mut last: HashMap<Key, u64> = HashMap::new();
+        let mut gaps = Vec::new();
+        for (key, packet) in self.keys[0].iter().zip(&ahead[0]) {
+            let Some(key) = key else { continue };
+            if let Some(former) = last.insert(*key, packet.ts().0) {
+                gaps.extend(Some(packet.ts().0.abs_diff(former)).filter(|gap| *gap <= COPIES_NS));
+            }
+        }
+        let keyed = self.keys[0].iter().flatten().count();
+        let twice = 2 * gaps.len() >= keyed * 9 / 10 && last.len() >= keyed * 9 / 20;
+        let longest = gaps.into_iter().max().filter(|_| twice && keyed > 1);
+        longest.map_or(0, |gap| (2 * gap).clamp(1, COPIES_NS))
+    }
+
+    /// Whether packets travel both ways, and how the times lie.
+    fn relate(&self, ahead: &[Vec<Ahead>; 2]) -> (bool, Option<Relation>) {
+        let mut apart: Vec<i64> = Vec::new();
+        let mut flows: HashMap<(&[u8], &[u8]), Vec<i64>> = HashMap::new();
+        for &(pre, post) in &self.pairs {
+            let (sent, seen) = (&ahead[0][pre], &ahead[1][post]);
+            let ns = (i128::from(seen.ts().0) - i128::from(sent.ts().0)) as i64;
+            apart.push(ns);
+            if let Some(flow) = probe::headers::addresses(&sent.data) {
+                flows.entry(flow).or_default().push(ns);
+            }
+        }
+        if apart.is_empty() {
+            return (false, None);
+        }
+        if let Some((most_back, least_forth)) = both_ways(&flows) {
+            if most_back <= 0 && 0 <= least_forth {
+                return (true, Some(Relation::Same));
+            }
+            let offset_ns = most_back + (least_forth - most_back) / 2;
+            let error_ns = Some((least_forth - most_back).unsigned_abs() / 2);
+            return (true, Some(Relation::Apart { offset_ns, error_ns }));
+        }
+        (false, Some(self.one_way(apart, ahead)))
+    }
+
+    fn one_way(&self, mut apart: Vec<i64>, ahead: &[Vec<Ahead>; 2]) -> Relation {
+        const SECOND: i64 = 1_000_000_000;
+        apart.sort_unstable();
+        let at = |share: f64| apart[((apart.len() - 1) as f64 * share) as usize];
+        let (least, most) = (apart[0], apart[apart.len() - 1]);
+        let negative = apart.partition_point(|ns| *ns < 0);
+        if negative == 0 && least < SECOND {
+            return Relation::Same;
+        }
+        let whole = nearest_whole(least);
+        if most >= 0 || whole != 0 || least < -SECOND {
+            return Relation::Apart { offset_ns: least, error_ns: None };
+        }
+        // Latencies have a floor and a tail: mirrored, the tail lies on the other side.
+        let (below, above) = (at(0.5) - at(0.01), at(0.99) - at(0.5));
+        let hops = self.hops(ahead);
+        let swapped = match () {
+            () if hops != 0 => Some(hops < 0),
+            () if below > above + above / 4 => Some(true),
+            () if above > below + below / 4 => Some(false),
+            () => None,
+        };
+        Relation::Before { least_ns: least, swapped }
+    }
+
+    /// Hops between the captures, by the TTL of a packet; 0 where not all agree that there are some.
+    fn hops(&self, ahead: &[Vec<Ahead>; 2]) -> i32 {
+        let ttl = |packet: &Ahead| probe::headers::ttl(&packet.data).map(i32::from);
+        let mut hops = self
+            .pairs
+            .iter()
+            .map(|&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?));
+        let first = hops.next().flatten().unwrap_or(0);
+        if hops.all(|other| other == Some(first)) { first } else { 0 }
+    }
+}
+
+/// Of flows that have one in the opposite direction: the most that one way lies behind, and the least
+/// that the other way does, where the two do not overlap.
+fn both_ways(flows: &HashMap<(&[u8], &[u8]), Vec<i64>>) -> Option<(i64, i64)> {
+    let (mut back, mut forth): (Option<i64>, Option<i64>) = (None, None);
+    for (&(from, to), there) in flows {
+        let Some(here) = flows.get(&(to, from)).filter(|_| from != to) else { continue };
+        let least = |ns: &[i64]| ns.iter().copied().min();
+        let most = |ns: &[i64]| ns.iter().copied().max();
+        let (forward, backward) =
+            if least(there) > least(here) { (there, here) } else { (here, there) };
+        back = back.max(most(backward));
+        forth = [forth, least(forward)].into_iter().flatten().min();
+    }
+    back.zip(forth).filter(|(back, forth)| back < forth)
+}
+
+/// Bytes from the network header on that both captures hold of each packet of the sample.
+fn limit(match_on: &MatchOn, ahead: &[Vec<Ahead>; 2]) -> Option<u32> {
+    let held = |tap, packets: &[Ahead]| {
+        let keyer = Keyer::new(match_on, tap, None);
+        packets.iter().filter_map(|p| keyer.held_bytes(&p.data, p.orig_len())).min()
+    };
+    let both = [held(Tap::Pre, &ahead[0]), held(Tap::Post, &ahead[1])];
+    both.into_iter().flatten().min()
+}
+
+impl Relation {
+    /// What is wrong with the clocks, as far as `clocks` does not say it.
+    pub fn check(self, clocks: Clocks, names: [String; 2]) -> Result<(), Error> {
+        let [pre, post] = names;
+        match (self, clocks) {
+            (Self::Same, _) => Ok(()),
+            (Self::Before { swapped: Some(true), .. }, Clocks::Detect | Clocks::Same) => {
+                Err(Error::Swapped { pre, post })
+            }
+            (Self::Before { least_ns, swapped: None }, Clocks::Detect | Clocks::Same) => {
+                Err(Error::SwappedOrApart { pre, post, ns: least_ns })
+            }
+            (
+                Self::Before { least_ns: offset_ns, .. } | Self::Apart { offset_ns, .. },
+                Clocks::Detect,
+            ) => Err(Error::ClocksApart { offset_ns, drift_ppt: None }),
+            (_, Clocks::Same | Clocks::Apart { .. }) => Ok(()),
+        }
+    }
+
+    /// By how much the clock behind the device is ahead, about, in ns.
+    pub fn offset_ns(self) -> i64 {
+        match self {
+            Self::Same => 0,
+            Self::Before { least_ns, .. } => least_ns,
+            Self::Apart { offset_ns, .. } => offset_ns,
+        }
+    }
+}
