@@ -53,7 +53,7 @@ setup-testbed: setup packages-testbed
 setup-suricata setup-vm: setup-%: $(TOOLS)
 	@scripts/setup $*
 
-## make setup-ci        all of the testbed, and what tests start: an sshd, a browser, PostgreSQL
+## make setup-ci        all of the testbed, and what tests start: an sshd, a browser, PostgreSQL, tshark, iperf3
 setup-ci: setup packages-ci
 
 # Beside the compiler, with make -j2.
