@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betainc, stdtrit
 
+from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import rank_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,15 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
     Values = NDArray[np.float64]
 
-__all__ = ["Bounds", "difference", "mean", "packets_worth", "quantile_ends", "ratio_ends"]
+__all__ = [
+    "Bounds",
+    "difference",
+    "mean",
+    "packets_worth",
+    "quantile_ends",
+    "ranks_around",
+    "ratio_ends",
+]
 
 _STRETCHES = (100, 20)
 _DOUBT = 1.5
@@ -85,7 +94,36 @@ def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Boun
     error : float
         Each end is wrong with at most this probability.
     """
-    n = len(ranked)
+    rank, low, high = ranks_around(q, len(ranked), design, error)
+    return Bounds(
+        float(ranked[rank - 1]),
+        float(ranked[low - 1]) if low else -math.inf,
+        float(ranked[high - 1]) if high else math.inf,
+    )
+
+
+def ranks_around(
+    q: float, n: int, design: float = 1.0, error: float = (1 - LEVEL) / 2
+) -> tuple[int, int, int]:
+    """The rank of a quantile among samples, and the ranks of the ends of its interval.
+
+    Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
+
+    Parameters
+    ----------
+    q : float
+    n : int
+        At least one.
+    design : float
+        See `packets_worth`.
+    error : float
+        Each end is wrong with at most this probability.
+
+    Returns
+    -------
+    tuple of int
+        From 1; 0 for an end that there is none of.
+    """
     rank = rank_of(q, n)
 
     def is_below(low: int) -> bool:
@@ -96,11 +134,7 @@ def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Boun
         return float(betainc(high / design, (n - high) / design + 1, q)) <= error
 
     low, from_end = _last(is_below, rank), _last(is_above, n + 1 - rank)
-    return Bounds(
-        float(ranked[rank - 1]),
-        float(ranked[low - 1]) if low else -math.inf,
-        float(ranked[n - from_end]) if from_end else math.inf,
-    )
+    return rank, low, n + 1 - from_end if from_end else 0
 
 
 def ratio_ends(over: Values, under: Values, error: float) -> Bounds:

@@ -150,7 +150,12 @@ WORST = Table(
         TableColumn("latency_ns", "uint64", "Its latency."),
         TableColumn("pre_ns", "uint64", "When it was seen before the device."),
         TableColumn("post_ns", "uint64", "When it was seen behind the device."),
-        TableColumn("pre_seq", "uint64", "Number of the packet before the device, from 0."),
+        TableColumn(
+            "pre_seq",
+            "uint64",
+            "Number of the packet before the device, from 0; null where that was not imported.",
+            may_be_null=True,
+        ),
     ),
 )
 _PART = "This part of its latency: [noise.md](../noise.md)."
