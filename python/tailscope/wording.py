@@ -180,8 +180,8 @@ def cause_rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 def has_bounds(summary: Mapping[str, Figure]) -> bool:
     """Whether a quantile in the table is but a bound."""
-    return bool(summary["count"]) and not all(
-        summary[f"latency_ns_{name}_supported"] for name in QUANTILES
+    return bool(summary["count"]) and any(
+        summary[f"latency_ns_{name}_supported"] is False for name in QUANTILES
     )
 
 
@@ -521,6 +521,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
 def sentence(summary: Mapping[str, Figure]) -> str:
     """Say in one sentence what was measured, without a verdict."""
     sent, lost = _count(summary["sent"]), _count(summary["lost"])
+    losses = "losses unknown" if summary["lost"] is None else f"{lost} of {sent} packets lost"
     if not summary["count"]:
         return f"No packet was matched; {lost} of {sent} sent packets are lost."
     best = _last_supported(summary)
@@ -528,7 +529,7 @@ def sentence(summary: Mapping[str, Figure]) -> str:
     return (
         f"Latency of {_count(summary['count'])} packets: median"
         f" {_duration(summary['latency_ns_p50'])}{tail}, maximum"
-        f" {_duration(summary['latency_ns_max'])}; {lost} of {sent} packets lost."
+        f" {_duration(summary['latency_ns_max'])}; {losses}."
     )
 
 
@@ -578,5 +579,5 @@ def _duration(value: Figure) -> str:
 
 
 def _share(summary: Mapping[str, Figure], name: str) -> str:
-    whole = summary.get(_SHARES.get(name, ""))
-    return f"{100 * int(summary[name] or 0) / int(whole):.4g} %" if whole else ""
+    part, whole = summary[name], summary.get(_SHARES.get(name, ""))
+    return f"{100 * int(part) / int(whole):.4g} %" if part is not None and whole else ""

@@ -55,6 +55,7 @@ BURSTY = 0.01
 """So much larger a share must leave back to back: a smaller one may be those behind stalls."""
 
 _SOFTWARE_CLOCKS = ("tsc", "kernel-software")
+_UNKNOWN_CLOCKS = ("capture-file", "imported")
 _FORWARDER = "l2fwd"
 _TLB = "TLB shootdown"
 _CACHE_KINDS = ("cache", "memory")
@@ -68,6 +69,11 @@ def _timestamps(evidence: Evidence) -> Said:
         key = (case.facts.clock, case.facts.wire, _floor_text(case.floor))
         groups.setdefault(key, []).append(case)
     for (clock, wire, floor), cases in groups.items():
+        if clock in _UNKNOWN_CLOCKS:
+            yield NoEvidence(
+                f"{wire}: nobody said what took the timestamps {cited(numbers(cases))}"
+            )
+            continue
         if clock not in _SOFTWARE_CLOCKS:
             yield NoEvidence(f"{wire}: hardware timestamps ({clock})")
             continue
@@ -104,6 +110,9 @@ def _longest_stall_ns(cases: Sequence[Case]) -> int:
 def _overload(evidence: Evidence) -> Said:
     """II: from some rate on the device loses packets, and all of them queue."""
     for facts, by_rate in evidence.compared_by("rate_pps"):
+        if any(case.lost is None for cases in by_rate.values() for case in cases):
+            yield NoEvidence(f"{where(facts)}: what was imported does not tell what was lost")
+            continue
         rates = sorted(by_rate)
         lossy = [rate for rate in rates if _lost(by_rate[rate])]
         if not lossy:
@@ -200,12 +209,12 @@ def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]])
 
 
 def _lost(cases: Sequence[Case]) -> int:
-    return sum(case.lost for case in cases)
+    return sum(case.lost or 0 for case in cases)
 
 
 def _carries(cases: Sequence[Case]) -> bool:
     """Whether nothing was lost at a rate, and all of it could be sent."""
-    return not _lost(cases) and not _unsent(cases)
+    return all(case.lost == 0 for case in cases) and not _unsent(cases)
 
 
 def _sent(cases: Sequence[Case]) -> int:
@@ -293,7 +302,7 @@ def _cards(evidence: Evidence) -> Said:
 
 def _bursts(case: Case) -> RunEvidence | NoEvidence:
     half_gap_ns = 1e9 / case.facts.rate_pps / 2
-    if half_gap_ns < _COARSE_BUCKETS * case.bucket_ns:
+    if case.bucket_ns is None or half_gap_ns < _COARSE_BUCKETS * case.bucket_ns:
         return NoEvidence(f"[{case.number}]: buckets of the gaps are too coarse for its rate")
     shares = {}
     for side in ("pre", "post"):

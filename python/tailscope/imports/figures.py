@@ -1,0 +1,229 @@
+"""The figures of what was imported: each is as sure as what it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.analysis import Histogram, Quantile, Rate, Worst
+from tailscope.exceptions import CaptureError
+from tailscope.imports.buckets import Between
+from tailscope.models.differences import ranks_around
+from tailscope.models.estimate import LEVEL
+from tailscope.models.samples import SUPPORT
+from tailscope.store.grid import grid_for
+from tailscope.store.records.summary import QUANTILES, figure_lines
+from tailscope.store.run import SIDES, Run
+from tailscope.units import duration_text, percentile_name, quantile_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tailscope.analysis import Figure
+    from tailscope.imports.foreign import ForeignRun
+    from tailscope.store.records.run import RunInfo
+
+__all__ = ["Distribution", "run_of"]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The latencies of what was imported, as far as it tells them.
+
+    Attributes
+    ----------
+    source : ForeignRun
+    """
+
+    source: ForeignRun
+
+    def quantile(self, q: float) -> Quantile | None:
+        """A quantile; None where nothing tells it.
+
+        Its value is the published one, or else the upper edge of its bucket; its interval reaches
+        over whole buckets.
+        """
+        n = self.source.count
+        rank, low, high = ranks_around(q, n)
+        exact, at = self.source.exact.get(q), self._at(rank)
+        if exact is None and at is None:
+            return None
+        lower, upper = (self._at(each) if each else None for each in (low, high))
+        return Quantile(
+            q,
+            exact if exact is not None else self._value(at),
+            None if lower is None else lower.low_ns,
+            None if upper is None else upper.high_ns,
+            n - rank,
+            n - rank >= SUPPORT,
+        )
+
+    def check(self) -> None:
+        """See that exact quantiles lie where the histogram has them.
+
+        Raises
+        ------
+        CaptureError
+            If they do not.
+        """
+        buckets, n = self.source.buckets, self.source.count
+        if buckets is None:
+            return
+        for q, value in self.source.exact.items():
+            rank = ranks_around(q, n)[0]
+            low_ns = buckets.at(max(1, rank - 1)).low_ns
+            high_ns = buckets.at(min(n, rank + 1)).high_ns
+            if not low_ns <= value <= high_ns:
+                raise CaptureError(
+                    f"{self.source.source}: percentiles and hist are not of the same run:"
+                    f" {percentile_name(q)}: expected {low_ns} to {high_ns} ns, got {value}"
+                )
+
+    def least_ns(self) -> int | None:
+        """The shortest latency, or the lower edge of its bucket."""
+        exact, at = self.source.exact.get(0.0), self._at(1)
+        return exact if exact is not None or at is None else at.low_ns
+
+    def most_ns(self) -> int | None:
+        """The longest latency, or the upper edge of its bucket."""
+        at = self._at(self.source.count)
+        return None if at is None else self._value(at)
+
+    def is_most_exact(self) -> bool:
+        """Whether the longest latency is known to the nanosecond."""
+        return self.source.worst is not None
+
+    def _at(self, rank: int) -> Between | None:
+        """Where the latency of a rank lies: among the worst packets, or in a bucket."""
+        worst = self.source.worst
+        place = self.source.count - rank
+        if self.source.buckets is None:
+            if worst is None or place >= len(worst.latency_ns):
+                return None
+            value = int(worst.latency_ns[place])
+            return Between(value, value)
+        found = self.source.buckets.at(rank)
+        if rank == self.source.count and worst is not None:
+            return Between(int(worst.latency_ns[0]), int(worst.latency_ns[0]))
+        return found
+
+    def _value(self, at: Between | None) -> int:
+        assert at is not None
+        if at.low_ns == at.high_ns:
+            return at.low_ns
+        if self.source.kind == "moongen":
+            return (at.low_ns + at.high_ns) // 2
+        return at.high_ns - 1
+
+
+def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
+    """Make a run of what was imported.
+
+    Parameters
+    ----------
+    source : ForeignRun
+    info : RunInfo
+        The content of ``run.json``.
+    path : Path
+        Of the run directory.
+
+    Raises
+    ------
+    CaptureError
+        If the parts of the source contradict each other.
+    """
+    found = Distribution(source)
+    found.check()
+    summary = _summary(source, found)
+    none = np.zeros(0, np.uint64)
+    return Run(
+        label=path.resolve().name,
+        info=info,
+        summary=summary,
+        warnings=(*source.warnings, *_warnings(source)),
+        percentiles=[each for q in _grid(source) if (each := found.quantile(q)) is not None],
+        latency=_histogram(source),
+        gaps={side: Histogram(none, none) for side in SIDES},
+        rate={side: Rate(none, none) for side in SIDES},
+        worst=_worst(source),
+        path=path,
+    )
+
+
+def _summary(source: ForeignRun, found: Distribution) -> Mapping[str, Figure]:
+    known: dict[str, Figure] = {
+        name: None for name, line in figure_lines() if line.everywhere and line.kind != "texts"
+    }
+    known |= source.figures
+    known |= {
+        "count": source.count,
+        "latency_ns_min": found.least_ns(),
+        "latency_ns_max": found.most_ns(),
+        "ci_level": LEVEL,
+        "clock": "imported",
+        "trim_ns": source.trim_ns,
+    }
+    if source.buckets is not None:
+        known["latency_ns_mean"] = source.buckets.mean_ns()[0]
+    for name, text in QUANTILES.items():
+        quantile = found.quantile(quantile_of(text, name))
+        known |= _of_quantile(f"latency_ns_{name}", quantile)
+    return known
+
+
+def _of_quantile(name: str, found: Quantile | None) -> dict[str, Figure]:
+    if found is None:
+        return {}
+    return {
+        name: found.value_ns,
+        f"{name}_ci_low": found.ci_low_ns,
+        f"{name}_ci_high": found.ci_high_ns,
+        f"{name}_beyond": found.beyond,
+        f"{name}_supported": found.supported,
+    }
+
+
+def _warnings(source: ForeignRun) -> Iterator[str]:
+    """How far figures may be off, in words."""
+    buckets = source.buckets
+    if buckets is None:
+        yield (
+            "only the worst packets have latencies: quantiles below them, the mean and the"
+            " distribution are unknown"
+        )
+        return
+    widths = buckets.high_ns - buckets.low_ns
+    least, most = duration_text(int(widths.min())), duration_text(int(widths.max()))
+    wide = f"{least} wide" if least == most else f"{least} to {most} wide"
+    exact = ", but for quantiles that are published exactly" if source.exact else ""
+    yield (
+        f"latencies are counted in buckets, {wide}: quantiles are upper edges{exact}; intervals"
+        " reach over whole buckets"
+        if source.kind != "moongen"
+        else f"latencies are counted in buckets, {wide}: intervals reach over whole buckets"
+    )
+    off = duration_text(buckets.mean_ns()[1])
+    yield f"the mean is that of the buckets' centres, off by at most {off}"
+
+
+def _grid(source: ForeignRun) -> list[float]:
+    grid = {*grid_for(source.count), *(q for q in source.exact if (1 - q) * source.count >= 1)}
+    return sorted(grid)
+
+
+def _histogram(source: ForeignRun) -> Histogram:
+    if source.buckets is None:
+        return Histogram(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+    low, at = np.unique(source.buckets.low_ns, return_inverse=True)
+    counts = np.bincount(at, source.buckets.counts).astype(np.uint64)
+    return Histogram(low.astype(np.uint64), counts)
+
+
+def _worst(source: ForeignRun) -> Worst:
+    if source.worst is None:
+        return Worst(*(np.zeros(0, np.uint64) for _ in Worst._fields))
+    worst = source.worst
+    return Worst(worst.latency_ns, worst.pre_ns, worst.post_ns, np.zeros(0, np.uint64))
