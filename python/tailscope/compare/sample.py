@@ -14,6 +14,7 @@ from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds, packets_worth, quantile_ends, ratio_ends
 from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
 from tailscope.store.layout import SUMMARY
+from tailscope.store.run import foreign_text
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ class RunFigures:
         The same without what the instrument may have spoilt; None where nothing was.
     spoilt : str
         What that was.
-    window_ns : int
-        What a packet that never came, or took longer, counts as.
+    window_ns : float
+        What a packet that never came, or took longer, counts as; infinite for imports.
     resolution_ns : int
         Of the timestamps.
     doubts, time_doubts : tuple of Doubt
@@ -98,7 +99,7 @@ class RunFigures:
     as_is: Mapping[str, MeasuredFigure]
     spared: Mapping[str, MeasuredFigure] | None
     spoilt: str
-    window_ns: int
+    window_ns: float
     resolution_ns: int
     doubts: tuple[Doubt, ...]
     time_doubts: tuple[Doubt, ...]
@@ -125,7 +126,14 @@ def read_samples(
     from tailscope.store.reader import read_run
 
     runs = [read_run(path, label=str(path)) for path in paths]
-    window_ns = min(_window_ns(path, run) for path, run in zip(paths, runs, strict=True))
+    window_ns = min(
+        (
+            _window_ns(path, run)
+            for path, run in zip(paths, runs, strict=True)
+            if foreign_text(run.info) is None
+        ),
+        default=math.inf,
+    )
     return [
         _sample(path, run, window_ns, figures, errors)
         for path, run in zip(paths, runs, strict=True)
@@ -142,8 +150,12 @@ def _window_ns(path: Path, run: Run) -> int:
 
 
 def _sample(
-    path: Path, run: Run, window_ns: int, figures: Sequence[Figure], errors: Sequence[float]
+    path: Path, run: Run, window_ns: float, figures: Sequence[Figure], errors: Sequence[float]
 ) -> RunFigures:
+    if foreign_text(run.info) is not None:
+        from tailscope.compare.imported import imported_figures
+
+        return imported_figures(run, figures, errors)
     from tailscope.verdict.evidence import evidence_of
 
     evidence = evidence_of(path, run)
@@ -168,7 +180,7 @@ def _sample(
 def _reduced(
     reading: PacketSample,
     run: Run,
-    window_ns: int,
+    window_ns: float,
     figures: Sequence[Figure],
     errors: Sequence[float],
 ) -> dict[str, MeasuredFigure]:
@@ -234,6 +246,8 @@ def lost_alike(samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
 
     def again(reading: Mapping[str, MeasuredFigure]) -> Mapping[str, MeasuredFigure]:
         found = reading[LOST.name]
+        if found.lacks is not None:
+            return reading
         lost = round(found.value * found.packets) if found.packets else 0
         return {**reading, LOST.name: _lost(lost, found.packets, design, found.ends)}
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import CaptureError
-from tailscope.imports.buckets import Buckets
 from tailscope.imports.foreign import ForeignRun, WorstPackets
+from tailscope.models.buckets import Buckets
 from tailscope.store.authors import read_columns
 from tailscope.units import count_text
 
@@ -69,9 +69,11 @@ class Tables:
         """
         buckets = self._hist()
         figures = {**self._stats(), **self._transferrate()}
+        count, warnings = self._counted(buckets, figures)
+        if not count:
+            raise CaptureError(f"{self.folder / self.stem}: expected latencies, got none")
         worst = self._worst()
         exact = self._percentiles()
-        count, warnings = self._counted(buckets, figures)
         if worst is not None and len(worst.latency_ns) > count:
             raise CaptureError(
                 f"{self.files['worst']}: expected at most {count} packets, as"
@@ -129,6 +131,11 @@ class Tables:
                 f" {count_text(came)} behind it, {count_text(count)} matched"
             )
             return {"sent": sent}
+        if not is_matched and least:
+            warnings.append(
+                f"at least {count_text(least)} packets are lost, if each came back once: so many"
+                " more were seen before the device than behind it"
+            )
         if is_matched and most > least:
             warnings.append(
                 f"at least {count_text(least)} packets are lost, and at most {count_text(most)}:"
@@ -144,8 +151,6 @@ class Tables:
         low, counts = read_columns(path, ("latency_bucket", "count"))
         if self.bucket_ns is None:
             raise CaptureError(f"{path}: expected .bucket_sizeN. in the name, the bucket size")
-        if not counts.sum():
-            raise CaptureError(f"{path}: expected latencies, got none")
         kept = counts > 0
         low_ns = low[kept].astype(np.int64)
         wrong = np.flatnonzero(low_ns % self.bucket_ns)

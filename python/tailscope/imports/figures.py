@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tailscope.analysis import Histogram, Quantile, Rate, Worst
 from tailscope.exceptions import CaptureError
-from tailscope.imports.buckets import Between
+from tailscope.models.buckets import Ranks
 from tailscope.models.differences import ranks_around
 from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import SUPPORT
 from tailscope.store.grid import grid_for
 from tailscope.store.records.summary import QUANTILES, figure_lines
-from tailscope.store.run import SIDES, Run
+from tailscope.store.run import SIDES, Edges, Run
 from tailscope.units import duration_text, percentile_name, quantile_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Figure
     from tailscope.imports.foreign import ForeignRun
+    from tailscope.models.buckets import Between, Buckets
     from tailscope.store.records.run import RunInfo
 
 __all__ = ["Distribution", "run_of"]
@@ -40,6 +42,13 @@ class Distribution:
 
     source: ForeignRun
 
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Latencies by rank."""
+        worst = self.source.worst
+        longest = np.zeros(0, np.uint64) if worst is None else worst.latency_ns
+        return Ranks(self.source.count, self.source.buckets, longest)
+
     def quantile(self, q: float) -> Quantile | None:
         """A quantile; None where nothing tells it.
 
@@ -48,15 +57,15 @@ class Distribution:
         """
         n = self.source.count
         rank, low, high = ranks_around(q, n)
-        exact, at = self.source.exact.get(q), self._at(rank)
+        exact, at = self.source.exact.get(q), self.ranks.at(rank)
         if exact is None and at is None:
             return None
-        lower, upper = (self._at(each) if each else None for each in (low, high))
+        lower, upper = (self.ranks.at(each) if each else None for each in (low, high))
         return Quantile(
             q,
             exact if exact is not None else self._value(at),
-            None if lower is None else lower.low_ns,
-            None if upper is None else upper.high_ns,
+            None if lower is None else lower.low,
+            None if upper is None else upper.high,
             n - rank,
             n - rank >= SUPPORT,
         )
@@ -74,8 +83,8 @@ class Distribution:
             return
         for q, value in self.source.exact.items():
             rank = ranks_around(q, n)[0]
-            low_ns = buckets.at(max(1, rank - 1)).low_ns
-            high_ns = buckets.at(min(n, rank + 1)).high_ns
+            low_ns = buckets.at(max(1, rank - 1)).low
+            high_ns = buckets.at(min(n, rank + 1)).high
             if not low_ns <= value <= high_ns:
                 raise CaptureError(
                     f"{self.source.source}: percentiles and hist are not of the same run:"
@@ -84,39 +93,21 @@ class Distribution:
 
     def least_ns(self) -> int | None:
         """The shortest latency, or the lower edge of its bucket."""
-        exact, at = self.source.exact.get(0.0), self._at(1)
-        return exact if exact is not None or at is None else at.low_ns
+        exact, at = self.source.exact.get(0.0), self.ranks.at(1)
+        return exact if exact is not None or at is None else at.low
 
     def most_ns(self) -> int | None:
         """The longest latency, or the upper edge of its bucket."""
-        at = self._at(self.source.count)
+        at = self.ranks.at(self.source.count)
         return None if at is None else self._value(at)
-
-    def is_most_exact(self) -> bool:
-        """Whether the longest latency is known to the nanosecond."""
-        return self.source.worst is not None
-
-    def _at(self, rank: int) -> Between | None:
-        """Where the latency of a rank lies: among the worst packets, or in a bucket."""
-        worst = self.source.worst
-        place = self.source.count - rank
-        if self.source.buckets is None:
-            if worst is None or place >= len(worst.latency_ns):
-                return None
-            value = int(worst.latency_ns[place])
-            return Between(value, value)
-        found = self.source.buckets.at(rank)
-        if rank == self.source.count and worst is not None:
-            return Between(int(worst.latency_ns[0]), int(worst.latency_ns[0]))
-        return found
 
     def _value(self, at: Between | None) -> int:
         assert at is not None
-        if at.low_ns == at.high_ns:
-            return at.low_ns
+        if at.low == at.high:
+            return at.low
         if self.source.kind == "moongen":
-            return (at.low_ns + at.high_ns) // 2
-        return at.high_ns - 1
+            return (at.low + at.high) // 2
+        return at.high - 1
 
 
 def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
@@ -145,7 +136,8 @@ def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
         summary=summary,
         warnings=(*source.warnings, *_warnings(source)),
         percentiles=[each for q in _grid(source) if (each := found.quantile(q)) is not None],
-        latency=_histogram(source),
+        latency=_histogram(source.buckets),
+        edges=None if source.buckets is None else _edges(source.buckets),
         gaps={side: Histogram(none, none) for side in SIDES},
         rate={side: Rate(none, none) for side in SIDES},
         worst=_worst(source),
@@ -214,12 +206,16 @@ def _grid(source: ForeignRun) -> list[float]:
     return sorted(grid)
 
 
-def _histogram(source: ForeignRun) -> Histogram:
-    if source.buckets is None:
+def _histogram(buckets: Buckets | None) -> Histogram:
+    if buckets is None:
         return Histogram(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-    low, at = np.unique(source.buckets.low_ns, return_inverse=True)
-    counts = np.bincount(at, source.buckets.counts).astype(np.uint64)
-    return Histogram(low.astype(np.uint64), counts)
+    return Histogram(buckets.low_ns.astype(np.uint64), buckets.counts.astype(np.uint64))
+
+
+def _edges(buckets: Buckets) -> Edges:
+    return Edges(
+        *(each.astype(np.uint64) for each in (buckets.low_ns, buckets.high_ns, buckets.counts))
+    )
 
 
 def _worst(source: ForeignRun) -> Worst:

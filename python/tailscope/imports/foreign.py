@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.analysis import Figure
-    from tailscope.imports.buckets import Buckets
+    from tailscope.models.buckets import Buckets
     from tailscope.store.records.plan import Foreign
 
 __all__ = ["UNITS", "ForeignRun", "WorstPackets", "ns_of", "unit_needed"]

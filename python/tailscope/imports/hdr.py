@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import CaptureError
-from tailscope.imports.buckets import Buckets
 from tailscope.imports.foreign import UNITS, ForeignRun, ns_of, unit_needed
+from tailscope.models.buckets import Buckets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hdrh.histogram import HdrHistogram
 
-    from tailscope.imports.buckets import Integers
+    from tailscope.models.buckets import Integers
 
     Counted = dict[tuple[int, int], int]
     """Latencies by their lowest and highest value in a bucket."""

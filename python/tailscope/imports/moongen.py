@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import CaptureError
-from tailscope.imports.buckets import Buckets
 from tailscope.imports.foreign import ForeignRun, ns_of
+from tailscope.models.buckets import Buckets
 
 if TYPE_CHECKING:
     from pathlib import Path

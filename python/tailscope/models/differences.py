@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betainc, stdtrit
 
+from tailscope.models.counting import counts_in_time
 from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import rank_of
 
@@ -30,6 +31,7 @@ __all__ = [
     "difference",
     "mean",
     "packets_worth",
+    "packets_worth_in_time",
     "quantile_ends",
     "ranks_around",
     "ratio_ends",
@@ -76,6 +78,29 @@ def packets_worth(marks: Marks) -> float:
         at = np.arange(stretches + 1) * n // stretches
         shares = np.add.reduceat(marks, at[:-1], dtype=np.int64) / np.diff(at)
         found = max(found, float(shares.var(ddof=1)) * n / stretches / (share * (1 - share)))
+    return 1 + _DOUBT * (found - 1)
+
+
+def packets_worth_in_time(
+    sent_ns: NDArray[np.integer], beyond: int, failed: int, packets: int
+) -> float:
+    """The same where only the worst packets are known, and when they were sent.
+
+    Parameters
+    ----------
+    sent_ns : ndarray of integers, shape (n_worst,)
+        Of the packets with the longest latencies, longest first.
+    beyond, failed, packets : int
+        How many lie beyond something, how many of these never came, and how many there are.
+    """
+    share = beyond / packets
+    if not 0 < share < 1:
+        return 1.0
+    found = 1.0
+    for stretches in _STRETCHES:
+        counts = counts_in_time(sent_ns, beyond, failed, stretches)
+        variance = float((counts * (stretches / packets)).var(ddof=1))
+        found = max(found, variance * packets / stretches / (share * (1 - share)))
     return 1 + _DOUBT * (found - 1)
 
 

@@ -13,7 +13,7 @@ from tailscope.models.overload.prediction import predict
 from tailscope.recommend.compare import (
     MEDIAN,
     cited,
-    common_quantile,
+    have_medians,
     proportion,
     ratio,
     record_of,
@@ -138,7 +138,7 @@ def _overloaded(
     if free is None:
         return NoEvidence(f"{said} {cited(numbers(above))}, and no lower rate without loss was run")
     below = by_rate[free]
-    if common_quantile(below, above) is None:
+    if not have_medians(below, above):
         return NoEvidence(f"{said} {cited(numbers(above))}, and too few came back for a median")
     before, after = tail_of(below, MEDIAN), tail_of(above, MEDIAN)
     times = ratio(after, before)
@@ -178,7 +178,7 @@ def _beside_prediction(
         return said
     slowest = min(case.facts.rate_pps for case in alike)
     forwarder = [case for case in alike if case.facts.rate_pps == slowest]
-    if common_quantile(forwarder, low) is None:
+    if not have_medians(forwarder, low):
         return said
     medians = tail_of(forwarder, MEDIAN), tail_of(low, MEDIAN)
     try:
@@ -355,17 +355,20 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
     reason = why_not_above(upper, lower)
     if reason is not None:
         return NoEvidence(f"{where(facts)}: {name} and bare: {reason}")
-    medians = [tail_of(cases, MEDIAN) for cases in both.values()]
-    tail_times, median_times = ratio(virtual, bare), ratio(*medians)
+    tail_times = ratio(virtual, bare)
+    median_times = None
+    if have_medians(*both.values()):
+        median_times = ratio(*(tail_of(cases, MEDIAN) for cases in both.values()))
     if upper is virtual:
         advice = f"use bare if the tail matters, {name} if it does not"
     else:
         advice = f"{name} does not lengthen the tail here"
     in_memory = name == "vm" and facts.wire == SHARED_MEMORY
     port = " (its port is vhost, not memif)" if in_memory else ""
+    median = "unknown" if median_times is None else times_text(median_times)
     text = (
         f"{where(facts)}: {advice}: on {name}{port} {percentile_name(virtual.quantile)} is"
-        f" {times_text(tail_times)} that on bare, and the median {times_text(median_times)}:"
+        f" {times_text(tail_times)} that on bare, and the median {median}:"
         f" {virtual.text()} against {bare.text()}."
     )
     runs = (*virtual.runs, *bare.runs)
@@ -373,8 +376,9 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
         virtual.record(),
         bare.record(),
         record_of(f"{virtual.figure}_ratio", runs, tail_times),
-        record_of("latency_ns_p50_ratio", runs, median_times),
     ]
+    if median_times is not None:
+        figures.append(record_of("latency_ns_p50_ratio", runs, median_times))
     return RunEvidence(text, runs, figures)
 
 

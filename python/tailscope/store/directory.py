@@ -250,8 +250,8 @@ class RunWriter:
         """
         check_conservation(run.summary, "summary", is_imported=True)
         self._write_figures(run, {})
-        if len(run.latency.counts):
-            self._write_csv(tables.HISTOGRAM, _rows(run.latency))
+        if run.edges is not None:
+            self._write_csv(tables.BUCKETS, _rows(run.edges))
         for table, sides in ((tables.GAPS, run.gaps), (tables.RATE, run.rate)):
             if any(len(each.counts) for each in sides.values()):
                 self._write_csv(table, _sided(sides))

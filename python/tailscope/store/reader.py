@@ -19,7 +19,7 @@ from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.run import RunInfo, RunMark
 from tailscope.store.records.summary import Summary, figures_of, warnings_of
-from tailscope.store.run import SIDES, Run, check_conservation, foreign_text, shown_as
+from tailscope.store.run import SIDES, Edges, Run, check_conservation, foreign_text, shown_as
 from tailscope.store.tables import rows_of
 
 if TYPE_CHECKING:
@@ -69,6 +69,13 @@ class _Figures(TypedDict):
     remarks: Remarks
 
 
+class _Latencies(TypedDict):
+    """The distribution of the latency, by the names of `Run`."""
+
+    latency: Histogram
+    edges: Edges | None
+
+
 class _WorstPackets(TypedDict):
     """The worst packets and what they waited for, by the names of `Run`."""
 
@@ -100,7 +107,7 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
     gaps, rate = (_of_sides(path, info, table) for table in (tables.GAPS, tables.RATE))
     return Run(
         **_read_figures(path, info, label or path.resolve().name),
-        latency=Histogram(*_columns(_rows(path, info, tables.HISTOGRAM))),
+        **_read_latency(path, info),
         gaps={side: Histogram(*_columns(gaps[side])) for side in SIDES},
         rate={side: Rate(*_columns(rate[side])) for side in SIDES},
         **_read_worst(path, info),
@@ -477,7 +484,7 @@ def check_held(path: Path, info: RunInfo, name: str, what: str) -> None:
     """
     if _lacks(info, name):
         raise RunError(
-            f"{path}: {what}: {foreign_text(info)} does not hold it",
+            f"{path}: {what}: {foreign_text(info)} does not hold that",
             hint="`tailscope analyze PRE POST` keeps every packet of two captures",
         )
 
@@ -493,11 +500,11 @@ def _of_sides(path: Path, info: RunInfo, table: Table) -> dict[Side, list[tuple[
     return {side: [row[1:] for row in rows if row[0] == side] for side in SIDES}
 
 
-def _columns(rows: Sequence[tuple[Cell, ...]]) -> NDArray[np.uint64]:
-    """Two columns of counts."""
+def _columns(rows: Sequence[tuple[Cell, ...]], number: int = 2) -> NDArray[np.uint64]:
+    """Columns of counts."""
     import numpy as np
 
-    return np.array(rows, np.uint64).reshape(-1, 2).T
+    return np.array(rows, np.uint64).reshape(-1, number).T
 
 
 def _read_worst(path: Path, info: RunInfo) -> _WorstPackets:
@@ -512,6 +519,18 @@ def _read_worst(path: Path, info: RunInfo) -> _WorstPackets:
     columns = {name: values(table[name]) for name in table.column_names}
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
     return {"worst": worst, "worst_explained": columns}
+
+
+def _read_latency(path: Path, info: RunInfo) -> _Latencies:
+    if not isinstance(info.plan, ImportPlan):
+        return {
+            "latency": Histogram(*_columns(_rows(path, info, tables.HISTOGRAM))),
+            "edges": None,
+        }
+    if _lacks(info, layout.BUCKETS):
+        return {"latency": Histogram(*_columns([])), "edges": None}
+    edges = Edges(*_columns(_rows(path, info, tables.BUCKETS), 3))
+    return {"latency": Histogram(edges.low_ns, edges.counts), "edges": edges}
 
 
 def _no_worst() -> Worst:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store.grid import grid_for
@@ -34,6 +34,7 @@ __all__ = [
     "EMULATED",
     "FOREIGN",
     "SIDES",
+    "Edges",
     "Run",
     "about_of",
     "check_conservation",
@@ -75,6 +76,21 @@ _SUMS = {
 }
 
 
+class Edges(NamedTuple):
+    """Non-empty buckets of a histogram of others; they may overlap.
+
+    Attributes
+    ----------
+    low_ns, high_ns : ndarray of uint64, shape (n_buckets,)
+        A latency in a bucket is at least the one, and at most the other.
+    counts : ndarray of uint64, shape (n_buckets,)
+    """
+
+    low_ns: NDArray[np.uint64]
+    high_ns: NDArray[np.uint64]
+    counts: NDArray[np.uint64]
+
+
 @dataclass(frozen=True)
 class Run:
     """One run: a pair of captures that was analysed, or a measurement.
@@ -94,6 +110,8 @@ class Run:
     gaps : Mapping of side to Histogram
     rate : Mapping of side to Rate
     worst : Worst
+    edges : Edges or None
+        Of an import with a histogram: its buckets, with both edges.
     worst_explained : Mapping of str to sequence
         The parts of the worst packets' latencies and their causes; empty where nothing is known.
     explanation : Explanation or None
@@ -115,6 +133,7 @@ class Run:
     gaps: Mapping[Side, Histogram]
     rate: Mapping[Side, Rate]
     worst: Worst
+    edges: Edges | None = None
     worst_explained: NewColumns = field(default_factory=dict)
     explanation: Explanation | None = None
     path: Path | None = None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "BUCKETS",
     "GAPS",
     "HISTOGRAM",
     "INTERRUPTS",
@@ -101,6 +102,16 @@ HISTOGRAM = Table(
     "Histogram of the latency, without empty buckets.",
     (
         TableColumn("bucket_ns", "int", "Lower edge of the bucket."),
+        TableColumn("count", "int", "Number of packets."),
+    ),
+)
+BUCKETS = Table(
+    layout.BUCKETS,
+    "Of an import, in place of the histogram: buckets of the latency, without empty ones. They may"
+    " differ in width, and overlap by what was rounded.",
+    (
+        TableColumn("low_ns", "int", "Lower edge: no latency in the bucket is shorter."),
+        TableColumn("high_ns", "int", "Upper edge: none is longer."),
         TableColumn("count", "int", "Number of packets."),
     ),
 )
@@ -220,6 +231,7 @@ TABLES = (
     WORST,
     WORST_EXPLAINED,
     HISTOGRAM,
+    BUCKETS,
     GAPS,
     RATE,
     NOISE,

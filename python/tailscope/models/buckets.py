@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Between", "Buckets"]
+__all__ = ["Between", "Buckets", "Ranks"]
 
 
 class Between(NamedTuple):
-    """Where a latency lies: from one edge to the other, ns."""
+    """Where something lies: at least, and at most."""
 
-    low_ns: int
-    high_ns: int
+    low: int
+    high: int
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,60 @@ class Buckets:
     @cached_property
     def _by_high(self) -> tuple[Integers, Integers]:
         return _ranked(self.high_ns, self.counts)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Latencies by rank, as far as a histogram and the longest of them tell.
+
+    Attributes
+    ----------
+    count : int
+        All latencies.
+    buckets : Buckets or None
+    longest_ns : ndarray of integers, shape (n_longest,)
+        The longest latencies, longest first; empty where they are not known.
+    """
+
+    count: int
+    buckets: Buckets | None
+    longest_ns: NDArray[np.integer]
+
+    def at(self, rank: int) -> Between | None:
+        """Where the latency of a rank lies; None where nothing tells it.
+
+        The longest of all is exact if it is known; others lie in a bucket if there are buckets.
+
+        Parameters
+        ----------
+        rank : int
+            From 1, the shortest.
+        """
+        place = self.count - rank
+        is_known = place < len(self.longest_ns)
+        if is_known and (self.buckets is None or not place):
+            value = int(self.longest_ns[place])
+            return Between(value, value)
+        return None if self.buckets is None else self.buckets.at(rank)
+
+    def beyond(self, limit_ns: float, *, is_strict: bool) -> Between | None:
+        """How many latencies lie beyond a limit, at least and at most; None where nothing tells it.
+
+        Parameters
+        ----------
+        limit_ns : float
+        is_strict : bool
+            Whether one that equals the limit is not beyond it.
+        """
+        if self.is_among_longest(limit_ns):
+            longest = self.longest_ns
+            number = int(np.sum(longest > limit_ns if is_strict else longest >= limit_ns))
+            return Between(number, number)
+        return None if self.buckets is None else self.buckets.beyond(limit_ns, is_strict=is_strict)
+
+    def is_among_longest(self, limit_ns: float) -> bool:
+        """Whether all latencies beyond a limit are among the longest, known one by one."""
+        return bool(len(self.longest_ns)) and limit_ns > int(self.longest_ns[-1])
 
 
 def _ranked(edges: Integers, counts: Integers) -> tuple[Integers, Integers]:
