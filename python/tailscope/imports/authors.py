@@ -130,17 +130,17 @@ class Tables:
                 f"losses are unknown: {count_text(sent)} packets before the device,"
                 f" {count_text(came)} behind it, {count_text(count)} matched"
             )
-            return {"sent": sent}
+            return {}
         if not is_matched and least:
             warnings.append(
-                f"at least {count_text(least)} packets are lost, if each came back once: so many"
-                " more were seen before the device than behind it"
+                f"{count_text(least)} packets more were seen before the device than behind it: at"
+                " least so many are lost, if none was captured twice before it"
             )
         if is_matched and most > least:
             warnings.append(
-                f"at least {count_text(least)} packets are lost, and at most {count_text(most)}:"
-                f" {count_text(most - least)} behind the device were not matched, for reasons that"
-                " the tables do not hold"
+                f"{count_text(least)} packets more were seen before the device than behind it: at"
+                " least so many are lost, if none was captured twice before it, and at most"
+                f" {count_text(most)}: {count_text(most - least)} behind it were not matched"
             )
         return {"sent": sent, "lost": least, "loss_ratio": least / sent if sent else None}
 

@@ -16,11 +16,11 @@ from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import SUPPORT
 from tailscope.store.grid import grid_for
 from tailscope.store.records.summary import QUANTILES, figure_lines
-from tailscope.store.run import SIDES, Edges, Run
-from tailscope.units import duration_text, percentile_name, quantile_of
+from tailscope.store.run import SIDES, Edges, Run, about_of
+from tailscope.units import count_text, duration_text, percentile_name, quantile_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tailscope.analysis import Figure
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
 
 __all__ = ["Distribution", "run_of"]
+
+
+_NS_PER_S = 1e9
+_TOO_MANY = 2
+"""So many times the packets that a rate makes are more than its device was sent."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +134,15 @@ def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
     found = Distribution(source)
     found.check()
     summary = _summary(source, found)
+    doubts = _implausible(source, info)
+    if doubts:
+        summary |= dict.fromkeys(("sent", "lost", "loss_ratio", "transfer_rate"))
     none = np.zeros(0, np.uint64)
     return Run(
         label=path.resolve().name,
         info=info,
         summary=summary,
-        warnings=(*source.warnings, *_warnings(source)),
+        warnings=(*doubts, *source.warnings, *_warnings(source)),
         percentiles=[each for q in _grid(source) if (each := found.quantile(q)) is not None],
         latency=_histogram(source.buckets),
         edges=None if source.buckets is None else _edges(source.buckets),
@@ -145,7 +153,23 @@ def run_of(source: ForeignRun, info: RunInfo, path: Path) -> Run:
     )
 
 
-def _summary(source: ForeignRun, found: Distribution) -> Mapping[str, Figure]:
+def _implausible(source: ForeignRun, info: RunInfo) -> tuple[str, ...]:
+    """Why the packets before the device cannot be those that were sent; empty if they can."""
+    rate_pps, sent = about_of(info).rate_pps, source.figures.get("sent")
+    if rate_pps is None or sent is None or source.worst is None or not len(source.worst.pre_ns):
+        return ()
+    span_ns = int(source.worst.pre_ns.max()) - int(source.worst.pre_ns.min())
+    expected = rate_pps * span_ns / _NS_PER_S
+    if not expected or int(sent) < _TOO_MANY * expected:
+        return ()
+    return (
+        f"losses are unknown: {count_text(int(sent))} packets before the device are"
+        f" {int(sent) / expected:.1f} times as many as {count_text(rate_pps)} packets/s make from the"
+        " first of the worst to the last: some may have been captured more than once",
+    )
+
+
+def _summary(source: ForeignRun, found: Distribution) -> dict[str, Figure]:
     known: dict[str, Figure] = {
         name: None for name, line in figure_lines() if line.everywhere and line.kind != "texts"
     }

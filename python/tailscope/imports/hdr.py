@@ -37,7 +37,7 @@ HEADER = re.compile(r"\s*Value\s+Percentile\s+TotalCount\s+1/\(1-Percentile\)\s*
 
 _INTERVAL = re.compile(r"(?:Tag=(?P<tag>[^,]*),)?[\d.]+,[\d.]+,[\d.]+,(?P<histogram>[\w+/=]+)")
 _ROW = re.compile(r"\s*([\d.]+)\s+([\d.]+)\s+(\d+)(?:\s+(?:[\d.]+|inf|Infinity))?\s*")
-_TOTAL = re.compile(r"#\[Max\s*=\s*([\d.]+),\s*Total count\s*=\s*(\d+)\]")
+_TOTAL = re.compile(r"#\[Max\s*=\s*[\d.]+,\s*Total ?[Cc]ount\s*=\s*(\d+)(?:\.0*)?\]")
 _SUB_BUCKETS = re.compile(r"#\[Buckets\s*=\s*\d+,\s*SubBuckets\s*=\s*(\d+)\]")
 _V1, _V2 = 0x1C849302, 0x1C849304
 _WORD_BITS = 0xF0
@@ -198,8 +198,8 @@ def read_percentiles(path: Path, unit: str | None) -> ForeignRun:
     text = _text(path)
     rows = list(_rows(path, text, unit))
     total, sub_buckets = _TOTAL.search(text), _SUB_BUCKETS.search(text)
-    if total is None or not rows or rows[-1][1] != int(total[2]):
-        got = "no such line" if total is None else total[2]
+    if total is None or not rows or rows[-1][1] != int(total[1]):
+        got = "no such line" if total is None else total[1]
         listed = rows[-1][1] if rows else 0
         raise CaptureError(
             f"{path}: Total count: expected {listed}, as the last row says, got {got}",
