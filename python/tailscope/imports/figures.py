@@ -164,8 +164,8 @@ def _implausible(source: ForeignRun, info: RunInfo) -> tuple[str, ...]:
         return ()
     return (
         f"losses are unknown: {count_text(int(sent))} packets before the device are"
-        f" {int(sent) / expected:.1f} times as many as {count_text(rate_pps)} packets/s make from the"
-        " first of the worst to the last: some may have been captured more than once",
+        f" {int(sent) / expected:.1f} times as many as {count_text(rate_pps)} packets/s make from"
+        " the first of the worst to the last: some may have been captured more than once",
     )
 
 
