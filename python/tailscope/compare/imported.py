@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tailscope.compare.figures import LOST, MAX
-from tailscope.compare.sample import MeasuredFigure, RunFigures
+from tailscope.compare.measured import MeasuredFigure, RunFigures
 from tailscope.models.differences import Bounds, packets_worth_in_time, ranks_around
 from tailscope.models.samples import SUPPORT
 from tailscope.verdict.evidence import Doubt

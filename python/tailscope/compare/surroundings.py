@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tailscope.analysis import Figure
-    from tailscope.compare.sample import RunFigures
+    from tailscope.compare.measured import RunFigures
     from tailscope.store.records.base import Section
     from tailscope.store.records.run import RunInfo
 
