@@ -27,8 +27,8 @@ from tailscope.field import (
     TEXT,
     fields_of,
 )
-from tailscope.plan import PairFields, PlanFields
-from tailscope.store.columns import PLAN
+from tailscope.plan import AboutFields, PairFields, PlanFields
+from tailscope.store.columns import ABOUT, PLAN, RUN
 from tailscope.store.records.base import as_content
 from tailscope.store.repeat import command_of
 
@@ -91,6 +91,25 @@ def test_every_field_of_a_run_is_a_field_of_an_experiment() -> None:
 def test_every_field_but_a_few_is_a_column() -> None:
     assert set(EVERY) - set(PLAN) == {"kernel", "worst"}
     assert set(PLAN) - set(EVERY) == {"command"}
+
+
+def test_every_label_is_a_column() -> None:
+    labels = fields_of(AboutFields)
+    assert set(labels) <= set(RUN)
+    assert set(labels) - set(ABOUT) == {
+        "kernel",
+        "kernel_release",
+        "clock",
+        "cpu_model",
+        "cpu_count",
+    }
+
+
+def test_a_label_means_what_the_field_of_its_name_does() -> None:
+    fields = fields_of(PlanFields)
+    for name, label in fields_of(AboutFields).items():
+        if name in fields:
+            assert (label.kind, label.name) == (fields[name].kind, fields[name].name)
 
 
 def test_a_run_with_every_field_is_repeated_exactly(tailscope: Callable[..., Any]) -> None:

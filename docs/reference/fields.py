@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from docs.reference.markdown import NOTE, code, joined, table
 
 from tailscope.field import fields_of
-from tailscope.plan import AnalysisFields, PairFields, PlanFields
+from tailscope.plan import AboutFields, AnalysisFields, PairFields, PlanFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,6 +45,19 @@ def _blocks() -> Iterator[str]:
     for group, title in _GROUPS.items():
         yield f"## {title}"
         yield _table(each for each in every.values() if each.group == group)
+    yield "## Labels of captures and imports"
+    yield (
+        "What their user says with `--about FILE`, `-D NAME=VALUE` or `--name-pattern`"
+        " ([analyze.md](../analyze.md#labels)); it stands in `about` of a run directory, and in the"
+        " same columns of the catalogue as the fields of measurements. What is not said is unknown."
+    )
+    header = ("label", "in a run", "unit", "range", "meaning")
+    yield table(header, map(_label_row, fields_of(AboutFields).values()))
+
+
+def _label_row(label: Field) -> tuple[str, ...]:
+    name = f"{label.name}.NAME" if label.has_names else label.name
+    return code(name), code(label.attribute), label.unit, _range(label), label.about
 
 
 def _table(fields: Iterable[Field]) -> str:

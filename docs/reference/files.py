@@ -30,7 +30,7 @@ from tailscope.store.records.floor import FloorRecord
 from tailscope.store.records.kvm import KvmRecord
 from tailscope.store.records.notes import NotesRecord
 from tailscope.store.records.overload import OverloadRecord
-from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
+from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.publication import EnvironmentsRecord, PublicationRecord
 from tailscope.store.records.run import RunInfo
 from tailscope.store.records.search import SearchRecord
@@ -81,8 +81,9 @@ RUN = (
         layout.SUMMARY,
         "Every figure, flat; also what `--json` writes, apart from `format`. Units are in the"
         " names: `_ns` nanoseconds, `_s` seconds, `_pps` packets per second, `_w` watts, `_j`"
-        " joules. `null` means that there is no such value: no sample, or none that the samples"
-        " support. [statistics.md](../statistics.md) says what each is worth.",
+        " joules. `null` means that there is no such value: no sample, none that the samples"
+        " support, or, in an import, none that was counted. [statistics.md](../statistics.md) says"
+        " what each is worth.",
         Summary,
     ),
     tables.PERCENTILES,
@@ -90,6 +91,7 @@ RUN = (
     tables.WORST,
     tables.WORST_EXPLAINED,
     tables.HISTOGRAM,
+    tables.BUCKETS,
     OtherFile(layout.HLOG, "The same in HdrHistogram's log format, values within 0.1 %."),
     tables.GAPS,
     tables.RATE,
@@ -177,7 +179,15 @@ EVERY_FILE = (*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *NOISE_FOLDER, *STATE)
 RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
 
 ELSEWHERE: tuple[type[Struct], ...] = (
-    *(AnalysisPlan, MeasurementPlan, GeneratorCounts, L2fwdCounts, L3fwdCounts, DelayCounts),
+    *(
+        AnalysisPlan,
+        ImportPlan,
+        MeasurementPlan,
+        GeneratorCounts,
+        L2fwdCounts,
+        L3fwdCounts,
+        DelayCounts,
+    ),
     *(KernelCounts, SuricataCounts, SnortCounts, NoCounts),
 )
 """Parts that other pages describe."""
@@ -280,9 +290,11 @@ def _plan() -> Iterator[str]:
         " of `tailscope analyze`. [fields.md](fields.md) has units, defaults and what is allowed:"
     )
     rows = [*plan_rows()]
-    rows.append(("`command`", "`run`, or `analyze`"))
+    rows.append(("`command`", "`run`, `analyze` or `import`"))
     rows.append(("`stall_ns`", "Shortest turn of a loop that counts as a stall."))
     yield table(("name", ""), rows)
+    yield "For an import it has `command` and:"
+    yield table(("name", ""), _grouped(fields_of(ImportPlan)))
 
 
 def _summary() -> Iterator[str]:

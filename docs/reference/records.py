@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Union, get_args, get_origin, get_ty
 import msgspec
 from msgspec import Struct
 
-from tailscope.plan import AnalysisFields
+from tailscope.plan import AboutFields, AnalysisFields
 from tailscope.plan import fields_of as plan_fields_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def descriptions(kind: type[Struct]) -> dict[str, str]:
     made: dict[str, str] | None = getattr(kind, "ABOUT", None)
     if made is not None:
         return made
-    declared = plan_fields_of(kind) if issubclass(kind, AnalysisFields) else {}
+    declared = plan_fields_of(kind) if issubclass(kind, AnalysisFields | AboutFields) else {}
     found = {name: field.about for name, field in declared.items()}
     for base in reversed(kind.__mro__):
         if issubclass(base, Struct) and base.__struct_fields__:

@@ -8,6 +8,7 @@ reference follow from the entries. To add a field, add its entry and the code th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct, field
@@ -30,12 +31,25 @@ from tailscope.field import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LOADS", "NOISE", "PATTERNS", "AnalysisFields", "PairFields", "PlanFields", "fields_on"]
+__all__ = [
+    "CLOCKS",
+    "LOADS",
+    "NOISE",
+    "PATTERNS",
+    "AboutFields",
+    "AnalysisFields",
+    "PairFields",
+    "PlanFields",
+    "fields_on",
+]
 
 PATTERNS = ("cbr", "poisson")
 LOADS = ("all", "one")
 NOISE = ("auto", "events", "stalls")
 """What is recorded: kernel events where that is possible, kernel events, or only stalls."""
+CLOCKS = ("tsc", "kernel-software", "kernel-hardware", "nic-hardware")
+"""What takes timestamps."""
+_CACHES = ("separated", "shared")
 
 
 def _patterns() -> Iterable[str]:
@@ -72,6 +86,14 @@ def _wires() -> Iterable[str]:
 
 def _noise() -> Iterable[str]:
     return NOISE
+
+
+def _clocks() -> Iterable[str]:
+    return CLOCKS
+
+
+def _caches() -> Iterable[str]:
+    return _CACHES
 
 
 def _co_runners() -> Iterable[str]:
@@ -370,6 +392,107 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             on=_EVERY_RUN,
         ),
     ] = False
+
+
+def _described(name: str, about: str, **changes: object) -> Field:
+    """A field of `PlanFields` as somebody describes it: any value, unless `changes` say more."""
+    plain: dict[str, object] = {"on": (), "choices": None, "formerly": None, "is_column": True}
+    return replace(fields_of(PlanFields)[name], help=about, **{**plain, **changes})  # type: ignore[arg-type]
+
+
+class AboutFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was measured, on what and with what, as the user of captures or tables describes it.
+
+    What was not said is None, which means unknown.
+    """
+
+    dut: Annotated[
+        str | None, _described("dut", "Device under test: l2fwd, mirred, suricata, or any name.")
+    ] = None
+    dut_options: Annotated[
+        dict[str, str], _described("dut_options", "Options of the device, by name.")
+    ] = field(default_factory=dict)
+    platform: Annotated[
+        str | None,
+        _described("platform", "Platform that the device ran on: bare, lxc, vm, or any name."),
+    ] = None
+    kernel: Annotated[
+        str | None,
+        _described(
+            "kernel", "Kernel that the device ran on: {choices}.", choices=_kernels, is_column=False
+        ),
+    ] = None
+    kernel_release: Annotated[
+        str | None,
+        Field(
+            TEXT,
+            "dut",
+            "Release of that kernel, as `uname -r` prints it.",
+            on=(),
+            is_column=False,
+        ),
+    ] = None
+    boot: Annotated[
+        str | None,
+        _described("boot", "Boot parameters of that kernel (its `/proc/cmdline`)."),
+    ] = None
+    wire: Annotated[
+        str | None,
+        _described("wire", "Wire to the device: pci (network cards), memif, vhost or veth."),
+    ] = None
+    rate_pps: Annotated[
+        int | None, _described("rate_pps", "Packets per second that were to be sent, such as 10k.")
+    ] = None
+    pattern: Annotated[
+        str | None, _described("pattern", "Spacing of departures: {choices}.", choices=_patterns)
+    ] = None
+    burst: Annotated[int | None, _described("burst", "Packets back to back, at the same rate.")] = (
+        None
+    )
+    size_bytes: Annotated[
+        int | None, _described("size_bytes", "Size of a frame, check sequence included.")
+    ] = None
+    flows: Annotated[
+        int | None, _described("flows", "Number of flows; they differ by source port.")
+    ] = None
+    repeat: Annotated[
+        int | None, Field(COUNT, "measurement", "Number of the repetition.", on=(), least=0)
+    ] = None
+    clock: Annotated[
+        str | None,
+        Field(
+            NAME,
+            "measurement",
+            "What took the timestamps: {choices}.",
+            on=(),
+            choices=_clocks,
+            is_column=False,
+        ),
+    ] = None
+    cpu_model: Annotated[
+        str | None,
+        Field(
+            TEXT, "host", "Model of the processor of the device's machine.", on=(), is_column=False
+        ),
+    ] = None
+    cpu_count: Annotated[
+        int | None,
+        Field(COUNT, "host", "Number of CPUs of that machine.", on=(), least=1, is_column=False),
+    ] = None
+    cards: Annotated[str | None, Field(TEXT, "host", "Network cards of the device.", on=())] = None
+    cache: Annotated[
+        str | None,
+        Field(
+            NAME,
+            "host",
+            "Whether other CPUs share the device's last-level cache: {choices}.",
+            on=(),
+            choices=_caches,
+        ),
+    ] = None
+    labels: Annotated[
+        dict[str, str], Field(OPTIONS, "measurement", "Anything else, by any name.", on=())
+    ] = field(default_factory=dict)
 
 
 def fields_on(command: str) -> dict[str, Field]:

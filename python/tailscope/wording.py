@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.store.records.plan import AnalysisPlan
+from tailscope.store.records.plan import AnalysisPlan, ImportPlan
 from tailscope.store.records.run import RunInfo
 from tailscope.store.records.summary import QUANTILES
-from tailscope.store.run import EMULATED, is_emulated
+from tailscope.store.run import EMULATED, about_of, clock_of, foreign_text, is_emulated
 from tailscope.units import (
     count_text,
     duration_text,
@@ -54,8 +54,10 @@ __all__ = [
 
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
 CAPTURE_FLOOR = "unknown: captures carry none"
+IMPORT_FLOOR = "unknown: imported figures do not say it"
 CAPTURE_CLOCK = "times of the capture files"
 CLOCKS = {
+    "imported": "unknown: imported figures do not say it",
     "tsc": "time-stamp counter, read around sending and receiving",
     "kernel-software": "the timestamper's kernel, when it received frames from the card",
     "kernel-hardware": "the timestamper's card, by its kernel",
@@ -178,8 +180,8 @@ def cause_rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 def has_bounds(summary: Mapping[str, Figure]) -> bool:
     """Whether a quantile in the table is but a bound."""
-    return bool(summary["count"]) and not all(
-        summary[f"latency_ns_{name}_supported"] for name in QUANTILES
+    return bool(summary["count"]) and any(
+        summary[f"latency_ns_{name}_supported"] is False for name in QUANTILES
     )
 
 
@@ -364,6 +366,9 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
         The content of ``run.json``; of an analysis of captures its plan is enough.
     """
     plan = about.plan if isinstance(about, RunInfo) else about
+    if isinstance(plan, ImportPlan):
+        assert isinstance(about, RunInfo), "an import makes a run"
+        return {**_described(about), **_imported(plan, about)}
     matching = (
         f"on {summary['match_on']}, window {typed_duration(plan.window_ns)},"
         f" trim {typed_duration(plan.trim_ns)}"
@@ -373,7 +378,9 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
             side: f"{path} ({summary[f'{side}_format']}, {summary[f'{side}_resolution']})"
             for side, path in (("pre", plan.pre), ("post", plan.post))
         }
-        return {**files, "matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
+        said = _described(about) if isinstance(about, RunInfo) else {}
+        own = {"matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
+        return {**files, **own, **said}
     assert isinstance(about, RunInfo), "it was measured"
     cpus = {} if about.instrument is None else about.instrument.cpus
     power = about.power
@@ -387,6 +394,46 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
         "matching": matching,
         "clock": CLOCKS[about.clock.source],
         **({} if power is None or power.source is None else {"power": _power_text(power)}),
+    }
+
+
+def _described(info: RunInfo) -> dict[str, str]:
+    """What the user says of captures or imports; what was not said is left out."""
+    about = about_of(info)
+    options = ", ".join(f"{name}={value}" for name, value in about.dut_options.items())
+    kernel = " ".join(filter(None, (about.kernel, about.kernel_release)))
+    rate = None if about.rate_pps is None else f"{count_text(about.rate_pps)} packets/s"
+    sizes = (
+        None if about.burst is None else f"bursts of {about.burst}",
+        None if about.size_bytes is None else f"{about.size_bytes} B",
+        None if about.flows is None else f"{about.flows} flows",
+    )
+    repeat = None if about.repeat is None else f"repetition {about.repeat}"
+    said = {
+        "device": " ".join(filter(None, (about.dut, options and f"({options})"))),
+        "platform": ", ".join(filter(None, (about.platform, kernel and f"kernel {kernel}"))),
+        "boot": about.boot,
+        "wire": ", ".join(filter(None, (about.wire, about.cards))),
+        "traffic": ", ".join(filter(None, (rate, about.pattern, *sizes, repeat))),
+        "machine": about.cpu_model,
+        "clock": None if about.clock is None else CLOCKS[clock_of(info)],
+        "labels": ", ".join(f"{name}={value}" for name, value in about.labels.items()),
+    }
+    return {name: text for name, text in said.items() if text}
+
+
+def _imported(plan: ImportPlan, info: RunInfo) -> dict[str, str]:
+    """Where imported figures come from."""
+    width = "as wide as the source has them"
+    if plan.bucket_ns is not None:
+        width = duration_text(plan.bucket_ns)
+    tag = "" if plan.tag is None else f", tag {plan.tag}"
+    clock = {} if about_of(info).clock else {"clock": CLOCKS[info.clock.source]}
+    return {
+        "imported": f"{plan.source}: {foreign_text(info)}{tag}, values in {plan.unit}",
+        "buckets": width,
+        **clock,
+        "floor": IMPORT_FLOOR,
     }
 
 
@@ -474,6 +521,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
 def sentence(summary: Mapping[str, Figure]) -> str:
     """Say in one sentence what was measured, without a verdict."""
     sent, lost = _count(summary["sent"]), _count(summary["lost"])
+    losses = "losses unknown" if summary["lost"] is None else f"{lost} of {sent} packets lost"
     if not summary["count"]:
         return f"No packet was matched; {lost} of {sent} sent packets are lost."
     best = _last_supported(summary)
@@ -481,7 +529,7 @@ def sentence(summary: Mapping[str, Figure]) -> str:
     return (
         f"Latency of {_count(summary['count'])} packets: median"
         f" {_duration(summary['latency_ns_p50'])}{tail}, maximum"
-        f" {_duration(summary['latency_ns_max'])}; {lost} of {sent} packets lost."
+        f" {_duration(summary['latency_ns_max'])}; {losses}."
     )
 
 
@@ -531,5 +579,5 @@ def _duration(value: Figure) -> str:
 
 
 def _share(summary: Mapping[str, Figure], name: str) -> str:
-    whole = summary.get(_SHARES.get(name, ""))
-    return f"{100 * int(summary[name] or 0) / int(whole):.4g} %" if whole else ""
+    part, whole = summary[name], summary.get(_SHARES.get(name, ""))
+    return f"{100 * int(part) / int(whole):.4g} %" if part is not None and whole else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 import captures
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 NAMES = [name.split()[1:] for name, _ in commands()]
 TABLES = {"": cli.COMMANDS, "host.": host.COMMANDS, "model.": model.COMMANDS}
 MODULES = {
-    f"tailscope.cli.{group}{name.replace('-', '_')}"
+    f"tailscope.cli.{group}{name.replace('-', '_')}{'_' * iskeyword(name)}"
     for group, table in TABLES.items()
     for name in table
 }
@@ -74,7 +75,7 @@ def typers() -> set[str]:
 
 def of_command(words: list[str]) -> set[str]:
     """The modules of a command, and of the group that it is in."""
-    names = [word.replace("-", "_") for word in words]
+    names = [word.replace("-", "_") + "_" * iskeyword(word) for word in words]
     return {".".join(["tailscope.cli", *names[:count]]) for count in range(1, len(names) + 1)}
 
 

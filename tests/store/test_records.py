@@ -138,7 +138,7 @@ def test_a_file_that_the_run_does_not_list_is_damage(run: Path) -> None:
 
 
 def test_a_mistake_of_ours_is_no_damage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(*_: object) -> None:
+    def mistaken(*_: object, **_named: object) -> None:
         raise KeyError("a mistake")
 
     monkeypatch.setattr("tailscope.store.reader.check_conservation", mistaken)

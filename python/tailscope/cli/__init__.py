@@ -41,6 +41,7 @@ COMMANDS = {
         "Export runs to PostgreSQL: every packet, all figures, and views that recompute them."
     ),
     "host": "Audit and tune this machine.",
+    "import": "Import results of others: the authors' tables, HdrHistogram, MoonGen.",
     "list": "List runs, with their settings, dates and most important figures.",
     "model": "Derive predictions from the figures of a run.",
     "noise": (

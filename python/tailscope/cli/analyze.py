@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    AboutFile,
+    JsonFile,
+    Labelled,
+    NamedBy,
+    labels,
+    write_json,
+)
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from tailscope.about import Labels
     from tailscope.cli.pairs import Pair
     from tailscope.experiment.pair import Figures, PairPlan
 
@@ -51,6 +60,9 @@ def command(
         Path | None,
         typer.Option("--out", metavar="RUN_DIR", help="Write a run directory with a report."),
     ] = None,
+    about: AboutFile = None,
+    define: Labelled = None,
+    name_pattern: NamedBy = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -74,6 +86,7 @@ def command(
         csv_folder=csv_folder,
         out=out,
         scheduler=scheduler,
+        labels=labels(about, define, name_pattern),
     )
     if len(captures) == 1 and Path(captures[0]).is_dir():
         return _run_folder(Path(captures[0]).absolute(), options)
@@ -93,9 +106,15 @@ class Options:
     csv_folder: Path | None
     out: Path | None
     scheduler: str | None
+    labels: Labels
+
+    def __post_init__(self) -> None:
+        if self.out is None and not self.labels.is_empty:
+            raise UsageError("--about, -D and --name-pattern describe a run: they require --out")
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
         """What will be done with one pair."""
+        from tailscope.cli.pairs import stem_of
         from tailscope.experiment.pair import PairPlan
 
         return PairPlan(
@@ -108,6 +127,7 @@ class Options:
             worst=self.worst,
             csv_folder=csv_folder,
             out=out,
+            about=self.labels.of(Path(pre), stem_of(pre)),
         )
 
 
@@ -138,12 +158,15 @@ def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageE
         if found is None:
             return UsageError(f"no {kind} capture for {like}")
     below = pair.name.relative_to(folder)
-    return options.plan(
-        str(pair.pre),
-        str(pair.post),
-        options.csv_folder and options.csv_folder.absolute() / below.parent,
-        options.out and options.out.absolute() / below.parent / below.name.split(".pcap")[0],
-    )
+    try:
+        return options.plan(
+            str(pair.pre),
+            str(pair.post),
+            options.csv_folder and options.csv_folder.absolute() / below.parent,
+            options.out and options.out.absolute() / below.parent / below.name.split(".pcap")[0],
+        )
+    except UsageError as error:
+        return error
 
 
 def _run_pair(plan: PairPlan, json_file: str | None) -> int:

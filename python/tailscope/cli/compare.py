@@ -155,6 +155,8 @@ def _check(found: Sequence[Comparison]) -> None:
     EvidenceError
         If no quantile is an estimate anywhere, and nothing else differs.
     """
+    from tailscope.store.run import foreign_text
+
     findings = [finding for each in found for finding in each.findings]
     if not any(
         finding.verdict in ("higher", "lower")
@@ -162,9 +164,14 @@ def _check(found: Sequence[Comparison]) -> None:
         for finding in findings
     ):
         first = findings[0]
+        samples = [sample for each in found for sample in each.sides.samples]
+        hint = "measure for longer: packets that are delayed together count as few"
+        if any(foreign_text(sample.info) is not None for sample in samples):
+            hint = (
+                "`tailscope analyze` keeps the order of packets; `tailscope show` shows quantiles"
+            )
         raise EvidenceError(
-            f"no quantile can be compared: {first.figure.name}: {first.lacks}",
-            hint="measure for longer: packets that are delayed together count as few",
+            f"no quantile can be compared: {first.figure.name}: {first.lacks}", hint=hint
         )
 
 

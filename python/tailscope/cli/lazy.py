@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
+from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 import typer
@@ -40,7 +41,8 @@ class LazyCommand(TyperCommand):
 
     def __init__(self, package: str, name: str, summary: str) -> None:
         super().__init__(name, help=summary, rich_markup_mode=None)
-        self._module = f"{package}.{name.replace('-', '_')}"
+        module = name.replace("-", "_")
+        self._module = f"{package}.{module}_" if iskeyword(module) else f"{package}.{module}"
 
     def load(self) -> Command:
         """Import the command."""

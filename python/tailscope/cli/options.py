@@ -18,18 +18,24 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
+    from tailscope.about import Labels
+
 __all__ = [
     "STANDARD",
+    "AboutFile",
     "CpusToFree",
     "DryRun",
     "JsonFile",
     "Keep",
+    "Labelled",
+    "NamedBy",
     "Profile",
     "RunName",
     "RunNames",
     "RunsFolder",
     "checked_figure",
     "labelled",
+    "labels",
     "named_values",
     "refuse_idle_options",
     "without_format",
@@ -61,6 +67,29 @@ JsonFile: TypeAlias = Annotated[
 ]
 Keep: TypeAlias = Annotated[
     bool, typer.Option("--keep", help="Store all figures in the run, for its report.")
+]
+AboutFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--about",
+        metavar="FILE",
+        help="Labels that say what was measured, on what: dut, platform, ... (YAML or JSON).",
+    ),
+]
+Labelled: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-D", metavar="NAME=VALUE", help="A label such as rate=10k; wins over FILE; repeatable."
+    ),
+]
+NamedBy: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--name-pattern",
+        metavar="PATTERN",
+        help="Where names of files say labels, such as '{dut}-{rate}-repeat{repeat}-{side}'; *"
+        " stands for anything.",
+    ),
 ]
 CpusToFree: TypeAlias = Annotated[
     str, typer.Option("--cpus", "-c", metavar="LIST", help="CPUs to keep free: those that poll.")
@@ -115,6 +144,19 @@ def checked_figure(path: Path | None) -> Path | None:
             f"--figure: expected a name that ends in .{', .'.join(FORMATS)}, got {path}"
         )
     return path
+
+
+def labels(file: Path | None, given: list[str] | None, pattern: str | None) -> Labels:
+    """Read what was said of captures or tables.
+
+    Raises
+    ------
+    UsageError
+        If a label is unknown, or has a value that it cannot have.
+    """
+    from tailscope.about import labels_of
+
+    return labels_of(file, named_values(given, "-D"), pattern)
 
 
 def named_values(given: list[str] | None, option: str) -> dict[str, str]:

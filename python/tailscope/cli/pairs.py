@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tailscope.exceptions import UsageError
 
-__all__ = ["Pair", "find_pairs"]
+__all__ = ["Pair", "find_pairs", "stem_of"]
 
 _KINDS = (".pcap", ".pcapng", ".cap")
 _COMPRESSIONS = ("", ".gz", ".zst")
@@ -67,6 +67,13 @@ def find_pairs(folder: Path) -> list[Pair]:
             + " (.gz, .zst)",
         )
     return sorted(pairs, key=lambda pair: pair.name)
+
+
+def stem_of(capture: str) -> str:
+    """The name of a capture without its extensions."""
+    name = Path(capture).name
+    found = next((suffix for suffix in _SUFFIXES[::-1] if name.endswith(suffix)), "")
+    return name.removesuffix(found)
 
 
 def _other(path: Path, this: str, that: str, known: set[Path]) -> Path | None:

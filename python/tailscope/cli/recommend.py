@@ -129,6 +129,7 @@ def _print_runs(evidence: Evidence) -> None:
 
     print()
     for case in evidence.cases:
-        print(printable(f"[{case.number}] {case.name}"))
+        unsaid = f" (taken to be alike, not said: {', '.join(case.unsaid)})" if case.unsaid else ""
+        print(printable(f"[{case.number}] {case.name}{unsaid}"))
     for left in evidence.left_out:
         print(printable(f"left out: {left.name}: {left.reason}"))

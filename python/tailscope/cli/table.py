@@ -114,7 +114,7 @@ def note_lines(notes: Iterable[Note]) -> Iterator[str]:
             yield f"{'':<{len(when)}}  {printable(other)}"
 
 
-def one_line(name: str, analysis: Analysis | Figures) -> str:
+def one_line(name: str, analysis: Analysis | Figures | Run) -> str:
     """Say the most important figures of one pair on one line."""
     warnings = "".join(f" Warning: {warning}." for warning in analysis.warnings)
     return printable(f"{name}: {sentence(analysis.summary)}{warnings}")

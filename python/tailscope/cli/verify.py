@@ -128,8 +128,7 @@ def _keep(
 
 
 def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
-    from tailscope.verdict.evidence import read_evidence
-    from tailscope.verdict.verdict import Outcome, RunVerdict, judge
+    from tailscope.verdict.verdict import Outcome, RunVerdict
 
     found = [named for path in plan.runs for named in _named(path)]
     if not found:
@@ -140,9 +139,21 @@ def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
             missing = RunVerdict(name, Outcome.INCONCLUSIVE, reason=f"no run: {reason}")
             verdicts.append((None, missing))
             continue
-        evidence = read_evidence(path, plan.level, name=name)
-        verdicts.append((path, judge(plan.level, evidence, runs=len(found))))
+        verdicts.append((path, _judged(path, name, plan.level, len(found))))
     return verdicts
+
+
+def _judged(path: Path, name: str, level: Level, runs: int) -> RunVerdict:
+    """Judge a run by its packets, or an import by what it holds."""
+    from tailscope.store.reader import read_info, read_run
+    from tailscope.store.run import foreign_text
+    from tailscope.verdict.evidence import read_evidence
+    from tailscope.verdict.imported import judge_import
+    from tailscope.verdict.verdict import judge
+
+    if foreign_text(read_info(path)) is not None:
+        return judge_import(level, read_run(path, label=name), runs=runs)
+    return judge(level, read_evidence(path, level, name=name), runs=runs)
 
 
 def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
@@ -212,7 +223,7 @@ def _found(term: Term, finding: Finding) -> str:
     from tailscope.units import count_text, duration_text
 
     if finding.found is None:
-        return "never came" if finding.packets else _NOTHING
+        return _NOTHING if finding.beyond is None else "never came"
     if term.is_time:
         return duration_text(finding.found)
     return f"{finding.found:.3g}" if term.kind == "loss" else count_text(int(finding.found))

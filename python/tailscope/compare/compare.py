@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.compare.figures import Figure
-    from tailscope.compare.sample import MeasuredFigure, RunFigures
+    from tailscope.compare.measured import MeasuredFigure, RunFigures
     from tailscope.compare.sources import ComparedRuns
     from tailscope.compare.surroundings import Other
 

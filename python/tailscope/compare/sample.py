@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tailscope.compare.figures import LOST, MAX, RATE, TRANSFER
+from tailscope.compare.measured import MeasuredFigure, RunFigures
 from tailscope.exceptions import RunCorruptError
 from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds, packets_worth, quantile_ends, ratio_ends
 from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
 from tailscope.store.layout import SUMMARY
+from tailscope.store.run import foreign_text
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
@@ -22,86 +24,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Figure as Value
     from tailscope.analysis import Rate
     from tailscope.compare.figures import Figure
-    from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
-    from tailscope.verdict.evidence import Doubt, PacketSample
+    from tailscope.verdict.evidence import PacketSample
 
     Values = NDArray[np.float64]
 
-__all__ = ["MeasuredFigure", "RunFigures", "lost_alike", "read_samples"]
+__all__ = ["lost_alike", "read_samples"]
 
 _NS_PER_S = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class MeasuredFigure:
-    """A figure of a run.
-
-    Attributes
-    ----------
-    ends : Mapping of float to Bounds
-        Its interval for each error that was asked for.
-    lacks : str or None
-        Why it is no estimate; None where it is one.
-    packets : int
-        That it rests on.
-    packets_to_support : int or None
-        How many would make it an estimate; None where it is one, or no number would.
-    design : float
-        How many packets say as much as one that stands alone.
-    """
-
-    ends: Mapping[float, Bounds]
-    lacks: str | None = None
-    packets: int = 0
-    packets_to_support: int | None = None
-    design: float = 1.0
-
-    @property
-    def value(self) -> float:
-        """The figure."""
-        return next(iter(self.ends.values())).value
-
-
-@dataclass(frozen=True)
-class RunFigures:
-    """What a run is compared by.
-
-    Attributes
-    ----------
-    name : str
-    info : RunInfo
-    summary : Mapping
-        The figures of the run.
-    as_is : Mapping of str to MeasuredFigure
-        By the names of the figures.
-    spared : Mapping of str to MeasuredFigure, or None
-        The same without what the instrument may have spoilt; None where nothing was.
-    spoilt : str
-        What that was.
-    window_ns : int
-        What a packet that never came, or took longer, counts as.
-    resolution_ns : int
-        Of the timestamps.
-    doubts, time_doubts : tuple of Doubt
-        Of all figures, and of latencies.
-    warnings : tuple of str
-        Of the run.
-    """
-
-    name: str
-    info: RunInfo
-    summary: Mapping[str, Value]
-    as_is: Mapping[str, MeasuredFigure]
-    spared: Mapping[str, MeasuredFigure] | None
-    spoilt: str
-    window_ns: int
-    resolution_ns: int
-    doubts: tuple[Doubt, ...]
-    time_doubts: tuple[Doubt, ...]
 
 
 def read_samples(
@@ -125,7 +57,14 @@ def read_samples(
     from tailscope.store.reader import read_run
 
     runs = [read_run(path, label=str(path)) for path in paths]
-    window_ns = min(_window_ns(path, run) for path, run in zip(paths, runs, strict=True))
+    window_ns = min(
+        (
+            _window_ns(path, run)
+            for path, run in zip(paths, runs, strict=True)
+            if foreign_text(run.info) is None
+        ),
+        default=math.inf,
+    )
     return [
         _sample(path, run, window_ns, figures, errors)
         for path, run in zip(paths, runs, strict=True)
@@ -142,8 +81,12 @@ def _window_ns(path: Path, run: Run) -> int:
 
 
 def _sample(
-    path: Path, run: Run, window_ns: int, figures: Sequence[Figure], errors: Sequence[float]
+    path: Path, run: Run, window_ns: float, figures: Sequence[Figure], errors: Sequence[float]
 ) -> RunFigures:
+    if foreign_text(run.info) is not None:
+        from tailscope.compare.imported import imported_figures
+
+        return imported_figures(run, figures, errors)
     from tailscope.verdict.evidence import evidence_of
 
     evidence = evidence_of(path, run)
@@ -168,7 +111,7 @@ def _sample(
 def _reduced(
     reading: PacketSample,
     run: Run,
-    window_ns: int,
+    window_ns: float,
     figures: Sequence[Figure],
     errors: Sequence[float],
 ) -> dict[str, MeasuredFigure]:
@@ -234,6 +177,8 @@ def lost_alike(samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
 
     def again(reading: Mapping[str, MeasuredFigure]) -> Mapping[str, MeasuredFigure]:
         found = reading[LOST.name]
+        if found.lacks is not None:
+            return reading
         lost = round(found.value * found.packets) if found.packets else 0
         return {**reading, LOST.name: _lost(lost, found.packets, design, found.ends)}
 

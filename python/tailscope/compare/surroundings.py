@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.store.records.base import as_content
-from tailscope.store.run import EMULATED, is_emulated
+from tailscope.store.run import EMULATED, host_of, is_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tailscope.analysis import Figure
-    from tailscope.compare.sample import RunFigures
+    from tailscope.compare.measured import RunFigures
     from tailscope.store.records.base import Section
     from tailscope.store.records.run import RunInfo
 
 __all__ = ["Other", "surroundings"]
 
-_NOT_OF_THE_PLAN = ("command", "pre", "post", "out", "json", "csv", "figures")
+_NOT_OF_THE_PLAN = ("command", "pre", "post", "out", "json", "csv", "figures", "source")
 _CLOCK = ("source", "pre_resolution", "post_resolution")
 _PLATFORM = ("name", "representative", "realtime", "nohz_full_cpus", "parameters")
 _DEVICE = ("name", "version")
@@ -72,9 +72,12 @@ def _facts(info: RunInfo) -> Iterator[tuple[str, str]]:
     """What a run says of where it comes from, without what is another in every run."""
     plan = as_content(info.plan)
     floor = None if info.floor is None else info.floor.latency_ns_p50
-    hosts = {"host": info.host} if info.hosts is None else info.hosts
+    hosts = {"host": host_of(info)} if info.hosts is None else info.hosts
+    said = {} if info.about is None else as_content(info.about)
     sections: dict[str, Mapping[str, object]] = {
-        "plan": {name: value for name, value in plan.items() if name not in _NOT_OF_THE_PLAN},
+        "plan": {
+            name: value for name, value in {**plan, **said}.items() if name not in _NOT_OF_THE_PLAN
+        },
         **{role: as_content(host) for role, host in hosts.items()},
         "clock": _only(info.clock, _CLOCK),
         "floor": {"latency_ns_p50": floor},

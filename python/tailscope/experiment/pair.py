@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis, Figure, Progress, Sink
     from tailscope.store.directory import RunWriter
+    from tailscope.store.records.about import AboutRecord
 
 __all__ = ["Figures", "PairPlan", "analyze_pair", "write_pair"]
 
@@ -61,6 +62,8 @@ class PairPlan:
         Where the authors' CSV files go.
     out : Path or None
         The run directory.
+    about : AboutRecord or None
+        What the user says of the pair.
     """
 
     pre: str
@@ -72,6 +75,7 @@ class PairPlan:
     worst: int
     csv_folder: Path | None
     out: Path | None
+    about: AboutRecord | None = None
 
     def record(self) -> AnalysisPlan:
         """The resolved options as ``run.json`` keeps them."""
@@ -157,7 +161,7 @@ def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
 
     writer.finish(
         analysis,
-        info=analysis_info(plan.record(), analysis.summary),
+        info=analysis_info(plan.record(), analysis.summary, plan.about),
         bucket_ns=plan.bucket_ns,
         report=lambda run: page([run]),
     )

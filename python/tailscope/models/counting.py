@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 __all__ = [
+    "counts_in_time",
     "design_effect",
+    "design_effect_in_time",
     "first_enough",
     "packets_to_settle",
     "share_beyond",
@@ -69,8 +71,53 @@ def _dispersion(marks: Marks) -> float:
     at = np.flatnonzero(marks)
     if stretches < 2 or not len(at):
         return 1.0
-    counts = np.bincount(at * stretches // len(marks), minlength=stretches)
-    return max(1.0, float(counts.var(ddof=1) / counts.mean()))
+    return _dispersion_of(np.bincount(at * stretches // len(marks), minlength=stretches))
+
+
+def _dispersion_of(counts: NDArray[np.int64]) -> float:
+    return max(1.0, float(counts.var(ddof=1) / counts.mean())) if counts.any() else 1.0
+
+
+def design_effect_in_time(sent_ns: NDArray[np.integer], beyond: int, failed: int) -> float:
+    """The `design_effect` where only the worst packets are known, and when they were sent.
+
+    Stretches are of equal length between the first and the last of them. Packets that never came
+    are put together, as the worst burst would be.
+
+    Parameters
+    ----------
+    sent_ns : ndarray of integers, shape (n_worst,)
+        Of the packets with the longest latencies, longest first.
+    beyond : int
+        How many packets exceed the limit, those that never came included.
+    failed : int
+        How many never came.
+    """
+    found = 1.0
+    for marked in (beyond, *(worst for worst in _WORST if worst > beyond)):
+        counts = counts_in_time(sent_ns, marked, failed, _STRETCHES)
+        found = max(found, _dispersion_of(counts))
+    return 1 + _DOUBT * (found - 1)
+
+
+def counts_in_time(
+    sent_ns: NDArray[np.integer], marked: int, failed: int, stretches: int
+) -> NDArray[np.int64]:
+    """How many of the worst packets were sent in each stretch of time.
+
+    Parameters
+    ----------
+    sent_ns : ndarray of integers, shape (n_worst,)
+        Of the packets with the longest latencies, longest first.
+    marked, failed : int
+        How many are counted, those that never came first: these are put into the first stretch.
+    stretches : int
+    """
+    times = sent_ns.astype(np.int64) - int(sent_ns.min())
+    at = times[: max(0, marked - failed)] * stretches // (int(times.max()) + 1)
+    counts = np.bincount(at, minlength=stretches)
+    counts[0] += min(marked, failed)
+    return counts
 
 
 def share_beyond(

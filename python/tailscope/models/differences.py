@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betainc, stdtrit
 
+from tailscope.models.counting import counts_in_time
+from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import rank_of
 
 if TYPE_CHECKING:
@@ -24,7 +26,16 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
     Values = NDArray[np.float64]
 
-__all__ = ["Bounds", "difference", "mean", "packets_worth", "quantile_ends", "ratio_ends"]
+__all__ = [
+    "Bounds",
+    "difference",
+    "mean",
+    "packets_worth",
+    "packets_worth_in_time",
+    "quantile_ends",
+    "ranks_around",
+    "ratio_ends",
+]
 
 _STRETCHES = (100, 20)
 _DOUBT = 1.5
@@ -70,6 +81,29 @@ def packets_worth(marks: Marks) -> float:
     return 1 + _DOUBT * (found - 1)
 
 
+def packets_worth_in_time(
+    sent_ns: NDArray[np.integer], beyond: int, failed: int, packets: int
+) -> float:
+    """The same where only the worst packets are known, and when they were sent.
+
+    Parameters
+    ----------
+    sent_ns : ndarray of integers, shape (n_worst,)
+        Of the packets with the longest latencies, longest first.
+    beyond, failed, packets : int
+        How many lie beyond something, how many of these never came, and how many there are.
+    """
+    share = beyond / packets
+    if not 0 < share < 1:
+        return 1.0
+    found = 1.0
+    for stretches in _STRETCHES:
+        counts = counts_in_time(sent_ns, beyond, failed, stretches)
+        variance = float((counts * (stretches / packets)).var(ddof=1))
+        found = max(found, variance * packets / stretches / (share * (1 - share)))
+    return 1 + _DOUBT * (found - 1)
+
+
 def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Bounds:
     """A quantile, and the samples between which the true one lies.
 
@@ -85,7 +119,36 @@ def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Boun
     error : float
         Each end is wrong with at most this probability.
     """
-    n = len(ranked)
+    rank, low, high = ranks_around(q, len(ranked), design, error)
+    return Bounds(
+        float(ranked[rank - 1]),
+        float(ranked[low - 1]) if low else -math.inf,
+        float(ranked[high - 1]) if high else math.inf,
+    )
+
+
+def ranks_around(
+    q: float, n: int, design: float = 1.0, error: float = (1 - LEVEL) / 2
+) -> tuple[int, int, int]:
+    """The rank of a quantile among samples, and the ranks of the ends of its interval.
+
+    Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
+
+    Parameters
+    ----------
+    q : float
+    n : int
+        At least one.
+    design : float
+        See `packets_worth`.
+    error : float
+        Each end is wrong with at most this probability.
+
+    Returns
+    -------
+    tuple of int
+        From 1; 0 for an end that there is none of.
+    """
     rank = rank_of(q, n)
 
     def is_below(low: int) -> bool:
@@ -96,11 +159,7 @@ def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Boun
         return float(betainc(high / design, (n - high) / design + 1, q)) <= error
 
     low, from_end = _last(is_below, rank), _last(is_above, n + 1 - rank)
-    return Bounds(
-        float(ranked[rank - 1]),
-        float(ranked[low - 1]) if low else -math.inf,
-        float(ranked[n - from_end]) if from_end else math.inf,
-    )
+    return rank, low, n + 1 - from_end if from_end else 0
 
 
 def ratio_ends(over: Values, under: Values, error: float) -> Bounds:

@@ -20,6 +20,7 @@ __all__ = [
     "best_quantile",
     "cited",
     "common_quantile",
+    "have_medians",
     "proportion",
     "ratio",
     "record_of",
@@ -118,6 +119,12 @@ def best_quantile(cases: Iterable[Case]) -> float | None:
 def common_quantile(*groups: Iterable[Case]) -> float | None:
     """The highest quantile that every run of all groups supports."""
     return best_quantile([case for group in groups for case in group])
+
+
+def have_medians(*groups: Iterable[Case]) -> bool:
+    """Whether every run supports its median: of worst packets alone nobody knows it."""
+    cases = [case for group in groups for case in group]
+    return all(case.run.summary["latency_ns_p50_supported"] for case in cases)
 
 
 def _untainted(summary: Any, name: str) -> Any:

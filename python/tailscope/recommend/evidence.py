@@ -11,7 +11,8 @@ from tailscope.recommend import surroundings
 from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
-from tailscope.store.run import EMULATED, is_emulated
+from tailscope.store.records.plan import MeasurementPlan
+from tailscope.store.run import EMULATED, about_of, clock_of, is_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CARDS",
     "SHARED_MEMORY",
+    "UNKNOWN_WIRE",
     "Case",
     "Evidence",
     "Facts",
@@ -42,11 +44,14 @@ CARDS = "cards"
 SHARED_MEMORY = "shared memory"
 """The wire where they do not: memif, and the vhost that guests have in its place."""
 
+UNKNOWN_WIRE = "an unknown wire"
+
 _NO_DEVICE = "loop"
+_PCI = "pci"
 _IN_MEMORY = ("memif", "vhost")
-_CAPTURES = (
-    "an analysis of captures: they do not say what was measured, on what, and by which clock"
-)
+_NEEDED = {"dut": "dut", "platform": "platform", "rate_pps": "rate", "cpu_model": "cpu_model"}
+"""What captures and imports must say before they are compared, and the names of the labels."""
+_TRAFFIC = {"pattern": "pattern", "burst": "burst", "size_bytes": "size", "flows": "flows"}
 
 
 class Facts(NamedTuple):
@@ -72,9 +77,11 @@ class Facts(NamedTuple):
     networking : str
         ``user space`` or ``kernel space``.
     wire : str
-        `SHARED_MEMORY`, ``veth`` or `CARDS`.
-    pattern : str
-    burst, size_bytes, flows, instances : int
+        `SHARED_MEMORY`, ``veth``, `CARDS` or `UNKNOWN_WIRE`.
+    pattern : str or None
+    burst, size_bytes, flows : int or None
+        None where captures or imports do not say it: they are taken to be alike.
+    instances : int
     load : str
     recorded : tuple
         Whether kernel events were recorded, and how often counters were read.
@@ -95,10 +102,10 @@ class Facts(NamedTuple):
     device_options: tuple[tuple[str, str], ...]
     networking: str
     wire: str
-    pattern: str
-    burst: int
-    size_bytes: int
-    flows: int
+    pattern: str | None
+    burst: int | None
+    size_bytes: int | None
+    flows: int | None
     instances: int
     load: str
     recorded: tuple[bool, int]
@@ -127,16 +134,19 @@ class Case:
     run : Run
     optimised_because, cache_because : str
         Why `facts` say what they say.
-    lost : int
-        Packets that the device lost, but for those that it dropped on purpose.
+    lost : int or None
+        Packets that the device lost, but for those that it dropped on purpose; of captures and
+        imports all that are lost; None where that was not imported.
     unsent : int
         Packets that could not be handed to the wire in time.
     floor : Floor or None
         Of the instrument.
     longest_stall_ns : int
         Of the instrument's own.
-    bucket_ns : int
-        Of the histograms.
+    bucket_ns : int or None
+        Of the histograms; None where widths differ.
+    unsaid : tuple of str
+        Labels that captures or imports lack: it is taken to be as in others that lack them.
     cpus, pollers : frozenset of int
         Those that work for the device, and all that poll.
     """
@@ -147,13 +157,14 @@ class Case:
     run: Run
     optimised_because: str
     cache_because: str
-    lost: int
+    lost: int | None
     unsent: int
     floor: Floor | None
     longest_stall_ns: int
-    bucket_ns: int
+    bucket_ns: int | None
     cpus: frozenset[int]
     pollers: frozenset[int]
+    unsaid: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """It as JSON has it."""
@@ -179,6 +190,7 @@ class Case:
             "unsent": self.unsent,
             "clock": facts.clock,
             "cpu_model": facts.machine[0],
+            "unsaid": list(self.unsaid),
         }
 
 
@@ -304,8 +316,8 @@ def evidence_of(runs: Mapping[str, Run], left_out: Sequence[LeftOut] = ()) -> Ev
 
 def _useless(info: RunInfo) -> str | None:
     """Why nothing can rest on a run."""
-    if info.instrument is None:
-        return _CAPTURES
+    if not isinstance(info.plan, MeasurementPlan):
+        return _undescribed(info)
     if info.measured.dut == _NO_DEVICE:
         return "no device: the generator was connected to itself"
     if info.partial:
@@ -313,24 +325,58 @@ def _useless(info: RunInfo) -> str | None:
     return f"{EMULATED}: its times mean nothing" if is_emulated(info) else None
 
 
+def _undescribed(info: RunInfo) -> str | None:
+    about = about_of(info)
+    lacking = [label for name, label in _NEEDED.items() if getattr(about, name) is None]
+    if not lacking:
+        return None
+    words = " ".join(f"-D {label}=..." for label in lacking)
+    return f"nobody said its {', '.join(lacking)}: analyse or import it again with {words}"
+
+
 def _case(number: int, name: str, run: Run, where: str) -> Case:
-    info, instrument = run.info, run.info.instrument
-    assert instrument is not None, "it was measured"
-    plan, host = info.measured, surroundings.host_of(info)
-    wire = _wire(info)
+    info = run.info
     try:
         optimised, optimised_because = surroundings.optimised(info)
         cache, cache_because = surroundings.cache(info)
-        co_runners = _co_runners(plan)
         cpus, pollers = surroundings.device_cpus(info), surroundings.pollers(info)
+        is_measured = isinstance(info.plan, MeasurementPlan)
+        facts = _measured_facts(info) if is_measured else _described_facts(info)
     except UsageError as error:
         raise RunCorruptError(f"{where}: {error}") from None
-    facts = Facts(
+    instrument, about = info.instrument, about_of(info)
+    counted = run.summary["lost"]
+    lost = None if counted is None else int(counted)
+    if instrument is not None:
+        lost = instrument.lost_in_dut - (instrument.dropped_by_dut or 0)
+    unsaid = [label for attribute, label in _TRAFFIC.items() if getattr(about, attribute) is None]
+    unsaid.append("co-runners")
+    return Case(
+        number,
+        name,
+        facts._replace(optimised=optimised, cache=cache),
+        run,
+        optimised_because,
+        cache_because,
+        lost=lost,
+        unsent=0 if instrument is None else instrument.unsent,
+        floor=_floor(info),
+        longest_stall_ns=0 if instrument is None else instrument.stalls.generator.stall_ns_max,
+        bucket_ns=info.plan.bucket_ns,
+        cpus=cpus,
+        pollers=pollers,
+        unsaid=() if instrument is not None else tuple(unsaid),
+    )
+
+
+def _measured_facts(info: RunInfo) -> Facts:
+    plan, host, wire = info.measured, surroundings.host_of(info), _wire(info)
+    return Facts(
         technology=surroundings.technology(info),
         kernel=surroundings.kernel(info),
-        optimised=optimised,
-        cache=cache,
-        co_runners=co_runners,
+        optimised=None,
+        cache=None,
+        co_runners=_co_runners(plan),
         rate_pps=plan.rate_pps,
         cards=plan.wire_options.get("dut", "") if wire == CARDS else "",
         device=plan.dut,
@@ -350,20 +396,37 @@ def _case(number: int, name: str, run: Run, where: str) -> Case:
         clock=info.clock.source,
         machine=(str(host.cpu_model), host.cpu_count or 0),
     )
-    return Case(
-        number,
-        name,
-        facts,
-        run,
-        optimised_because,
-        cache_because,
-        lost=instrument.lost_in_dut - (instrument.dropped_by_dut or 0),
-        unsent=instrument.unsent,
-        floor=_floor(info),
-        longest_stall_ns=instrument.stalls.generator.stall_ns_max,
-        bucket_ns=plan.bucket_ns,
-        cpus=cpus,
-        pollers=pollers,
+
+
+def _described_facts(info: RunInfo) -> Facts:
+    about = about_of(info)
+    assert about.dut is not None and about.cpu_model is not None, "else nothing rests on it"
+    wire = about.wire or UNKNOWN_WIRE
+    if about.cards or wire == _PCI:
+        wire = CARDS
+    elif wire in _IN_MEMORY:
+        wire = SHARED_MEMORY
+    return Facts(
+        technology=about.platform,
+        kernel=about.kernel,
+        optimised=None,
+        cache=None,
+        co_runners=(),
+        rate_pps=about.rate_pps,
+        cards=about.cards or "",
+        device=about.dut,
+        device_options=tuple(sorted(about.dut_options.items())),
+        networking=surroundings.networking(about),
+        wire=wire,
+        pattern=about.pattern,
+        burst=about.burst,
+        size_bytes=about.size_bytes,
+        flows=about.flows,
+        instances=1,
+        load="all",
+        recorded=(False, 0),
+        clock=clock_of(info),
+        machine=(about.cpu_model, about.cpu_count or 0),
     )
 
 
@@ -380,7 +443,7 @@ def _check(case: Case, where: str) -> None:
         ("lost in the DuT", case.lost, summary["sent"]),
         ("tainted", summary.get("tainted"), summary["count"]),
     ):
-        if not 0 <= int(got or 0) <= int(most or 0):
+        if got is not None and most is not None and not 0 <= int(got) <= int(most):
             raise RunCorruptError(f"{where}: {name}: expected 0 to {most}, got {got}")
     if case.facts.rate_pps < 1:
         raise RunCorruptError(
@@ -405,6 +468,6 @@ def _co_runners(plan: PlanFields) -> CoRunners:
 
 def _wire(info: RunInfo) -> str:
     wire = info.measured.wire
-    if wire == "pci" or info.hosts is not None:
+    if wire == _PCI or info.hosts is not None:
         return CARDS
     return SHARED_MEMORY if wire in _IN_MEMORY else wire

@@ -135,10 +135,12 @@ def where(facts: Facts) -> str:
         parts.append("optimised")
     parts.append(f"over {facts.cards or facts.wire}")
     if facts.rate_pps is not None:
-        parts.append(f"at {count_text(facts.rate_pps)} packets/s {facts.pattern}")
-    if facts.burst > 1:
+        pattern = f" {facts.pattern}" if facts.pattern else ""
+        parts.append(f"at {count_text(facts.rate_pps)} packets/s{pattern}")
+    if facts.burst is not None and facts.burst > 1:
         parts.append(f"bursts of {facts.burst}")
-    parts.append(f"{facts.size_bytes} B")
+    if facts.size_bytes is not None:
+        parts.append(f"{facts.size_bytes} B")
     if facts.co_runners:
         parts.append(f"beside {co_runners_text(facts.co_runners)}")
     return ", ".join(parts)

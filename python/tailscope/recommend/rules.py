@@ -13,7 +13,7 @@ from tailscope.models.overload.prediction import predict
 from tailscope.recommend.compare import (
     MEDIAN,
     cited,
-    common_quantile,
+    have_medians,
     proportion,
     ratio,
     record_of,
@@ -55,6 +55,7 @@ BURSTY = 0.01
 """So much larger a share must leave back to back: a smaller one may be those behind stalls."""
 
 _SOFTWARE_CLOCKS = ("tsc", "kernel-software")
+_UNKNOWN_CLOCKS = ("capture-file", "imported")
 _FORWARDER = "l2fwd"
 _TLB = "TLB shootdown"
 _CACHE_KINDS = ("cache", "memory")
@@ -68,6 +69,11 @@ def _timestamps(evidence: Evidence) -> Said:
         key = (case.facts.clock, case.facts.wire, _floor_text(case.floor))
         groups.setdefault(key, []).append(case)
     for (clock, wire, floor), cases in groups.items():
+        if clock in _UNKNOWN_CLOCKS:
+            yield NoEvidence(
+                f"{wire}: nobody said what took the timestamps {cited(numbers(cases))}"
+            )
+            continue
         if clock not in _SOFTWARE_CLOCKS:
             yield NoEvidence(f"{wire}: hardware timestamps ({clock})")
             continue
@@ -104,6 +110,9 @@ def _longest_stall_ns(cases: Sequence[Case]) -> int:
 def _overload(evidence: Evidence) -> Said:
     """II: from some rate on the device loses packets, and all of them queue."""
     for facts, by_rate in evidence.compared_by("rate_pps"):
+        if any(case.lost is None for cases in by_rate.values() for case in cases):
+            yield NoEvidence(f"{where(facts)}: what was imported does not tell what was lost")
+            continue
         rates = sorted(by_rate)
         lossy = [rate for rate in rates if _lost(by_rate[rate])]
         if not lossy:
@@ -129,7 +138,7 @@ def _overloaded(
     if free is None:
         return NoEvidence(f"{said} {cited(numbers(above))}, and no lower rate without loss was run")
     below = by_rate[free]
-    if common_quantile(below, above) is None:
+    if not have_medians(below, above):
         return NoEvidence(f"{said} {cited(numbers(above))}, and too few came back for a median")
     before, after = tail_of(below, MEDIAN), tail_of(above, MEDIAN)
     times = ratio(after, before)
@@ -169,7 +178,7 @@ def _beside_prediction(
         return said
     slowest = min(case.facts.rate_pps for case in alike)
     forwarder = [case for case in alike if case.facts.rate_pps == slowest]
-    if common_quantile(forwarder, low) is None:
+    if not have_medians(forwarder, low):
         return said
     medians = tail_of(forwarder, MEDIAN), tail_of(low, MEDIAN)
     try:
@@ -200,12 +209,12 @@ def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]])
 
 
 def _lost(cases: Sequence[Case]) -> int:
-    return sum(case.lost for case in cases)
+    return sum(case.lost or 0 for case in cases)
 
 
 def _carries(cases: Sequence[Case]) -> bool:
     """Whether nothing was lost at a rate, and all of it could be sent."""
-    return not _lost(cases) and not _unsent(cases)
+    return all(case.lost == 0 for case in cases) and not _unsent(cases)
 
 
 def _sent(cases: Sequence[Case]) -> int:
@@ -293,7 +302,7 @@ def _cards(evidence: Evidence) -> Said:
 
 def _bursts(case: Case) -> RunEvidence | NoEvidence:
     half_gap_ns = 1e9 / case.facts.rate_pps / 2
-    if half_gap_ns < _COARSE_BUCKETS * case.bucket_ns:
+    if case.bucket_ns is None or half_gap_ns < _COARSE_BUCKETS * case.bucket_ns:
         return NoEvidence(f"[{case.number}]: buckets of the gaps are too coarse for its rate")
     shares = {}
     for side in ("pre", "post"):
@@ -346,17 +355,20 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
     reason = why_not_above(upper, lower)
     if reason is not None:
         return NoEvidence(f"{where(facts)}: {name} and bare: {reason}")
-    medians = [tail_of(cases, MEDIAN) for cases in both.values()]
-    tail_times, median_times = ratio(virtual, bare), ratio(*medians)
+    tail_times = ratio(virtual, bare)
+    median_times = None
+    if have_medians(*both.values()):
+        median_times = ratio(*(tail_of(cases, MEDIAN) for cases in both.values()))
     if upper is virtual:
         advice = f"use bare if the tail matters, {name} if it does not"
     else:
         advice = f"{name} does not lengthen the tail here"
     in_memory = name == "vm" and facts.wire == SHARED_MEMORY
     port = " (its port is vhost, not memif)" if in_memory else ""
+    median = "unknown" if median_times is None else times_text(median_times)
     text = (
         f"{where(facts)}: {advice}: on {name}{port} {percentile_name(virtual.quantile)} is"
-        f" {times_text(tail_times)} that on bare, and the median {times_text(median_times)}:"
+        f" {times_text(tail_times)} that on bare, and the median {median}:"
         f" {virtual.text()} against {bare.text()}."
     )
     runs = (*virtual.runs, *bare.runs)
@@ -364,8 +376,9 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
         virtual.record(),
         bare.record(),
         record_of(f"{virtual.figure}_ratio", runs, tail_times),
-        record_of("latency_ns_p50_ratio", runs, median_times),
     ]
+    if median_times is not None:
+        figures.append(record_of("latency_ns_p50_ratio", runs, median_times))
     return RunEvidence(text, runs, figures)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailscope.host.cpus import cpu_list, parse_cpus
-from tailscope.store.run import host_of, kernel, technology
+from tailscope.plan import PlanFields
+from tailscope.store.run import about_of, host_of, kernel, technology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tailscope.plan import PlanFields
+    from tailscope.plan import AboutFields
     from tailscope.store.records.run import RunInfo
 
 __all__ = [
@@ -52,14 +53,20 @@ _DEVICE = "DuT"
 _CACHE_KNOB, _OWN_PARTS = "cache-allocation", "own parts"
 
 
-def networking(plan: PlanFields) -> str:
-    """Whether packets pass the kernel's network stack at the device."""
+def networking(plan: PlanFields | AboutFields) -> str:
+    """Whether packets pass the kernel's network stack at the device.
+
+    Of captures and imports it is unknown for devices that are none of ours.
+    """
     in_kernel = (
         plan.dut in _IN_KERNEL
         or plan.dut_options.get("mode") in _KERNEL_MODES
         or plan.wire == "veth"
     )
-    return "kernel space" if in_kernel else "user space"
+    if in_kernel:
+        return "kernel space"
+    is_known = isinstance(plan, PlanFields) or plan.dut in (*SINGLE_THREAD, *SEVERAL_THREADS)
+    return "user space" if is_known else "unknown networking"
 
 
 def optimised(info: RunInfo) -> tuple[bool | None, str]:
@@ -79,7 +86,7 @@ def optimised(info: RunInfo) -> tuple[bool | None, str]:
     if made:
         return True, f"{made} settings made for the run"
     line, knobs = host_of(info).kernel_command_line, info.knobs or {}
-    if technology(info) == "vm":
+    if technology(info) == "vm" and info.instrument is not None:
         line, knobs = None if info.platform is None else info.platform.parameters, {}
     if line is None:
         return None, "the kernel's command line was not recorded"
@@ -124,6 +131,8 @@ def cache(info: RunInfo) -> tuple[str, str]:
     str
         Why.
     """
+    if (said := about_of(info).cache) is not None:
+        return said, "so its user says"
     if (info.knobs or {}).get(_CACHE_KNOB) == _OWN_PARTS:
         return "separated", "a part of it was allocated to the device"
     listed, own = host_of(info).last_level_caches, device_cpus(info)

@@ -68,19 +68,18 @@ class TailCell:
         The highest quantile that all of its runs support.
     max_ns, untainted_max_ns : int or None
         The longest latency of all runs, and without tainted samples.
-    lost : int
-        Packets that the device lost.
-    sent : int
+    lost, sent : int or None
+        Packets that the device lost, of how many; None where it has no run, or that was not
+        imported.
     runs : tuple of int
-        None where it has no run.
     """
 
     setting: Setting
     tail: Tail | None = None
     max_ns: int | None = None
     untainted_max_ns: int | None = None
-    lost: int = 0
-    sent: int = 0
+    lost: int | None = None
+    sent: int | None = None
     runs: tuple[int, ...] = ()
 
     def record(self) -> dict[str, Any]:
@@ -97,8 +96,8 @@ class TailCell:
             "untainted_latency_ns": None if self.tail is None else self.tail.untainted_ns[1],
             "max_ns": self.max_ns,
             "untainted_max_ns": self.untainted_max_ns,
-            "lost": self.lost if self.runs else None,
-            "sent": self.sent if self.runs else None,
+            "lost": self.lost,
+            "sent": self.sent,
             "runs": list(self.runs),
         }
 
@@ -268,10 +267,15 @@ def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> TailCell:
             row["untainted_latency_ns_max" if "tainted" in row else "latency_ns_max"]
             for row in rows
         ),
-        lost=sum(case.lost for case in cases),
-        sent=sum(int(row["sent"] or 0) for row in rows),
+        lost=_total(case.lost for case in cases),
+        sent=_total(row["sent"] for row in rows),
         runs=tuple(case.number for case in cases),
     )
+
+
+def _total(values: Iterable[Any]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(map(int, known))
 
 
 def _largest(values: Iterable[Any]) -> int | None:

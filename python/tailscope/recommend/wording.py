@@ -36,14 +36,18 @@ def rank_title(table: TailTables) -> str:
 
 def _traffic(table: TailTables) -> str:
     facts = table.facts
-    burst = f" in bursts of {facts.burst}" if facts.burst > 1 else ""
+    is_burst = facts.burst is not None and facts.burst > 1
+    burst = f" in bursts of {facts.burst}" if is_burst else ""
+    size = "" if facts.size_bytes is None else f", {facts.size_bytes} B"
     beside = ""
     if facts.co_runners:
         named = ", ".join(f"{workers} {kind}" for kind, workers in facts.co_runners[0])
         beside = f", beside co-runners ({named})"
-    rate = f"{count_text(facts.rate_pps)} packets/s {facts.pattern}"
+    rate = f"{count_text(facts.rate_pps)} packets/s" + (
+        f" {facts.pattern}" if facts.pattern else ""
+    )
     recorded = ", with kernel events recorded" if facts.recorded[0] else ""
-    return f"at {rate}{burst}, {facts.size_bytes} B{beside}{recorded}"
+    return f"at {rate}{burst}{size}{beside}{recorded}"
 
 
 def tail_row(cell: TailCell) -> tuple[str, ...]:
@@ -65,7 +69,7 @@ def tail_row(cell: TailCell) -> tuple[str, ...]:
         *tail,
         _NOTHING if cell.max_ns is None else duration_text(cell.max_ns),
         count_text(cell.tail.latency_ns.n) if cell.tail else _NOTHING,
-        count_text(cell.lost) if cell.runs else _NOTHING,
+        _NOTHING if cell.lost is None else count_text(cell.lost),
         cited(cell.runs) or _NOTHING,
     )
 

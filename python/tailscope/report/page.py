@@ -21,6 +21,7 @@ from msgspec.structs import asdict
 from tailscope.report.figures import pictures
 from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
+from tailscope.store.run import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,
@@ -228,7 +229,7 @@ def _day(unix_ns: int) -> str:
 
 def _about(run: Run) -> dict[str, Any]:
     # In a laboratory the machine where the command was typed measures nothing.
-    hosts = run.info.hosts or {"": run.info.host}
+    hosts = run.info.hosts or {"": host_of(run.info)}
     return {
         "label": run.label,
         "verdict": verdict_text(run.kept.verdict),
@@ -247,7 +248,7 @@ def _about(run: Run) -> dict[str, Any]:
             **provenance(run.summary, run.info),
             "tailscope": run.info.tailscope_version,
         },
-        "hosts": {role: _host(host) for role, host in hosts.items()},
+        "hosts": {role: known for role, host in hosts.items() if (known := _host(host))},
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from decimal import Decimal
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from tailscope.exceptions import CaptureError
 from tailscope.store.atomic import replacing
@@ -17,13 +17,15 @@ from tailscope.store.grid import AUTHORS_GRID
 from tailscope.store.run import SIDES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from types import TracebackType
 
+    from numpy.typing import NDArray
+
     from tailscope.analysis import Analysis, Counts, Nanoseconds, Side
 
-__all__ = ["CsvWriter", "read_worst"]
+__all__ = ["CsvWriter", "read_columns", "read_worst"]
 
 _NS_PER_MS = 1_000_000
 _WORST_COLUMNS = ("latency", "prets")
@@ -168,22 +170,41 @@ def read_worst(path: Path) -> tuple[Nanoseconds, Nanoseconds]:
     CaptureError
         If it is no such table.
     """
+    latency_ns, sent_ns = read_columns(path, _WORST_COLUMNS)
+    return sent_ns, latency_ns
+
+
+def read_columns(
+    path: Path, names: Sequence[str], *, fractions: Sequence[str] = ()
+) -> list[NDArray[Any]]:
+    """Read columns of a table of the authors: whole numbers, and fractions where those are named.
+
+    Parameters
+    ----------
+    path : Path
+        CSV with a header; compressed if its name says.
+    names, fractions : sequence of str
+
+    Raises
+    ------
+    CaptureError
+        If it is no such table; the error names row and column.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
-    types = dict.fromkeys(_WORST_COLUMNS, pa.uint64())
-    options = csv.ConvertOptions(include_columns=list(_WORST_COLUMNS), column_types=types)
+    types = {name: pa.float64() if name in fractions else pa.uint64() for name in names}
+    options = csv.ConvertOptions(include_columns=list(names), column_types=types)
     try:
         with pa.input_stream(path) as stream:
             table = csv.read_csv(stream, convert_options=options)
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         raise CaptureError(
-            f"{path}: {error}",
-            hint=f"expected CSV with columns {', '.join(_WORST_COLUMNS)} in ns",
+            f"{path}: {error}", hint=f"expected CSV with columns {', '.join(names)} in ns"
         ) from None
-    for name in _WORST_COLUMNS:
+    for name in names:
         if table[name].null_count:
             row = table[name].is_valid().index(False).as_py()
-            raise CaptureError(f"{path}: row {row + 1}: expected {name} in whole ns, got no number")
-    latency_ns, sent_ns = (table[name].to_numpy() for name in _WORST_COLUMNS)
-    return sent_ns, latency_ns
+            kind = "a number" if name in fractions else "whole ns"
+            raise CaptureError(f"{path}: row {row + 1}: expected {name} in {kind}, got no number")
+    return [table[name].to_numpy() for name in names]

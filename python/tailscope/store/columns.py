@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailscope.field import fields_of
-from tailscope.plan import PairFields, PlanFields
+from tailscope.plan import AboutFields, PairFields, PlanFields
 from tailscope.store import tables
 from tailscope.store.records.summary import figure_lines
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tailscope.store.tables import Table
 
-__all__ = ["PACKETS", "PLAN", "RUN", "SUMMARY", "TABLES"]
+__all__ = ["ABOUT", "PACKETS", "PLAN", "RUN", "SUMMARY", "TABLES"]
 
 TEXT, COUNT, REAL, TRUTH, TIME = "VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMP"
 _UNSIGNED = "UBIGINT"
@@ -32,6 +32,13 @@ PLAN = {
 }
 """Columns of table ``run`` that its plan has under the same name."""
 
+ABOUT = {
+    name: _OF_PLANS[declared.held]
+    for name, declared in fields_of(AboutFields).items()
+    if declared.is_column
+}
+"""Columns of table ``run`` that captures and imports have from what their user says."""
+
 RUN = {
     "run": TEXT,
     "path": TEXT,
@@ -42,6 +49,7 @@ RUN = {
     "written_utc": TIME,
     "tailscope_version": TEXT,
     **PLAN,
+    **ABOUT,
     "kernel": TEXT,
     "kernel_release": TEXT,
     "cpu_model": TEXT,

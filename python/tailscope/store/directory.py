@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tailscope.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
@@ -78,6 +79,8 @@ class RunWriter:
     path : Path
         The directory; made, with access for its owner only, when it is not there. It may be empty
         or hold a run that was never finished.
+    has_packets : bool
+        Whether single packets will be written; not of what others have summarised.
 
     Raises
     ------
@@ -85,8 +88,9 @@ class RunWriter:
         If it holds a complete run or anything else.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, has_packets: bool = True) -> None:
         self.path = Path(path)
+        self._has_packets = has_packets
         self._stack = ExitStack()
         self._made = False
         self._written: list[str] = []
@@ -101,8 +105,9 @@ class RunWriter:
             leftover.unlink()
         try:
             self._write(layout.RUN, encode(RunMark(format=layout.FORMAT, complete=False)))
-            file = self._stack.enter_context(replacing(self.path / layout.LATENCY))
-            self._latency = self._stack.enter_context(LatencyFile(file))
+            if self._has_packets:
+                file = self._stack.enter_context(replacing(self.path / layout.LATENCY))
+                self._latency = self._stack.enter_context(LatencyFile(file))
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -223,9 +228,7 @@ class RunWriter:
             explanation, columns = self._explain(self.path / layout.LATENCY, run.worst)
             run = replace(run, explanation=explanation, worst_explained=columns)
         check_conservation(run.summary, "summary")
-        summary = {**run.summary, **(figures or {}), "warnings": [*run.warnings]}
-        self._write(layout.SUMMARY, encode_content({"format": layout.FORMAT, **summary}, Summary))
-        self._write_csv(tables.PERCENTILES, run.percentiles)
+        self._write_figures(run, figures or {})
         self._write_csv(tables.HISTOGRAM, _rows(run.latency))
         self._write_csv(tables.GAPS, _sided(run.gaps))
         self._write_csv(tables.RATE, _sided(run.rate))
@@ -233,11 +236,42 @@ class RunWriter:
         self._write_worst(run)
         if run.explanation is not None:
             self._write(layout.EXPLANATION, encode(run.explanation))
+        self._complete(run, report)
+
+    def finish_import(self, run: Run, *, report: Callable[[Run], str]) -> None:
+        """Write what was imported, and say that the run is complete.
+
+        Parameters
+        ----------
+        run : Run
+            Tables that it has no row of are not written.
+        report : callable
+            Makes the page ``report.html`` of a run.
+        """
+        check_conservation(run.summary, "summary", is_imported=True)
+        self._write_figures(run, {})
+        if run.edges is not None:
+            self._write_csv(tables.BUCKETS, _rows(run.edges))
+        for table, sides in ((tables.GAPS, run.gaps), (tables.RATE, run.rate)):
+            if any(len(each.counts) for each in sides.values()):
+                self._write_csv(table, _sided(sides))
+        if len(run.worst.latency_ns):
+            known = run.worst._asdict()
+            known["pre_seq"] = _unknown(len(run.worst.latency_ns))
+            self._write_table(layout.WORST, known)
+        self._complete(run, report)
+
+    def _write_figures(self, run: Run, figures: Mapping[str, Figure]) -> None:
+        summary = {**run.summary, **figures, "warnings": [*run.warnings]}
+        self._write(layout.SUMMARY, encode_content({"format": layout.FORMAT, **summary}, Summary))
+        self._write_csv(tables.PERCENTILES, run.percentiles)
+
+    def _complete(self, run: Run, report: Callable[[Run], str]) -> None:
         self._write(layout.REPORT, report(run))
         # A page is no source of anything: it may be drawn again when there is more to say.
         lasting = [name for name in self._written if name not in (layout.RUN, layout.REPORT)]
         files = {name: _checksum(self.path / name) for name in lasting}
-        finished = structs.replace(info, written_unix_ns=time.time_ns(), files=files)
+        finished = structs.replace(run.info, written_unix_ns=time.time_ns(), files=files)
         self._write(layout.RUN, encode(finished))
 
     def _write(self, name: str, content: str) -> None:
@@ -300,6 +334,12 @@ def refuse_foreign(path: Path) -> None:
         raise RunExistsError(
             f"{path}: exists and is not an empty directory", hint="choose another directory"
         )
+
+
+def _unknown(rows: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.nulls(rows, pa.uint64())
 
 
 def _checksum(path: Path) -> FileEntry:

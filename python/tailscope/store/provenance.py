@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.analysis import Figure
+    from tailscope.store.records.about import AboutRecord
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.host import HostRecord
-    from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
+    from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
     from tailscope.store.records.run import (
         DutRecord,
         Instrument,
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
         Written,
     )
 
-__all__ = ["MeasurementRecord", "analysis_info", "measurement_info"]
+__all__ = ["MeasurementRecord", "analysis_info", "import_info", "measurement_info"]
 
 
-def analysis_info(plan: AnalysisPlan, summary: Mapping[str, Figure]) -> RunInfo:
+def analysis_info(
+    plan: AnalysisPlan, summary: Mapping[str, Figure], about: AboutRecord | None = None
+) -> RunInfo:
     """Collect what ``run.json`` keeps of an analysis; checksums follow.
 
     Parameters
@@ -38,18 +41,47 @@ def analysis_info(plan: AnalysisPlan, summary: Mapping[str, Figure]) -> RunInfo:
     plan : AnalysisPlan
     summary : Mapping
         Every figure by its flat name.
+    about : AboutRecord, optional
+        What the user says of the captures.
     """
     return RunInfo(
         written_unix_ns=0,
         **_versions(),
         plan=plan,
         host=this_host(),
+        about=about,
         inputs={"pre": _input(plan.pre), "post": _input(plan.post)},
         clock=ClockRecord(
             source="capture-file",
             pre_resolution=_text(summary["pre_resolution"]),
             post_resolution=_text(summary["post_resolution"]),
         ),
+        floor=None,
+        partial=(),
+        warnings=(),
+        files={},
+    )
+
+
+def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord) -> RunInfo:
+    """Collect what ``run.json`` keeps of an import; checksums follow.
+
+    Parameters
+    ----------
+    plan : ImportPlan
+    files : Mapping of str to Path
+        What was imported, by what it is.
+    about : AboutRecord
+        What the user says of it.
+    """
+    return RunInfo(
+        written_unix_ns=0,
+        **_versions(),
+        plan=plan,
+        host=this_host(),
+        about=about,
+        inputs={name: _input(str(path)) for name, path in files.items()},
+        clock=ClockRecord(source="imported"),
         floor=None,
         partial=(),
         warnings=(),

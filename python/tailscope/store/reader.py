@@ -16,10 +16,10 @@ from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.records import older
 from tailscope.store.records.base import check_format, decode, read_json, read_record
 from tailscope.store.records.explanation import Explanation
-from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
+from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.run import RunInfo, RunMark
 from tailscope.store.records.summary import Summary, figures_of, warnings_of
-from tailscope.store.run import SIDES, Run, check_conservation, shown_as
+from tailscope.store.run import SIDES, Edges, Run, check_conservation, foreign_text, shown_as
 from tailscope.store.tables import rows_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tailscope.store.tables import Cell, Table
 
 __all__ = [
+    "EVERY_PACKET",
+    "check_held",
     "file_states",
     "packet_groups",
     "read_explanation",
@@ -50,6 +52,9 @@ __all__ = [
     "verified",
 ]
 
+EVERY_PACKET = "latency and order of every packet"
+"""What ``latency.parquet`` holds."""
+
 
 class _Figures(TypedDict):
     """What a run says in figures, by the names of `Run`."""
@@ -62,6 +67,13 @@ class _Figures(TypedDict):
     path: Path
     kept: Conclusions
     remarks: Remarks
+
+
+class _Latencies(TypedDict):
+    """The distribution of the latency, by the names of `Run`."""
+
+    latency: Histogram
+    edges: Edges | None
 
 
 class _WorstPackets(TypedDict):
@@ -95,10 +107,10 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
     gaps, rate = (_of_sides(path, info, table) for table in (tables.GAPS, tables.RATE))
     return Run(
         **_read_figures(path, info, label or path.resolve().name),
-        latency=Histogram(*_columns(_rows(path, info, tables.HISTOGRAM))),
+        **_read_latency(path, info),
         gaps={side: Histogram(*_columns(gaps[side])) for side in SIDES},
         rate={side: Rate(*_columns(rate[side])) for side in SIDES},
-        **_read_worst(verified(path, info, layout.WORST), path / layout.WORST),
+        **_read_worst(path, info),
         explanation=read_explanation(path, info),
     )
 
@@ -132,7 +144,7 @@ def read_figures(path: Path, *, label: str | None = None) -> Run:
         latency=Histogram(*_columns([])),
         gaps={side: Histogram(*_columns([])) for side in SIDES},
         rate={side: Rate(*_columns([])) for side in SIDES},
-        worst=Worst(*(_columns([])[0] for _ in Worst._fields)),
+        worst=_no_worst(),
     )
 
 
@@ -171,7 +183,8 @@ def _check_plan(content: Mapping[str, object], file: Path) -> None:
     plan = content.get("plan")
     if not isinstance(plan, dict):
         return
-    kind = AnalysisPlan if plan.get("command") == "analyze" else MeasurementPlan
+    commands = {"analyze": AnalysisPlan, "import": ImportPlan}
+    kind = commands.get(str(plan.get("command")), MeasurementPlan)
     for name in kind.__struct_fields__:
         if name not in plan:
             raise RunCorruptError(f"{file}: plan.{name}: missing")
@@ -214,7 +227,7 @@ def _read_figures(path: Path, info: RunInfo, label: str) -> _Figures:
     """What a run says in figures."""
     file = path / layout.SUMMARY
     summary, warnings = read_summary(verified(path, info, layout.SUMMARY), file)
-    check_conservation(summary, str(file))
+    check_conservation(summary, str(file), is_imported=isinstance(info.plan, ImportPlan))
     conclusions, doubts = _kept(path, info)
     remarks, unread = _remarks(path)
     return {
@@ -257,6 +270,7 @@ def read_packets(path: Path, info: RunInfo) -> Series:
     """
     from tailscope.arrow import values
 
+    check_held(Path(path), info, layout.LATENCY, EVERY_PACKET)
     table = read_table(verified(Path(path), info, layout.LATENCY))
     columns = {name: table[name] for name in Series._fields}
     known = {name: values(each) for name, each in columns.items() if not each.null_count}
@@ -444,7 +458,40 @@ def _state(path: Path, file: FileEntry, *, checksums: bool) -> str:
     return "verified" if got == file.sha256 else "changed"
 
 
+def _lacks(info: RunInfo, name: str) -> bool:
+    """Whether a table is missing because what was imported does not hold it."""
+    return isinstance(info.plan, ImportPlan) and name not in info.files
+
+
+def check_held(path: Path, info: RunInfo, name: str, what: str) -> None:
+    """See that a run has a table: what was imported may not hold it.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    info : RunInfo
+        Its ``run.json``.
+    name : str
+        Of the file.
+    what : str
+        What it holds, in words.
+
+    Raises
+    ------
+    RunError
+        If it was not imported.
+    """
+    if _lacks(info, name):
+        raise RunError(
+            f"{path}: {what}: {foreign_text(info)} does not hold that",
+            hint="`tailscope analyze PRE POST` keeps every packet of two captures",
+        )
+
+
 def _rows(path: Path, info: RunInfo, table: Table) -> list[tuple[Cell, ...]]:
+    if _lacks(info, table.file):
+        return []
     return list(rows_of(verified(path, info, table.file), table, str(path / table.file)))
 
 
@@ -453,22 +500,41 @@ def _of_sides(path: Path, info: RunInfo, table: Table) -> dict[Side, list[tuple[
     return {side: [row[1:] for row in rows if row[0] == side] for side in SIDES}
 
 
-def _columns(rows: Sequence[tuple[Cell, ...]]) -> NDArray[np.uint64]:
-    """Two columns of counts."""
+def _columns(rows: Sequence[tuple[Cell, ...]], number: int = 2) -> NDArray[np.uint64]:
+    """Columns of counts."""
     import numpy as np
 
-    return np.array(rows, np.uint64).reshape(-1, 2).T
+    return np.array(rows, np.uint64).reshape(-1, number).T
 
 
-def _read_worst(content: bytes, source: Path) -> _WorstPackets:
+def _read_worst(path: Path, info: RunInfo) -> _WorstPackets:
     from tailscope.arrow import values
 
-    table = read_table(content)
+    if _lacks(info, layout.WORST):
+        return {"worst": _no_worst(), "worst_explained": {}}
+    source = path / layout.WORST
+    table = read_table(verified(path, info, layout.WORST))
     if missing := [name for name in Worst._fields if name not in table.column_names]:
         raise RunCorruptError(f"{source}: {missing[0]}: no such column")
     columns = {name: values(table[name]) for name in table.column_names}
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
     return {"worst": worst, "worst_explained": columns}
+
+
+def _read_latency(path: Path, info: RunInfo) -> _Latencies:
+    if not isinstance(info.plan, ImportPlan):
+        return {
+            "latency": Histogram(*_columns(_rows(path, info, tables.HISTOGRAM))),
+            "edges": None,
+        }
+    if _lacks(info, layout.BUCKETS):
+        return {"latency": Histogram(*_columns([])), "edges": None}
+    edges = Edges(*_columns(_rows(path, info, tables.BUCKETS), 3))
+    return {"latency": Histogram(edges.low_ns, edges.counts), "edges": edges}
+
+
+def _no_worst() -> Worst:
+    return Worst(*(_columns([])[0] for _ in Worst._fields))
 
 
 def read_explanation(path: Path, info: RunInfo) -> Explanation | None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store import layout
-from tailscope.store.columns import PLAN, RUN, SUMMARY
+from tailscope.store.columns import ABOUT, PLAN, RUN, SUMMARY
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.reader import read_info, read_mark, read_summary
-from tailscope.store.run import host_of, is_emulated, kernel
+from tailscope.store.run import clock_of, host_of, is_emulated, kernel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,10 +138,9 @@ def _problem(path: Path, info: RunInfo, name: str) -> str | None:
 
 def _fill_run(row: Row, info: RunInfo) -> None:
     floor, host = info.floor, host_of(info)
-    command = "analyze" if info.instrument is None else "run"
     row |= {
         **{name: _of_plan(name, getattr(info.plan, name, None)) for name in PLAN},
-        "command": command,
+        "command": info.plan.__struct_config__.tag,
         "emulated": is_emulated(info),
         "written_utc": _utc(info.written_unix_ns),
         "tailscope_version": plain(info.tailscope_version),
@@ -149,8 +148,10 @@ def _fill_run(row: Row, info: RunInfo) -> None:
         "kernel_release": _text_of(host.kernel_release),
         "cpu_model": _text_of(host.cpu_model),
         "cpu_count": host.cpu_count,
-        "clock": plain(info.clock.source),
+        "clock": plain(clock_of(info)),
     }
+    if info.about is not None:
+        row |= {name: _of_plan(name, getattr(info.about, name)) for name in ABOUT}
     if floor is not None:
         row |= {
             "floor_ns_p50": floor.latency_ns_p50,

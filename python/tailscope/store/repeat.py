@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from tailscope.about import words_of
 from tailscope.field import fields_of
 from tailscope.plan import AnalysisFields, PairFields, PlanFields
-from tailscope.store.records.plan import AnalysisPlan
+from tailscope.store.records.plan import AnalysisPlan, ImportPlan
+from tailscope.store.run import about_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +32,18 @@ def command_of(info: RunInfo) -> str | None:
     plan = info.plan
     if isinstance(plan, AnalysisPlan):
         words = ["tailscope", "analyze", plan.pre, plan.post, *_options(plan, PairFields)]
-        return shlex.join(words)
+        return shlex.join([*words, *_described(info)])
+    if isinstance(plan, ImportPlan):
+        file = next(iter(info.inputs.values())).file
+        return shlex.join(["tailscope", "import", file, "--unit", plan.unit, *_described(info)])
     return shlex.join(["tailscope", "run", *_options(plan, PlanFields, without=AnalysisFields)])
+
+
+def _described(info: RunInfo) -> Iterator[str]:
+    """Labels, and a directory for the run that they describe."""
+    words = [*words_of(about_of(info))]
+    if words or isinstance(info.plan, ImportPlan):
+        yield from (*words, "--out", "repeated")
 
 
 def _options(

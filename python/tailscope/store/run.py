@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store.grid import grid_for
 from tailscope.store.kept import Conclusions
 from tailscope.store.notes import Remarks
-from tailscope.store.records.plan import MeasurementPlan
+from tailscope.store.records.about import AboutRecord
+from tailscope.store.records.host import HostRecord
+from tailscope.store.records.plan import ImportPlan, MeasurementPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
     from tailscope.store.records.explanation import Explanation
-    from tailscope.store.records.host import HostRecord
     from tailscope.store.records.run import RunInfo
 
     TableColumns: TypeAlias = Mapping[str, NDArray[np.generic]]
@@ -31,9 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMULATED",
+    "FOREIGN",
     "SIDES",
+    "Edges",
     "Run",
+    "about_of",
     "check_conservation",
+    "clock_of",
+    "foreign_text",
     "host_of",
     "is_emulated",
     "kernel",
@@ -43,6 +49,14 @@ __all__ = [
 
 EMULATED = "EMULATED"
 """What stands beside everything that was measured where times mean nothing."""
+
+FOREIGN = {
+    "authors": "the authors' set of tables",
+    "hdr-log": "an HdrHistogram log",
+    "hdr-percentiles": "an HdrHistogram percentile output",
+    "moongen": "a MoonGen histogram",
+}
+"""Results of others, in words."""
 
 SIDES: tuple[Side, Side] = ("pre", "post")
 
@@ -60,6 +74,21 @@ _SUMS = {
         "post_unknown",
     ),
 }
+
+
+class Edges(NamedTuple):
+    """Non-empty buckets of a histogram of others; they may overlap.
+
+    Attributes
+    ----------
+    low_ns, high_ns : ndarray of uint64, shape (n_buckets,)
+        A latency in a bucket is at least the one, and at most the other.
+    counts : ndarray of uint64, shape (n_buckets,)
+    """
+
+    low_ns: NDArray[np.uint64]
+    high_ns: NDArray[np.uint64]
+    counts: NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -81,6 +110,8 @@ class Run:
     gaps : Mapping of side to Histogram
     rate : Mapping of side to Rate
     worst : Worst
+    edges : Edges or None
+        Of an import with a histogram: its buckets, with both edges.
     worst_explained : Mapping of str to sequence
         The parts of the worst packets' latencies and their causes; empty where nothing is known.
     explanation : Explanation or None
@@ -102,6 +133,7 @@ class Run:
     gaps: Mapping[Side, Histogram]
     rate: Mapping[Side, Rate]
     worst: Worst
+    edges: Edges | None = None
     worst_explained: NewColumns = field(default_factory=dict)
     explanation: Explanation | None = None
     path: Path | None = None
@@ -152,15 +184,42 @@ def is_emulated(info: RunInfo) -> bool:
 
 
 def host_of(info: RunInfo) -> HostRecord:
-    """The fingerprint of the machine that the device ran on."""
-    return (info.hosts or {}).get("dut", info.host)
+    """The fingerprint of the machine that the device ran on.
+
+    Of captures and imports it is what their user says of it; the machine of the analysis is not it.
+    """
+    if isinstance(info.plan, MeasurementPlan):
+        return (info.hosts or {}).get("dut", info.host)
+    about = about_of(info)
+    return HostRecord(
+        cpu_model=about.cpu_model,
+        cpu_count=about.cpu_count,
+        kernel_flavour=about.kernel,
+        kernel_release=about.kernel_release,
+        kernel_command_line=about.boot,
+    )
+
+
+def about_of(info: RunInfo) -> AboutRecord:
+    """What the user of captures or imports says of them; nothing of a measurement."""
+    return info.about or AboutRecord()
+
+
+def clock_of(info: RunInfo) -> str:
+    """What took the timestamps, as far as that is known."""
+    return about_of(info).clock or info.clock.source
+
+
+def foreign_text(info: RunInfo) -> str | None:
+    """What was imported, in words; None where nothing was."""
+    return FOREIGN[info.plan.kind] if isinstance(info.plan, ImportPlan) else None
 
 
 def technology(info: RunInfo) -> str | None:
     """What the device ran on; None where that was not recorded."""
     if info.platform is not None:
         return info.platform.name
-    return info.plan.platform if isinstance(info.plan, MeasurementPlan) else None
+    return info.plan.platform if isinstance(info.plan, MeasurementPlan) else about_of(info).platform
 
 
 def kernel(info: RunInfo) -> str | None:
@@ -177,7 +236,9 @@ def shown_as(label: str, info: RunInfo) -> str:
     return f"{label} ({EMULATED})" if is_emulated(info) else label
 
 
-def check_conservation(summary: Mapping[str, Figure], source: str) -> None:
+def check_conservation(
+    summary: Mapping[str, Figure], source: str, *, is_imported: bool = False
+) -> None:
     """Check that no packet got lost between the figures.
 
     Parameters
@@ -186,6 +247,9 @@ def check_conservation(summary: Mapping[str, Figure], source: str) -> None:
         Every figure by its flat name.
     source : str
         Where it was read, for the error.
+    is_imported : bool
+        Whether they are of others, who may not have counted everything: then they may be null, and
+        a whole is checked where all of its parts are known.
 
     Raises
     ------
@@ -194,6 +258,8 @@ def check_conservation(summary: Mapping[str, Figure], source: str) -> None:
     """
     for whole, parts in _SUMS.items():
         numbers = {name: summary.get(name) for name in (whole, *parts)}
+        if is_imported and None in numbers.values():
+            continue
         for name, number in numbers.items():
             if not isinstance(number, int):
                 raise RunCorruptError(f"{source}: {name}: expected a count, got {number!r}")

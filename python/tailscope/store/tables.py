@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "BUCKETS",
     "GAPS",
     "HISTOGRAM",
     "INTERRUPTS",
@@ -104,6 +105,16 @@ HISTOGRAM = Table(
         TableColumn("count", "int", "Number of packets."),
     ),
 )
+BUCKETS = Table(
+    layout.BUCKETS,
+    "Of an import, in place of the histogram: buckets of the latency, without empty ones. They may"
+    " differ in width, and overlap by what was rounded.",
+    (
+        TableColumn("low_ns", "int", "Lower edge: no latency in the bucket is shorter."),
+        TableColumn("high_ns", "int", "Upper edge: none is longer."),
+        TableColumn("count", "int", "Number of packets."),
+    ),
+)
 GAPS = Table(
     layout.GAPS,
     "Histograms of the gaps between packets.",
@@ -150,7 +161,12 @@ WORST = Table(
         TableColumn("latency_ns", "uint64", "Its latency."),
         TableColumn("pre_ns", "uint64", "When it was seen before the device."),
         TableColumn("post_ns", "uint64", "When it was seen behind the device."),
-        TableColumn("pre_seq", "uint64", "Number of the packet before the device, from 0."),
+        TableColumn(
+            "pre_seq",
+            "uint64",
+            "Number of the packet before the device, from 0; null where that was not imported.",
+            may_be_null=True,
+        ),
     ),
 )
 _PART = "This part of its latency: [noise.md](../noise.md)."
@@ -215,6 +231,7 @@ TABLES = (
     WORST,
     WORST_EXPLAINED,
     HISTOGRAM,
+    BUCKETS,
     GAPS,
     RATE,
     NOISE,

@@ -226,11 +226,17 @@ def _excesses(source: LatencySource, split: float) -> tuple[Excesses, int]:
     from tailscope.models.tail.excesses import of_worst, select
     from tailscope.models.tail.model import LOWEST
     from tailscope.store.authors import read_worst
-    from tailscope.store.reader import read_packets, read_run
+    from tailscope.store.layout import WORST
+    from tailscope.store.reader import check_held, read_packets, read_run
+    from tailscope.store.run import foreign_text
 
     if source.count is not None:
         return of_worst(*read_worst(source.path), source.count), 0
     run = read_run(source.path)
+    if foreign_text(run.info) is not None:
+        check_held(source.path, run.info, WORST, "the worst packets and their times")
+        found = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
+        return found, 0
     series = read_packets(source.path, run.info)
     tainted = np.zeros(len(series.pre_ns), bool) if series.tainted is None else series.tainted
     own = ~tainted

@@ -117,7 +117,7 @@ def histogram(runs: Sequence[Material]) -> Picture | None:
     layers = []
     for at, each in enumerate(runs):
         found = each.run.latency
-        middle_ns = found.bucket_ns + each.run.info.plan.bucket_ns / 2
+        middle_ns = found.bucket_ns + (each.run.info.plan.bucket_ns or 0) / 2
         x, y = middle_ns.astype(np.float64) / NS_PER_US, found.counts.astype(np.float64)
         kept = extremes(x, y, log=True)
         columns = {"x": x[kept], "y": y[kept]}
@@ -126,7 +126,7 @@ def histogram(runs: Sequence[Material]) -> Picture | None:
         Picture(
             "histogram",
             "Histogram of the latency",
-            "Non-empty buckets, drawn at their centres.",
+            "Non-empty buckets, drawn at their centres; at their lower edges where widths differ.",
             LATENCY,
             Axis("packets per bucket", "packets", "log"),
             tuple(layers),

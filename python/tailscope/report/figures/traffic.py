@@ -28,7 +28,7 @@ def gaps(runs: Sequence[Material]) -> Picture | None:
     """Gaps between packets, on both sides."""
     layers = []
     for at, each in enumerate(runs):
-        middle_ns = each.run.info.plan.bucket_ns / 2
+        middle_ns = (each.run.info.plan.bucket_ns or 0) / 2
         for number, side in enumerate(SIDES):
             found = each.run.gaps[side]
             x = (found.bucket_ns + middle_ns).astype(np.float64) / NS_PER_US

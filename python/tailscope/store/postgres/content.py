@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
-from tailscope.store.reader import read_run
+from tailscope.store.reader import EVERY_PACKET, check_held, read_run
 from tailscope.store.records.base import as_content
 from tailscope.store.run import SIDES
 
@@ -157,6 +157,7 @@ def read_content(path: Path) -> Content:
         If it is no run, was not finished, or is not what was written.
     """
     run = read_run(path)
+    check_held(path, run.info, layout.LATENCY, EVERY_PACKET)
     digest = hashlib.sha256((path / layout.RUN).read_bytes()).hexdigest()
     captures, lacking = _captures(path, run.info)
     return Content(path, run, digest, captures, lacking)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailscope.exceptions import DatabaseError, RunCorruptError, UsageError
 from tailscope.store import layout
 from tailscope.store.postgres import content as rows_of
+from tailscope.store.records.plan import ImportPlan
 from tailscope.units import printable
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def _forget(server: Server, run_id: int) -> None:
 def _send(server: Server, schema: str, content: Content, sent: _Sent) -> int:
     run, name = content.run, _name(content)
     plan = run.info.plan
+    assert not isinstance(plan, ImportPlan), "it has packets"
     run_id: int = server.value(
         _INSERT_RUN,
         name,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from tailscope.exceptions import UsageError
 from tailscope.field import fields_of
 from tailscope.plan import PairFields, PlanFields
-from tailscope.store.records.base import Count
+from tailscope.store.records.base import Count, Section
 
-__all__ = ["AnalysisPlan", "MeasurementPlan"]
+__all__ = ["AnalysisPlan", "Foreign", "ImportPlan", "MeasurementPlan"]
+
+Foreign: TypeAlias = Literal["authors", "hdr-log", "hdr-percentiles", "moongen"]
+"""Kinds of results of others."""
 
 
 class AnalysisPlan(PairFields, frozen=True, kw_only=True, tag_field="command", tag="analyze"):
@@ -27,3 +32,23 @@ class MeasurementPlan(PlanFields, frozen=True, kw_only=True, tag_field="command"
                     declared.check(getattr(self, name))
                 except UsageError as error:
                     raise ValueError(f"{name}: {error}") from None
+
+
+class ImportPlan(Section, frozen=True, kw_only=True, tag_field="command", tag="import"):
+    """The plan of an import of what others have measured and summarised."""
+
+    kind: Foreign
+    """`authors`: tables of the papers' authors; `hdr-log`: an interval log of HdrHistogram;
+    `hdr-percentiles`: its percentile output; `moongen`: a histogram of MoonGen."""
+    source: str
+    """The file; of tables, the folder and what their names begin with."""
+    tag: str | None
+    """In a log with several tags, the one of this run; null for intervals without one, and for
+    other kinds."""
+    unit: str
+    """The unit of the values in it: `ns`, `us`, `ms` or `s`."""
+    bucket_ns: Count | None
+    """Width of the buckets of the latency; null where it grows with the latency, or there are
+    none."""
+    trim_ns: Count | None
+    """What was left out at the beginning, as its name says; null where it does not."""

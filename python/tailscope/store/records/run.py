@@ -7,11 +7,12 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from tailscope.store.layout import FORMAT
+from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
 from tailscope.store.records.floor import FloorRecord
 from tailscope.store.records.host import HostRecord
-from tailscope.store.records.plan import AnalysisPlan, MeasurementPlan
+from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 
 __all__ = [
     "FORMAT",
@@ -41,16 +42,16 @@ __all__ = [
 
 
 ClockSource: TypeAlias = Literal[
-    "capture-file", "tsc", "kernel-software", "kernel-hardware", "nic-hardware"
+    "capture-file", "imported", "tsc", "kernel-software", "kernel-hardware", "nic-hardware"
 ]
 """Where times come from."""
 
 
 class Input(Section, frozen=True, kw_only=True):
-    """A capture that was analysed."""
+    """A file that was analysed or imported."""
 
     file: str
-    """Path of the capture; `-` for standard input."""
+    """Its path; `-` for standard input."""
     size_bytes: Count | None
     """Its size; null for standard input."""
     modified_unix_ns: Count | None
@@ -61,8 +62,8 @@ class ClockRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     """The clock of the times in a run."""
 
     source: ClockSource
-    """`capture-file`, or `tsc`: the time-stamp counter, read around sending and receiving; for a
-    laboratory see [testbed.md](../testbed.md)."""
+    """`capture-file`, `imported` (unknown: figures of others), or `tsc`: the time-stamp counter,
+    read around sending and receiving; for a laboratory see [testbed.md](../testbed.md)."""
     pre_resolution: str | None = None
     """For captures: the coarsest unit of the timestamps before the device."""
     post_resolution: str | None = None
@@ -338,12 +339,16 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     """The version of tailscope that wrote it."""
     python_version: str | None = None
     """The version of Python that ran it."""
-    plan: AnalysisPlan | MeasurementPlan
-    """All that was asked for, defaults included; `command` tells an analysis from a measurement."""
+    plan: AnalysisPlan | ImportPlan | MeasurementPlan
+    """All that was asked for, defaults included; `command` tells an analysis from a measurement and
+    from an import."""
     host: HostRecord
-    """The machine; in a laboratory, the one that analysed."""
+    """The machine; in a laboratory, and of captures and imports, the one that analysed."""
+    about: AboutRecord | None = None
+    """What the user of captures or of imported files says of them; not for a measurement."""
     inputs: dict[str, Input]
-    """The captures that were analysed (`pre`, `post`); empty for a measurement."""
+    """The captures that were analysed (`pre`, `post`), or the files that were imported; empty for a
+    measurement."""
     clock: ClockRecord
     """The clock of all times."""
     floor: FloorRecord | None
@@ -376,6 +381,8 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if isinstance(self.plan, MeasurementPlan) != (self.instrument is not None):
             raise ValueError("instrument: expected for a measurement, and only for one")
+        if isinstance(self.plan, MeasurementPlan) and self.about is not None:
+            raise ValueError("about: expected for captures and imports only")
 
     @property
     def measured(self) -> MeasurementPlan:

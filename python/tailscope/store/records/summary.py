@@ -64,8 +64,6 @@ class FigureLine(NamedTuple):
         As patterns.
     kind : str
     about : str
-    needed : bool
-        Whether each run has them, and they are never null.
     everywhere : bool
         Whether each run has them.
     is_column : bool
@@ -75,7 +73,6 @@ class FigureLine(NamedTuple):
     names: tuple[str, ...]
     kind: Kind
     about: str
-    needed: bool = False
     everywhere: bool = True
     is_column: bool = True
 
@@ -88,7 +85,7 @@ class FigureGroup(NamedTuple):
 
 
 def _packets(name: str, about: str) -> FigureLine:
-    return FigureLine((name,), "count", about, needed=True)
+    return FigureLine((name,), "count", about)
 
 
 def _taintable(name: str, about: str) -> tuple[FigureLine, ...]:
@@ -104,7 +101,11 @@ def _power(names: tuple[str, ...], about: str) -> tuple[FigureLine, ...]:
     return (
         FigureLine(names, "real", about, everywhere=False),
         FigureLine(
-            ends, "real", "Ends of their 95 % intervals; `null` where the figure is.", False, False
+            ends,
+            "real",
+            "Ends of their 95 % intervals; `null` where the figure is.",
+            everywhere=False,
+            is_column=False,
         ),
     )
 
@@ -283,9 +284,7 @@ GROUPS = (
                 "captures do not tell theirs.",
                 is_column=False,
             ),
-            FigureLine(
-                ("warnings",), "texts", "What a reader of the figures must know.", needed=True
-            ),
+            FigureLine(("warnings",), "texts", "What a reader of the figures must know."),
         ),
     ),
     FigureGroup(
@@ -374,7 +373,7 @@ def _whole(name: str) -> Iterator[str]:
 
 def _field(name: str, line: FigureLine) -> tuple[str, object] | tuple[str, object, object]:
     kind = _PLAIN[line.kind]
-    if line.needed:
+    if line.kind == "texts":
         return name, kind
     return (name, kind | None) if line.everywhere else (name, kind | None | UnsetType, UNSET)
 

@@ -1,0 +1,84 @@
+"""The figures of a run that it is compared by, and how far each is to be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.analysis import Figure as Value
+    from tailscope.models.differences import Bounds
+    from tailscope.store.records.run import RunInfo
+    from tailscope.verdict.evidence import Doubt
+
+__all__ = ["MeasuredFigure", "RunFigures"]
+
+
+@dataclass(frozen=True)
+class MeasuredFigure:
+    """A figure of a run.
+
+    Attributes
+    ----------
+    ends : Mapping of float to Bounds
+        Its interval for each error that was asked for.
+    lacks : str or None
+        Why it is no estimate; None where it is one.
+    packets : int
+        That it rests on.
+    packets_to_support : int or None
+        How many would make it an estimate; None where it is one, or no number would.
+    design : float
+        How many packets say as much as one that stands alone.
+    """
+
+    ends: Mapping[float, Bounds]
+    lacks: str | None = None
+    packets: int = 0
+    packets_to_support: int | None = None
+    design: float = 1.0
+
+    @property
+    def value(self) -> float:
+        """The figure."""
+        return next(iter(self.ends.values())).value
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """What a run is compared by.
+
+    Attributes
+    ----------
+    name : str
+    info : RunInfo
+    summary : Mapping
+        The figures of the run.
+    as_is : Mapping of str to MeasuredFigure
+        By the names of the figures.
+    spared : Mapping of str to MeasuredFigure, or None
+        The same without what the instrument may have spoilt; None where nothing was.
+    spoilt : str
+        What that was.
+    window_ns : float
+        What a packet that never came, or took longer, counts as; infinite for imports.
+    resolution_ns : int
+        Of the timestamps.
+    doubts, time_doubts : tuple of Doubt
+        Of all figures, and of latencies.
+    warnings : tuple of str
+        Of the run.
+    """
+
+    name: str
+    info: RunInfo
+    summary: Mapping[str, Value]
+    as_is: Mapping[str, MeasuredFigure]
+    spared: Mapping[str, MeasuredFigure] | None
+    spoilt: str
+    window_ns: float
+    resolution_ns: int
+    doubts: tuple[Doubt, ...]
+    time_doubts: tuple[Doubt, ...]

@@ -1,0 +1,213 @@
+"""Judging what others have measured and summarised: no verdict says more than their figures do.
+
+How delayed packets come in bursts decides how much they say. Of the worst packets with their times
+that is known; of a histogram alone it is not, and no share of packets gets an interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.models.buckets import Between, Buckets, Ranks
+from tailscope.models.counting import (
+    design_effect_in_time,
+    share_beyond,
+    tolerated_design_effect,
+)
+from tailscope.models.estimate import LEVEL
+from tailscope.models.samples import rank_of
+from tailscope.store.run import foreign_text
+from tailscope.units import count_text
+from tailscope.verdict.verdict import Finding, Outcome, RunVerdict, TermVerdict, worst
+
+if TYPE_CHECKING:
+    from tailscope.models.estimate import Estimate
+    from tailscope.store.run import Run
+    from tailscope.verdict.slo import Level, Term
+
+__all__ = ["ImportedSample", "judge_import"]
+
+
+@dataclass(frozen=True)
+class ImportedSample:
+    """What an imported run says of its packets.
+
+    Attributes
+    ----------
+    run : Run
+    source : str
+        What was imported, in words.
+    ranks : Ranks
+        Latencies of the packets that came.
+    failed : Between or None
+        Packets that were sent and did not come; None where nobody counted them.
+    """
+
+    run: Run
+    source: str
+    ranks: Ranks
+    failed: Between | None
+
+    @classmethod
+    def of(cls, run: Run) -> ImportedSample:
+        """What a run that was imported says."""
+        summary, edges = run.summary, run.edges
+        count = int(summary["count"] or 0)
+        buckets = None
+        if edges is not None:
+            buckets = Buckets(*(each.astype(np.int64) for each in edges))
+        sent, lost = summary["sent"], summary["lost"]
+        failed = None
+        if sent is not None and lost is not None:
+            failed = Between(int(lost), int(sent) - count)
+        return cls(
+            run, str(foreign_text(run.info)), Ranks(count, buckets, run.worst.latency_ns), failed
+        )
+
+    @property
+    def packets(self) -> int:
+        """All packets that were sent, or those that came where nobody counted them."""
+        return self.ranks.count + (0 if self.failed is None else self.failed.high)
+
+    def lacks(self, what: str) -> str:
+        """Say what was not imported."""
+        return f"{what}: {self.source} does not hold that"
+
+    def design_effect(self, limit_ns: float, beyond: int) -> float | None:
+        """How many packets of a burst say as much as one; None where times are not known."""
+        if not self.ranks.is_among_longest(limit_ns):
+            return None
+        failed = 0 if self.failed is None else self.failed.high
+        return design_effect_in_time(self.run.worst.pre_ns, beyond, failed)
+
+
+def judge_import(level: Level, run: Run, *, runs: int = 1) -> RunVerdict:
+    """Judge an imported run by a service level, as `tailscope.verdict.verdict.judge` does.
+
+    Parameters
+    ----------
+    level : Level
+    run : Run
+        Imported.
+    runs : int
+        How many are judged together.
+    """
+    sample = ImportedSample.of(run)
+    statistical = sum(not term.is_observed for term in level.terms)
+    error = (1 - LEVEL) / max(1, statistical * runs)
+    terms = tuple(_judge_term(term, sample, error) for term in level.terms)
+    return RunVerdict(run.label, worst(each.outcome for each in terms), terms, _rate(run))
+
+
+def _rate(run: Run) -> float | None:
+    about = run.info.about
+    rate = None if about is None else about.rate_pps
+    return None if rate is None else float(rate)
+
+
+def _judge_term(term: Term, sample: ImportedSample, error: float) -> TermVerdict:
+    if term.kind == "count":
+        return _judge_count(term, sample)
+    if term.kind == "max":
+        at = sample.ranks.at(sample.ranks.count)
+        return _observed(term, sample, at, "the longest latency")
+    return _judge_share(term, sample, error)
+
+
+def _judge_count(term: Term, sample: ImportedSample) -> TermVerdict:
+    found = sample.failed if term.name == "lost" else None
+    return _observed(term, sample, found, f"number of {term.name} packets")
+
+
+def _observed(term: Term, sample: ImportedSample, found: Between | None, what: str) -> TermVerdict:
+    """A term that speaks of the packets of the run, of which a figure is known from .. to."""
+    n = sample.packets
+    if found is None:
+        nothing = Finding(Outcome.INCONCLUSIVE, None, None, n)
+        return _verdict(term, nothing, (sample.lacks(what),))
+    low, high = term.is_met_by(found.low), term.is_met_by(found.high)
+    is_between = term.operator == "=" and found.low < term.limit < found.high
+    if low == high and not is_between:
+        return _verdict(
+            term, Finding(Outcome.PASS if low else Outcome.FAIL, float(found.high), None, n)
+        )
+    finding = Finding(Outcome.INCONCLUSIVE, float(found.high), None, n)
+    return _verdict(term, finding, (f"{what} is between {found.low:,} and {found.high:,}",))
+
+
+def _judge_share(term: Term, sample: ImportedSample, error: float) -> TermVerdict:
+    n, failed = sample.packets, sample.failed
+    beyond, limit_ns = _beyond(term, sample)
+    if beyond is None:
+        what = "number of lost packets" if term.kind == "loss" else "latencies at the limit"
+        nothing = Finding(Outcome.INCONCLUSIVE, None, None, n)
+        return _verdict(term, nothing, (sample.lacks(what),))
+    reasons = []
+    if failed is None:
+        reasons.append(sample.lacks("number of lost packets, which count as beyond"))
+    design = None if limit_ns is None else sample.design_effect(limit_ns, beyond.high)
+    found = _quantile_ns(term, sample)
+    if design is None:
+        reasons.append(_without_order(term, sample, beyond, error))
+        return _verdict(term, Finding(Outcome.INCONCLUSIVE, found, beyond.high, n), tuple(reasons))
+    assert term.allowed is not None
+    share = _share(beyond, n, design, error)
+    outcome = Outcome.INCONCLUSIVE
+    if share.ci_high < term.allowed and failed is not None:
+        outcome = Outcome.PASS
+    elif share.ci_low > term.allowed:
+        outcome, reasons = Outcome.FAIL, []
+    finding = Finding(outcome, found, beyond.high, n, share, design)
+    return _verdict(term, finding, tuple(reasons))
+
+
+def _beyond(term: Term, sample: ImportedSample) -> tuple[Between | None, float | None]:
+    """How many packets are beyond the limit, and that limit where it is a latency."""
+    failed = sample.failed
+    if term.kind == "loss":
+        return failed, None
+    base = sample.ranks.at(1) if term.kind == "pdv" else Between(0, 0)
+    if base is None:
+        return None, None
+    is_strict = term.operator == "<="
+    most = sample.ranks.beyond(term.limit + base.low, is_strict=is_strict)
+    least = sample.ranks.beyond(term.limit + base.high, is_strict=is_strict)
+    if most is None or least is None:
+        return None, None
+    more = failed or Between(0, 0)
+    return Between(least.low + more.low, most.high + more.high), term.limit + base.low
+
+
+def _quantile_ns(term: Term, sample: ImportedSample) -> float | None:
+    """The quantile of a term: the upper edge of its bucket; of a loss its share, at most."""
+    if term.kind == "loss":
+        return sample.failed.high / sample.packets if sample.failed else None
+    assert term.quantile is not None
+    rank = rank_of(term.quantile, sample.packets)
+    at = sample.ranks.at(rank) if rank <= sample.ranks.count else None
+    base = sample.ranks.at(1) if term.kind == "pdv" else Between(0, 0)
+    return None if at is None or base is None else float(at.high - base.low)
+
+
+def _share(beyond: Between, n: int, design: float, error: float) -> Estimate:
+    low = share_beyond(beyond.low, n, design=design, error=error)
+    high = share_beyond(beyond.high, n, design=design, error=error)
+    return replace(high, ci_low=low.ci_low)
+
+
+def _without_order(term: Term, sample: ImportedSample, beyond: Between, error: float) -> str:
+    """Why there is no verdict without the order of packets, and how far off it is."""
+    n, allowed = sample.packets, term.allowed
+    assert allowed is not None
+    said = sample.lacks("order of packets, so how many are delayed in a burst")
+    if share_beyond(beyond.high, n, error=error).ci_high >= allowed:
+        return said
+    most = tolerated_design_effect(beyond.high, n, allowed, error=error)
+    return f"{said}; it would pass if a burst is worth at most {count_text(int(most))} packets"
+
+
+def _verdict(term: Term, finding: Finding, reasons: tuple[str, ...] = ()) -> TermVerdict:
+    return TermVerdict(term, finding.outcome, finding, None, reasons, None)

@@ -1,0 +1,395 @@
+"""``tailscope import``: results of others in, runs out that say no more than those do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import captures
+import numpy as np
+import pytest
+from hdrh.histogram import HdrHistogram
+
+from tailscope.store.reader import read_run
+from tailscope.store.records.summary import QUANTILES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+PACKETS = 3_000
+UNDECIDED = 3
+NO_UNIT = "does not say the unit of its values"
+
+
+def latencies(seed: int, packets: int = PACKETS) -> list[int]:
+    chance = np.random.default_rng(seed)
+    found = 3_000 + chance.exponential(400, packets).astype(int)
+    late = chance.random(packets) < 0.01
+    return np.where(late, found * 7, found).tolist()
+
+
+@pytest.fixture(scope="module")
+def analysed(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pair of which some packets are lost, its run, and the authors' tables of it."""
+    folder = tmp_path_factory.mktemp("analysed")
+    pre, post = captures.pair(folder, latencies(1), gap=100_000)
+    packets = captures.packets(post.read_bytes())
+    post.write_bytes(captures.pcap(packets[:500] + packets[503:]))
+    done = tailscope("analyze", pre, post, "--csv", folder / "csv", "--out", folder / "run")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def imported(tailscope: Run, path: Path, out: Path, *more: object) -> Any:
+    done = tailscope("import", path, "--out", out, *more)
+    assert done.returncode == 0, done.stderr
+    return read_run(out)
+
+
+@pytest.fixture(scope="module")
+def tables(tailscope: Run, analysed: Path) -> Path:
+    """The tables of the pair, imported as they would be from a folder of many."""
+    done = tailscope("import", analysed / "csv", "--out", analysed / "imported", "-D", "rate=10k")
+    assert done.returncode == 0, done.stderr
+    return analysed / "imported" / "x-pre-1.pcap"
+
+
+def test_tables_hold_what_was_written(analysed: Path, tables: Path) -> None:
+    of_packets, of_tables = read_run(analysed / "run").summary, read_run(tables).summary
+    exact = ("count", "latency_ns_min", "latency_ns_max", "pre_packets", "post_packets")
+    for name in (*exact, *(f"latency_ns_{q}" for q in QUANTILES)):
+        assert of_tables[name] == of_packets[name], name
+    for q in QUANTILES:
+        assert of_tables[f"latency_ns_{q}_supported"] == of_packets[f"latency_ns_{q}_supported"]
+        assert of_tables[f"latency_ns_{q}_beyond"] == of_packets[f"latency_ns_{q}_beyond"]
+    assert of_tables["sent"] == PACKETS
+    assert of_tables["lost"] == of_packets["lost"] == 3
+    assert of_tables["reordered"] is of_tables["ambiguous"] is of_tables["window_ns"] is None
+
+
+def test_intervals_reach_over_whole_buckets(analysed: Path, tables: Path) -> None:
+    of_packets, of_tables = read_run(analysed / "run").summary, read_run(tables).summary
+    for q in ("p50", "p90", "p99"):
+        low, high = (of_tables[f"latency_ns_{q}_ci_{end}"] for end in ("low", "high"))
+        assert low % 100 == high % 100 == 0
+        assert high - low >= 100
+        assert low <= of_packets[f"latency_ns_{q}_ci_low"]
+        assert high >= of_packets[f"latency_ns_{q}_ci_high"]
+    assert abs(of_tables["latency_ns_mean"] - of_packets["latency_ns_mean"]) <= 50
+
+
+def test_the_worst_are_the_same(tailscope: Run, analysed: Path, tables: Path) -> None:
+    of_packets, of_tables = read_run(analysed / "run").worst, read_run(tables).worst
+    for name in ("latency_ns", "pre_ns", "post_ns"):
+        assert getattr(of_packets, name).tolist() == getattr(of_tables, name).tolist()
+    (worst,) = (analysed / "csv").glob("*.worst.csv")
+    count = read_run(tables).summary["count"]
+    by_run = tailscope("model", "tail", tables, "--threshold", "p95")
+    by_table = tailscope("model", "tail", "--worst", worst, "--count", count, "--threshold", "p95")
+    assert by_run.returncode == by_table.returncode
+    assert by_run.stdout == by_table.stdout
+
+
+def test_a_log_of_ours_is_read_back(tailscope: Run, analysed: Path, tmp_path: Path) -> None:
+    run = read_run(analysed / "run")
+    found = imported(tailscope, analysed / "run" / "histogram.hlog", tmp_path / "log")
+    values = np.sort(np.repeat(run.latency.bucket_ns, run.latency.counts.astype(int)))
+    assert found.summary["count"] == len(values)
+    for q in QUANTILES:
+        exact, got = run.summary[f"latency_ns_{q}"], found.summary[f"latency_ns_{q}"]
+        assert exact <= got <= exact * 1.001 + 2
+    assert found.info.plan.kind == "hdr-log"
+    assert found.summary["lost"] is found.summary["sent"] is None
+
+
+def first_version(counted: HdrHistogram, word: str) -> str:
+    """A histogram in HdrHistogram's V1 encoding, by its specification."""
+    counts = [counted.get_count_at_index(at) for at in range(counted.counts_len)]
+    width = struct.calcsize(word)
+    payload = struct.pack(f">{len(counts)}{word}", *counts)
+    head = struct.pack(">IIIIqqd", 0x1C849301 | width << 4, len(payload), 0, 3, 1, 10_000_000, 1.0)
+    content = zlib.compress(head + payload)
+    return base64.b64encode(
+        struct.pack(">II", 0x1C849302 | width << 4, len(content)) + content
+    ).decode()
+
+
+def recorded(values: list[int]) -> HdrHistogram:
+    found = HdrHistogram(1, 10_000_000, 3)
+    for value in values:
+        found.record_value(value)
+    return found
+
+
+@pytest.mark.parametrize("word", ["h", "i", "q"])
+def test_older_and_newer_intervals_are_summed(tailscope: Run, tmp_path: Path, word: str) -> None:
+    first, second = latencies(2), latencies(3)
+    lines = [
+        "#[Histogram log format version 1.2]",
+        '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
+        f"0.100,1.000,2.769,{first_version(recorded(first), word)}",
+        f"1.100,1.000,2.769,{recorded(second).encode().decode()}",
+    ]
+    (tmp_path / "two.hlog").write_text("\n".join(lines))
+    found = imported(tailscope, tmp_path / "two.hlog", tmp_path / "run", "--unit", "us")
+    values = np.sort(first + second)
+    assert found.summary["count"] == len(values)
+    median = int(values[len(values) // 2 - 1]) * 1_000
+    assert median <= found.summary["latency_ns_p50"] < median + 4_000
+    assert "the sum of 2 intervals" in found.warnings
+
+
+def test_tags_are_runs(tailscope: Run, tmp_path: Path) -> None:
+    one, other = (recorded(latencies(seed)).encode().decode() for seed in (4, 5))
+    log = tmp_path / "tagged.hlog"
+    log.write_text(f"Tag=a,0.1,1.0,2.7,{one}\nTag=b,0.1,1.0,2.7,{other}\nTag=b,1.1,1.0,2.7,{one}\n")
+    done = tailscope("import", log, "--unit", "ns", "--out", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    runs = [read_run(tmp_path / "runs" / f"tagged-{tag}") for tag in "ab"]
+    assert [run.summary["count"] for run in runs] == [PACKETS, 2 * PACKETS]
+    assert [run.info.plan.tag for run in runs] == ["a", "b"]
+
+
+def test_percentile_output(tailscope: Run, tmp_path: Path) -> None:
+    values = latencies(6)
+    with (tmp_path / "a.hgrm").open("wb") as file:
+        recorded(values).output_percentile_distribution(file, 1000.0, 5)
+    found = imported(tailscope, tmp_path / "a.hgrm", tmp_path / "run", "--unit", "us").summary
+    ranked = np.sort(values)
+    assert found["count"] == len(values)
+    for q, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        exact = int(ranked[int(np.ceil(share * len(values))) - 1])
+        assert found[f"latency_ns_{q}_ci_low"] <= exact <= found[f"latency_ns_{q}"] + 2
+    assert found["latency_ns_min"] <= ranked[0]
+    assert found["latency_ns_max"] >= ranked[-1]
+
+
+def test_a_histogram_of_moongen(tailscope: Run, tmp_path: Path) -> None:
+    (tmp_path / "h.csv").write_text("3200,60\n3206.4,30\n3212.8,9\n4000,1\n")
+    found = imported(tailscope, tmp_path / "h.csv", tmp_path / "run")
+    assert found.summary["count"] == 100
+    assert found.summary["latency_ns_p50"] == 3_200
+    assert found.summary["latency_ns_p50_ci_low"] < 3_200 < found.summary["latency_ns_p50_ci_high"]
+    assert found.info.plan.bucket_ns == 7
+    assert any("6.4 ns" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("model", "tail"), "the worst packets and their times"),
+        (("model", "aliasing"), "latency and order of every packet"),
+        (("plan", "--quantile", "p99", "--rate", "10k", "--from"), "latency and order of every"),
+    ],
+)
+def test_what_is_not_held_is_refused_by_name(
+    tailscope: Run, tmp_path: Path, command: tuple[str, ...], what: str
+) -> None:
+    (tmp_path / "h.csv").write_text("3200,60\n3206.4,30\n")
+    imported(tailscope, tmp_path / "h.csv", tmp_path / "run")
+    done = tailscope(*command, tmp_path / "run")
+    assert done.returncode == 1
+    assert what in done.stderr
+    assert "a MoonGen histogram does not hold that" in done.stderr
+
+
+def test_verdicts_say_what_the_data_carry(tailscope: Run, tables: Path) -> None:
+    level = "p90<=1ms, p50<=1us, max<=1us, lost=0, reordered=0"
+    done = tailscope("verify", tables, "--slo", level, "--json", "-")
+    assert done.returncode == 2, done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    found = {term["term"]: term for term in run["terms"]}
+    assert {name: term["verdict"] for name, term in found.items()} == {
+        "p90<=1ms": "pass",
+        "p50<=1us": "inconclusive",
+        "max<=1us": "fail",
+        "lost=0": "fail",
+        "reordered=0": "inconclusive",
+    }
+    assert "number of reordered packets" in found["reordered=0"]["reasons"][0]
+    assert found["p90<=1ms"]["share_beyond_ci_high"] < 0.1
+    assert found["p50<=1us"]["share_beyond_ci_high"] is None
+
+
+def test_without_order_nothing_passes_by_a_share(tailscope: Run, tmp_path: Path) -> None:
+    (tmp_path / "h.csv").write_text("3200,6000\n3206.4,3000\n")
+    imported(tailscope, tmp_path / "h.csv", tmp_path / "run")
+    done = tailscope("verify", tmp_path / "run", "--slo", "p90<=1ms")
+    assert done.returncode == UNDECIDED
+    assert "it would pass if a burst is worth at most" in done.stdout
+    assert "number of lost packets" in done.stdout
+
+
+def test_the_tail_is_compared_where_the_worst_are_known(
+    tailscope: Run, tmp_path: Path, tables: Path
+) -> None:
+    pre, post = captures.pair(tmp_path, [3 * each for each in latencies(7)], gap=100_000)
+    tailscope("analyze", pre, post, "--csv", tmp_path / "csv")
+    other = tmp_path / "imported" / "x-pre-1.pcap"
+    tailscope("import", tmp_path / "csv", "--out", tmp_path / "imported")
+    done = tailscope("compare", tables, other, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["comparisons"]
+    verdicts = {each["figure"]: each for each in found["figures"]}
+    assert verdicts["p90"]["verdict"] == "higher"
+    assert verdicts["p90"]["difference_ci_low"] > 0
+    assert verdicts["lost"]["verdict"] == verdicts["rate"]["verdict"] == "no estimate"
+    assert "does not hold that" in verdicts["rate"]["reason"]
+
+
+def test_a_report_draws_what_there_is(tailscope: Run, tmp_path: Path, tables: Path) -> None:
+    done = tailscope("report", tables, "--figures", tmp_path, "--format", "svg")
+    assert done.returncode == 0, done.stderr
+    assert {path.stem for path in tmp_path.glob("*.svg")} == {
+        *("percentiles", "worst", "cdf", "ccdf", "histogram")
+    }
+
+
+def test_losses_that_the_rate_denies_are_not_reported(
+    tailscope: Run, analysed: Path, tmp_path: Path
+) -> None:
+    done = tailscope("import", analysed / "csv", "--out", tmp_path, "-D", "rate=1k")
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "x-pre-1.pcap")
+    assert run.summary["lost"] is run.summary["sent"] is None
+    assert run.warnings[0].startswith(
+        "losses are unknown: 3,000 packets before the device are 10.0"
+    )
+
+
+HIST, WORST = "a.bucket_size100.trim_ms0.hist.csv", "a.trim_ms0.num_worst5.worst.csv"
+STATS, PERCENTILES = "a.trim_ms0.stats.csv", "a.trim_ms0.percentiles.csv"
+COUNTED = "pre_received,post_received,pre_received_trimmed,post_received_trimmed\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"a.csv": "x,y\n1,2\n"}, "expected tables of the papers' authors"),
+        ({"a.csv": "1,2\n3\n"}, "line 2: expected latency,count, got '3'"),
+        ({"a.csv": "1,2\n1,3\n"}, "line 2: expected each latency once, got 1 again"),
+        ({"a.csv": "1,0\n"}, "expected latencies, got none"),
+        ({"a.hlog": "#[x]\n"}, NO_UNIT),
+        ({"a.hlog": "#[tailscope: latency in ns]\n"}, "expected latencies, got none"),
+        ({"a.hlog": "#[tailscope: latency in ns]\n0.1,1.0,2.0\n"}, "line 2: expected [Tag=NAME,]"),
+        (
+            {"a.hlog": "#[tailscope: latency in ns]\n0.1,1.0,2.0,HISTAAAAAAAA\n"},
+            "encoding of the histogram: expected V1 or V2",
+        ),
+        (
+            {"a.hgrm": "       Value     Percentile TotalCount 1/(1-Percentile)\n"},
+            NO_UNIT,
+        ),
+        ({HIST: "latency_bucket,count\n150,3\n"}, "expected multiples of 100, as the name says"),
+        ({HIST: "latency_bucket,count\nx,3\n"}, "expected CSV with columns latency_bucket, count"),
+        ({HIST: "bucket,count\n100,3\n"}, "expected CSV with columns latency_bucket, count"),
+        ({WORST: "latency,prets,postts\n5,1,6\n"}, "expected a table hist or stats, got worst"),
+        (
+            {STATS: COUNTED + "1,1,1,1\n", WORST: "latency,prets,postts\n5,1,7\n"},
+            "row 1: postts: expected prets + latency, 6, got 7",
+        ),
+        (
+            {STATS: COUNTED + "1,1,1,1\n", WORST: "latency,prets,postts\n5,1,6\n5,2,7\n"},
+            "expected at most 1 packets, as stats says, got 2",
+        ),
+        ({STATS: COUNTED + "1,1,2,1\n"}, "expected no more packets with the trim than without it"),
+        ({STATS: COUNTED + "0,0,0,0\n"}, "expected latencies, got none"),
+        (
+            {
+                HIST: "latency_bucket,count\n100,3\n",
+                PERCENTILES: "percentile,value,x\n0.5,900,2\n",
+            },
+            "percentiles and hist are not of the same run: p50: expected 100 to 200 ns, got 900",
+        ),
+    ],
+)
+def test_bad_files_are_refused(
+    tailscope: Run, tmp_path: Path, files: dict[str, str], said: str
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    done = tailscope("import", folder, "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not list((tmp_path / "out").rglob("run.json"))
+
+
+def test_a_cut_percentile_output_is_refused(tailscope: Run, tmp_path: Path) -> None:
+    with (tmp_path / "a.hgrm").open("wb") as file:
+        recorded(latencies(6)).output_percentile_distribution(file, 1000.0, 5)
+    lines = (tmp_path / "a.hgrm").read_text().splitlines()
+    (tmp_path / "a.hgrm").write_text("\n".join(lines[:20]))
+    done = tailscope("import", tmp_path / "a.hgrm", "--unit", "us", "--out", tmp_path / "run")
+    assert done.returncode == 1
+    assert "Total count: expected" in done.stderr
+    assert "the output was cut off" in done.stderr
+
+
+def test_a_bad_source_does_not_stop_the_others(tailscope: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "good.csv").write_text("3200,60\n")
+    (folder / "bad.csv").write_text("3200,60\nx\n")
+    (folder / "notes.txt").write_text("notes")
+    done = tailscope("import", folder, "--out", tmp_path / "out", "--json", "-")
+    assert done.returncode == 1
+    assert f"warning: not imported: {folder / 'notes.txt'}" in done.stderr
+    assert ["error" in run for run in json.loads(done.stdout)] == [True, False]
+    assert read_run(tmp_path / "out" / "good").summary["count"] == 60
+
+
+def test_the_command_that_repeats_an_import_does(tailscope: Run, tables: Path) -> None:
+    shown = json.loads(tailscope("show", tables, "--json", "-").stdout)
+    assert shown["repeat"].startswith("tailscope import ")
+    assert shown["repeat"].endswith("--unit ns -D rate=10000 --out repeated")
+
+
+def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> None:
+    """Of containers2024, scenario 1: five of its eight values are those of runs at 1 Mpps."""
+    rates = data / "containers2024-rates"
+    optimised = (
+        "rcu_nocbs=1 rcu_nocb_poll irqaffinity=0 idle=poll tsc=reliable mce=ignore_ce audit=0"
+    )
+    runs = {
+        "kernel/rt-optimized/rate1000000-repeat0": ("mirred", "lxc", "rt", 100_190),
+        "container/vanilla/non-optimized/rate1000000-repeat1": ("l2fwd", "lxc", "vanilla", 659_252),
+        "container/rt/optimized/rate1000000-repeat0": ("l2fwd", "lxc", "rt", 108_857),
+        "bare-metal/vanilla-non-optimized/rate1000000-repeat2": (
+            *("l2fwd", "bare", "vanilla", 1_077_437),
+        ),
+        "bare-metal/rt-optimized/rate1000000-repeat1": ("l2fwd", "bare", "rt", 101_807),
+    }
+    for number, (path, (dut, platform, kernel, _)) in enumerate(runs.items()):
+        stem = rates / path
+        boot = optimised if kernel == "rt" else "quiet"
+        said = {"dut": dut, "platform": platform, "kernel": kernel, "boot": boot}
+        said |= {"rate": "1M", "cpu_model": "AMD EPYC 7551P", "cards": "X710"}
+        words = [word for name, text in said.items() for word in ("-D", f"{name}={text}")]
+        stats = stem.with_name(f"{stem.name}.trim_ms0.stats.csv.zst")
+        done = tailscope("import", stats, "--out", tmp_path / str(number), *words)
+        assert done.returncode == 0, done.stderr
+    done = tailscope("recommend", *(tmp_path / str(at) for at in range(len(runs))), "--json", "-")
+    assert done.returncode == 0, done.stderr
+    (table,) = json.loads(done.stdout)["tables"]
+    cells = {
+        (cell["device"].split()[0], cell["technology"], cell["kernel"]): cell["max_ns"]
+        for cell in table["tails"]
+        if cell["runs"]
+    }
+    assert cells == {setting[:3]: setting[3] for setting in runs.values()}
+    ranks = {
+        (row["technology"], row["optimised"]): row["rank"]
+        for row in table["ranks"]
+        if row["runs"] and row["device"].startswith("l2fwd")
+    }
+    assert sorted(ranks, key=lambda row: ranks[row]) == [
+        *(("bare", True), ("lxc", True), ("lxc", False), ("bare", False))
+    ]
