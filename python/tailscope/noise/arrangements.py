@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Marks = NDArray[np.bool_]
 
-__all__ = ["arranged", "arrangement_count", "runs"]
+__all__ = ["arranged", "arrangement_count", "runs", "sampled", "starts_of"]
 
-_MOST = 20_000
+_MOST = 10_000
 
 
 def runs(marks: Marks) -> list[int]:
@@ -54,27 +54,35 @@ def arranged(n: int, lengths: list[int], most: int = _MOST) -> Marks:
     ndarray of bool, shape (n_arrangements, n)
     """
     if arrangement_count(n, lengths) <= most:
-        return np.array([_marks(n, *each) for each in _all(n, lengths)])
+        gaps, lasted = (np.array(each, np.int64) for each in zip(*_all(n, lengths), strict=True))
+        return _marks(n, gaps, lasted)
+    gaps, order = sampled(n, lengths, most)
+    return _marks(n, gaps, np.array(lengths)[order])
+
+
+def sampled(n: int, lengths: list[int], count: int) -> tuple[Integers, Integers]:
+    """Choose arrangements at random, the same each time.
+
+    Returns
+    -------
+    gaps : ndarray of int64, shape (count, n_stretches)
+        The number of free windows before each stretch, in order of time.
+    order : ndarray of int64, shape (count, n_stretches)
+        Which of the stretches comes there.
+    """
     random = np.random.default_rng(0)
-    free = n - sum(lengths)
-    return np.array(
-        [
-            _marks(
-                n,
-                np.sort(random.choice(free + 1, len(lengths), replace=False)),
-                random.permutation(lengths),
-            )
-            for _ in range(most)
-        ]
-    )
+    places = n - sum(lengths) + 1
+    gaps = np.argsort(random.random((count, places)), axis=1)[:, : len(lengths)]
+    order = np.argsort(random.random((count, len(lengths))), axis=1)
+    return np.sort(gaps, axis=1), order
 
 
-def _all(n: int, lengths: list[int]) -> Iterator[tuple[Integers, Integers]]:
+def _all(n: int, lengths: list[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     free = n - sum(lengths)
-    orders = [np.array(order) for order in _orders(lengths)]
+    orders = [*_orders(lengths)]
     for gaps in combinations(range(free + 1), len(lengths)):
         for order in orders:
-            yield np.array(gaps), order
+            yield gaps, order
 
 
 def _orders(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -87,10 +95,17 @@ def _orders(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield from ((first, *order) for order in _orders(rest))
 
 
-def _marks(n: int, gaps: Integers, lengths: Integers) -> Marks:
-    """Stretches of these lengths, each behind so many free windows."""
-    found = np.zeros(n, bool)
-    start = gaps + np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    for first, length in zip(start.tolist(), lengths.tolist(), strict=True):
-        found[first : first + length] = True
+def starts_of(gaps: Integers, lengths: Integers) -> Integers:
+    """Where stretches begin, each behind so many free windows and the stretches before it."""
+    found: Integers = gaps + np.cumsum(lengths, axis=1) - lengths
     return found
+
+
+def _marks(n: int, gaps: Integers, lengths: Integers) -> Marks:
+    """Mark the windows of each arrangement."""
+    start = starts_of(gaps, lengths)
+    rows = np.broadcast_to(np.arange(len(gaps))[:, None], start.shape)
+    change = np.zeros((len(gaps), n + 1), np.int8)
+    np.add.at(change, (rows, start), 1)
+    np.add.at(change, (rows, start + lengths), -1)
+    return np.asarray(np.cumsum(change, axis=1)[:, :-1] > 0, bool)

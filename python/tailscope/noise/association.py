@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.noise.arrangements import arranged, arrangement_count, runs
+from tailscope.noise.arrangements import arranged, arrangement_count, runs, sampled, starts_of
 from tailscope.noise.clocks import align
 from tailscope.store.records.explanation import (
     Associated,
@@ -189,9 +189,9 @@ class _Windows:
 
 
 def _tested(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
-    if alignment.offset_ns is None:
-        return _search(file, alignment, slow)
     error_ns = alignment.error_ns or 0
+    if alignment.offset_ns is None or 2 * error_ns > file.period_ns:
+        return _search(file, alignment, slow)
     windows = _Windows.of(file, alignment.offset_ns).within(slow.span_ns, error_ns)
     start, end = slow.start_ns - error_ns, slow.end_ns + error_ns
     marks = windows.touched(start, end)
@@ -235,8 +235,8 @@ def _too_little(packets: int, marks: Marks, lengths: list[int]) -> str | None:
         return f"{packets} packets are slow, expected at least {_ENOUGH}: choose a lower --quantile"
     if len(lengths) < _FEWEST_EPISODES:
         return (
-            f"slow packets came in {len(lengths)} episodes within {n} polling windows, expected"
-            f" at least {_FEWEST_EPISODES}"
+            f"got {len(lengths)} episodes of slow packets within {n} polling windows, expected at"
+            f" least {_FEWEST_EPISODES}"
         )
     if 2 * slow > n:
         return (
@@ -280,13 +280,14 @@ def _slow_rates(windows: _Windows, marks: Marks) -> Values:
 
 
 def _search(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
-    """Test counters whose clock nothing ties to that of the captures.
+    """Test counters whose clock is tied to that of the captures loosely, or not at all.
 
-    All offsets are tried at which the counters cover the captures, in steps of a quarter of the
-    period. A counter's score is its highest standardised rate at any of them. The search is
-    repeated for every arrangement of the episodes, so its luck is part of the p value.
+    All offsets are tried within the error; if nothing is known, all at which the counters cover the
+    captures. Steps are a quarter of the period. A counter's score is its highest standardised rate
+    at any of them. The search is repeated for every arrangement of the episodes, so its luck is
+    part of the p value.
     """
-    grid = _Grid.of(file, slow)
+    grid = _Grid.of(file, slow, alignment)
     lengths = runs(grid.bins())
     why_not = grid.why_not() or _too_little(len(slow.start_ns), grid.bins(), lengths)
     moving, regular = _without_regular(_Windows.of(file, 0), file.name)
@@ -321,7 +322,7 @@ class _Grid:
     steps : ndarray of bool, shape (n_steps,)
         Those that hold slow packets.
     offsets_ns : ndarray of int64, shape (n_offsets,)
-        What may be added to the counters' times: they cover the captures then.
+        What may be added to the counters' times.
     """
 
     from_ns: int
@@ -330,7 +331,7 @@ class _Grid:
     offsets_ns: Integers
 
     @classmethod
-    def of(cls, file: Readings, slow: Slow) -> _Grid:
+    def of(cls, file: Readings, slow: Slow, alignment: Alignment) -> _Grid:
         begin, end = slow.span_ns
         step_ns = max(1, file.period_ns // _STEPS_A_PERIOD)
         n = (end - begin) // (step_ns * _STEPS_A_PERIOD) * _STEPS_A_PERIOD
@@ -339,46 +340,40 @@ class _Grid:
         np.add.at(change, first, 1)
         np.add.at(change, np.clip((slow.end_ns - begin) // step_ns + 1, 0, n), -1)
         least, most = end - file.span_ns[1], begin - file.span_ns[0]
-        steps: Marks = np.cumsum(change)[:-1] > 0
+        if alignment.offset_ns is not None:
+            error_ns = alignment.error_ns or 0
+            least, most = alignment.offset_ns - error_ns, alignment.offset_ns + error_ns
+        steps: Marks = np.asarray(np.cumsum(change)[:-1] > 0, bool)
         return cls(begin, step_ns, steps, np.arange(least, most + 1, step_ns))
 
     def bins(self) -> Marks:
         """Stretches as long as a polling window that hold slow packets."""
-        marks: Marks = self.steps.reshape(-1, _STEPS_A_PERIOD).any(axis=1)
-        return marks
+        return np.asarray(self.steps.reshape(-1, _STEPS_A_PERIOD).any(axis=1), bool)
 
     def why_not(self) -> str | None:
         """Why there is nothing to search."""
         if not len(self.offsets_ns):
-            return (
-                "nothing ties its clock to that of the captures, and it is shorter than they are:"
-                " pass --offset"
-            )
+            return "its offset is not known, and it is shorter than the captures: pass --offset"
         if len(self.offsets_ns) * len(self.steps) > _MOST_SEARCHED:
-            return (
-                "nothing ties its clock to that of the captures, and too many offsets are possible:"
-                " pass --offset"
-            )
+            return "too many offsets are possible: pass --offset, or a smaller --offset-error"
         return None
 
     def arrangements(self) -> Marks:
         """Arrangements of the episodes, the observed one first; steps within them stay."""
         bins = self.bins()
-        lengths = np.array(runs(bins))
-        edges = np.diff(np.concatenate([[0], bins.astype(np.int8)]))
-        starts = np.flatnonzero(edges > 0)
+        lengths = runs(bins)
+        first = np.flatnonzero(np.diff(np.concatenate([[0], bins.astype(np.int8)])) > 0)
+        gaps, order = sampled(len(bins), lengths, _SEARCH_ARRANGEMENTS)
+        to = starts_of(gaps, np.array(lengths)[order])
         parts = self.steps.reshape(-1, _STEPS_A_PERIOD)
-        random = np.random.default_rng(0)
         found = np.zeros((_SEARCH_ARRANGEMENTS + 1, *parts.shape), bool)
         found[0] = parts
-        places = len(bins) - int(lengths.sum()) + 1
-        for one in found[1:]:
-            gaps = np.sort(random.choice(places, len(lengths), replace=False))
-            order = random.permutation(len(lengths))
-            to = gaps + np.concatenate([[0], np.cumsum(lengths[order])[:-1]])
-            for start, which in zip(to.tolist(), order.tolist(), strict=True):
-                length = lengths[which]
-                one[start : start + length] = parts[starts[which] : starts[which] + length]
+        rows = np.arange(1, len(found))
+        for place in range(len(lengths)):
+            for at in range(max(lengths)):
+                moved = at < np.array(lengths)[order[:, place]]
+                source = first[order[:, place]] + at
+                found[rows[moved], (to[:, place] + at)[moved]] = parts[source[moved]]
         return found.reshape(len(found), -1)
 
 
@@ -391,7 +386,7 @@ def _searched(
         scores = _scores(windows, grid, others, offset_ns)
         where[scores[0] > best[0]] = offset_ns
         np.maximum(best, scores, out=best)
-    as_high = (best[1:] >= best[0] * (1 - _CLOSE)).sum(axis=0)
+    as_high = (best[1:] >= best[0] - _CLOSE).sum(axis=0)
     p_values = (as_high + 1) / len(others)
     rows = []
     for at, offset_ns in enumerate(where.tolist()):

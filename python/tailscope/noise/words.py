@@ -150,9 +150,10 @@ def _verdict(found: Associated) -> str:
     if best.best_offset_ns is None:
         return f"Not enough evidence to associate any counter with slow packets: {likely}."
     return (
-        "Not enough evidence to associate any counter with slow packets at an unknown offset:"
-        f" {likely}, at {_seconds(best.best_offset_ns)}. If you know what to add to the file's"
-        " times, pass --offset NAME=TIME."
+        "Not enough evidence to associate any counter with slow packets, given how little is known"
+        " of the offset:"
+        f" {likely}, at {_seconds(best.best_offset_ns)}. If you know better what to"
+        " add to the file's times, pass --offset and --offset-error."
     )
 
 

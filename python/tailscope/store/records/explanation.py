@@ -92,8 +92,8 @@ class PolledFile(Section, frozen=True, kw_only=True):
     period_ns: Count
     """The median polling window: within it, no time is known."""
     windows: Count
-    """Windows that lie within the captures. If the offset is not known: windows as long as the
-    captures."""
+    """Windows that lie within the captures. If offsets were searched: as many as the captures are
+    long."""
     slow_windows: Count
     """Those that may hold a slow packet, given the error of the alignment."""
     episodes: Count
@@ -128,9 +128,9 @@ class AssociatedCounter(Section, frozen=True, kw_only=True):
     ratio: Rate | None
     """The first rate over the second. `null` if the second is 0."""
     ratio_ci_low: Rate | None
-    """Lower end of its 95 % interval. `null` if the alignment is not known."""
+    """Lower end of its 95 % interval. `null` if offsets were searched."""
     ratio_ci_high: Rate | None
-    """Upper end. `null` if there is none, or the alignment is not known."""
+    """Upper end. `null` if there is none, or offsets were searched."""
     slow_windows_moved: Count
     """Windows with slow packets in which it moved."""
     rest_windows_moved: Count
@@ -142,8 +142,8 @@ class AssociatedCounter(Section, frozen=True, kw_only=True):
     is_associated: bool
     """Whether `p_adjusted` is at most the level."""
     best_offset_ns: Signed | None = None
-    """If the alignment is not known, the offset at which the association is strongest; the test
-    accounts for the search."""
+    """If the offset is not known to half a polling window, all possible ones were searched: that at
+    which the association is strongest. The test accounts for the search."""
 
 
 class RegularCounter(Section, frozen=True, kw_only=True):
