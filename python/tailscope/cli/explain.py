@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, without_format, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailscope.noise.attribution import Blocked
+    from tailscope.noise.captures import Recordings
+    from tailscope.noise.explanation import Packets
     from tailscope.noise.story import Story
     from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.run import RunInfo
 
-__all__ = ["command"]
+__all__ = ["command", "print_association", "print_tail"]
 
 
 def command(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     packet: Annotated[
         int | None,
@@ -27,47 +35,252 @@ def command(
     ] = None,
     quantile: Annotated[
         str | None,
-        typer.Option("--quantile", metavar="Q", help="Start of the tail.  [default: p99.9]"),
+        typer.Option(
+            "--quantile",
+            metavar="Q",
+            help="Start of the tail.  [default: p99.9; for --interrupts p99.99, or the highest"
+            " with 10 packets beyond]",
+        ),
     ] = None,
+    interrupts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--interrupts",
+            metavar="[NAME=]FILE",
+            help="Of captures: interrupt counters that were polled meanwhile (the authors' CSV,"
+            " copies of /proc/interrupts, or .parquet); repeatable.",
+        ),
+    ] = None,
+    trace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trace",
+            metavar="[NAME=]FILE",
+            help="Of captures: kernel events that were recorded meanwhile (trace.dat, perf.data,"
+            " text of perf script, or a folder with CTF); repeatable.",
+        ),
+    ] = None,
+    cpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cpus",
+            "-c",
+            metavar="[NAME=]LIST",
+            help="CPUs of the device in the traces, or in the trace NAME.",
+        ),
+    ] = None,
+    own_work: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--own-work",
+            metavar="CAUSE",
+            help="Cause in the traces that is the device's own work, such as 'task l2fwd' or"
+            " 'softirq NET_RX'; repeatable.  [default: the task that has a CPU for more than half"
+            " of the time]",
+        ),
+    ] = None,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--offset",
+            metavar="[NAME=]TIME",
+            help="What to add to the times of all files, or of NAME, to get those of the captures,"
+            " such as -25.8s.",
+        ),
+    ] = None,
+    offset_error: Annotated[
+        str, typer.Option("--offset-error", metavar="TIME", help="How far that may be off.")
+    ] = "0s",
+    keep: Keep = False,
     json_file: JsonFile = None,
 ) -> int:
+    from tailscope.units import quantile_of
+
+    beginning = None if quantile is None else quantile_of(quantile, "--quantile")
+    if beginning is not None and not 0 <= beginning < 1:
+        raise UsageError(f"--quantile: got {beginning:g}, expected at least 0 and less than 1")
+    recordings = _recordings(
+        interrupts or [], trace or [], cpus or [], tuple(own_work or ()), offset or [], offset_error
+    )
+    if recordings is None and keep:
+        raise UsageError("--keep requires --interrupts or --trace: a measurement keeps its own")
+    command = (context.obj or ()) if keep else None
+    _run(ExplainRequest(run, packet, beginning, recordings, command, json_file))
+    return 0
+
+
+@dataclass(frozen=True)
+class ExplainRequest:
+    """What was asked for, understood."""
+
+    run: Path
+    packet: int | None
+    quantile: float | None
+    recordings: Recordings | None
+    kept_by: Sequence[str] | None
+    json_file: str | None
+
+
+def _recordings(
+    interrupts: list[str],
+    traces: list[str],
+    cpus: list[str],
+    own_work: tuple[str, ...],
+    offsets: list[str],
+    offset_error: str,
+) -> Recordings | None:
+    """What was recorded beside captures; None where nothing was named."""
+    if not (interrupts or traces):
+        given = {"--cpus": cpus, "--own-work": own_work, "--offset": offsets}
+        if idle := [option for option, value in given.items() if value]:
+            raise UsageError(f"{idle[0]} requires --interrupts or --trace")
+        return None
+    from tailscope.host.cpus import parse_cpus
+    from tailscope.noise.captures import Recordings, TraceRequest
+    from tailscope.noise.clocks import by_name, offsets_of
+
+    counters, events = _named(interrupts, "--interrupts"), _named(traces, "--trace")
+    if shared := counters.keys() & events.keys():
+        raise UsageError(f"--trace: got {min(shared)} twice", hint="name it: NAME=FILE")
+    listed = by_name(cpus, [*events], "--cpus")
+    for name in events:
+        if name not in listed and "" not in listed:
+            raise UsageError(f"--trace {name}: expected --cpus, the CPUs of the device in it")
+    if not events and (cpus or own_work):
+        raise UsageError("--cpus and --own-work require --trace")
+    return Recordings(
+        counters,
+        {
+            name: TraceRequest(
+                path, tuple(parse_cpus(listed.get(name, listed.get("", "")), "--cpus"))
+            )
+            for name, path in events.items()
+        },
+        offsets_of(offsets, offset_error, [*counters, *events]),
+        own_work,
+    )
+
+
+def _named(texts: list[str], option: str) -> dict[str, Path]:
+    """Read NAME=FILE; without a name, a file is called by its own."""
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        path = Path(file if equals and "/" not in name else text)
+        name = name if equals and "/" not in name else path.name
+        if not path.exists():
+            raise UsageError(f"{option}: {path}: no such file or folder")
+        if name in found:
+            raise UsageError(f"{option}: got {name} twice", hint="name them: NAME=FILE")
+        found[name] = path
+    return found
+
+
+def _run(request: ExplainRequest) -> None:
     from tailscope.noise.explanation import TAIL_QUANTILE, Packets, explain_tail
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import read_packets, read_run
-    from tailscope.units import quantile_of
 
-    beginning = TAIL_QUANTILE if quantile is None else quantile_of(quantile, "--quantile")
-    if not 0 <= beginning < 1:
-        raise UsageError(f"--quantile: got {beginning:g}, expected at least 0 and less than 1")
-    found = read_run(run)
-    blocked = read_blocked(run, found.info)
-    packets = Packets.of(read_packets(run, found.info))
-    tail = explain_tail(packets, blocked, beginning)
-    story = tell(packets, blocked, packet)
-    if json_file is not None:
-        write_json(json_file, {"tail": without_format(tail), "packet": story.record()})
-    if json_file == STANDARD:
-        return 0
-    if packet is None:
-        _print_tail(tail)
-    _print_story(story)
-    why_not = None if found.info.noise is None else found.info.noise.events_missing_because
+    found = read_run(request.run)
+    if request.recordings is not None:
+        packets = Packets.of(read_packets(request.run, found.info))
+        tail, blocked = _of_captures(request, request.recordings, packets, found.info)
+    else:
+        blocked = read_blocked(request.run, found.info)
+        packets = Packets.of(read_packets(request.run, found.info))
+        start = TAIL_QUANTILE if request.quantile is None else request.quantile
+        tail = explain_tail(packets, blocked, start)
+    story = None if blocked is None else tell(packets, blocked, request.packet)
+    if request.json_file is not None:
+        told = None if story is None else story.record()
+        write_json(request.json_file, {"tail": without_format(tail), "packet": told})
+    if request.json_file != STANDARD:
+        _print(request, tail, story, found.info)
+
+
+def _of_captures(
+    request: ExplainRequest, recordings: Recordings, packets: Packets, info: RunInfo
+) -> tuple[Explanation, Blocked | None]:
+    from tailscope.noise.captures import explain_captures
+    from tailscope.store import layout
+    from tailscope.store.kept import keep
+    from tailscope.store.records.plan import AnalysisPlan
+
+    if not isinstance(info.plan, AnalysisPlan):
+        raise UsageError(
+            f"{request.run}: --interrupts and --trace explain captures: this run was measured, and"
+            " has recorded what there is",
+            hint="explain it without these options",
+        )
+    if request.packet is not None and not recordings.traces:
+        raise UsageError(
+            "--packet requires --trace: counters that are polled say nothing of single packets"
+        )
+    tail, blocked = explain_captures(packets, recordings, request.quantile)
+    if request.kept_by is not None:
+        keep(request.run, info, layout.EXPLANATION, tail, command=request.kept_by)
+    return tail, blocked
+
+
+def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info: RunInfo) -> None:
+    from tailscope.units import printable
+
+    if request.packet is None:
+        print_tail(tail)
+    if story is not None:
+        _print_story(story)
+    why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
-        from tailscope.units import printable
-
         print(f"\ncauses cannot be named: {printable(why_not)}")
-    return 0
 
 
-def _print_tail(tail: Explanation) -> None:
+def print_tail(tail: Explanation) -> None:
+    """Print what is known to have delayed the tail, and what is associated with that."""
     from tailscope.cli.table import aligned
+    from tailscope.noise.words import trace_lines
     from tailscope.wording import cause_rows, explained_text
 
-    print(explained_text(tail))
-    print()
-    header = ("waited for", "share", "packets", "total", "largest")
-    for line in aligned(header, [cause_rows(tail)]):
+    if tail.evidence is not None:
+        print(explained_text(tail))
+        print()
+        header = ("waited for", "share", "packets", "total", "largest")
+        for line in aligned(header, [cause_rows(tail)]):
+            print(line)
+        if tail.traces:
+            print()
+        for line in trace_lines(tail):
+            print(line)
+    if tail.associated is not None:
+        if tail.evidence is not None:
+            print()
+        print_association(tail)
+
+
+def print_association(tail: Explanation) -> None:
+    """Print which counters move when packets are slow."""
+    from tailscope.cli.table import aligned
+    from tailscope.noise.words import (
+        COUNTER_HEADER,
+        association_lines,
+        counter_rows,
+        regular_lines,
+    )
+
+    found = tail.associated
+    assert found is not None, "it has counters"
+    for line in association_lines(found):
+        print(line)
+    rows = counter_rows(found)
+    if rows:
+        print()
+        for line in aligned(COUNTER_HEADER, [rows]):
+            print(line)
+        if len(rows) < len(found.counters):
+            print(f"and {len(found.counters) - len(rows)} more, none of them associated")
+    if found.regular:
+        print()
+    for line in regular_lines(found):
         print(line)
 
 

@@ -19,7 +19,6 @@ from tailscope.exceptions import RunCorruptError
 
 if TYPE_CHECKING:
     from tailscope.store.notes import Remarks
-    from tailscope.store.records.explanation import Explanation
     from tailscope.store.run import Run
 
 __all__ = ["command"]
@@ -87,7 +86,10 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> No
     if remarks.tags:
         print(printable(f"{'tags':<10}{' '.join(remarks.tags)}"))
     if run.explanation is not None:
-        _print_explanation(run.explanation)
+        from tailscope.cli.explain import print_tail
+
+        print()
+        print_tail(run.explanation)
     if remarks.notes:
         print("\nnotes")
         for line in note_lines(remarks.notes):
@@ -98,14 +100,4 @@ def _print(path: Path, run: Run, states: dict[str, str], remarks: Remarks) -> No
         for name, file in run.info.files.items()
     ]
     for line in aligned(("file", "bytes", ""), [files]):
-        print(line)
-
-
-def _print_explanation(explanation: Explanation) -> None:
-    from tailscope.cli.table import aligned
-    from tailscope.wording import cause_rows, explained_text
-
-    print(f"\n{explained_text(explanation)}\n")
-    header = ("waited for", "share", "packets", "total", "largest")
-    for line in aligned(header, [cause_rows(explanation)]):
         print(line)

@@ -37,6 +37,8 @@ __all__ = [
     "INSTRUMENT",
     "PARTS",
     "QUEUE",
+    "SERVICE",
+    "UNEXPLAINED",
     "Blocked",
     "Explained",
     "Share",

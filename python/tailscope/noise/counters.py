@@ -10,24 +10,31 @@ import os
 import re
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
 
 from tailscope.exceptions import RunCorruptError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
 __all__ = [
     "SAMPLING_WARNING",
     "CounterSample",
     "CounterSampler",
+    "Readings",
     "columns",
     "increments",
     "rates_hz",
     "read_authors_csv",
     "read_counters",
+    "read_readings",
     "read_samples",
     "read_steal_ns",
 ]
@@ -37,6 +44,8 @@ SAMPLING_WARNING = (
     " before you trust a spike, measure again without --counter-interval"
 )
 _PROC = Path("/proc")
+_SECONDS = re.compile(r"\d+(\.\d+)?")
+_CPUS = re.compile(r"\s*(CPU\d+\s*)+")
 _AUTHORS_COLUMN = re.compile(r"(?P<name>.+)_CPU(?P<cpu>\d+)")
 
 
@@ -174,16 +183,103 @@ def rates_hz(samples: Sequence[CounterSample], path: Path) -> dict[str, list[flo
     return {name: [count / lasted_s for count in each.values()] for name, each in counted.items()}
 
 
-def read_samples(path: Path) -> list[CounterSample]:
-    """Read ``interrupts.parquet`` of a run, or any other file as the authors' CSV.
+@dataclass(frozen=True)
+class Readings:
+    """A series of counters, each of which is in every reading.
+
+    Attributes
+    ----------
+    name, file : str
+        What it is called, and the name of its file.
+    times_ns : ndarray of int64, shape (n,)
+        Ascending, by a clock of its own.
+    counts : ndarray of int64, shape (n, n_counters)
+        Never falling.
+    names : list of (str, int)
+        Interrupt and CPU of each counter.
+    incomplete : int
+        Counters that were left out, because they are not in every reading.
+    """
+
+    name: str
+    file: str
+    times_ns: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    names: list[tuple[str, int]]
+    incomplete: int
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """The times of the first and the last reading."""
+        return int(self.times_ns[0]), int(self.times_ns[-1])
+
+    @property
+    def period_ns(self) -> int:
+        """The median time from one reading to the next."""
+        return int(np.median(np.diff(self.times_ns)))
+
+    def increments(self) -> NDArray[np.int64]:
+        """What was counted from one reading to the next.
+
+        Returns
+        -------
+        ndarray of int64, shape (n - 1, n_counters)
+        """
+        return np.diff(self.counts, axis=0)
+
+
+def read_readings(path: Path, name: str) -> Readings:
+    """Read a series of counters.
+
+    Parameters
+    ----------
+    path : Path
+        Any file that `read_samples` reads.
+    name : str
+        What it is called.
 
     Raises
     ------
     UsageError
-        If it is neither.
+        If it is none, or time or a counter runs backwards.
+    """
+    samples = read_samples(path)
+    if len(samples) < 2:
+        raise UsageError(f"{path}: got {len(samples)} readings of counters, expected at least two")
+    known = {key for sample in samples for key in sample.counts}
+    names = sorted(set.intersection(*(set(sample.counts) for sample in samples)))
+    times_ns = np.array([sample.unix_ns for sample in samples], np.int64)
+    counts = np.array([[sample.counts[key] for key in names] for sample in samples], np.int64)
+    if len(back := np.flatnonzero(np.diff(times_ns) <= 0)):
+        at = int(back[0])
+        raise UsageError(
+            f"{path}: reading {at + 2}: got time {times_ns[at + 1]} ns, expected one after"
+            f" {times_ns[at]} ns"
+        )
+    fallen = np.argwhere(np.diff(counts, axis=0) < 0)
+    if len(fallen):
+        at, which = (int(each) for each in fallen[0])
+        counter, cpu = names[which]
+        raise UsageError(
+            f"{path}: reading {at + 2}, {counter}, CPU {cpu}: got {counts[at + 1, which]}, expected"
+            f" at least {counts[at, which]}",
+            hint="the machine was restarted in between: pass the part before or after",
+        )
+    return Readings(name, path.name, times_ns, counts, names, len(known) - len(names))
+
+
+def read_samples(path: Path) -> list[CounterSample]:
+    """Read counters: ``interrupts.parquet`` of a run, the authors' CSV, or snapshots.
+
+    Raises
+    ------
+    UsageError
+        If it is none of them.
     """
     if path.suffix != ".parquet":
-        return read_authors_csv(path)
+        with _opened(path) as lines:
+            is_csv = ";" in lines.readline()
+        return read_authors_csv(path) if is_csv else read_snapshots(path)
     from tailscope.store.reader import read_table
 
     try:
@@ -208,7 +304,7 @@ def read_authors_csv(path: Path) -> list[CounterSample]:
     UsageError
         If it is no such file: with the line and the column.
     """
-    with path.open(encoding="utf-8") as lines:
+    with _opened(path) as lines:
         header = lines.readline().rstrip("\n").split(";")
         if "timestamp_us" not in header:
             raise UsageError(f"{path}: line 1: expected a column timestamp_us")
@@ -218,6 +314,47 @@ def read_authors_csv(path: Path) -> list[CounterSample]:
             for number, line in enumerate(lines, 2)
             if line.strip()
         ]
+
+
+def read_snapshots(path: Path) -> list[CounterSample]:
+    """Read copies of ``/proc/interrupts``, each below a line with its Unix time in seconds.
+
+    ``while date +%s.%N; do cat /proc/interrupts; sleep 1; done`` writes such a file.
+
+    Raises
+    ------
+    UsageError
+        If it is no such file: with the line.
+    """
+    found = []
+    with _opened(path) as lines:
+        text = lines.read().splitlines()
+    starts = [at for at, line in enumerate(text) if _SECONDS.fullmatch(line.strip())]
+    if not starts or starts[0] != 0:
+        raise UsageError(
+            f"{path}: line 1: expected the authors' CSV, with timestamp_us, or a Unix time in"
+            " seconds above a copy of /proc/interrupts",
+            hint="while date +%s.%N; do cat /proc/interrupts; sleep 1; done > FILE",
+        )
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        table = text[start + 1 : end]
+        if not table or not _CPUS.fullmatch(table[0]):
+            got = table[0].strip() if table else "the end"
+            raise UsageError(f"{path}: line {start + 2}: got {got!r}, expected CPU0 CPU1 ...")
+        seconds, _, fraction = text[start].strip().partition(".")
+        time_ns = int(seconds) * 1_000_000_000 + int(fraction.ljust(9, "0")[:9])
+        found.append(CounterSample(time_ns, dict(_table("\n".join(table), ""))))
+    return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
+    """Open a text; one that cannot be read is the user's to correct."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            yield lines
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not counters of interrupts: {error}") from None
 
 
 def _authors_sample(

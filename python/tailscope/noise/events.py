@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Ticks = NDArray[np.uint64]
 
-__all__ = ["NMI", "PAGE_FAULT", "Events", "read_events"]
+__all__ = ["NMI", "PAGE_FAULT", "VECTORS", "Events", "name_of", "read_events"]
 
 PAGE_FAULT = "page fault"
 NMI = "NMI"
 _SHOOTDOWN = "TLB shootdown"
 _CALL = "function call"
 _FLUSH = "flush_tlb"
-_VECTORS = {
+VECTORS = {
     "call_function": _CALL,
     "call_function_single": _CALL,
     "irq_work": "irq work",
@@ -43,6 +43,8 @@ _VECTORS = {
     "spurious_apic": "spurious",
     "x86_platform_ipi": "platform IPI",
 }
+"""Interrupts of the processor itself whose names are not those of the kernel's events."""
+
 # `softirq_to_name` of the kernel.
 _SOFTIRQS = (
     *("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK"),
@@ -157,7 +159,7 @@ def _named(
         what, called = found["kinds"][found["kind"][at]], symbols.name(int(found["function"][at]))
         sender = (int(found["sender_pid"][at]), int(found["sender_cpu"][at]))
         flush = bool(found["flush"][at]) or called.startswith(_FLUSH)
-        name = _name(what, recorded.comms, flush=flush)
+        name = name_of(what, recorded.comms, flush=flush)
         note = _note(what, called, sender, recorded.comms)
         cause.append(causes.setdefault(name, len(causes)))
         detail.append(details.setdefault(note, len(details)))
@@ -200,10 +202,21 @@ def _alike(*columns: NDArray[np.generic]) -> tuple[Integers, Integers]:
     return first, which
 
 
-def _name(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool) -> str:
+def name_of(kind: tuple[str, int, str], comms: Mapping[int, str], *, flush: bool) -> str:
+    """Call a span what people call it.
+
+    Parameters
+    ----------
+    kind : tuple
+        What it is, its number, and the kernel's name.
+    comms : Mapping of int to str
+        Names of tasks.
+    flush : bool
+        Whether a TLB was flushed in it, on behalf of another CPU.
+    """
     what, number, text = kind
     if what == "vector":
-        name = _VECTORS.get(text, text.replace("_", " "))
+        name = VECTORS.get(text, text.replace("_", " "))
         return _SHOOTDOWN if flush and name == _CALL else name
     if what == "irq":
         return f"irq {number} {text}"

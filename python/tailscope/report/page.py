@@ -18,6 +18,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from msgspec.structs import asdict
 
+from tailscope.noise.words import (
+    COUNTER_HEADER,
+    association_lines,
+    counter_rows,
+    regular_lines,
+    trace_lines,
+)
 from tailscope.report.figures import pictures
 from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.report.picture import Axis, Layer, Picture
+    from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.host import HostRecord
     from tailscope.store.run import Run
     from tailscope.wording import Row
@@ -227,6 +235,19 @@ def _day(unix_ns: int) -> str:
     return f"{datetime.fromtimestamp(unix_ns // 10**9, UTC):%Y-%m-%d}"
 
 
+def _associated(explanation: Explanation | None) -> dict[str, Any] | None:
+    """What polled counters say; None where there are none."""
+    found = None if explanation is None else explanation.associated
+    if found is None:
+        return None
+    return {
+        "lines": association_lines(found),
+        "header": COUNTER_HEADER,
+        "rows": counter_rows(found),
+        "regular": regular_lines(found),
+    }
+
+
 def _about(run: Run) -> dict[str, Any]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
@@ -235,6 +256,8 @@ def _about(run: Run) -> dict[str, Any]:
         "verdict": verdict_text(run.kept.verdict),
         "causes": None if run.explanation is None else cause_rows(run.explanation),
         "explained": "" if run.explanation is None else explained_text(run.explanation),
+        "traces": [] if run.explanation is None else trace_lines(run.explanation),
+        "associated": _associated(run.explanation),
         "sentence": sentence(run.summary),
         "warnings": [
             *run.info.warnings,

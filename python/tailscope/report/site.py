@@ -110,7 +110,7 @@ class Publication:
             folder = self.folders[name]
             for made in (layout.REPORT, layout.RUN):
                 yield f"{folder}/{made}", None
-            for made in (*_REWRITTEN, *layout.KEPT):
+            for made in dict.fromkeys((*_REWRITTEN, *layout.KEPT)):
                 if made in run.info.files or made in dict(run.kept.by_file()):
                     yield f"{folder}/{made}", (_folder(run) / made).stat().st_size
             for copied in self.copied[name]:
@@ -346,7 +346,7 @@ def _rewritten(source: Path, run: Run) -> Iterator[tuple[str, Struct]]:
             upgraded=older.with_format,
         ),
     )
-    if run.explanation is not None:
+    if run.explanation is not None and layout.EXPLANATION in run.info.files:
         yield layout.EXPLANATION, run.explanation
 
 

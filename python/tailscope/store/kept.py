@@ -27,6 +27,7 @@ from tailscope.store.records.base import (
     format_of,
     read_json,
 )
+from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.kept import Origin
 from tailscope.store.records.overload import OverloadRecord
 from tailscope.store.records.tail import TailRecord
@@ -40,11 +41,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Conclusion", "Conclusions", "keep", "kept", "with_origin"]
 
-Conclusion: TypeAlias = TailRecord | OverloadRecord | VerdictRecord
+Conclusion: TypeAlias = TailRecord | OverloadRecord | VerdictRecord | Explanation
 _KINDS: dict[str, type[Conclusion]] = {
     layout.TAIL: TailRecord,
     layout.OVERLOAD: OverloadRecord,
     layout.VERDICT: VerdictRecord,
+    layout.EXPLANATION: Explanation,
 }
 _ORIGIN = "kept"
 _AGAIN = "repeat the command that kept it, or remove it"
@@ -57,6 +59,7 @@ class Conclusions:
     tail: TailRecord | None = None
     overload: OverloadRecord | None = None
     verdict: VerdictRecord | None = None
+    explanation: Explanation | None = None
 
     @classmethod
     def of(cls, found: Mapping[str, Conclusion]) -> Conclusions:

@@ -27,8 +27,9 @@ REPORT = "report.html"
 TAIL = "tail.json"
 OVERLOAD = "overload.json"
 VERDICT = "verdict.json"
-KEPT = (TAIL, OVERLOAD, VERDICT)
-"""Conclusions that were kept; none of them is among the checksums."""
+KEPT = (TAIL, OVERLOAD, VERDICT, EXPLANATION)
+"""Conclusions that were kept; none of them is among the checksums, but for the explanation of a
+measurement."""
 CAMPAIGN = "campaign.json"
 SEARCH = "search.json"
 NOTES = "notes.json"

@@ -105,13 +105,14 @@ def read_run(path: Path, *, label: str | None = None) -> Run:
     path = Path(path)
     info = read_info(path)
     gaps, rate = (_of_sides(path, info, table) for table in (tables.GAPS, tables.RATE))
+    figures = _read_figures(path, info, label or path.resolve().name)
     return Run(
-        **_read_figures(path, info, label or path.resolve().name),
+        **figures,
         **_read_latency(path, info),
         gaps={side: Histogram(*_columns(gaps[side])) for side in SIDES},
         rate={side: Rate(*_columns(rate[side])) for side in SIDES},
         **_read_worst(path, info),
-        explanation=read_explanation(path, info),
+        explanation=read_explanation(path, info) or figures["kept"].explanation,
     )
 
 
@@ -397,6 +398,8 @@ def _kept(path: Path, info: RunInfo) -> tuple[Conclusions, list[str]]:
     found: dict[str, Conclusion] = {}
     doubts = []
     for name in layout.KEPT:
+        if name in info.files:
+            continue
         try:
             conclusion = kept(path, info, name)
         except RunError as error:

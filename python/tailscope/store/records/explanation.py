@@ -7,9 +7,22 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tailscope.store.layout import FORMAT
-from tailscope.store.records.base import Count, Record, Section
+from tailscope.store.records.base import Count, Record, Section, Signed
+from tailscope.store.records.kept import Origin
 
-__all__ = ["ExplainedCause", "Explanation"]
+__all__ = [
+    "Alignment",
+    "Associated",
+    "AssociatedCounter",
+    "ExplainedCause",
+    "ExplainingTrace",
+    "Explanation",
+    "PolledFile",
+    "RegularCounter",
+]
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Rate = Annotated[float, Meta(ge=0)]
 
 
 class ExplainedCause(Section, frozen=True, kw_only=True):
@@ -23,10 +36,152 @@ class ExplainedCause(Section, frozen=True, kw_only=True):
     """Packets that waited for it."""
     total_ns: Count
     """How long they waited in total."""
-    share: Annotated[float, Meta(ge=0, le=1)]
+    share: Share
     """That total, as a share of the excess."""
     largest_ns: Count
     """The longest that one of them waited."""
+
+
+class Alignment(Section, frozen=True, kw_only=True):
+    """How the clock of a recording was brought to that of the captures."""
+
+    basis: Literal["unix", "given", "recorded", "unknown"]
+    """`unix`: both have Unix time, and the clocks are assumed to agree; `given`: by `--offset`;
+    `recorded`: the recording itself says what its clock is in Unix time; `unknown`: nothing ties
+    the two clocks."""
+    offset_ns: Signed | None
+    """What was added to the recording's times. `null` if it is not known."""
+    error_ns: Count | None
+    """How far that may be off, as stated by `--offset-error`. `null` if nothing is known."""
+
+
+class ExplainingTrace(Section, frozen=True, kw_only=True):
+    """A trace of kernel events whose clock is that of the captures."""
+
+    name: str
+    """What it is called."""
+    file: str
+    """Name of the file or folder."""
+    reader: Literal["trace-cmd", "perf", "babeltrace2"]
+    """The program that read it."""
+    alignment: Alignment
+    """How its clock was brought to that of the captures."""
+    cpus: tuple[Count, ...]
+    """CPUs of the device."""
+    own_work: tuple[str, ...]
+    """Causes that count as the device's own work."""
+    events: Count
+    """Events that were used."""
+    unused_events: dict[str, Count]
+    """Events that say nothing about when a CPU was taken, by name."""
+    lost_events: Count
+    """Events that the tracer lost, as far as it says so."""
+    uncovered_packets: Count
+    """Packets of the tail that the trace does not cover in full."""
+
+
+class PolledFile(Section, frozen=True, kw_only=True):
+    """A series of interrupt counters, and its polling windows: from one reading to the next."""
+
+    name: str
+    """What it is called."""
+    file: str
+    """Name of the file."""
+    alignment: Alignment
+    """How its clock was brought to that of the captures."""
+    period_ns: Count
+    """The median polling window: within it, no time is known."""
+    windows: Count
+    """Windows that lie within the captures. If offsets were searched: as many as the captures are
+    long."""
+    slow_windows: Count
+    """Those that may hold a slow packet, given the error of the alignment."""
+    episodes: Count
+    """Stretches of adjacent slow windows."""
+    outside_packets: Count
+    """Slow packets in no such window: they count for nothing."""
+    incomplete_counters: Count
+    """Counters that are not in every reading: they are left out."""
+    arrangements: Count
+    """Arrangements of the episodes that the test compared with the one observed."""
+    not_tested_because: str | None
+    """Why nothing can be concluded from this file; `null` if its counters were tested."""
+
+
+class AssociatedCounter(Section, frozen=True, kw_only=True):
+    """A counter, in windows with slow packets and in the others."""
+
+    source: str
+    """The file's `name`."""
+    counter: str
+    """Name of the interrupt."""
+    cpu: Count
+    """The CPU that it counts on."""
+    slow_count: Count
+    """Increments in windows with slow packets."""
+    rest_count: Count
+    """Increments in all other windows."""
+    slow_rate_hz: Rate
+    """Increments a second in windows with slow packets."""
+    rest_rate_hz: Rate
+    """Increments a second in all other windows."""
+    ratio: Rate | None
+    """The first rate over the second. `null` if the second is 0."""
+    ratio_ci_low: Rate | None
+    """Lower end of its 95 % interval. `null` if offsets were searched."""
+    ratio_ci_high: Rate | None
+    """Upper end. `null` if there is none, or offsets were searched."""
+    slow_windows_moved: Count
+    """Windows with slow packets in which it moved."""
+    rest_windows_moved: Count
+    """Other windows in which it moved."""
+    p_value: Share
+    """Share of arrangements of the slow windows in which its rate is at least as high."""
+    p_adjusted: Share
+    """The same after Benjamini and Hochberg, for all counters that were tested."""
+    is_associated: bool
+    """Whether `p_adjusted` is at most the level."""
+    best_offset_ns: Signed | None = None
+    """If the offset is not known to half a polling window, all possible ones were searched: that at
+    which the association is strongest. The test accounts for the search."""
+
+
+class RegularCounter(Section, frozen=True, kw_only=True):
+    """A counter that moves as often in every window: polling cannot tell windows apart by it."""
+
+    source: str
+    """The file's `name`."""
+    counter: str
+    """Name of the interrupt."""
+    cpu: Count
+    """The CPU that it counts on."""
+    rate_hz: Rate
+    """Increments a second."""
+
+
+class Associated(Section, frozen=True, kw_only=True):
+    """Which polled counters move when packets are slow: an association, never a cause."""
+
+    evidence: Literal["associated"] = "associated"
+    """Counters that are polled cannot say more."""
+    quantile: Share
+    """Packets beyond this quantile are slow."""
+    threshold_ns: Count
+    """The latency at that quantile."""
+    packets: Count
+    """Number of slow packets."""
+    level: Share
+    """Chance to name a counter if none has to do with slow packets."""
+    test: str
+    """The test, and its correction for the number of counters."""
+    tested: Count
+    """Number of counters tested."""
+    files: tuple[PolledFile, ...]
+    """The files."""
+    counters: tuple[AssociatedCounter, ...]
+    """Counters that were tested, smallest p value first."""
+    regular: tuple[RegularCounter, ...]
+    """Counters that cannot be tested, because they are as fast in every window."""
 
 
 class Explanation(Record, frozen=True, kw_only=True):
@@ -34,7 +189,7 @@ class Explanation(Record, frozen=True, kw_only=True):
 
     format: Literal[2] = FORMAT
     """Version of the layout, as in `run.json`."""
-    quantile: Annotated[float, Meta(ge=0, le=1)]
+    quantile: Share
     """Packets beyond this quantile are explained."""
     threshold_ns: Count
     """The latency at that quantile."""
@@ -50,3 +205,12 @@ class Explanation(Record, frozen=True, kw_only=True):
     """The parts of `latency_ns`: `service`, `dut`, `queue`, `instrument`, `unexplained`."""
     causes: tuple[ExplainedCause, ...]
     """The causes, largest first."""
+    evidence: Literal["caused"] | None = "caused"
+    """`caused`: events with times on the packets' clock are known, and `causes` are what they say.
+    `null`: no such events are known, and everything in `causes` is unexplained."""
+    traces: tuple[ExplainingTrace, ...] = ()
+    """Traces of captures that the causes come from. A measurement records its own."""
+    associated: Associated | None = None
+    """What interrupt counters beside captures say."""
+    kept: Origin | None = None
+    """Where it comes from, if it was kept beside captures that were analysed."""

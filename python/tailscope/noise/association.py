@@ -1,0 +1,496 @@
+"""Which polled counters move when packets are slow: in windows with slow packets, and the others.
+
+Whoever polls knows that something happened between two readings, and no more. So a counter can be
+*associated* with slow packets, and never be called their cause.
+
+Windows with slow packets that touch each other make an episode. If a counter had nothing to do
+with slow packets, every arrangement of the episodes among the windows would be as likely as the one
+observed, whatever the counter did; the p value is the share of arrangements in which its rate is at
+least as high. It is exact if all of them are listed. Y. Benjamini and Y. Hochberg, *Controlling the
+false discovery rate*, J. R. Statist. Soc. B 57 (1995), correct for the number of counters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.noise.arrangements import arranged, arrangement_count, runs, sampled, starts_of
+from tailscope.noise.clocks import align
+from tailscope.store.records.explanation import (
+    Associated,
+    AssociatedCounter,
+    PolledFile,
+    RegularCounter,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.noise.clocks import Offsets
+    from tailscope.noise.counters import Readings
+    from tailscope.noise.explanation import Packets
+    from tailscope.store.records.explanation import Alignment
+
+    Integers = NDArray[np.int64]
+    Values = NDArray[np.float64]
+    Marks = NDArray[np.bool_]
+
+__all__ = ["LEVEL", "Slow", "associate", "slow_packets"]
+
+LEVEL = 0.05
+"""Chance to name any counter if none has to do with slow packets."""
+
+_TEST = (
+    "permutation of the episodes of slow windows, one-sided;"
+    " Benjamini-Hochberg over all counters tested"
+)
+_QUANTILES = (0.9999, 0.999, 0.99)
+_ENOUGH = 10
+_FEWEST_EPISODES = 2
+_SEARCH_ARRANGEMENTS = 2_000
+_STEPS_A_PERIOD = 4
+_MOST_SEARCHED = 500_000
+_REGULAR = 0.1
+"""Variance over mean of the counts in windows; random events have 1."""
+_CLOSE = 1e-9
+
+
+class Slow(NamedTuple):
+    """The packets that are slow.
+
+    Attributes
+    ----------
+    quantile : float
+        They lie beyond it.
+    threshold_ns : int
+    start_ns, end_ns : ndarray of int64, shape (n,)
+        When each was in the device, in order of its start.
+    span_ns : tuple of int
+        When the first packet came and the last one left.
+    """
+
+    quantile: float
+    threshold_ns: int
+    start_ns: Integers
+    end_ns: Integers
+    span_ns: tuple[int, int]
+
+
+def slow_packets(packets: Packets, quantile: float | None) -> Slow:
+    """Choose the slow packets.
+
+    Parameters
+    ----------
+    packets : Packets
+        One at least.
+    quantile : float or None
+        None takes the first of p99.99, p99.9 and p99 with at least 10 packets beyond.
+    """
+    ordered = np.sort(packets.latency_ns)
+    for at in _QUANTILES if quantile is None else (quantile,):
+        threshold_ns = int(ordered[max(0, math.ceil(at * len(ordered)) - 1)])
+        chosen = packets.latency_ns > threshold_ns
+        if np.count_nonzero(chosen) >= _ENOUGH:
+            break
+    start, end = packets.pre_ns[chosen], (packets.pre_ns + packets.latency_ns)[chosen]
+    span = int(packets.pre_ns[0]), int((packets.pre_ns + packets.latency_ns).max())
+    return Slow(at, threshold_ns, start, end, span)
+
+
+def associate(files: Sequence[Readings], slow: Slow, said: Offsets) -> Associated:
+    """Test every counter of some files.
+
+    Parameters
+    ----------
+    files : sequence of Readings
+    slow : Slow
+    said : Offsets
+
+    Raises
+    ------
+    UsageError
+        If the times of a file do not overlap those of the captures.
+    """
+    found = [
+        _tested(file, align(file.name, file.span_ns, slow.span_ns, said), slow) for file in files
+    ]
+    counters = _corrected([row for each in found for row in each.counters])
+    return Associated(
+        quantile=slow.quantile,
+        threshold_ns=slow.threshold_ns,
+        packets=len(slow.start_ns),
+        level=LEVEL,
+        test=_TEST,
+        tested=len(counters),
+        files=tuple(each.file for each in found),
+        counters=tuple(counters),
+        regular=tuple(row for each in found for row in each.regular),
+    )
+
+
+class _Tested(NamedTuple):
+    file: PolledFile
+    counters: list[AssociatedCounter]
+    regular: list[RegularCounter]
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The polling windows of a file on the captures' clock, and what was counted in them.
+
+    Attributes
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n,)
+    counts : ndarray of int64, shape (n, n_counters)
+    names : list of (str, int)
+        Interrupt and CPU of each counter.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    counts: Integers
+    names: list[tuple[str, int]]
+
+    @classmethod
+    def of(cls, file: Readings, offset_ns: int) -> _Windows:
+        times = file.times_ns + offset_ns
+        return cls(times[:-1], times[1:], file.increments(), file.names)
+
+    def within(self, span_ns: tuple[int, int], error_ns: int) -> _Windows:
+        """Those that lie within the captures wherever the clocks are, given their error."""
+        kept = (self.start_ns - error_ns >= span_ns[0]) & (self.end_ns + error_ns <= span_ns[1])
+        return _Windows(self.start_ns[kept], self.end_ns[kept], self.counts[kept], self.names)
+
+    def only(self, which: Marks) -> _Windows:
+        """Some of the counters."""
+        names = [name for name, kept in zip(self.names, which, strict=True) if kept]
+        return _Windows(self.start_ns, self.end_ns, self.counts[:, which], names)
+
+    @property
+    def lasted_s(self) -> Values:
+        return (self.end_ns - self.start_ns) / 1e9
+
+    def touched(self, start_ns: Integers, end_ns: Integers) -> Marks:
+        """The windows that any of some intervals touches."""
+        first = np.searchsorted(self.end_ns, start_ns, "right")
+        last = np.searchsorted(self.start_ns, end_ns, "right")
+        change = np.zeros(len(self.start_ns) + 1, np.int64)
+        kept = last > first
+        np.add.at(change, first[kept], 1)
+        np.add.at(change, last[kept], -1)
+        marks: Marks = np.cumsum(change)[:-1] > 0
+        return marks
+
+
+def _tested(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
+    error_ns = alignment.error_ns or 0
+    if alignment.offset_ns is None or 2 * error_ns > file.period_ns:
+        return _search(file, alignment, slow)
+    windows = _Windows.of(file, alignment.offset_ns).within(slow.span_ns, error_ns)
+    start, end = slow.start_ns - error_ns, slow.end_ns + error_ns
+    marks = windows.touched(start, end)
+    inside = np.zeros(len(start), bool)
+    if len(windows.start_ns):
+        inside = (end >= windows.start_ns[0]) & (start <= windows.end_ns[-1])
+    lengths = runs(marks)
+    why_not = _too_little(len(slow.start_ns), marks, lengths)
+    windows, regular = _without_regular(windows, file.name)
+    others = np.zeros((0, len(marks)), bool)
+    rows: list[AssociatedCounter] = []
+    if why_not is None:
+        others = arranged(len(marks), lengths)
+        p_values = _p_values(
+            windows,
+            marks,
+            others,
+            is_whole=arrangement_count(len(marks), lengths) == len(others),
+        )
+        rows = [_row(file.name, windows, at, marks, float(p)) for at, p in enumerate(p_values)]
+    polled = PolledFile(
+        name=file.name,
+        file=file.file,
+        alignment=alignment,
+        period_ns=file.period_ns,
+        windows=len(marks),
+        slow_windows=int(marks.sum()),
+        episodes=len(lengths),
+        outside_packets=int(np.count_nonzero(~inside)),
+        incomplete_counters=file.incomplete,
+        arrangements=len(others),
+        not_tested_because=why_not,
+    )
+    return _Tested(polled, rows, regular)
+
+
+def _too_little(packets: int, marks: Marks, lengths: list[int]) -> str | None:
+    """Why these windows cannot tell anything; None if they can."""
+    slow, n = int(marks.sum()), len(marks)
+    if packets < _ENOUGH:
+        return f"{packets} packets are slow, expected at least {_ENOUGH}: choose a lower --quantile"
+    if len(lengths) < _FEWEST_EPISODES:
+        return (
+            f"got {len(lengths)} episodes of slow packets within {n} polling windows, expected at"
+            f" least {_FEWEST_EPISODES}"
+        )
+    if 2 * slow > n:
+        return (
+            f"{slow} of {n} polling windows may hold slow packets, expected at most half of them:"
+            " choose a higher --quantile, or poll more often"
+        )
+    if arrangement_count(n, lengths) < 1 / LEVEL:
+        return f"{n} polling windows are too few for a test at {LEVEL:.0%}"
+    return None
+
+
+def _without_regular(windows: _Windows, source: str) -> tuple[_Windows, list[RegularCounter]]:
+    """Set aside counters that never moved, and those that moved as often in every window."""
+    counts = windows.counts
+    if not len(counts):
+        return windows.only(np.zeros(len(windows.names), bool)), []
+    mean = counts.mean(axis=0)
+    regular = (counts > 0).all(axis=0) & (counts.var(axis=0) < _REGULAR * mean)
+    rates = counts.sum(axis=0) / windows.lasted_s.sum()
+    told = [
+        RegularCounter(source=source, counter=name, cpu=cpu, rate_hz=float(rates[at]))
+        for at, (name, cpu) in enumerate(windows.names)
+        if regular[at]
+    ]
+    return windows.only((mean > 0) & ~regular), told
+
+
+def _p_values(windows: _Windows, marks: Marks, others: Marks, *, is_whole: bool) -> Values:
+    """For each counter, the share of arrangements with a rate at least as high."""
+    observed = _slow_rates(windows, marks[None, :])[0]
+    as_high = (_slow_rates(windows, others) >= observed * (1 - _CLOSE)).sum(axis=0)
+    if is_whole:
+        return np.asarray(as_high / len(others))
+    return np.asarray((as_high + 1) / (len(others) + 1))
+
+
+def _slow_rates(windows: _Windows, marks: Marks) -> Values:
+    weights = marks.astype(float)
+    rates: Values = (weights @ windows.counts) / (weights @ windows.lasted_s)[:, None]
+    return rates
+
+
+def _search(file: Readings, alignment: Alignment, slow: Slow) -> _Tested:
+    """Test counters whose clock is tied to that of the captures loosely, or not at all.
+
+    All offsets are tried within the error; if nothing is known, all at which the counters cover the
+    captures. Steps are a quarter of the period. A counter's score is its highest standardised rate
+    at any of them. The search is repeated for every arrangement of the episodes, so its luck is
+    part of the p value.
+    """
+    grid = _Grid.of(file, slow, alignment)
+    lengths = runs(grid.bins())
+    why_not = grid.why_not() or _too_little(len(slow.start_ns), grid.bins(), lengths)
+    moving, regular = _without_regular(_Windows.of(file, 0), file.name)
+    rows: list[AssociatedCounter] = []
+    others = np.zeros((0, len(grid.steps)), bool)
+    if why_not is None:
+        others = grid.arrangements()
+        rows = _searched(moving, grid, others, slow, file.name)
+    polled = PolledFile(
+        name=file.name,
+        file=file.file,
+        alignment=alignment,
+        period_ns=file.period_ns,
+        windows=len(grid.bins()),
+        slow_windows=int(grid.bins().sum()),
+        episodes=len(lengths),
+        outside_packets=0,
+        incomplete_counters=file.incomplete,
+        arrangements=len(others),
+        not_tested_because=why_not,
+    )
+    return _Tested(polled, rows, regular)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The time of the captures in steps, four of them as long as a polling window.
+
+    Attributes
+    ----------
+    from_ns, step_ns : int
+    steps : ndarray of bool, shape (n_steps,)
+        Those that hold slow packets.
+    offsets_ns : ndarray of int64, shape (n_offsets,)
+        What may be added to the counters' times.
+    """
+
+    from_ns: int
+    step_ns: int
+    steps: Marks
+    offsets_ns: Integers
+
+    @classmethod
+    def of(cls, file: Readings, slow: Slow, alignment: Alignment) -> _Grid:
+        begin, end = slow.span_ns
+        step_ns = max(1, file.period_ns // _STEPS_A_PERIOD)
+        n = (end - begin) // (step_ns * _STEPS_A_PERIOD) * _STEPS_A_PERIOD
+        change = np.zeros(n + 1, np.int64)
+        first = np.clip((slow.start_ns - begin) // step_ns, 0, n)
+        np.add.at(change, first, 1)
+        np.add.at(change, np.clip((slow.end_ns - begin) // step_ns + 1, 0, n), -1)
+        least, most = end - file.span_ns[1], begin - file.span_ns[0]
+        if alignment.offset_ns is not None:
+            error_ns = alignment.error_ns or 0
+            least, most = alignment.offset_ns - error_ns, alignment.offset_ns + error_ns
+        steps: Marks = np.asarray(np.cumsum(change)[:-1] > 0, bool)
+        return cls(begin, step_ns, steps, np.arange(least, most + 1, step_ns))
+
+    def bins(self) -> Marks:
+        """Stretches as long as a polling window that hold slow packets."""
+        return np.asarray(self.steps.reshape(-1, _STEPS_A_PERIOD).any(axis=1), bool)
+
+    def why_not(self) -> str | None:
+        """Why there is nothing to search."""
+        if not len(self.offsets_ns):
+            return "its offset is not known, and it is shorter than the captures: pass --offset"
+        if len(self.offsets_ns) * len(self.steps) > _MOST_SEARCHED:
+            return "too many offsets are possible: pass --offset, or a smaller --offset-error"
+        return None
+
+    def arrangements(self) -> Marks:
+        """Arrangements of the episodes, the observed one first; steps within them stay."""
+        bins = self.bins()
+        lengths = runs(bins)
+        first = np.flatnonzero(np.diff(np.concatenate([[0], bins.astype(np.int8)])) > 0)
+        gaps, order = sampled(len(bins), lengths, _SEARCH_ARRANGEMENTS)
+        to = starts_of(gaps, np.array(lengths)[order])
+        parts = self.steps.reshape(-1, _STEPS_A_PERIOD)
+        found = np.zeros((_SEARCH_ARRANGEMENTS + 1, *parts.shape), bool)
+        found[0] = parts
+        rows = np.arange(1, len(found))
+        for place in range(len(lengths)):
+            for at in range(max(lengths)):
+                moved = at < np.array(lengths)[order[:, place]]
+                source = first[order[:, place]] + at
+                found[rows[moved], (to[:, place] + at)[moved]] = parts[source[moved]]
+        return found.reshape(len(found), -1)
+
+
+def _searched(
+    windows: _Windows, grid: _Grid, others: Marks, slow: Slow, source: str
+) -> list[AssociatedCounter]:
+    best = np.full((len(others), len(windows.names)), -np.inf)
+    where = np.zeros(len(windows.names), np.int64)
+    for offset_ns in grid.offsets_ns.tolist():
+        scores = _scores(windows, grid, others, offset_ns)
+        where[scores[0] > best[0]] = offset_ns
+        np.maximum(best, scores, out=best)
+    as_high = (best[1:] >= best[0] - _CLOSE).sum(axis=0)
+    p_values = (as_high + 1) / len(others)
+    rows = []
+    for at, offset_ns in enumerate(where.tolist()):
+        if np.isfinite(best[0, at]):
+            here = _moved(windows, offset_ns).within(slow.span_ns, 0)
+            marks = here.touched(slow.start_ns, slow.end_ns)
+            rows.append(_row(source, here, at, marks, float(p_values[at]), offset_ns))
+    return rows
+
+
+def _moved(windows: _Windows, offset_ns: int) -> _Windows:
+    return _Windows(
+        windows.start_ns + offset_ns, windows.end_ns + offset_ns, windows.counts, windows.names
+    )
+
+
+def _scores(windows: _Windows, grid: _Grid, others: Marks, offset_ns: int) -> Values:
+    """How far each counter lies above what slow windows hold by chance, in standard deviations."""
+    to_ns = grid.from_ns + len(grid.steps) * grid.step_ns
+    here = _moved(windows, offset_ns).within((grid.from_ns, to_ns), 0)
+    n = len(here.start_ns)
+    middle = grid.from_ns + np.arange(len(grid.steps)) * grid.step_ns + grid.step_ns // 2
+    window = np.searchsorted(here.end_ns, middle, "right")
+    inside = (window < n) & (middle >= (here.start_ns[0] if n else to_ns))
+    member = np.zeros((len(grid.steps), n), np.float32)
+    member[np.flatnonzero(inside), window[inside]] = 1
+    marks = others.astype(np.float32) @ member > 0
+    rates = here.counts / here.lasted_s[:, None]
+    spread = rates.std(axis=0)
+    count = marks.sum(axis=1)[:, None]
+    variance = count * (n - count) / max(1, n - 1)
+    above = marks.astype(float) @ (rates - rates.mean(axis=0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scores: Values = above / (spread * np.sqrt(variance))
+    return np.asarray(np.where((variance > 0) & (spread > 0), scores, -np.inf))
+
+
+def _row(
+    source: str,
+    windows: _Windows,
+    at: int,
+    marks: Marks,
+    p_value: float,
+    best_offset_ns: int | None = None,
+) -> AssociatedCounter:
+    counts, lasted_s = windows.counts[:, at], windows.lasted_s
+    slow, rest = int(counts[marks].sum()), int(counts[~marks].sum())
+    slow_s, rest_s = float(lasted_s[marks].sum()), float(lasted_s[~marks].sum())
+    low, high = (None, None)
+    if best_offset_ns is None:
+        low, high = _ratio_interval(slow, rest, slow_s, rest_s, _dispersion(counts))
+    name, cpu = windows.names[at]
+    return AssociatedCounter(
+        source=source,
+        counter=name,
+        cpu=cpu,
+        slow_count=slow,
+        rest_count=rest,
+        slow_rate_hz=slow / slow_s,
+        rest_rate_hz=rest / rest_s,
+        ratio=(slow / slow_s) / (rest / rest_s) if rest else None,
+        ratio_ci_low=low,
+        ratio_ci_high=high,
+        slow_windows_moved=int(np.count_nonzero(counts[marks])),
+        rest_windows_moved=int(np.count_nonzero(counts[~marks])),
+        p_value=p_value,
+        p_adjusted=1.0,
+        is_associated=False,
+        best_offset_ns=best_offset_ns,
+    )
+
+
+def _dispersion(counts: Integers) -> float:
+    """Increments of a bunch that say as much as one that comes alone; 1 if they are independent."""
+    return max(1.0, float(counts.var(ddof=1) / counts.mean()))
+
+
+def _ratio_interval(
+    slow: int, rest: int, slow_s: float, rest_s: float, bunch: float
+) -> tuple[float, float | None]:
+    """The 95 % interval of a ratio of two rates, given the total (Clopper and Pearson).
+
+    Increments come in bunches, so counts are divided by their dispersion.
+    """
+    from scipy.special import betaincinv
+
+    half = LEVEL / 2
+    some, others = slow / bunch, rest / bunch
+    low = float(betaincinv(some, others + 1, half)) if slow else 0.0
+    high = float(betaincinv(some + 1, others, 1 - half)) if rest else 1.0
+    scale = rest_s / slow_s
+    return low / (1 - low) * scale, None if high >= 1 else high / (1 - high) * scale
+
+
+def _corrected(rows: list[AssociatedCounter]) -> list[AssociatedCounter]:
+    """Correct for the number of counters; smallest p value first."""
+    from msgspec.structs import replace
+    from scipy.stats import false_discovery_control
+
+    if not rows:
+        return []
+    adjusted = false_discovery_control([row.p_value for row in rows], method="bh").tolist()
+    told = [
+        replace(row, p_adjusted=p, is_associated=p <= LEVEL)
+        for row, p in zip(rows, adjusted, strict=True)
+    ]
+    return sorted(told, key=lambda row: (row.p_value, row.source, row.counter, row.cpu))

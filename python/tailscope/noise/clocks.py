@@ -1,0 +1,161 @@
+"""How recordings are brought to the clock of captures, and how far that may be off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailscope.exceptions import UsageError
+from tailscope.store.records.explanation import Alignment
+from tailscope.units import duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Offsets", "align", "by_name", "is_unix", "offsets_of"]
+
+_UNIX_FROM_NS = 10**18
+"""September 2001: a clock that counts from a moment of its own, such as boot, is far below."""
+_REFERENCE_ERROR_NS = 1_000
+"""perf notes Unix time in microseconds."""
+
+
+class Offsets(NamedTuple):
+    """What was said about the clocks of recordings.
+
+    Attributes
+    ----------
+    by_name : Mapping of str to int
+        What to add to the times of a recording to get those of the captures, in ns; the empty
+        name stands for all that are not named.
+    error_ns : int
+        How far that may be off.
+    """
+
+    by_name: Mapping[str, int]
+    error_ns: int
+
+    def of(self, name: str) -> int | None:
+        """The offset of a recording; None if nothing was said."""
+        return self.by_name.get(name, self.by_name.get(""))
+
+
+def by_name(texts: Sequence[str], names: Sequence[str], option: str) -> dict[str, str]:
+    """Read an option that is given as VALUE for all recordings, or as NAME=VALUE for one.
+
+    Parameters
+    ----------
+    texts : sequence of str
+    names : sequence of str
+        Of all recordings.
+    option : str
+
+    Returns
+    -------
+    dict of str to str
+        The empty name stands for all that are not named.
+
+    Raises
+    ------
+    UsageError
+        If there is no such recording, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if equals and name not in names:
+            raise UsageError(f"{option}: got {name!r}, expected one of {', '.join(names)}")
+        if name in found:
+            raise UsageError(f"{option}: got two values for {name or 'all files'}")
+        found[name] = value
+    return found
+
+
+def offsets_of(texts: Sequence[str], error: str, names: Sequence[str]) -> Offsets:
+    """Read ``--offset`` and ``--offset-error``.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        ``TIME`` or ``NAME=TIME``; a time may be negative.
+    error : str
+    names : sequence of str
+        Of all recordings.
+
+    Raises
+    ------
+    UsageError
+        If one is no time, or is of a recording that is not there.
+    """
+    found = {}
+    for name, value in by_name(texts, names, "--offset").items():
+        size_ns = duration_ns(value.removeprefix("-"), "--offset")
+        found[name] = -size_ns if value.startswith("-") else size_ns
+    return Offsets(found, duration_ns(error, "--offset-error"))
+
+
+def is_unix(time_ns: int) -> bool:
+    """Whether a time can be Unix time; if not, its clock began at a moment of its own."""
+    return time_ns >= _UNIX_FROM_NS
+
+
+def align(
+    name: str,
+    span_ns: tuple[int, int],
+    captures_ns: tuple[int, int],
+    said: Offsets,
+    *,
+    to_unix_ns: int | None = None,
+) -> Alignment:
+    """Bring the clock of a recording to that of the captures.
+
+    Parameters
+    ----------
+    name : str
+        What the recording is called.
+    span_ns, captures_ns : tuple of int
+        When the recording and the captures begin and end, each by its own clock.
+    said : Offsets
+    to_unix_ns : int, optional
+        What the recording itself says must be added to its times to get Unix time.
+
+    Raises
+    ------
+    UsageError
+        If the two do not overlap then.
+    """
+    given = said.of(name)
+    if given is None and to_unix_ns is not None and is_unix(captures_ns[0]):
+        moved = (span_ns[0] + to_unix_ns, span_ns[1] + to_unix_ns)
+        if not _overlap(moved, captures_ns):
+            raise _apart(name, moved, captures_ns)
+        error_ns = said.error_ns + _REFERENCE_ERROR_NS
+        return Alignment(basis="recorded", offset_ns=to_unix_ns, error_ns=error_ns)
+    both_unix = is_unix(span_ns[0]) and is_unix(captures_ns[0])
+    if given is None and not both_unix:
+        if is_unix(span_ns[0]) != is_unix(captures_ns[0]):
+            raise _apart(name, span_ns, captures_ns)
+        return Alignment(basis="unknown", offset_ns=None, error_ns=None)
+    offset_ns = 0 if given is None else given
+    moved = (span_ns[0] + offset_ns, span_ns[1] + offset_ns)
+    if not _overlap(moved, captures_ns):
+        raise _apart(name, moved, captures_ns)
+    return Alignment(
+        basis="unix" if given is None else "given", offset_ns=offset_ns, error_ns=said.error_ns
+    )
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[1] > other[0] and one[0] < other[1]
+
+
+def _apart(name: str, span_ns: tuple[int, int], captures_ns: tuple[int, int]) -> UsageError:
+    return UsageError(
+        f"{name}: its times, {_span_text(span_ns)}, expected to overlap those of the captures,"
+        f" {_span_text(captures_ns)}",
+        hint="pass what to add to its times to get those of the captures: --offset TIME, such as"
+        " -25.8s",
+    )
+
+
+def _span_text(span_ns: tuple[int, int]) -> str:
+    return " to ".join(f"{ns / 1e9:.6f}" for ns in span_ns) + " s"

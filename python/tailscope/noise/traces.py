@@ -1,0 +1,295 @@
+"""Traces of kernel events, read by the programs of their own formats: trace-cmd, perf, babeltrace2.
+
+Their output is read line by line, and strictly: a line that cannot be understood is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
+
+from tailscope.exceptions import TestbedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["Lost", "Reader", "Trace", "TraceEvent", "open_trace", "parse_line"]
+
+Reader = Literal["trace-cmd", "perf", "babeltrace2"]
+
+_PACKAGES: dict[Reader, str] = {
+    "trace-cmd": "trace-cmd",
+    "perf": "linux-perf",
+    "babeltrace2": "babeltrace2",
+}
+_LIMIT_S = 540.0
+_TRACE_CMD, _PERF = b"\x17\x08\x44tracing", b"PERFILE2"
+_NS_DIGITS = 9
+
+# TASK-PID [CPU] FLAGS TIME: EVENT: REST, behind the name of the buffer if there is one.
+_FTRACE = re.compile(
+    r"\s*(?:\S+:\s+)?\S.*?-\d+\s+\[(?P<cpu>\d+)\]\s+(?:[^\s:]+\s+)?"
+    r"(?P<s>\d+)\.(?P<fraction>\d{6,9}):\s+(?P<event>[\w.:-]+):\s*(?P<rest>.*)"
+)
+_FTRACE_LOST = re.compile(r"\s*(?:\S+:\s+)?CPU:(?P<cpu>\d+) \[(?:(?P<count>\d+) )?EVENTS DROPPED\]")
+_FTRACE_HEAD = re.compile(r"\s*|cpus=\d+|(?:\S+:\s+)?CPU \d+ is empty|version = .*")
+# COMM TID [CPU] TIME: EVENT: REST
+_PERF_LINE = re.compile(
+    r"\s*\S.*?\s+-?\d+(?:/-?\d+)?\s+\[(?P<cpu>\d+)\]\s+(?P<s>\d+)\.(?P<fraction>\d{6,9}):\s+"
+    r"(?:\d+\s+)?(?P<event>[\w.:/-]+?):(?:\s+(?P<rest>.*))?"
+)
+_PERF_LOST = re.compile(r".*\bPERF_RECORD_LOST(?:_SAMPLES)? lost (?P<count>\d+).*")
+_PERF_HEAD = re.compile(r"\s*|#.*")
+# [TIME] HOST EVENT: { cpu_id = CPU }, { REST }
+_CTF = re.compile(
+    r"\[(?P<s>\d+)\.(?P<fraction>\d{9})\]\s+(?:\(\S+\)\s+)?(?:\S+\s+)?(?P<event>[\w.:-]+):\s+"
+    r"\{[^{}]*\bcpu_id = (?P<cpu>\d+)[^{}]*\}(?:,\s*(?P<rest>.*))?"
+)
+_CTF_LOST = re.compile(r"discarded (?P<count>\d+) event")
+_REFERENCE = re.compile(
+    r"# reference time: .* = (?P<unix>\d+\.\d+) \(TOD\) = (?P<own>\d+\.\d+) \(\S+\)"
+)
+
+
+class TraceEvent(NamedTuple):
+    """A line of a trace.
+
+    Attributes
+    ----------
+    time_ns : int
+    cpu : int
+    name : str
+        Without the group of the event.
+    fields : str
+        What it says besides.
+    """
+
+    time_ns: int
+    cpu: int
+    name: str
+    fields: str
+
+
+class Lost(NamedTuple):
+    """A place at which the tracer lost events.
+
+    Attributes
+    ----------
+    cpu : int or None
+        None for any.
+    events : int
+    """
+
+    cpu: int | None
+    events: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace, and who reads it.
+
+    Attributes
+    ----------
+    path : Path
+    reader : str
+    is_text : bool
+        Whether it is the output of ``perf script`` already.
+    to_unix_ns : int or None
+        What the trace itself says must be added to its times to get Unix time; None if nothing.
+    """
+
+    path: Path
+    reader: Reader
+    is_text: bool
+    to_unix_ns: int | None
+
+    def lines(self) -> Iterator[TraceEvent | Lost]:
+        """Read all events, in order of time on each CPU.
+
+        Raises
+        ------
+        TestbedError
+            If the program is missing, fails or takes longer than 9 minutes.
+        UsageError
+            If a line cannot be understood: with its number.
+        """
+        if self.is_text:
+            try:
+                with self.path.open(encoding="utf-8", errors="replace") as lines:
+                    yield from self._parsed(lines)
+            except OSError as error:
+                raise UsageError(f"{self.path}: {error.strerror}") from None
+            return
+        with _output(self.reader, _arguments(self.reader, self.path), self.path) as (lines, said):
+            yield from self._parsed(lines)
+        for lost in _CTF_LOST.finditer("\n".join(said)):
+            yield Lost(None, int(lost["count"]))
+
+    def _parsed(self, lines: Iterable[str]) -> Iterator[TraceEvent | Lost]:
+        for number, line in enumerate(lines, 1):
+            found = parse_line(self.reader, line.rstrip("\n"))
+            if found is None:
+                raise UsageError(
+                    f"{self.path}: line {number} of {self._said_by()}: got"
+                    f" {line.strip()[:120]!r}, expected an event with CPU and time",
+                    hint="record tracepoints of all CPUs, without stacks",
+                )
+            if not isinstance(found, str):
+                yield found
+
+    def _said_by(self) -> str:
+        return "the text" if self.is_text else f"the output of {self.reader}"
+
+
+def open_trace(path: Path) -> Trace:
+    """See what kind of trace a file or folder is.
+
+    Raises
+    ------
+    UsageError
+        If it is none that can be read.
+    TestbedError
+        If the program that reads it is missing.
+    """
+    path = path.absolute()
+    if path.is_dir():
+        if next(path.rglob("metadata"), None) is None:
+            raise UsageError(f"{path}: got a folder without metadata, expected a CTF trace")
+        return Trace(path, "babeltrace2", is_text=False, to_unix_ns=None)
+    try:
+        with path.open("rb") as file:
+            begin = file.read(4096)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    if begin.startswith(_TRACE_CMD):
+        return Trace(path, "trace-cmd", is_text=False, to_unix_ns=None)
+    if begin.startswith(_PERF):
+        return Trace(path, "perf", is_text=False, to_unix_ns=_reference_ns(path))
+    first = next((line for line in begin.decode(errors="replace").splitlines() if line.strip()), "")
+    if b"\0" in begin or parse_line("perf", first) is None:
+        raise UsageError(
+            f"{path}: expected a trace: trace.dat of trace-cmd, perf.data, the text of `perf"
+            " script`, or a folder with CTF"
+        )
+    return Trace(path, "perf", is_text=True, to_unix_ns=None)
+
+
+def parse_line(reader: Reader, line: str) -> TraceEvent | Lost | str | None:
+    """Understand a line that one of the programs has written.
+
+    Parameters
+    ----------
+    reader : str
+    line : str
+
+    Returns
+    -------
+    TraceEvent, Lost, str or None
+        A text is a line that is no event, such as a heading. None is a line that no such program
+        writes.
+    """
+    event, heading = {
+        "trace-cmd": (_FTRACE, _FTRACE_HEAD),
+        "perf": (_PERF_LINE, _PERF_HEAD),
+        "babeltrace2": (_CTF, None),
+    }[reader]
+    if lost := _lost(reader, line):
+        return lost
+    if heading is not None and heading.fullmatch(line):
+        return line
+    found = event.fullmatch(line)
+    if found is None:
+        return None
+    fraction = found["fraction"].ljust(_NS_DIGITS, "0")
+    return TraceEvent(
+        int(found["s"]) * 1_000_000_000 + int(fraction),
+        int(found["cpu"]),
+        found["event"].rpartition(":")[2],
+        (found["rest"] or "").strip(),
+    )
+
+
+def _lost(reader: Reader, line: str) -> Lost | None:
+    if reader == "trace-cmd" and (found := _FTRACE_LOST.fullmatch(line)):
+        # Of some it is not known how many.
+        return Lost(int(found["cpu"]), int(found["count"] or 1))
+    if reader == "perf" and (found := _PERF_LOST.fullmatch(line)):
+        return Lost(None, int(found["count"]))
+    return None
+
+
+def _arguments(reader: Reader, path: Path) -> list[str]:
+    if reader == "trace-cmd":
+        return ["report", "-N", "-t", "-i", str(path)]
+    if reader == "perf":
+        shown = "comm,tid,cpu,time,event,trace"
+        return [
+            *("--no-pager", "script", "--force", "--ns", "--show-lost-events"),
+            *("-F", shown, "-i", str(path)),
+        ]
+    return ["--clock-seconds", "--no-delta", str(path)]
+
+
+def _reference_ns(path: Path) -> int | None:
+    """What perf has noted of its clock and Unix time when it began: their difference."""
+    arguments = ["--no-pager", "script", "--force", "--header-only", "-i", str(path)]
+    with _output("perf", arguments, path) as (lines, _):
+        found = next(filter(None, map(_REFERENCE.fullmatch, map(str.rstrip, lines))), None)
+        for _ in lines:
+            """Read to the end, so that perf can end."""
+    return None if found is None else _ns(found["unix"]) - _ns(found["own"])
+
+
+def _ns(text: str) -> int:
+    seconds, _, fraction = text.partition(".")
+    return int(seconds) * 1_000_000_000 + int(fraction.ljust(_NS_DIGITS, "0")[:_NS_DIGITS])
+
+
+@contextmanager
+def _output(
+    reader: Reader, arguments: list[str], path: Path
+) -> Iterator[tuple[IO[str], list[str]]]:
+    """Start a program; its output, and a list that holds what it complained about at the end."""
+    program = shutil.which(reader)
+    if program is None:
+        raise TestbedError(
+            f"{path}: {reader} reads it, and is not installed",
+            hint=f"install it (Debian, Ubuntu: apt install {_PACKAGES[reader]})",
+        )
+    said: list[str] = []
+    with tempfile.TemporaryFile("w+", errors="replace") as complaints:
+        started = subprocess.Popen(  # noqa: S603
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+            errors="replace",
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8", "HOME": "/"},
+        )
+        assert started.stdout is not None
+        limit = threading.Timer(_LIMIT_S, started.kill)
+        limit.start()
+        try:
+            yield started.stdout, said
+            started.wait()
+        finally:
+            in_time = limit.is_alive()
+            limit.cancel()
+            started.kill()
+            started.wait()
+            started.stdout.close()
+            complaints.seek(0)
+            said += complaints.read().splitlines()
+    if started.returncode:
+        why = next(filter(str.strip, reversed(said)), f"status {started.returncode}")
+        why = why.strip() if in_time else f"it took longer than {_LIMIT_S:.0f} s"
+        raise TestbedError(f"{path}: {reader} cannot read it: {why}")

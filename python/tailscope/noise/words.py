@@ -1,0 +1,181 @@
+"""What recordings beside captures say of slow packets, in words: for terminal and page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.units import count_text, duration_text, percentile_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailscope.store.records.explanation import (
+        Alignment,
+        Associated,
+        AssociatedCounter,
+        ExplainingTrace,
+        Explanation,
+        PolledFile,
+        RegularCounter,
+    )
+
+__all__ = ["COUNTER_HEADER", "association_lines", "counter_rows", "regular_lines", "trace_lines"]
+
+COUNTER_HEADER = (
+    "counter",
+    "CPU",
+    "of",
+    "in slow windows",
+    "in the others",
+    "ratio",
+    "95 % interval",
+    "p",
+    "p adjusted",
+)
+_OTHERS_SHOWN = 5
+_NOTHING = "-"
+_CLOCKS = {
+    "unix": "both clocks have Unix time and are assumed to agree to within {error}",
+    "given": "{offset} was added to its times, as given by --offset; stated error: {error}",
+    "recorded": "{offset} was added to its times, as the recording itself says; error: {error}",
+    "unknown": "nothing ties its clock to that of the captures: all offsets were tried at which it"
+    " covers them, and the test accounts for that",
+}
+
+
+def trace_lines(explanation: Explanation) -> list[str]:
+    """Say which traces named the causes, by which clock, and what they miss."""
+    return [printable(text) for each in explanation.traces for text in _trace(each)]
+
+
+def association_lines(found: Associated) -> list[str]:
+    """Say what the counters say, without the table of `counter_rows`."""
+    lines = [
+        f"{count_text(found.packets)} packets are slow: beyond {percentile_name(found.quantile)},"
+        f" {duration_text(found.threshold_ns)}."
+    ]
+    lines += [_file(each) for each in found.files]
+    lines.append(_verdict(found))
+    if any(row.is_associated for row in found.counters):
+        lines.append(
+            "Polled counters cannot say which packet an interrupt met: this is an association, not"
+            f" a cause. Test: {found.test}; {found.tested} counters, level {found.level:.0%}."
+        )
+    return [printable(line) for line in lines]
+
+
+def counter_rows(found: Associated) -> list[tuple[str, ...]]:
+    """Say how fast counters were: all that are associated, and the next five."""
+    named = [row for row in found.counters if row.is_associated]
+    others = [row for row in found.counters if not row.is_associated]
+    return [_counter(row) for row in (*named, *others[:_OTHERS_SHOWN])]
+
+
+def regular_lines(found: Associated) -> list[str]:
+    """Say which counters polling cannot tell windows apart by."""
+    if not found.regular:
+        return []
+    listed: dict[tuple[str, str, int], list[RegularCounter]] = {}
+    for row in found.regular:
+        listed.setdefault((row.source, row.counter, round(row.rate_hz)), []).append(row)
+    lines = [
+        f"{counter} on CPU {', '.join(str(row.cpu) for row in rows)} of {source}: {rate_hz}/s"
+        for (source, counter, rate_hz), rows in listed.items()
+    ]
+    return [
+        "Not tested, because they counted as much in every window, with slow packets or without:",
+        *(printable(f"  {line}") for line in lines),
+        "Polling cannot associate them. `tailscope model aliasing RUN --interrupts FILE` looks for"
+        " such clocks in the packets themselves.",
+    ]
+
+
+def _trace(trace: ExplainingTrace) -> Iterator[str]:
+    cpus = ", ".join(map(str, trace.cpus))
+    own = ", ".join(trace.own_work) or "nothing"
+    yield (
+        f"{trace.name} ({trace.file}, read by {trace.reader}): {count_text(trace.events)} events of"
+        f" CPU {cpus}; the device's own work: {own}."
+    )
+    yield f"Its clock: {_clock(trace.alignment)}."
+    if trace.alignment.error_ns:
+        yield (
+            "Each event counts without its first and last"
+            f" {duration_text(trace.alignment.error_ns)}: what is left holds wherever the clock is."
+        )
+    if trace.lost_events:
+        yield f"The tracer lost {count_text(trace.lost_events)} events: some causes are missing."
+    if trace.uncovered_packets:
+        yield f"{count_text(trace.uncovered_packets)} packets of the tail lie outside of the trace."
+
+
+def _clock(alignment: Alignment) -> str:
+    error = duration_text(alignment.error_ns or 0)
+    return _CLOCKS[alignment.basis].format(offset=_seconds(alignment.offset_ns or 0), error=error)
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:.9g} s"
+
+
+def _file(polled: PolledFile) -> str:
+    text = (
+        f"{polled.name} ({polled.file}): {polled.slow_windows} of {polled.windows} polling windows"
+        f" of {_seconds(polled.period_ns)} hold slow packets, in {polled.episodes} episodes."
+        f" Its clock: {_clock(polled.alignment)}."
+    )
+    if polled.outside_packets:
+        text += f" {count_text(polled.outside_packets)} slow packets lie in no whole window."
+    if polled.incomplete_counters:
+        text += (
+            f" {count_text(polled.incomplete_counters)} counters are left out: they are not in"
+            " every reading."
+        )
+    if polled.not_tested_because:
+        text += f" Not enough evidence: {polled.not_tested_because}."
+    return text
+
+
+def _verdict(found: Associated) -> str:
+    named = [row for row in found.counters if row.is_associated]
+    if named:
+        return f"Associated with slow packets: {'; '.join(map(_where, named))}."
+    if not found.counters:
+        return "Not enough evidence: no counter could be tested."
+    best = found.counters[0]
+    likely = (
+        f"the smallest p value is {best.p_value:.2g}, {best.p_adjusted:.2g} for {found.tested}"
+        f" counters ({_where(best)})"
+    )
+    if best.best_offset_ns is None:
+        return f"Not enough evidence to associate any counter with slow packets: {likely}."
+    return (
+        "Not enough evidence to associate any counter with slow packets, given how little is known"
+        " of the offset:"
+        f" {likely}, at {_seconds(best.best_offset_ns)}. If you know better what to"
+        " add to the file's times, pass --offset and --offset-error."
+    )
+
+
+def _where(row: AssociatedCounter) -> str:
+    return f"{row.counter} on CPU {row.cpu} of {row.source}"
+
+
+def _counter(row: AssociatedCounter) -> tuple[str, ...]:
+    return (
+        printable(row.counter),
+        str(row.cpu),
+        printable(row.source),
+        f"{row.slow_rate_hz:.3g}/s",
+        f"{row.rest_rate_hz:.3g}/s",
+        _NOTHING if row.ratio is None else f"{row.ratio:.3g}",
+        _interval(row.ratio_ci_low, row.ratio_ci_high),
+        f"{row.p_value:.2g}",
+        f"{row.p_adjusted:.2g}",
+    )
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None:
+        return _NOTHING
+    return f"at least {low:.3g}" if high is None else f"{low:.3g} to {high:.3g}"

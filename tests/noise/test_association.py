@@ -1,0 +1,226 @@
+"""Polled counters and slow packets: what is associated, what is not, and what cannot be told."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polled import SECOND, readings, slow_at
+from scipy.stats import binom
+
+from tailscope.exceptions import UsageError
+from tailscope.noise.arrangements import arranged, arrangement_count, runs
+from tailscope.noise.association import LEVEL, associate, slow_packets
+from tailscope.noise.clocks import Offsets, offsets_of
+from tailscope.noise.explanation import Packets
+
+KNOWN = Offsets({"": 0}, 0)
+UNKNOWN = Offsets({}, 0)
+UNLIKELY = 1e-4
+"""Chance that a test of a rate fails although the rate is right."""
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=9))
+def test_arrangements_are_all_that_have_the_same_stretches(given_marks: list[bool]) -> None:
+    marks = np.array(given_marks)
+    n, lengths = len(marks), runs(marks)
+    every = {
+        chosen
+        for chosen in combinations(range(n), int(marks.sum()))
+        if sorted(runs(np.isin(np.arange(n), chosen))) == sorted(lengths)
+    }
+    found = arranged(n, lengths)
+    assert {tuple(np.flatnonzero(row).tolist()) for row in found} == every
+    assert len(found) == len(every) == arrangement_count(n, lengths)
+
+
+@given(st.integers(0, 40), st.integers(1, 6))
+def test_a_sample_of_arrangements_keeps_the_stretches(seed: int, many: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 4, many).tolist()
+    for row in arranged(40, lengths, most=1 if arrangement_count(40, lengths) > 1 else 0)[:50]:
+        assert sorted(runs(row)) == sorted(lengths)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=8, max_size=8),
+    st.sets(st.integers(0, 7), min_size=2, max_size=3),
+)
+@settings(deadline=None)
+def test_the_p_value_is_the_share_of_arrangements(counts: list[int], slow: set[int]) -> None:
+    """Against every order of the windows that has the same stretches, one by one."""
+    marks = np.isin(np.arange(8), list(slow))
+    lengths = sorted(runs(marks))
+    others = [
+        order
+        for chosen in combinations(range(8), len(slow))
+        if sorted(runs(order := np.isin(np.arange(8), chosen))) == lengths
+    ]
+    found = associate(
+        [readings(np.array([counts]).T)],
+        slow_at([at + 0.5 for at in slow], 8),
+        KNOWN,
+    )
+    if len(lengths) < 2 or len(others) < 1 / LEVEL:
+        assert found.counters == ()
+        assert found.files[0].not_tested_because is not None
+        return
+    if not found.counters:
+        assert max(counts) == 0 or found.regular
+        return
+    observed = sum(np.array(counts)[marks])
+    as_high = sum(sum(np.array(counts)[order]) >= observed for order in others)
+    assert found.counters[0].p_value == pytest.approx(as_high / len(others))
+
+
+def null_alarms(seed: int, said: Offsets, windows: int, lasted_s: int) -> bool:
+    """Whether any counter is named although slow packets come at times of their own."""
+    random = np.random.default_rng(seed)
+    counts = np.column_stack(
+        [
+            random.poisson(0.3, windows),
+            random.poisson(5, windows),
+            5 * (random.random(windows) < 0.1),
+            np.repeat(random.poisson(2, windows // 4 + 1), 4)[:windows],
+        ]
+    )
+    # Bursts that last longer than a window, too.
+    begin = random.random(random.integers(3, 7)) * (lasted_s - 3)
+    slow = slow_at([*begin, *(begin[:2] + 0.9)], lasted_s)
+    found = associate([readings(counts)], slow, said)
+    return any(row.is_associated for row in found.counters)
+
+
+@pytest.mark.parametrize(
+    ("said", "windows", "seeds"), [(KNOWN, 40, 200), (UNKNOWN, 60, 30)], ids=["known", "searched"]
+)
+def test_counters_that_have_nothing_to_do_with_it_are_named_at_the_stated_level(
+    said: Offsets, windows: int, seeds: int
+) -> None:
+    alarms = sum(null_alarms(seed, said, windows, 40) for seed in range(seeds))
+    assert alarms <= binom.isf(UNLIKELY, seeds, LEVEL), f"{alarms} of {seeds}"
+
+
+def planted(seed: int, windows: int, shift_s: float = 0.0) -> tuple[list[float], np.ndarray]:
+    """Eight slow moments, and a counter that moved then and once elsewhere, on CPU 1 of 3."""
+    random = np.random.default_rng(seed)
+    slow = sorted((random.permutation(18)[:8] * 2 + 1.5).tolist())
+    counts = random.poisson(4, (windows, 3))
+    counts[:, 1] = 0
+    counts[[int(at + shift_s) for at in slow], 1] = 3
+    counts[windows - 1, 1] = 1
+    return slow, counts
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_counter_that_moves_with_slow_packets_is_associated(seed: int) -> None:
+    slow, counts = planted(seed, 40)
+    found = associate([readings(counts)], slow_at(slow, 40), KNOWN)
+    best = found.counters[0]
+    assert best.cpu == 1
+    assert best.is_associated
+    assert found.evidence == "associated"
+    assert (best.slow_count, best.rest_count) == (24, 1)
+    assert best.ratio == pytest.approx(24 / 8 / (1 / 32))
+    assert best.ratio_ci_low is not None
+    assert 1 < best.ratio_ci_low < best.ratio < (best.ratio_ci_high or np.inf)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_unknown_offset_is_searched(seed: int) -> None:
+    """The counters began 13.3 s earlier, by a clock that began then."""
+    slow, counts = planted(seed, 60, 13.3)
+    found = associate([readings(counts)], slow_at(slow, 40), UNKNOWN)
+    best = found.counters[0]
+    assert best.cpu == 1
+    assert best.is_associated
+    assert found.files[0].alignment.basis == "unknown"
+    assert best.best_offset_ns is not None
+    assert abs(best.best_offset_ns + 13.3 * SECOND) < SECOND
+    assert best.ratio_ci_low is None
+
+
+def test_an_error_of_the_offset_widens_what_may_be_slow() -> None:
+    slow, counts = planted(1, 40)
+    files = [readings(counts)]
+    exact, wide = (
+        associate(files, slow_at(slow, 40), Offsets({"": 0}, error_ns))
+        for error_ns in (0, SECOND * 45 // 100)
+    )
+    assert exact.files[0].slow_windows == 8
+    assert wide.files[0].slow_windows == 8
+    shifted = associate(
+        files, slow_at([at - 0.45 for at in slow], 40), Offsets({"": 0}, SECOND // 10)
+    )
+    assert shifted.files[0].slow_windows > 8
+    searched = associate(files, slow_at(slow, 40), Offsets({"": 2 * SECOND}, 3 * SECOND))
+    assert searched.counters[0].best_offset_ns is not None
+
+
+def test_a_clock_like_counter_cannot_be_associated() -> None:
+    slow, counts = planted(2, 40)
+    counts[:, 2] = 250
+    counts[::5, 2] = 251
+    found = associate([readings(counts)], slow_at(slow, 40), KNOWN)
+    assert [(row.cpu, round(row.rate_hz)) for row in found.regular] == [(2, 250)]
+    assert {row.cpu for row in found.counters} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "packets", "expected"),
+    [
+        (
+            [5.5],
+            12,
+            "got 1 episodes of slow packets within 40 polling windows, expected at least 2",
+        ),
+        ([5.5, 9.5], 2, "4 packets are slow, expected at least 10"),
+        (
+            [at + 0.5 for at in range(40) if at % 4],
+            5,
+            "30 of 40 polling windows may hold slow packets, expected at most half of them",
+        ),
+    ],
+)
+def test_too_little_evidence_is_said(seconds: list[float], packets: int, expected: str) -> None:
+    _, counts = planted(3, 40)
+    found = associate([readings(counts)], slow_at(seconds, 40, packets=packets), KNOWN)
+    assert found.counters == ()
+    assert expected in (found.files[0].not_tested_because or "")
+
+
+def test_clocks_that_do_not_meet_are_refused() -> None:
+    _, counts = planted(4, 40)
+    with pytest.raises(UsageError, match="expected to overlap those of the captures") as unix:
+        associate([readings(counts, start_ns=1_700_000_000 * SECOND)], slow_at([1], 40), UNKNOWN)
+    assert "--offset" in (unix.value.hint or "")
+    with pytest.raises(UsageError, match=r"guest: its times, 100.000000 to 140.000000 s"):
+        associate([readings(counts)], slow_at([1], 40), Offsets({"": 100 * SECOND}, 0))
+
+
+def test_offsets_are_read_with_names_and_signs() -> None:
+    said = offsets_of(["-25.8s", "host=3ms"], "10us", ["guest", "host"])
+    assert (said.of("guest"), said.of("host"), said.error_ns) == (
+        -25_800_000_000,
+        3_000_000,
+        10_000,
+    )
+    for texts, expected in (
+        (["cat=1s"], "--offset: got 'cat', expected one of guest, host"),
+        (["1s", "2s"], "--offset: got two values for all files"),
+        (["--1s"], "--offset: "),
+    ):
+        with pytest.raises(UsageError, match=expected):
+            offsets_of(texts, "0s", ["guest", "host"])
+
+
+@given(st.integers(1, 3_000), st.integers(0, 9))
+@settings(deadline=None)
+def test_slow_packets_are_never_fewer_than_ten_where_there_are_as_many(n: int, seed: int) -> None:
+    latency = np.random.default_rng(seed).permutation(n) + 1_000
+    packets = Packets(np.arange(n), np.arange(n) * 1_000, latency)
+    slow = slow_packets(packets, None)
+    assert len(slow.start_ns) == np.count_nonzero(latency > slow.threshold_ns)
+    assert len(slow.start_ns) >= min(10, n // 100)
