@@ -15,6 +15,12 @@ class EngineError(Exception):
     hint: str | None
 
 class CaptureError(EngineError): ...
+class ClocksApart(EngineError): ...
+class KeysRepeat(EngineError): ...
+class Swapped(EngineError): ...
+
+_Source = tuple[str, str | None]
+_Clocks = tuple[int, int, int, bool]
 
 class Analysis:
     @property
@@ -35,21 +41,33 @@ class Analysis:
         self, side: Literal["pre", "post"], bucket_ns: int
     ) -> tuple[_Array, _Array]: ...
     def rate_per_second(self, side: Literal["pre", "post"]) -> tuple[_Array, _Array]: ...
-    def worst_keys(self, pre: str) -> list[str]: ...
+    def worst_keys(self, pre: _Source) -> list[str]: ...
     def hlog(self) -> str: ...
 
 class Keys:
-    def __init__(self, capture: str, match_on: str) -> None: ...
+    def __init__(
+        self, capture: _Source, match_on: str, *, behind: bool = False, limit_bytes: int | None = None
+    ) -> None: ...
     def next(self, most: int) -> tuple[_Array, NDArray[np.uint8], _Array, NDArray[np.bool_]]: ...
 
+def estimate_clocks(
+    pre: _Source,
+    post: _Source,
+    *,
+    match_on: str,
+    window_ns: int,
+    progress: _Progress | None = None,
+) -> tuple[_Clocks, int | None, int | None]: ...
+def interfaces(path: str) -> list[tuple[int, str | None, str | None, str, int]]: ...
 def analyze(
-    pre: str,
-    post: str,
+    pre: _Source,
+    post: _Source,
     *,
     match_on: str,
     trim_ns: int,
     window_ns: int,
     worst: int,
+    clocks: _Clocks | None = None,
     series: bool = False,
     sink: Callable[[_Array, _Array, _Array], None] | None = None,
     progress: _Progress | None = None,
@@ -71,19 +89,20 @@ class Part:
     def from_bytes(content: bytes) -> Part: ...
 
 def split(
-    pre: str,
-    post: str,
+    pre: _Source,
+    post: _Source,
     *,
     at_most: int,
     match_on: str,
     trim_ns: int,
     window_ns: int,
     worst: int,
+    clocks: _Clocks | None = None,
     progress: _Progress | None = None,
 ) -> tuple[list[Slice], str | None]: ...
 def analyze_slice(
-    pre: str,
-    post: str,
+    pre: _Source,
+    post: _Source,
     piece: Slice,
     *,
     sink: Callable[[_Array, _Array, _Array], None] | None = None,

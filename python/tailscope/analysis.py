@@ -10,7 +10,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from tailscope import _engine
-from tailscope.exceptions import AnalysisError, CaptureError, UsageError
+from tailscope.exceptions import (
+    AnalysisError,
+    CaptureError,
+    ClocksApartError,
+    KeysRepeatError,
+    SwappedError,
+    UsageError,
+)
 from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
@@ -30,7 +37,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Analysis",
     "Clock",
+    "ClockDifference",
     "Histogram",
+    "Interface",
     "PacketKeys",
     "Quantile",
     "Rate",
@@ -39,9 +48,13 @@ __all__ = [
     "Worst",
     "analyze",
     "analyze_recording",
+    "clock_difference",
     "engine_errors",
+    "estimate_clocks",
+    "interfaces",
     "load_ticks",
     "read_keys",
+    "source_of",
 ]
 
 Side: TypeAlias = Literal["pre", "post"]
@@ -189,6 +202,47 @@ class Clock(NamedTuple):
         whole, rest = np.divmod(np.asarray(tsc, np.int64) - self.tsc, self.tsc_hz)
         ns: NDArray[np.int64] = whole * 1_000_000_000 + rest * 1_000_000_000 // self.tsc_hz
         return self.unix_ns + ns
+
+
+class ClockDifference(NamedTuple):
+    """How the clock behind the device differs from the one before it.
+
+    Attributes
+    ----------
+    offset_ns : int
+        By how much it is ahead at `since_ns`, in ns.
+    drift_ppt : int
+        By how much it runs faster, in parts per 10^12.
+    since_ns : int
+        A time of the clock behind the device, in ns.
+    relative : bool
+        Whether latencies are above that of the fastest packet, because the offset is not known.
+    """
+
+    offset_ns: int = 0
+    drift_ppt: int = 0
+    since_ns: int = 0
+    relative: bool = False
+
+
+class Interface(NamedTuple):
+    """An interface of a capture.
+
+    Attributes
+    ----------
+    number : int
+        Its place in the file, from 0.
+    name, description : str or None
+    link_type : str
+    packets : int
+        Its packets in the beginning of the capture.
+    """
+
+    number: int
+    name: str | None
+    description: str | None
+    link_type: str
+    packets: int
 
 
 class Recording(NamedTuple):
@@ -368,7 +422,7 @@ class Analysis:
             If it cannot be read again.
         """
         with engine_errors():
-            return list(self._engine.worst_keys(os.fspath(pre)))
+            return list(self._engine.worst_keys(source_of(pre)))
 
     def hlog(self) -> str:
         """The latency as an HdrHistogram log (V2)."""
@@ -382,10 +436,103 @@ def engine_errors() -> Iterator[None]:
         yield
     except _engine.CaptureError as error:
         raise CaptureError(str(error), hint=error.hint) from None
+    except _engine.ClocksApart as error:
+        raise ClocksApartError(str(error), hint=error.hint) from None
+    except _engine.Swapped as error:
+        raise SwappedError(str(error), hint=error.hint) from None
+    except _engine.KeysRepeat as error:
+        raise KeysRepeatError(str(error), hint=error.hint) from None
     except _engine.EngineError as error:
         raise AnalysisError(str(error), hint=error.hint) from None
     except (ValueError, OverflowError) as error:
         raise UsageError(str(error)) from None
+
+
+def source_of(capture: str | os.PathLike[str]) -> tuple[str, str | None]:
+    """Path and interface of a capture that is named as FILE or FILE:INTERFACE."""
+    text = os.fspath(capture)
+    file, colon, interface = text.rpartition(":")
+    if not colon or not interface or os.path.exists(text) or not os.path.exists(file):  # noqa: PTH110
+        return text, None
+    return file, interface
+
+
+def clock_difference(text: str) -> ClockDifference | None:
+    """Read ``same`` or ``offset=TIME``; None for ``detect`` and ``estimate``, which say nothing yet.
+
+    Raises
+    ------
+    UsageError
+        If `text` is none of these.
+    """
+    if text in ("detect", "estimate"):
+        return None
+    if text == "same":
+        return ClockDifference()
+    if text.startswith("offset="):
+        time = text.removeprefix("offset=")
+        sign = -1 if time.startswith("-") else 1
+        return ClockDifference(sign * duration_ns(time.removeprefix("-"), "clocks"))
+    raise UsageError(
+        f"clocks: expected detect, same, estimate or offset=TIME, got {text!r}",
+        hint="offset=37s says that the clock behind the device is 37 s ahead, offset=-3ms that "
+        "it is 3 ms behind",
+    )
+
+
+def interfaces(capture: str | os.PathLike[str]) -> list[Interface]:
+    """List the interfaces that the beginning of a capture describes.
+
+    Raises
+    ------
+    CaptureError
+        If it cannot be read.
+    """
+    with engine_errors():
+        return [Interface(*found) for found in _engine.interfaces(os.fspath(capture))]
+
+
+def estimate_clocks(
+    pre: str | os.PathLike[str],
+    post: str | os.PathLike[str],
+    *,
+    match_on: str = "auto",
+    window: int | str = "5s",
+    progress: Progress | None = None,
+) -> ClockDifference:
+    """Estimate how far two clocks are apart, by the fastest packets over time.
+
+    The method is that of Moon, Skelly and Towsley, "Estimation and Removal of Clock Skew from
+    Network Delay Measurements" (INFOCOM 1999). Without packets in both directions the offset is
+    known only up to the latency of the fastest packet.
+
+    Parameters
+    ----------
+    pre, post : path
+        As for `analyze`, but no pipes.
+    match_on : str
+    window : int or str
+    progress : callable, optional
+        Receives (bytes done, bytes in total or None).
+
+    Raises
+    ------
+    UsageError
+        If an argument cannot be understood.
+    CaptureError
+        If a capture cannot be read.
+    AnalysisError
+        If no packet is in both, or packets do not tell.
+    """
+    with engine_errors():
+        found, _, _ = _engine.estimate_clocks(
+            source_of(pre),
+            source_of(post),
+            match_on=match_on,
+            window_ns=duration_ns(window, "window"),
+            progress=progress,
+        )
+    return ClockDifference(*found)
 
 
 def analyze(
@@ -396,6 +543,7 @@ def analyze(
     trim: int | str = 0,
     window: int | str = "5s",
     worst: int = 5000,
+    clocks: str | ClockDifference = "detect",
     series: bool = True,
     sink: Sink | None = None,
     progress: Progress | None = None,
@@ -408,17 +556,20 @@ def analyze(
     Parameters
     ----------
     pre, post : path
-        Captures before and after the device under test: pcap or pcapng, plain, gzip or zstd;
-        ``"-"`` is standard input.
+        Captures before and after the device under test: pcap or pcapng, compressed or not;
+        ``"FILE:INTERFACE"`` is one interface of a pcapng, ``"-"`` is standard input.
     match_on : str
-        What makes a packet recognisable: ``auto``, ``frame``, ``l3``, ``probe`` or
-        ``bytes:OFF+LEN,...``.
+        What makes a packet recognisable: ``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
+        ``inner`` or ``bytes:OFF+LEN,...``.
     trim : int or str
         Drop matches up to this long after the first post packet; ns, or a text such as ``"1s"``.
     window : int or str
         A post packet matches a pre packet that is younger than this.
     worst : int
         Number of worst packets to keep.
+    clocks : str or ClockDifference
+        ``detect`` refuses captures of clocks that are apart, ``same`` trusts them, ``estimate``
+        reads them twice and takes the difference out, ``offset=TIME`` takes out this one.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
     sink : callable, optional
@@ -437,21 +588,33 @@ def analyze(
         If an argument cannot be understood.
     CaptureError
         If a capture cannot be read.
+    ClocksApartError
+        If the clocks are apart and `clocks` is ``detect``.
+    SwappedError
+        If packets were seen behind the device first.
     AnalysisError
-        If the figures would not be true, or too many packets are in flight.
+        If the figures would not be true, nothing can follow from the two captures, or too many
+        packets are in flight.
     """
     trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
     if worst < 0:
         raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+    if clocks == "estimate":
+        known: ClockDifference | None = estimate_clocks(
+            pre, post, match_on=match_on, window=window_ns, progress=progress
+        )
+    else:
+        known = clock_difference(clocks) if isinstance(clocks, str) else clocks
     with engine_errors():
         return Analysis(
             _engine.analyze(
-                os.fspath(pre),
-                os.fspath(post),
+                source_of(pre),
+                source_of(post),
                 match_on=match_on,
                 trim_ns=trim_ns,
                 window_ns=window_ns,
                 worst=worst,
+                clocks=known,
                 series=series,
                 sink=sink,
                 progress=progress,
@@ -521,7 +684,12 @@ def analyze_recording(
 
 
 def read_keys(
-    capture: str | os.PathLike[str], match_on: str, *, at_once: int = 1 << 16
+    capture: str | os.PathLike[str],
+    match_on: str,
+    *,
+    behind: bool = False,
+    limit_bytes: int | None = None,
+    at_once: int = 1 << 16,
 ) -> Iterator[PacketKeys]:
     """Read what the packets of a capture are recognised by, in constant memory.
 
@@ -529,7 +697,11 @@ def read_keys(
     ----------
     capture : path
     match_on : str
-        ``frame``, ``l3``, ``probe`` or ``bytes:OFF+LEN,...``: what a summary calls ``match_on``.
+        What a summary calls ``match_on``.
+    behind : bool
+        Whether the capture is the one behind the device.
+    limit_bytes : int, optional
+        What a summary calls ``key_limit_bytes``.
     at_once : int
         How many packets come together.
 
@@ -541,7 +713,9 @@ def read_keys(
         If it holds too little of a packet.
     """
     with engine_errors():
-        keys = _engine.Keys(os.fspath(capture), match_on)
+        keys = _engine.Keys(
+            source_of(capture), match_on, behind=behind, limit_bytes=limit_bytes
+        )
     while True:
         with engine_errors():
             found = PacketKeys(*keys.next(at_once))

@@ -5,7 +5,10 @@
     TailscopeError
     ├── UsageError                 arguments that cannot be understood or contradict each other
     ├── AnalysisError              the engine could not reach a true answer
-    │   └── CaptureError           a capture cannot be read
+    │   ├── CaptureError           a capture cannot be read
+    │   ├── ClocksApartError       two captures were taken by clocks that differ
+    │   ├── SwappedError           two captures seem to be named in the wrong order
+    │   └── KeysRepeatError        slices of a pair do not tell its packets apart
     ├── ModelError                 figures do not carry the conclusion that is asked for
     │   └── EvidenceError          there are too few of them, or they say too little
     ├── ClusterError               work cannot be handed to the workers of a scheduler
@@ -32,11 +35,13 @@ from __future__ import annotations
 __all__ = [
     "AnalysisError",
     "CaptureError",
+    "ClocksApartError",
     "ClusterError",
     "DatabaseError",
     "DataplaneError",
     "EvidenceError",
     "HostError",
+    "KeysRepeatError",
     "ModelError",
     "NotSharedError",
     "OtherKernelError",
@@ -44,6 +49,7 @@ __all__ = [
     "RunError",
     "RunExistsError",
     "RunIncompleteError",
+    "SwappedError",
     "TailscopeError",
     "TestbedError",
     "TuningError",
@@ -78,6 +84,18 @@ class AnalysisError(TailscopeError):
 
 class CaptureError(AnalysisError):
     """A capture cannot be read."""
+
+
+class ClocksApartError(AnalysisError):
+    """Two captures were taken by clocks that differ, and nobody said by how much."""
+
+
+class SwappedError(AnalysisError):
+    """Every packet was seen behind the device before it was seen in front of it."""
+
+
+class KeysRepeatError(AnalysisError):
+    """Packets share their key over more than a window, so slices of the pair do not tell them apart."""
 
 
 class ModelError(TailscopeError):

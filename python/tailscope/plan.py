@@ -149,21 +149,34 @@ class PairFields(AnalysisFields, frozen=True, kw_only=True):
     """The analysis of two captures, as ``tailscope analyze`` is told."""
 
     pre: Annotated[
-        str, Field(TEXT, "analysis", "Capture before the device; - is standard input.", on=())
+        str, Field(TEXT, "analysis", "Capture before the device, as FILE or FILE:INTERFACE; - is standard input.", on=())
     ]
     post: Annotated[
-        str, Field(TEXT, "analysis", "Capture behind the device; - is standard input.", on=())
+        str, Field(TEXT, "analysis", "Capture behind the device, as FILE or FILE:INTERFACE; - is standard input.", on=())
     ]
     match_on: Annotated[
         str,
         Field(
             TEXT,
             "analysis",
-            "Key that identifies a packet: auto, frame, l3, probe, or bytes:OFF+LEN,...",
+            "Key that identifies a packet: auto, probe, frame, l3, payload, inner, or "
+            "bytes:OFF+LEN,... (with /OFF+LEN,... for the side behind the device).",
             on=_ANALYSIS,
             placeholder="KEY",
         ),
     ] = "auto"
+    clocks: Annotated[
+        str,
+        Field(
+            TEXT,
+            "analysis",
+            "Clocks of the two captures: detect, same, estimate, or offset=TIME (how far the "
+            "clock behind the device is ahead).",
+            on=("analyze",),
+            placeholder="CLOCKS",
+            is_column=False,
+        ),
+    ] = "detect"
 
 
 class PlanFields(AnalysisFields, frozen=True, kw_only=True):

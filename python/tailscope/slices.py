@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope import _engine
-from tailscope.analysis import Analysis, engine_errors
+from tailscope.analysis import Analysis, clock_difference, engine_errors, source_of
 from tailscope.exceptions import UsageError
 from tailscope.units import duration_ns
 
@@ -126,6 +126,7 @@ def split(
     trim: int | str = 0,
     window: int | str = "5s",
     worst: int = 5000,
+    clocks: str = "detect",
     progress: Progress | None = None,
 ) -> Split:
     """Divide a pair into slices of about as many packets each.
@@ -141,6 +142,8 @@ def split(
         How many slices there may be.
     match_on, trim, window, worst
         As for `analyze`; they hold for every slice.
+    clocks : str
+        As for `analyze`; a pair of clocks that are apart is not divided.
     progress : callable, optional
         Receives (bytes done, bytes in total).
 
@@ -160,13 +163,14 @@ def split(
     trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
     with engine_errors():
         found, note = _engine.split(
-            os.fspath(pre),
-            os.fspath(post),
+            source_of(pre),
+            source_of(post),
             at_most=at_most,
             match_on=match_on,
             trim_ns=trim_ns,
             window_ns=window_ns,
             worst=worst,
+            clocks=clock_difference(clocks),
             progress=progress,
         )
     return Split(tuple(map(Slice, found)), note)
@@ -204,7 +208,7 @@ def analyze_slice(
     with engine_errors():
         return Part(
             _engine.analyze_slice(
-                os.fspath(pre), os.fspath(post), piece._engine, sink=sink, progress=progress
+                source_of(pre), source_of(post), piece._engine, sink=sink, progress=progress
             )
         )
 

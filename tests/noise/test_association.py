@@ -14,7 +14,7 @@ from scipy.stats import binom
 from tailscope.exceptions import UsageError
 from tailscope.noise.arrangements import arranged, arrangement_count, runs
 from tailscope.noise.association import LEVEL, associate, slow_packets
-from tailscope.noise.clocks import Offsets, offsets_of
+from tailscope.noise.clocks import Offsets, align, offsets_of
 from tailscope.noise.explanation import Packets
 
 KNOWN = Offsets({"": 0}, 0)
@@ -124,6 +124,7 @@ def test_a_counter_that_moves_with_slow_packets_is_associated(seed: int) -> None
     assert found.evidence == "associated"
     assert (best.slow_count, best.rest_count) == (24, 1)
     assert best.ratio == pytest.approx(24 / 8 / (1 / 32))
+    assert best.ratio is not None
     assert best.ratio_ci_low is not None
     assert 1 < best.ratio_ci_low < best.ratio < (best.ratio_ci_high or np.inf)
 
@@ -224,3 +225,17 @@ def test_slow_packets_are_never_fewer_than_ten_where_there_are_as_many(n: int, s
     slow = slow_packets(packets, None)
     assert len(slow.start_ns) == np.count_nonzero(latency > slow.threshold_ns)
     assert len(slow.start_ns) >= min(10, n // 100)
+
+
+def test_what_a_recording_says_of_its_own_clock_is_used() -> None:
+    """perf notes the monotonic clock beside Unix time, in microseconds."""
+    begin_ns = 1_600_000_000 * SECOND
+    captures_ns = (begin_ns, begin_ns + 40 * SECOND)
+    own_ns = (77 * SECOND, 117 * SECOND)
+    found = align("perf", own_ns, captures_ns, UNKNOWN, to_unix_ns=begin_ns - own_ns[0])
+    assert (found.basis, found.offset_ns) == ("recorded", begin_ns - own_ns[0])
+    assert found.error_ns == 1_000
+    said = align("perf", own_ns, captures_ns, Offsets({"": begin_ns - own_ns[0]}, 5), to_unix_ns=0)
+    assert (said.basis, said.offset_ns, said.error_ns) == ("given", found.offset_ns, 5)
+    with pytest.raises(UsageError, match="expected to overlap"):
+        align("perf", own_ns, captures_ns, UNKNOWN, to_unix_ns=0)

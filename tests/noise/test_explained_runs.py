@@ -95,7 +95,7 @@ def test_a_packet_has_a_story(stalled: Path, tailscope: Run) -> None:
     assert "DuT: injected stall" in everything.stdout
     other = json.loads(tailscope("explain", out, "--quantile", "0.99", "--json", "-").stdout)
     assert other["tail"]["packets"] > explanation(out)["packets"]
-    assert {"format", *other["tail"]} == set(explanation(out))
+    assert {"format", "kept", *other["tail"]} == set(explanation(out))
 
 
 def test_bad_arguments_of_explain(stalled: Path, tailscope: Run, tmp_path: Path) -> None:

@@ -59,10 +59,10 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The keys of `reader`; [`MatchOn::Auto`] means `frame`.
+    /// The keys of `reader` that `keyer` computes.
     #[must_use]
-    pub fn new(reader: Reader, match_on: &MatchOn, tap: Tap) -> Self {
-        Self { reader, keyer: Keyer::new(match_on, tap, None), read: 0 }
+    pub fn new(reader: Reader, keyer: Keyer) -> Self {
+        Self { reader, keyer, read: 0 }
     }
 
     /// The next packets, at most `most`; none at the end.
@@ -103,11 +103,12 @@ mod tests {
         let (format, compression) = (capture::Format::Pcap, capture::Compression::None);
         let report = &mut |_| std::ops::ControlFlow::Continue(());
         let written = write_pair(&scenario, folder.path(), format, compression, report).unwrap();
-        let mut keys = Keys::new(Reader::open(&written.pre).unwrap(), &MatchOn::Frame, Tap::Pre);
+        let keyer = Keyer::new(&MatchOn::Frame, Tap::Pre, None);
+        let mut keys = Keys::new(Reader::open(&written.pre).unwrap(), keyer.clone());
         let parts: Vec<_> = (0..4).map(|_| keys.next(40).unwrap()).collect();
         assert_eq!(parts.iter().map(|part| part.ts_ns.len()).collect::<Vec<_>>(), [40, 40, 20, 0]);
         let mut reader = Reader::open(&written.pre).unwrap();
-        let (keyer, mut key) = (Keyer::new(&MatchOn::Frame, Tap::Pre, None), Vec::new());
+        let mut key = Vec::new();
         for part in &parts {
             let mut begin = 0;
             for (i, &end) in part.ends.iter().enumerate() {

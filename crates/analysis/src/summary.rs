@@ -198,6 +198,7 @@ impl Analysis {
 
     fn add_provenance(&self, figures: &mut Figures) {
         figures.add("match_on", self.config.match_on.to_string());
+        figures.add("key_limit_bytes", self.basis.limit_bytes.map(u64::from));
         figures.add("window_ns", self.config.window.0);
         figures.add("trim_ns", self.config.trim.0);
         let clock = if self.instrument.is_some() { "tsc" } else { "capture-file" };

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 create_exception!(_engine, EngineError, PyException, "The engine could not reach a true answer.");
 create_exception!(_engine, ClocksApart, EngineError, "The clocks of two captures are apart.");
+create_exception!(_engine, Swapped, EngineError, "Packets were seen behind the device first.");
 create_exception!(_engine, KeysRepeat, EngineError, "Slices do not tell packets apart.");
 create_exception!(_engine, CaptureError, EngineError, "A capture cannot be read or written.");
 
@@ -27,6 +28,9 @@ pub fn analysis(error: &::analysis::Error) -> PyErr {
         ::analysis::Error::Window { .. } => value(error),
         ::analysis::Error::ClocksApart { .. } => {
             with_hint(ClocksApart::new_err(error.to_string()), error.hint())
+        }
+        ::analysis::Error::Swapped { .. } | ::analysis::Error::SwappedOrApart { .. } => {
+            with_hint(Swapped::new_err(error.to_string()), error.hint())
         }
         ::analysis::Error::Torn { .. } => {
             with_hint(KeysRepeat::new_err(error.to_string()), error.hint())

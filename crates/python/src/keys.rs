@@ -1,14 +1,13 @@
 //! The keys of a capture's packets.
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 
 use ::analysis::KeyColumns;
-use capture::Reader;
 use numpy::{IntoPyArray, PyArray1};
-use probe::key::{MatchOn, Tap};
+use probe::key::{Keyer, MatchOn, Tap};
 use pyo3::prelude::*;
 
+use crate::analysis::{Chosen, open};
 use crate::errors;
 
 type Columns<'py> = (
@@ -24,13 +23,19 @@ pub struct Keys(Mutex<::analysis::Keys>);
 #[pymethods]
 impl Keys {
     #[new]
-    #[pyo3(signature = (capture, match_on, *, behind=false))]
-    fn new(py: Python<'_>, capture: PathBuf, match_on: &str, behind: bool) -> PyResult<Self> {
+    #[pyo3(signature = (capture, match_on, *, behind=false, limit_bytes=None))]
+    fn new(
+        py: Python<'_>,
+        capture: Chosen,
+        match_on: &str,
+        behind: bool,
+        limit_bytes: Option<u32>,
+    ) -> PyResult<Self> {
         let match_on = match_on.parse::<MatchOn>().map_err(errors::value)?;
         let tap = if behind { Tap::Post } else { Tap::Pre };
         let reader =
-            py.detach(|| Reader::open(&capture)).map_err(|error| errors::capture(&error))?;
-        Ok(Self(Mutex::new(::analysis::Keys::new(reader, &match_on, tap))))
+            py.detach(|| open(&capture)).map_err(|error| errors::capture(&error))?;
+        Ok(Self(Mutex::new(::analysis::Keys::new(reader, Keyer::new(&match_on, tap, limit_bytes)))))
     }
 
     fn next<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Columns<'py>> {

@@ -20,7 +20,7 @@ mod _engine {
     #[pymodule_export]
     use super::analysis::{Analysis, analyze, analyze_recording, estimate_clocks, interfaces};
     #[pymodule_export]
-    use super::errors::{CaptureError, ClocksApart, EngineError, KeysRepeat};
+    use super::errors::{CaptureError, ClocksApart, EngineError, KeysRepeat, Swapped};
     #[pymodule_export]
     #[pymodule_export]
     use super::keys::Keys;

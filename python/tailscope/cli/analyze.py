@@ -20,7 +20,7 @@ from tailscope.cli.options import (
     labels,
     write_json,
 )
-from tailscope.exceptions import TailscopeError, UsageError
+from tailscope.exceptions import SwappedError, TailscopeError, UsageError
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
@@ -37,14 +37,31 @@ __all__ = ["command"]
 
 def command(
     captures: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="PRE POST | DIR",
-            help="Captures before and after the device (pcap or pcapng, plain, gzip or zstd; - is "
-            "standard input), or a folder with pairs *-pre-* and *-post-*.",
+            metavar="PRE POST | BOTH | DIR",
+            help="Captures before and after the device (pcap or pcapng, compressed or not; - is "
+            "standard input), a pcapng with an interface for each, or a folder with pairs *-pre-* "
+            "and *-post-*.",
         ),
-    ],
+    ] = None,
+    pre: Annotated[
+        str | None,
+        typer.Option(
+            "--pre",
+            metavar="FILE[:INTERFACE]",
+            help="Capture before the device; of a pcapng with several interfaces, the name, "
+            "number or description of one.",
+        ),
+    ] = None,
+    post: Annotated[
+        str | None,
+        typer.Option(
+            "--post", metavar="FILE[:INTERFACE]", help="Capture behind the device, likewise."
+        ),
+    ] = None,
     match_on: Annotated[str, option_of("match_on", own_default=True)] = "auto",
+    clocks: Annotated[str, option_of("clocks", own_default=True)] = "detect",
     trim: Annotated[str, option_of("trim", own_default=True)] = "0s",
     window: Annotated[str, option_of("window", own_default=True)] = "5s",
     bucket_size: Annotated[str, option_of("bucket", own_default=True)] = "100ns",
@@ -74,10 +91,13 @@ def command(
     ] = None,
 ) -> int:
     """Write times as 1s, 5ms or 100ns."""
+    from tailscope.analysis import clock_difference
     from tailscope.units import duration_ns
 
+    clock_difference(clocks)
     options = Options(
         match_on=match_on,
+        clocks=clocks,
         trim_ns=duration_ns(trim, "--trim"),
         window_ns=positive_duration_ns(window, "--window"),
         bucket_ns=positive_duration_ns(bucket_size, "--bucket-size"),
@@ -88,9 +108,41 @@ def command(
         scheduler=scheduler,
         labels=labels(about, define, name_pattern),
     )
-    if len(captures) == 1 and Path(captures[0]).is_dir():
-        return _run_folder(Path(captures[0]).absolute(), options)
-    return _run_pair(_plan_pair(captures, options), json_file)
+    named = _named(captures or [], pre, post)
+    if len(named) == 1 and Path(named[0]).is_dir():
+        return _run_folder(Path(named[0]).absolute(), options)
+    if len(named) == 1:
+        return _run_both(named[0], options)
+    return _run_pair(_plan_pair(named, options), json_file)
+
+
+def _named(captures: list[str], pre: str | None, post: str | None) -> list[str]:
+    """The captures, however they were named."""
+    if pre is None and post is None:
+        return captures
+    if pre is None or post is None or captures:
+        raise UsageError("--pre and --post name the two captures: expected both, and nothing else")
+    return [pre, post]
+
+
+def _run_both(path: str, options: Options) -> int:
+    """Analyse a capture of two interfaces, one before and one behind the device."""
+    from tailscope.analysis import interfaces
+
+    listed = interfaces(path)
+    used = [one for one in listed if one.packets]
+    if len(used) != 2:
+        held = ", ".join(f"{one.number} {one.name or one.description or ''}".strip() for one in used)
+        raise UsageError(
+            f"{path}: expected a second capture, or packets of two interfaces in this one, got "
+            f"{len(used)}{': ' if held else ''}{held}",
+            hint="tailscope analyze PRE POST, or --pre FILE:INTERFACE --post FILE:INTERFACE",
+        )
+    before, behind = (f"{path}:{one.number}" for one in used)
+    try:
+        return _run_pair(_plan_pair([before, behind], options), options.json_file)
+    except SwappedError:
+        return _run_pair(_plan_pair([behind, before], options), options.json_file)
 
 
 @dataclass(frozen=True)
@@ -98,6 +150,7 @@ class Options:
     """What was asked for, understood."""
 
     match_on: str
+    clocks: str
     trim_ns: int
     window_ns: int
     bucket_ns: int
@@ -121,6 +174,7 @@ class Options:
             pre=pre,
             post=post,
             match_on=self.match_on,
+            clocks=self.clocks,
             trim_ns=self.trim_ns,
             window_ns=self.window_ns,
             bucket_ns=self.bucket_ns,
@@ -135,7 +189,7 @@ def _plan_pair(captures: list[str], options: Options) -> PairPlan:
     if len(captures) != 2:
         raise UsageError(
             f"expected two captures or one folder, got {len(captures)}: {', '.join(captures)}",
-            hint="tailscope analyze PRE POST, or tailscope analyze DIR",
+            hint="tailscope analyze PRE POST, tailscope analyze BOTH.pcapng, or tailscope analyze DIR",
         )
     if options.scheduler is not None:
         raise UsageError(

@@ -11,7 +11,7 @@ from tailscope.exceptions import UsageError
 __all__ = ["Pair", "find_pairs", "stem_of"]
 
 _KINDS = (".pcap", ".pcapng", ".cap")
-_COMPRESSIONS = ("", ".gz", ".zst")
+_COMPRESSIONS = ("", ".gz", ".zst", ".xz", ".lz4", ".bz2")
 _SUFFIXES = tuple(kind + compression for kind in _KINDS for compression in _COMPRESSIONS)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailscope.exceptions import ClocksApartError
 from tailscope.store.records.plan import AnalysisPlan
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tailscope.store.directory import RunWriter
     from tailscope.store.records.about import AboutRecord
 
-__all__ = ["Figures", "PairPlan", "analyze_pair", "write_pair"]
+__all__ = ["Figures", "PairPlan", "analyze_pair", "file_of", "write_pair"]
 
 
 class Figures(NamedTuple):
@@ -53,7 +54,7 @@ class PairPlan:
     ----------
     pre, post : str
         The captures; ``"-"`` is standard input.
-    match_on : str
+    match_on, clocks : str
     trim_ns, window_ns, bucket_ns : int
         Durations in ns.
     worst : int
@@ -69,6 +70,7 @@ class PairPlan:
     pre: str
     post: str
     match_on: str
+    clocks: str
     trim_ns: int
     window_ns: int
     bucket_ns: int
@@ -83,6 +85,7 @@ class PairPlan:
             pre=self.pre,
             post=self.post,
             match_on=self.match_on,
+            clocks=self.clocks,
             trim_ns=self.trim_ns,
             window_ns=self.window_ns,
             bucket_ns=self.bucket_ns,
@@ -93,12 +96,31 @@ class PairPlan:
 def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
     """Analyse one pair and write what was asked for; a failure leaves nothing behind.
 
+    Where the clocks turn out to be apart and nobody said how, files are read again and the
+    difference is estimated; the figures say so.
+
     Parameters
     ----------
     plan : PairPlan
     progress : callable, optional
         Receives (bytes done, bytes in total or None); what it raises ends the analysis.
     """
+    try:
+        return _analyze_by(plan, plan.clocks, progress)
+    except ClocksApartError:
+        if not all(file_of(name).is_file() for name in (plan.pre, plan.post)):
+            raise
+    return _analyze_by(plan, "estimate", progress)
+
+
+def file_of(capture: str) -> Path:
+    """The file of a capture that is named as FILE or FILE:INTERFACE."""
+    from tailscope.analysis import source_of
+
+    return Path(source_of(capture)[0])
+
+
+def _analyze_by(plan: PairPlan, clocks: str, progress: Progress | None) -> Figures:
     from tailscope.analysis import analyze
 
     def find(sink: Sink | None) -> Analysis:
@@ -106,6 +128,7 @@ def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
             plan.pre,
             plan.post,
             match_on=plan.match_on,
+            clocks=clocks,
             trim=plan.trim_ns,
             window=plan.window_ns,
             worst=plan.worst,

@@ -227,7 +227,8 @@ def read_blocked(run: Path, info: RunInfo) -> Blocked:
     if info.noise is None or layout.NOISE not in info.files:
         raise RunError(
             f"{run}: no {layout.NOISE}: no noise was recorded in this run",
-            hint="captures show when packets were delayed, not why: measure with `tailscope run`",
+            hint="captures show when packets were delayed, not why: measure with `tailscope run`,"
+            " or pass what was recorded beside them: --interrupts, --trace",
         )
     sides = read_timelines(verified(run, info, layout.NOISE), str(run / layout.NOISE))
     return blocked_by(

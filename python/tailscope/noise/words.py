@@ -115,7 +115,7 @@ def _clock(alignment: Alignment) -> str:
 
 
 def _seconds(ns: int) -> str:
-    return f"{ns / 1e9:.9g} s"
+    return f"{ns / 1e9:.6f}".rstrip("0").rstrip(".") + " s"
 
 
 def _file(polled: PolledFile) -> str:

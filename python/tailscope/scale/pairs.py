@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.analysis import Series
-from tailscope.exceptions import CaptureError, ClusterError, RunError, TailscopeError
-from tailscope.experiment.pair import Figures, PairPlan, analyze_pair, write_pair
+from tailscope.exceptions import CaptureError, ClocksApartError, ClusterError, KeysRepeatError, RunError, TailscopeError
+from tailscope.experiment.pair import Figures, PairPlan, analyze_pair, file_of, write_pair
 from tailscope.scale.cluster import open_cluster
 from tailscope.scale.shared import Shared, aside, shared_folders
 from tailscope.scale.tasks import Task, run_tasks, stop_if_unwanted
@@ -113,7 +113,7 @@ def _prepared(plan: PairPlan, shared: Shared, number: int) -> _Work | Exception:
     try:
         if plan.out is not None:
             refuse_foreign(plan.out)
-        sizes = Path(plan.pre).stat().st_size, Path(plan.post).stat().st_size
+        sizes = file_of(plan.pre).stat().st_size, file_of(plan.post).stat().st_size
     except (RunError, OSError) as error:
         return error
     return _Work(plan, sizes, shared, number)
@@ -153,23 +153,29 @@ def _split(item: tuple[_Work, int]) -> Split:
     work, at_most = item
     _check(work)
     plan = work.plan
-    return split(
-        plan.pre,
-        plan.post,
-        at_most=at_most,
-        match_on=plan.match_on,
-        trim=plan.trim_ns,
-        window=plan.window_ns,
-        worst=plan.worst,
-        progress=stop_if_unwanted(),
-    )
+    if plan.clocks == "estimate":
+        return Split((), "not divided: the clocks are to be estimated")
+    try:
+        return split(
+            plan.pre,
+            plan.post,
+            at_most=at_most,
+            match_on=plan.match_on,
+            clocks=plan.clocks,
+            trim=plan.trim_ns,
+            window=plan.window_ns,
+            worst=plan.worst,
+            progress=stop_if_unwanted(),
+        )
+    except ClocksApartError as error:
+        return Split((), f"not divided: {error}")
 
 
 def _analyze_slice(item: tuple[_Work, int], found: Split) -> Part | None:
     """Analyse one slice of a pair that has several; called on a worker."""
     work, index = item
     _check(work)
-    if len(found.slices) == 1 or index >= len(found.slices):
+    if len(found.slices) < 2 or index >= len(found.slices):
         return None
     plan = work.plan
     with ExitStack() as stack:
@@ -203,8 +209,11 @@ def _merge(work: _Work, *slices: Part | None) -> Figures:
                     sink(*columns)
         return merge(parts)
 
-    with aside(work.plan, work.shared.token) as plan:
-        return write_pair(plan, find)
+    try:
+        with aside(work.plan, work.shared.token) as plan:
+            return write_pair(plan, find)
+    except (KeysRepeatError, ClocksApartError):
+        return _analyze(work)
 
 
 def _name(index: int) -> str:
@@ -215,7 +224,8 @@ def _check(work: _Work) -> None:
     """See that this worker sees the same captures and folders."""
     work.shared.check()
     for name, expected in zip((work.plan.pre, work.plan.post), work.sizes, strict=True):
-        got = Path(name).stat().st_size if Path(name).exists() else None
+        file = file_of(name)
+        got = file.stat().st_size if file.exists() else None
         if got != expected:
             seen = "none" if got is None else f"{got} bytes"
             raise CaptureError(

@@ -207,7 +207,7 @@ class Explanation(Record, frozen=True, kw_only=True):
     """The causes, largest first."""
     evidence: Literal["caused"] | None = "caused"
     """`caused`: events with times on the packets' clock are known, and `causes` are what they say.
-    `null`: no such events are known, and everything in `causes` is unexplained."""
+    `null`: no such events are known, and `causes` is empty."""
     traces: tuple[ExplainingTrace, ...] = ()
     """Traces of captures that the causes come from. A measurement records its own."""
     associated: Associated | None = None
