@@ -301,6 +301,10 @@ COUNTED = "pre_received,post_received,pre_received_trimmed,post_received_trimmed
         ({STATS: COUNTED + "1,1,2,1\n"}, "expected no more packets with the trim than without it"),
         ({STATS: COUNTED + "0,0,0,0\n"}, "expected latencies, got none"),
         (
+            {HIST: "latency_bucket,count\n100,3\n", WORST: "latency,prets,postts\n500,1,501\n"},
+            "worst and hist are not of the same run: the longest latency: expected 100 to 200 ns",
+        ),
+        (
             {
                 HIST: "latency_bucket,count\n100,3\n",
                 PERCENTILES: "percentile,value,x\n0.5,900,2\n",
@@ -320,6 +324,26 @@ def test_bad_files_are_refused(
     assert done.returncode == 1
     assert said in done.stderr
     assert not list((tmp_path / "out").rglob("run.json"))
+
+
+def test_a_log_that_does_not_count_losses_proves_none(tailscope: Run, tmp_path: Path) -> None:
+    values = recorded(latencies(8)).encode().decode()
+    (tmp_path / "a.hlog").write_text(f"0.1,1.0,2.7,{values}\n")
+    said = ("-D", "dut=l2fwd", "-D", "platform=bare", "-D", "rate=10k", "-D", "cpu_model=EPYC")
+    imported(tailscope, tmp_path / "a.hlog", tmp_path / "run", "--unit", "ns", *said)
+    done = tailscope("recommend", tmp_path / "run")
+    assert done.returncode == UNDECIDED
+    assert "what was imported does not tell what was lost" in done.stdout
+    assert "no loss" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["run/histogram.hlog", "csv"])
+def test_a_unit_that_the_source_denies_is_refused(
+    tailscope: Run, analysed: Path, tmp_path: Path, name: str
+) -> None:
+    done = tailscope("import", analysed / name, "--unit", "us", "--out", tmp_path / "run")
+    assert done.returncode == 1
+    assert "--unit: got us, expected ns" in done.stderr
 
 
 def test_a_cut_percentile_output_is_refused(tailscope: Run, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_without_evidence_it_says_so(tailscope: Run, tmp_path: Path) -> None:
     assert found["recommendations"] == found["runs"] == found["tables"] == []
     assert [each["id"] for each in found["unsaid"]] == ["I", "II", "III", "IV", "V", "cache"]
     reasons = {each["name"]: each["reason"] for each in found["left_out"]}
-    assert reasons["run"].startswith("an analysis of captures")
+    assert reasons["run"].startswith("nobody said its dut, platform, rate, cpu_model: ")
     assert reasons["partial"] == "a partial result: it died"
     assert reasons["emulated"] == "EMULATED: its times mean nothing"
 

@@ -76,7 +76,7 @@ class Distribution:
         )
 
     def check(self) -> None:
-        """See that exact quantiles lie where the histogram has them.
+        """See that exact quantiles, and the worst packet, lie where the histogram has them.
 
         Raises
         ------
@@ -86,6 +86,13 @@ class Distribution:
         buckets, n = self.source.buckets, self.source.count
         if buckets is None:
             return
+        if self.source.worst is not None and len(self.source.worst.latency_ns):
+            longest, at = int(self.source.worst.latency_ns[0]), buckets.at(n)
+            if not at.low <= longest <= at.high:
+                raise CaptureError(
+                    f"{self.source.source}: worst and hist are not of the same run: the longest"
+                    f" latency: expected {at.low} to {at.high} ns, got {longest}"
+                )
         for q, value in self.source.exact.items():
             rank = ranks_around(q, n)[0]
             low_ns = buckets.at(max(1, rank - 1)).low

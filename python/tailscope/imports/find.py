@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import CaptureError
+from tailscope.exceptions import CaptureError, UsageError
 from tailscope.imports import hdr, moongen
 from tailscope.imports.authors import KINDS, grouped
 
@@ -69,12 +69,19 @@ def find(path: Path, unit: str | None) -> Found:
     ------
     CaptureError
         If there is none.
+    UsageError
+        If there are tables of the authors, and the unit is another than theirs.
     """
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     beside = files if path.is_dir() else sorted(path.parent.glob("*"))
     wanted = set(files)
     tables = [each for each in grouped(beside) if wanted & {*each.files.values(), *each.unread}]
     taken = {file for each in tables for file in (*each.files.values(), *each.unread)}
+    if tables and unit not in (None, "ns"):
+        raise UsageError(
+            f"{path}: --unit: got {unit}, expected ns: the authors' tables are in ns",
+            hint="import files of other units by themselves",
+        )
     sources = [Source(each.folder, lambda each=each: [each.read()]) for each in tables]  # type: ignore[misc]
     unread = [file for each in tables for file in each.unread]
     for file in files:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.exceptions import CaptureError
+from tailscope.exceptions import CaptureError, UsageError
 from tailscope.imports.foreign import UNITS, ForeignRun, ns_of, unit_needed
 from tailscope.models.buckets import Buckets
 
@@ -63,7 +63,9 @@ def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
         If the unit is not known.
     """
     text = _text(path)
-    if unit is None and OWN_COMMENT in text:
+    if OWN_COMMENT in text:
+        if unit not in (None, "ns"):
+            raise UsageError(f"{path}: --unit: got {unit}, expected ns, as the log says")
         unit = "ns"
     if unit is None:
         raise unit_needed(path, "an HdrHistogram log")

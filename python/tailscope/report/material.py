@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailscope.store.reader import packet_groups, run_table
+from tailscope.store.run import foreign_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +81,12 @@ class Material:
 
     @cached_property
     def begin_ns(self) -> int:
-        """Begin of the run on its own clock: that of its first second."""
+        """Begin of the run on its own clock: that of its first second; of an import, of its worst.
+
+        Imports do not say when they began.
+        """
+        if foreign_text(self.run.info) is not None:
+            return int(min(self.run.worst.pre_ns, default=0))
         seconds = self.run.rate["pre"].start_ns
         return int(seconds[0]) if len(seconds) else 0
 

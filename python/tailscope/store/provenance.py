@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypedDict
 
 import tailscope
 from tailscope.store.machine import this_host
+from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.run import ClockRecord, Input, RunInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.analysis import Figure
-    from tailscope.store.records.about import AboutRecord
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.host import HostRecord
     from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
@@ -49,7 +49,7 @@ def analysis_info(
         **_versions(),
         plan=plan,
         host=this_host(),
-        about=about,
+        about=_unless_empty(about),
         inputs={"pre": _input(plan.pre), "post": _input(plan.post)},
         clock=ClockRecord(
             source="capture-file",
@@ -79,7 +79,7 @@ def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord)
         **_versions(),
         plan=plan,
         host=this_host(),
-        about=about,
+        about=_unless_empty(about),
         inputs={name: _input(str(path)) for name, path in files.items()},
         clock=ClockRecord(source="imported"),
         floor=None,
@@ -129,6 +129,10 @@ class MeasurementRecord:
     knobs: dict[str, str | None] | None = None
     tuning: tuple[Written, ...] | None = None
     hosts: dict[str, HostRecord] | None = None
+
+
+def _unless_empty(about: AboutRecord | None) -> AboutRecord | None:
+    return None if about == AboutRecord() else about
 
 
 class _Versions(TypedDict):

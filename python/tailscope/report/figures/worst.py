@@ -8,6 +8,7 @@ import numpy as np
 
 from tailscope.report.figures.common import LATENCY, NS_PER_US, TIME, unless_empty
 from tailscope.report.picture import Layer, Picture
+from tailscope.store.run import foreign_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +38,14 @@ def worst(runs: Sequence[Material]) -> Picture | None:
             columns = {"x": x[which], "y": y[which]}
             colour = place if len(runs) == 1 else at
             layers.append(Layer("points", each.label, cause, columns, cause or each.label, colour))
+    about = "Coloured by the longest wait, where it is known."
+    if any(foreign_text(each.run.info) is not None for each in runs):
+        about += " Of an import, time counts from the first of these packets."
     return unless_empty(
         Picture(
             "worst",
             "Worst packets over time",
-            "Coloured by the longest wait, where it is known.",
+            about,
             TIME,
             LATENCY,
             tuple(layers),
