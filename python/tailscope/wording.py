@@ -75,17 +75,24 @@ _COUNTS = {
     "late": "late",
     "duplicated": "duplicated",
     "ambiguous": "ambiguous",
-    "negative": "negative latency",
     "reordered": "reordered",
 }
 _COUNTS_IF_ANY = {
+    "outside": "outside",
+    "negative": "seen before they were sent",
+    "repeated": "repeated",
+    "reverse": "the other way",
+    "local": "of the link only",
     "corrupt": "corrupt",
     "pre_trimmed": "trimmed before",
     "post_trimmed": "trimmed after",
     "pre_unkeyed": "without key before",
     "post_unkeyed": "without key after",
     "post_ambiguous": "ambiguous after",
+    "post_negative": "too early after",
+    "post_reverse": "the other way after",
     "post_late": "late after",
+    "post_outside": "outside after",
     "post_unknown": "only seen after",
 }
 _PARTS = {

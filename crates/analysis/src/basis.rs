@@ -1,5 +1,7 @@
 //! What is decided of a pair before its first packet is matched.
 
+use std::collections::BTreeSet;
+
 use units::Nanos;
 
 /// Parts that a drift is counted in: a part in 10¹² is 1 ps per second.
@@ -78,6 +80,9 @@ impl Grid {
     }
 }
 
+/// Source and destination of packets: addresses of their outermost packet, else MAC addresses.
+pub type Flow = (Vec<u8>, Vec<u8>);
+
 /// What a look at the beginning of both captures has told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
@@ -88,6 +93,8 @@ pub struct Basis {
     pub copies_ns: u64,
     /// Whether packets travel both ways.
     pub two_way: bool,
+    /// Flows of the sample that travel the other way, by source and destination.
+    pub back: BTreeSet<Flow>,
     /// The grid of the times of both captures.
     pub grid: Grid,
     /// How many packets of the sample each key matched, of how many.
@@ -115,7 +122,14 @@ impl Basis {
 
 impl Default for Basis {
     fn default() -> Self {
-        Self { limit_bytes: None, copies_ns: 0, two_way: false, grid: Grid::FINEST, tried: vec![] }
+        Self {
+            limit_bytes: None,
+            copies_ns: 0,
+            two_way: false,
+            back: BTreeSet::new(),
+            grid: Grid::FINEST,
+            tried: vec![],
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use capture::Reader;
 
-use crate::basis::{Clocks, Skew, nearest_whole};
+use crate::basis::{Clocks, Skew};
 use crate::error::Error;
 use crate::pair::{Analysis, Config, Observer, analyze_on};
 use crate::survey::{Relation, Survey, survey};
@@ -65,24 +65,22 @@ impl Analysis {
             // Below all of them, in spite of what is rounded.
             let offset_ns = guess_ns + line.offset_ns.floor() as i64 - 1;
             let since_ns = (line.since_ns as i64).saturating_add(offset_ns).max(0) as u64;
-            let skew = Skew { offset_ns, drift_ppt: line.drift_ppt as i64, since_ns };
+            // The line rises over the time before the device; the skew does over that behind it.
+            let drift_ppt = (line.drift_ppt / (1.0 + line.drift_ppt * 1e-12)) as i64;
+            let skew = Skew { offset_ns, drift_ppt, since_ns };
             let drift_error_ppt = Some(line.error_ppt.ceil() as u64);
             return Ok(Estimate { skew, relative: true, offset_error_ns: None, drift_error_ppt });
         }
         let least = guess_ns + fastest;
-        let absolute = |offset_ns, offset_error_ns| Estimate {
+        let (offset_ns, offset_error_ns) = match relation {
+            Relation::Apart { offset_ns, error_ns: Some(error) } => (offset_ns, Some(error)),
+            _ => (least, None),
+        };
+        Ok(Estimate {
             skew: Skew { offset_ns, ..Skew::NONE },
-            relative: false,
+            relative: offset_error_ns.is_none(),
             offset_error_ns,
             drift_error_ppt: None,
-        };
-        if let Relation::Apart { offset_ns, error_ns: Some(error) } = relation {
-            return Ok(absolute(offset_ns, Some(error)));
-        }
-        let whole = nearest_whole(least);
-        if whole != 0 && least >= whole {
-            return Ok(absolute(whole, None));
-        }
-        Ok(Estimate { relative: true, ..absolute(least, None) })
+        })
     }
 }

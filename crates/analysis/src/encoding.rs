@@ -165,6 +165,10 @@ fn write_basis(to: &mut Writing, basis: &Basis) {
     to.option(basis.limit_bytes, |to, limit| to.number(limit.into()));
     to.number(basis.copies_ns);
     to.number(basis.two_way.into());
+    to.list(&basis.back.iter().collect::<Vec<_>>(), |to, (from, into)| {
+        to.list(from, |to, byte| to.number((*byte).into()));
+        to.list(into, |to, byte| to.number((*byte).into()));
+    });
     to.number(basis.grid.ns);
     to.number(basis.grid.ticks);
     to.list(&basis.tried, |to, tried| {
@@ -180,11 +184,20 @@ fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
         u32::try_from(limit).map_err(|_| from.flaw(limit, "less than 2^32"))
     };
     let (limit_bytes, copies_ns) = (from.option(limit)?, from.number()?);
-    let (two_way, grid) = (read_flag(from)?, Grid { ns: from.number()?, ticks: from.number()? });
+    let two_way = read_flag(from)?;
+    let back = from.list(|from| Ok((read_bytes(from)?, read_bytes(from)?)))?.into_iter().collect();
+    let grid = Grid { ns: from.number()?, ticks: from.number()? };
     from.expect(grid.ns > 0 && grid.ticks > 0, "none", "a grid")?;
     let tried = from
         .list(|from| Ok(Tried { key: from.text()?, matched: from.count()?, of: from.count()? }))?;
-    Ok(Basis { limit_bytes, copies_ns, two_way, grid, tried })
+    Ok(Basis { limit_bytes, copies_ns, two_way, back, grid, tried })
+}
+
+fn read_bytes(from: &mut Reading<'_>) -> Result<Vec<u8>, Error> {
+    from.list(|from| {
+        let byte = from.number()?;
+        u8::try_from(byte).map_err(|_| from.flaw(byte, "less than 256"))
+    })
 }
 
 fn read_flag(from: &mut Reading<'_>) -> Result<bool, Error> {

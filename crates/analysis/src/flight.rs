@@ -132,6 +132,12 @@ impl<T: Copy + Default> Flight<T> {
         self.head
     }
 
+    /// The place of the next packet.
+    #[inline]
+    pub fn next_place(&self) -> u64 {
+        self.tail
+    }
+
     /// The time of the oldest packet.
     #[inline]
     pub fn oldest_ts(&self) -> Option<u64> {

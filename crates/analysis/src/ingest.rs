@@ -1,14 +1,16 @@
 //! From a capture to keyed packets in order of time, in a thread of its own.
 
+use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use capture::{Cut, Info, Mark, Packet, Reader};
+use probe::headers::addresses;
 use probe::is_local;
 use probe::key::{Key, Keyed, Keyer};
 use units::Nanos;
 
-use crate::basis::Skew;
+use crate::basis::{Flow, Skew};
 use crate::error::Error;
 use crate::order::{BATCH, Order, Timed};
 use crate::side::Side;
@@ -20,8 +22,19 @@ pub(crate) struct Stamped {
     hi: u64,
     lo: u32,
     keyed: bool,
+    pub kind: Kind,
+}
+
+/// What a packet without a counterpart is, as far as its headers tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is to be found behind the device.
+    #[default]
+    Forward,
     /// It concerns its link only.
-    pub local: bool,
+    Local,
+    /// It travels the other way.
+    Back,
 }
 
 const _: () = assert!(size_of::<Stamped>() == 24);
@@ -30,7 +43,7 @@ impl Stamped {
     #[inline]
     pub fn new(ts: u64, key: Option<Key>) -> Self {
         let Key { hi, lo } = key.unwrap_or(Key { hi: 0, lo: 0 });
-        Self { ts, hi, lo: lo as u32, keyed: key.is_some(), local: false }
+        Self { ts, hi, lo: lo as u32, keyed: key.is_some(), kind: Kind::Forward }
     }
 
     /// What [`Matcher::warm_up`](crate::matcher::Matcher::warm_up) wants to know.
@@ -133,6 +146,24 @@ pub(crate) struct Reading {
     pub skew: Skew,
     /// Whether control traffic of the link is marked.
     pub marks_local: bool,
+    /// Flows that travel the other way.
+    pub back: BTreeSet<Flow>,
+}
+
+impl Reading {
+    #[inline]
+    fn kind(&self, frame: &[u8]) -> Kind {
+        match () {
+            () if self.marks_local && is_local(frame) => Kind::Local,
+            () if !self.back.is_empty() && self.is_back(frame) => Kind::Back,
+            () => Kind::Forward,
+        }
+    }
+
+    fn is_back(&self, frame: &[u8]) -> bool {
+        let flow = addresses(frame).map(|(from, to)| (from.to_vec(), to.to_vec()));
+        flow.is_some_and(|flow| self.back.contains(&flow))
+    }
 }
 
 /// Reads one capture.
@@ -220,7 +251,7 @@ impl Ingest {
     #[inline]
     fn take(&mut self, packet: Packet<'_>) -> Result<(), Error> {
         self.read += 1;
-        let Reading { keyer, skew, marks_local } = &self.reading;
+        let Reading { keyer, skew, .. } = &self.reading;
         let ts = skew.undo(packet.ts.0);
         if let Err(reached) = self.order.look_at(ts) {
             return Err(Error::time_goes_back(&self.name, &packet, self.read, reached));
@@ -230,8 +261,8 @@ impl Ingest {
             Keyed::None => None,
             Keyed::Short { need } => return Err(self.short(&packet, need)),
         };
-        let local = *marks_local && is_local(packet.data);
-        self.order.push(Stamped { local, ..Stamped::new(ts, key) });
+        let kind = self.reading.kind(packet.data);
+        self.order.push(Stamped { kind, ..Stamped::new(ts, key) });
         Ok(())
     }
 

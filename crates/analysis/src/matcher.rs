@@ -17,6 +17,7 @@ use crate::chain::{Answer, Chains};
 use crate::counts::Counts;
 use crate::error::Error;
 use crate::flight::{Entry, Flight, MOST};
+use crate::ingest::Kind;
 
 /// A packet that was seen on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,9 @@ impl Sent {
     const LOCAL: u32 = 1 << 26;
     /// The capture holds it once more.
     const COPY: u32 = 1 << 25;
-    const FLAGS: u32 = !(Self::COPY - 1);
+    /// It travels the other way, as its addresses tell.
+    const BACK: u32 = 1 << 24;
+    const FLAGS: u32 = !(Self::BACK - 1);
 
     /// The latency of the match, 0 without one.
     fn latency(self) -> u64 {
@@ -81,7 +84,7 @@ impl Sent {
 }
 
 /// The longest window: what fits beside the flags.
-pub const MAX_WINDOW: Nanos = Nanos((1 << 57) - 1);
+pub const MAX_WINDOW: Nanos = Nanos((1 << 56) - 1);
 
 /// A pre packet that left its window without a match.
 #[derive(Clone, Copy, Debug, Default)]
@@ -239,9 +242,8 @@ impl Matcher {
     }
 
     /// The next packet of pre. Times must not go back, and at one time pre comes before post.
-    /// `local`: it concerns its link only.
     #[inline]
-    pub fn pre(&mut self, ts: u64, key: Option<Key>, local: bool) -> Result<(), Error> {
+    pub fn pre(&mut self, ts: u64, key: Option<Key>, kind: Kind) -> Result<(), Error> {
         debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest < ts), "pre comes first");
         self.advance(ts);
@@ -261,14 +263,24 @@ impl Matcher {
             self.pre.push(Entry { ts, state, ..Entry::default() });
             return Ok(());
         }
-        if local {
-            state.set(Sent::LOCAL);
+        match kind {
+            Kind::Forward => {}
+            Kind::Local => state.set(Sent::LOCAL),
+            Kind::Back => state.set(Sent::BACK),
+        }
+        if self.rules.two_way && self.orphans.len() > 0 {
+            self.settle(ts);
+            if self.claims_oldest(key) {
+                state.set(Sent::EXTRA | Sent::SEEN_BEFORE);
+                self.pre.push(Entry { ts, state, ..Entry::default() });
+                return Ok(());
+            }
         }
         let (place, former) = self.pre.insert(Entry::new(key, ts, state));
         if let Some(former) = former.filter(|former| ts - self.pre.get(*former).ts < self.window) {
             self.chain(key, former, place, ts);
         }
-        if self.orphans.len() > 0 {
+        if !self.rules.two_way && self.orphans.len() > 0 {
             self.settle(ts);
             self.claim_orphans(key, place);
         }
@@ -462,7 +474,8 @@ impl Matcher {
     fn settle_without_match(&mut self, entry: Entry<Sent>, decided: [bool; 4]) {
         let [matched, ambiguous, owned, kept] = decided;
         let Entry { ts, state, .. } = entry;
-        let passed = state.is(Sent::UNKEYED | Sent::COPY | Sent::SEEN_BEFORE | Sent::LOCAL);
+        let passed = Sent::UNKEYED | Sent::COPY | Sent::SEEN_BEFORE | Sent::LOCAL | Sent::BACK;
+        let passed = state.is(passed);
         let early = ts < self.rules.begin_ns[1];
         if !matched && !ambiguous && !passed {
             let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
@@ -479,6 +492,7 @@ impl Matcher {
             () if state.is(Sent::COPY) => return counts.repeated += 1,
             () if ambiguous => return counts.ambiguous += 1,
             () if state.is(Sent::SEEN_BEFORE) && two_way => return counts.reverse += 1,
+            () if state.is(Sent::BACK) => return counts.reverse += 1,
             () if state.is(Sent::SEEN_BEFORE) => counts.negative += 1,
             () if state.is(Sent::LOCAL) => return counts.local += 1,
             () if early => counts.outside += 1,
@@ -546,6 +560,29 @@ impl Matcher {
             assert!((1..MOST as u64).contains(&(place - former)), "the older orphan is in reach");
             self.orphans.get_mut(place).state.back = (place - former) as u32;
         }
+    }
+
+    /// Gives the oldest orphan of `key` to the pre packet that comes next, which travels the other way.
+    fn claims_oldest(&mut self, key: Key) -> bool {
+        let oldest = self.orphans.oldest();
+        let mut next = self.orphans.newest(key).filter(|place| *place >= oldest);
+        let mut found = None;
+        while let Some(place) = next {
+            let Orphan { back, claimed, .. } = self.orphans.get(place).state;
+            if claimed {
+                break;
+            }
+            found = Some(place);
+            let former = (back > 0).then(|| place.wrapping_sub(u64::from(back)));
+            next = former.filter(|place| *place >= oldest);
+        }
+        let Some(place) = found else { return false };
+        let state = &mut self.orphans.get_mut(place).state;
+        state.claimed = true;
+        let before = u64::from(state.kept);
+        let (place, extra) = (self.pre.next_place(), Extra { further: 0, before });
+        self.extras.insert(place, extra);
+        true
     }
 
     /// Gives the orphans of `key` to the pre packet that came after them.
@@ -634,7 +671,7 @@ mod tests {
         let key = |name| Some(Key { hi: name, lo: name % 2 });
         for packet in seen {
             match *packet {
-                Pre(ts, name) => matcher.pre(ts, key(name), false).unwrap(),
+                Pre(ts, name) => matcher.pre(ts, key(name), Kind::Forward).unwrap(),
                 Post(ts, name) => matcher.post(ts, key(name)).unwrap(),
             }
         }
@@ -723,7 +760,7 @@ mod tests {
     #[test]
     fn a_full_table_is_an_error() {
         let mut matcher = Matcher::new(rules(None, 3), &Stretch::WHOLE);
-        let fill = (0..4).map(|i| matcher.pre(i, Some(Key { hi: i, lo: i }), false));
+        let fill = (0..4).map(|i| matcher.pre(i, Some(Key { hi: i, lo: i }), Kind::Forward));
         let result: Result<Vec<()>, Error> = fill.collect();
         assert!(matches!(result, Err(Error::InFlight { limit: 3, at_ns: 3, .. })));
     }

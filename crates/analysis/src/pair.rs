@@ -1,6 +1,7 @@
 //! The analysis of a pair: two sources of packets feed one matcher. Those of captures are ingest
 //! threads; those of recordings are in `recording.rs`.
 
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
@@ -207,6 +208,7 @@ impl Reading {
             keyer: Keyer::new(&config.match_on, tap, basis.limit_bytes),
             skew: if tap == Tap::Post { config.clocks.skew() } else { Skew::NONE },
             marks_local: marked && tap == Tap::Pre,
+            back: if tap == Tap::Pre { basis.back.clone() } else { BTreeSet::new() },
         }
     }
 }
@@ -505,7 +507,7 @@ impl<S: Source> Run<S> {
             let packet = side[*next];
             *next += 1;
             if is_pre {
-                self.matcher.pre(packet.ts, packet.key(), packet.local)?;
+                self.matcher.pre(packet.ts, packet.key(), packet.kind)?;
             } else {
                 self.matcher.post(packet.ts, packet.key())?;
             }

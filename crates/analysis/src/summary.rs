@@ -2,7 +2,7 @@
 
 use probe::key::MatchOn;
 
-use crate::basis::{Basis, Clocks, Tried, whole};
+use crate::basis::{Basis, Clocks, Tried, nearest_whole, whole};
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -229,7 +229,7 @@ impl Analysis {
 
     /// What was found in the captures, where somebody might expect something else.
     fn warn_of_basis(&self, warnings: &mut Vec<String>) {
-        let Basis { limit_bytes, copies_ns, two_way, tried, .. } = &self.basis;
+        let Basis { limit_bytes, copies_ns, tried, .. } = &self.basis;
         let plain = [MatchOn::Probe, MatchOn::Frame];
         if tried.len() > 1 && !plain.contains(&self.config.match_on) {
             warnings.push(self.matched_in_words());
@@ -245,7 +245,7 @@ impl Analysis {
                  may deliver it: the second copy counts as repeated"
             ));
         }
-        if *two_way {
+        if self.counts.reverse > 0 {
             warnings.push(format!(
                 "packets travel both ways: {} that came from behind the device are left out; give the \
                  captures in the other order to analyse them",
@@ -253,7 +253,9 @@ impl Analysis {
             ));
         }
         if let Clocks::Apart { skew, relative } = self.config.clocks {
-            let by = whole(skew.offset_ns).unwrap_or_else(|| format!("{} ns", skew.offset_ns));
+            let named = whole(nearest_whole(skew.offset_ns));
+            let by = named.unwrap_or_else(|| format!("{} ns", skew.offset_ns.unsigned_abs()));
+            let way = if skew.offset_ns < 0 { "behind" } else { "ahead" };
             let drift = match skew.drift_ppt {
                 0 => String::new(),
                 ppt => format!(" and drifts by {:.3} ppm", ppt as f64 / 1e6),
@@ -261,7 +263,8 @@ impl Analysis {
             let told =
                 if relative { "; latencies are above that of the fastest packet" } else { "" };
             warnings.push(format!(
-                "the clock behind the device is ahead by {by}{drift}: taken out{told}"
+                "the clocks are apart: the one behind the device is {way} by {by}{drift}; that was \
+                 taken out{told}"
             ));
         }
     }

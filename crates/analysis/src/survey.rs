@@ -1,12 +1,13 @@
 //! A look at the beginning of both captures: by which key packets are known again, which way they
 //! travel, on which grid their times lie, and whether the two clocks agree.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use capture::Reader;
+use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
 
-use crate::basis::{Basis, Clocks, Grid, Tried, grid_of, nearest_whole};
+use crate::basis::{Basis, Clocks, Flow, Grid, Tried, grid_of, nearest_whole};
 use crate::error::Error;
 use crate::ingest::Ahead;
 use crate::pair::Config;
@@ -21,6 +22,8 @@ const MOST_BYTES: usize = 8 << 20;
 const ENOUGH: u64 = 100;
 /// A less specific key is taken only if it matches so many times as often.
 const WORTH: f64 = 1.02;
+/// Flows of packets that travel the other way that are remembered.
+const MOST_FLOWS: usize = 4096;
 /// Of packets keyed by what they carry, so many must differ.
 const DISTINCT: f64 = 0.4;
 /// Copies of a mirror port follow each other within this time, in ns.
@@ -45,6 +48,14 @@ pub(crate) enum Relation {
     /// As they cannot on one clock. `error_ns`: by how much the offset may be off, where packets travel
     /// both ways.
     Apart { offset_ns: i64, error_ns: Option<u64> },
+}
+
+/// Which ways packets travel.
+#[derive(Default)]
+struct Ways {
+    two_way: bool,
+    back: BTreeSet<Flow>,
+    relation: Option<Relation>,
 }
 
 /// Reads the beginning of both captures and decides what `config` leaves open.
@@ -86,18 +97,19 @@ pub(crate) fn survey(
         return Err(Error::SameCapture { pre: pre.info().name, post: post.info().name });
     }
     let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
-    let (two_way, relation) = found.best.as_ref().map_or((false, None), |best| best.relate(&ahead));
+    let ways = found.best.as_ref().map_or(Ways::default(), |best| best.ways(&ahead));
     let basis = Basis {
         limit_bytes: found.best.as_ref().and_then(|best| best.limit_bytes),
         copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
-        two_way,
+        two_way: ways.two_way,
+        back: ways.back,
         grid: if times.len() < 2 { Grid::FINEST } else { grid_of(&times) },
         tried: found.tried,
     };
     let fallback =
         if config.match_on == MatchOn::Auto { MatchOn::Frame } else { config.match_on.clone() };
     let match_on = found.best.map_or(fallback, |best| best.match_on);
-    Ok(Survey { match_on, basis, relation, ahead })
+    Ok(Survey { match_on, basis, relation: ways.relation, ahead })
 }
 
 /// Whether both are the same packets at the same times, to the last byte.
@@ -123,6 +135,13 @@ fn join_by_best(candidates: &[MatchOn], ahead: &[Vec<Ahead>; 2]) -> Joined {
         }
     }
     Joined { best, tried }
+}
+
+/// Source and destination of a packet.
+type Way<'a> = (&'a [u8], &'a [u8]);
+
+fn owned((from, to): &Way<'_>) -> Flow {
+    (from.to_vec(), to.to_vec())
 }
 
 /// Two samples, joined by a key whatever their times are.
@@ -200,12 +219,14 @@ impl Join {
     /// Within which time a packet alike is a copy, where the capture before the device holds nearly
     /// every packet twice.
     fn copies_ns(&self, ahead: &[Vec<Ahead>; 2]) -> u64 {
-        let mut last: HashMap<Key, u64> = HashMap::new();
+        let mut last: HashMap<Key, &Ahead> = HashMap::new();
         let mut gaps = Vec::new();
         for (key, packet) in self.keys[0].iter().zip(&ahead[0]) {
             let Some(key) = key else { continue };
-            if let Some(former) = last.insert(*key, packet.ts().0) {
-                gaps.extend(Some(packet.ts().0.abs_diff(former)).filter(|gap| *gap <= COPIES_NS));
+            if let Some(former) = last.insert(*key, packet) {
+                let former: &Ahead = former;
+                let gap = packet.ts().0.abs_diff(former.ts().0);
+                gaps.extend((gap <= COPIES_NS && packet.data == former.data).then_some(gap));
             }
         }
         let keyed = self.keys[0].iter().flatten().count();
@@ -214,30 +235,53 @@ impl Join {
         longest.map_or(0, |gap| (2 * gap).clamp(1, COPIES_NS))
     }
 
-    /// Whether packets travel both ways, and how the times lie.
-    fn relate(&self, ahead: &[Vec<Ahead>; 2]) -> (bool, Option<Relation>) {
+    /// Which ways packets travel, and how the times lie.
+    fn ways(&self, ahead: &[Vec<Ahead>; 2]) -> Ways {
         let mut apart: Vec<i64> = Vec::new();
-        let mut flows: HashMap<(&[u8], &[u8]), Vec<i64>> = HashMap::new();
+        let mut flows: HashMap<Way<'_>, Vec<i64>> = HashMap::new();
         for &(pre, post) in &self.pairs {
             let (sent, seen) = (&ahead[0][pre], &ahead[1][post]);
             let ns = (i128::from(seen.ts().0) - i128::from(sent.ts().0)) as i64;
             apart.push(ns);
-            if let Some(flow) = probe::headers::addresses(&sent.data) {
+            if let Some(flow) = addresses(&sent.data) {
                 flows.entry(flow).or_default().push(ns);
             }
         }
         if apart.is_empty() {
-            return (false, None);
+            return Ways::default();
         }
-        if let Some((most_back, least_forth)) = both_ways(&flows) {
-            if most_back <= 0 && 0 <= least_forth {
-                return (true, Some(Relation::Same));
-            }
+        let Some((most_back, least_forth)) = both_ways(&flows) else {
+            let relation = Some(self.one_way(apart, ahead));
+            let back = if relation == Some(Relation::Same) {
+                self.answers(&flows, &ahead[0])
+            } else {
+                BTreeSet::new()
+            };
+            return Ways { two_way: !back.is_empty(), back, relation };
+        };
+        let is_back = |ns: &Vec<i64>| ns.iter().all(|ns| *ns <= most_back);
+        let known = flows.iter().filter(|(_, ns)| is_back(ns)).map(|(flow, _)| owned(flow));
+        let mut back: BTreeSet<Flow> = known.collect();
+        flows.retain(|_, ns| !is_back(ns));
+        back.extend(self.answers(&flows, &ahead[0]));
+        let relation = if most_back <= 0 && 0 <= least_forth {
+            Relation::Same
+        } else {
             let offset_ns = most_back + (least_forth - most_back) / 2;
             let error_ns = Some((least_forth - most_back).unsigned_abs() / 2);
-            return (true, Some(Relation::Apart { offset_ns, error_ns }));
-        }
-        (false, Some(self.one_way(apart, ahead)))
+            Relation::Apart { offset_ns, error_ns }
+        };
+        Ways { two_way: true, back, relation: Some(relation) }
+    }
+
+    /// Flows of packets without a counterpart that answer those with one.
+    fn answers(&self, forth: &HashMap<Way<'_>, Vec<i64>>, sent: &[Ahead]) -> BTreeSet<Flow> {
+        let flows = sent.iter().filter_map(|packet| addresses(&packet.data));
+        let answers = flows.filter(|way| {
+            let (from, to) = *way;
+            from != to && forth.contains_key(&(to, from)) && !forth.contains_key(way)
+        });
+        answers.map(|way| owned(&way)).take(MOST_FLOWS).collect()
     }
 
     fn one_way(&self, mut apart: Vec<i64>, ahead: &[Vec<Ahead>; 2]) -> Relation {
@@ -279,7 +323,7 @@ impl Join {
 
 /// Of flows that have one in the opposite direction: the most that one way lies behind, and the least
 /// that the other way does, where the two do not overlap.
-fn both_ways(flows: &HashMap<(&[u8], &[u8]), Vec<i64>>) -> Option<(i64, i64)> {
+fn both_ways(flows: &HashMap<Way<'_>, Vec<i64>>) -> Option<(i64, i64)> {
     let (mut back, mut forth): (Option<i64>, Option<i64>) = (None, None);
     for (&(from, to), there) in flows {
         let Some(here) = flows.get(&(to, from)).filter(|_| from != to) else { continue };

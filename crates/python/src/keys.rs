@@ -33,8 +33,7 @@ impl Keys {
     ) -> PyResult<Self> {
         let match_on = match_on.parse::<MatchOn>().map_err(errors::value)?;
         let tap = if behind { Tap::Post } else { Tap::Pre };
-        let reader =
-            py.detach(|| open(&capture)).map_err(|error| errors::capture(&error))?;
+        let reader = py.detach(|| open(&capture)).map_err(|error| errors::capture(&error))?;
         Ok(Self(Mutex::new(::analysis::Keys::new(reader, Keyer::new(&match_on, tap, limit_bytes)))))
     }
 

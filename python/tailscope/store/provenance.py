@@ -50,7 +50,7 @@ def analysis_info(
         plan=plan,
         host=this_host(),
         about=_unless_empty(about),
-        inputs={"pre": _input(plan.pre), "post": _input(plan.post)},
+        inputs={"pre": _input(source_of(plan.pre)[0]), "post": _input(source_of(plan.post)[0])},
         clock=ClockRecord(
             source="capture-file",
             pre_resolution=_text(summary["pre_resolution"]),

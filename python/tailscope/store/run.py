@@ -61,16 +61,26 @@ FOREIGN = {
 SIDES: tuple[Side, Side] = ("pre", "post")
 
 _SUMS = {
-    "pre_packets": ("pre_trimmed", "pre_unkeyed", "ambiguous", "sent"),
-    "sent": ("count", "lost", "late", "corrupt"),
+    "pre_packets": (
+        "pre_trimmed",
+        "pre_unkeyed",
+        "ambiguous",
+        "repeated",
+        "reverse",
+        "local",
+        "sent",
+    ),
+    "sent": ("count", "lost", "late", "negative", "outside", "corrupt"),
     "post_packets": (
         "post_trimmed",
         "post_unkeyed",
         "count",
         "duplicated",
-        "negative",
+        "post_negative",
+        "post_reverse",
         "post_ambiguous",
         "post_late",
+        "post_outside",
         "post_unknown",
     ),
 }

@@ -47,8 +47,8 @@ LATENCY = pa.schema(
 PACKETS = pa.schema({"capture_id": pa.int32(), "ts": pa.int64(), "hdr": pa.binary()})
 
 _ROWS_AT_ONCE = 1 << 16
-_FRAME_KEY_BYTES = 52
-_PROBE_KEY_BYTES = 8
+_KEY_BYTES = {"probe": 8, "frame": 72, "l3": 72, "payload": 80, "inner": 80}
+"""The most bytes of a key."""
 # COPY sends 2 bytes a row and 4 a value besides the value itself.
 _LATENCY_BYTES = 2 + (4 + 4) + 3 * (4 + 8)
 _INTENDED_BYTES, _NULLS_BYTES = (4 + 8) + (4 + 1), 4 + 4
@@ -194,14 +194,24 @@ def latencies(file: IO[bytes], run_id: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([ids, *batch.columns], names=LATENCY.names).cast(LATENCY)
 
 
-def packets(capture: Path, match_on: str, capture_id: int) -> Iterator[pa.RecordBatch]:
-    """Rows of table pkt."""
+def packets(
+    capture: str, side: Side, summary: Mapping[str, Figure], capture_id: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows of table pkt, of the capture on one side of a run."""
     import numpy as np
 
     from tailscope.analysis import read_keys
     from tailscope.arrow import column
 
-    for found in read_keys(capture, match_on, at_once=_ROWS_AT_ONCE):
+    limit = summary.get("key_limit_bytes")
+    keys = read_keys(
+        capture,
+        str(summary["match_on"]),
+        behind=side == "post",
+        limit_bytes=limit if isinstance(limit, int) else None,
+        at_once=_ROWS_AT_ONCE,
+    )
+    for found in keys:
         offsets = np.concatenate([[0], found.key_ends]).astype(np.int32)
         marks = np.packbits(found.keyed, bitorder="little")
         buffers = map(pa.py_buffer, (marks, offsets, found.key_bytes))
@@ -254,6 +264,6 @@ def _changed(recorded: Input) -> str | None:
 
 def _most_key_bytes(match_on: str) -> int:
     if match_on.startswith("bytes:"):
-        ranges = match_on.removeprefix("bytes:").split(",")
+        ranges = match_on.removeprefix("bytes:").partition("/")[0].split(",")
         return sum(int(each.partition("+")[2]) for each in ranges)
-    return _PROBE_KEY_BYTES if match_on == "probe" else _FRAME_KEY_BYTES
+    return _KEY_BYTES[match_on]

@@ -228,7 +228,7 @@ def _send(server: Server, schema: str, content: Content, sent: _Sent) -> int:
     for side, path in content.captures.items():
         content.check_capture(path)
         capture_id = server.value(_INSERT_CAPTURE, name, side, run_id, printable(str(path)))
-        keys = rows_of.packets(path, str(run.summary["match_on"]), capture_id)
+        keys = rows_of.packets(str(path), side, run.summary, capture_id)
         got = server.copy(schema, "pkt", rows_of.PACKETS, sent.counted(keys))
         _check_count(path, content.packets_of(side), got)
     return run_id

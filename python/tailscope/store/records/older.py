@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from tailscope.store import layout
 
-__all__ = ["counted", "upgraded_run", "with_format", "with_plan"]
+__all__ = ["counted", "upgraded_run", "with_counts", "with_format", "with_plan"]
 
 _CO_RUNNERS = {"neighbours": "co_runners", "neighbour_cpus": "co_runner_cpus"}
 _STALLS = {"stall_total_ns": "stall_ns_total", "stall_longest_ns": "stall_ns_max"}
 _ALL_STALLS = {"total_ns": "stall_ns_total", "longest_ns": "stall_ns_max"}
+_COUNTED_SINCE = ("outside", "repeated", "reverse", "local", "post_reverse", "post_outside")
+"""Counts of ``summary.json`` since its format 3."""
 _IN_KERNEL = ("mirred", "bridge", "router")
 _LAB_ROLES = {"loadgen": "generator", "dut": "DuT"}
 
@@ -30,6 +32,22 @@ def _renamed(value: object) -> object:
         return value
     names = {**_STALLS, **(_ALL_STALLS if "longest_ns" in value else {})}
     return {names.get(name, name): _renamed(one) for name, one in value.items()}
+
+
+def with_counts(content: dict[str, object]) -> dict[str, object]:
+    """``summary.json`` of format 1 or 2 as one of format 3.
+
+    There a packet that was seen too early counted as lost, and nothing was outside of what both
+    captures saw.
+    """
+    later = dict.fromkeys(_COUNTED_SINCE, 0)
+    return {
+        **with_format(content),
+        **later,
+        "negative": 0,
+        "post_negative": content.get("negative"),
+        "format": layout.SUMMARY_FORMAT,
+    }
 
 
 def with_plan(content: dict[str, object]) -> dict[str, object]:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
-from tailscope.store.layout import FORMAT
+from tailscope.store.layout import SUMMARY_FORMAT
 from tailscope.store.records.base import Count, Record, Signed
 
 if TYPE_CHECKING:
@@ -121,19 +121,23 @@ GROUPS = (
             ),
             _packets(
                 "sent",
-                "Packets before the device, within the trimmed interval, whose key is unique "
-                "within the window: `count + lost + late + corrupt`.",
+                "Packets before the device, within the trimmed interval, that are to be found behind "
+                "it: `count + lost + late + negative + outside + corrupt`.",
             ),
             _packets(
                 "lost",
-                "Sent packets that were not seen behind the device within two windows, or only too "
-                "early.",
+                "Sent packets that the capture behind the device would hold, and does not.",
             ),
-            FigureLine(("loss_ratio",), "real", "`lost / sent`."),
+            FigureLine(("loss_ratio",), "real", "`lost / (sent - outside)`."),
             _packets(
                 "late",
                 "Sent packets that were seen behind the device after the window, but before a "
                 "second one had passed.",
+            ),
+            _packets(
+                "outside",
+                "Sent packets of which the captures prove nothing: the one behind the device had not "
+                "begun, had ended, or dropped as many itself.",
             ),
             _packets(
                 "corrupt",
@@ -142,13 +146,29 @@ GROUPS = (
             _packets(
                 "ambiguous",
                 "Packets before the device that share their key with another one less than a "
-                "window away: they are not matched.",
+                "window away, where order does not tell which of them arrived: they are not "
+                "matched.",
+            ),
+            _packets(
+                "repeated",
+                "Further copies of one packet in the capture before the device, as a mirror port "
+                "makes them.",
+            ),
+            _packets(
+                "reverse",
+                "Packets before the device that travel the other way: they were seen behind it "
+                "first.",
+            ),
+            _packets(
+                "local",
+                "Control traffic of the link before the device (ARP, neighbour discovery, spanning "
+                "tree) that did not come out behind it.",
             ),
             _packets("duplicated", "Further copies of matched packets behind the device."),
             _packets(
                 "negative",
-                "Packets seen behind the device at or before the time of their packet before it: "
-                "the clocks disagree.",
+                "Sent packets that were only seen behind the device before they were sent: the "
+                "clocks disagree.",
             ),
             FigureLine(
                 ("reordered",),
@@ -167,8 +187,18 @@ GROUPS = (
             _packets("pre_unkeyed", "Packets without a key."),
             _packets("post_ambiguous", "Packets behind the device that belong to ambiguous ones."),
             _packets(
+                "post_negative",
+                "Packets behind the device that lie before their packet in front of it.",
+            ),
+            _packets("post_reverse", "Packets behind the device that travel the other way."),
+            _packets(
                 "post_late",
                 "Packets behind the device that arrived after the window of their packet.",
+            ),
+            _packets(
+                "post_outside",
+                "Packets behind the device that no packet before it explains, while the capture "
+                "before it had not begun, had ended, or dropped as many itself.",
             ),
             _packets(
                 "post_unknown",
@@ -190,8 +220,9 @@ GROUPS = (
             FigureLine(
                 ("latency_ns_pX_ci_low", "latency_ns_pX_ci_high"),
                 "count",
-                "Its confidence interval, an exact pair of order statistics. If the samples give "
-                "no upper end, that is `null`, and the lower one is a one-sided bound.",
+                "Its confidence interval, an exact pair of order statistics, wider by the resolution "
+                "of the captures on either side. If the samples give no upper end, that is `null`, "
+                "and the lower one is a one-sided bound.",
             ),
             FigureLine(("latency_ns_pX_beyond",), "count", "Samples of higher rank."),
             FigureLine(
@@ -262,6 +293,12 @@ GROUPS = (
             FigureLine(("pre_format",), "text", "`pcap` or `pcapng`."),
             FigureLine(("pre_resolution",), "text", "The coarsest unit of its timestamps."),
             FigureLine(
+                ("pre_dropped",),
+                "count",
+                "Packets that the capture says it dropped itself; `null` if it does not say.",
+                everywhere=False,
+            ),
+            FigureLine(
                 ("pre_cut_offset_bytes",),
                 "count",
                 "Where the capture was cut off, counted after decompression; `null` if it was not.",
@@ -273,9 +310,51 @@ GROUPS = (
         "Provenance",
         (
             FigureLine(("match_on",), "text", "The key that was used; never `auto`."),
+            FigureLine(
+                ("key_limit_bytes",),
+                "count",
+                "Bytes of each packet from its network header on that both captures hold, and keys "
+                "go by; `null` if they hold enough.",
+                everywhere=False,
+                is_column=False,
+            ),
             FigureLine(("window_ns", "trim_ns"), "count", "As given.", is_column=False),
             FigureLine(
                 ("clock",), "text", "Where the times come from, such as `capture-file` or `tsc`."
+            ),
+            FigureLine(
+                ("resolution_ns",),
+                "real",
+                "From one time to the next that the captures tell apart: the grid that their times "
+                "lie on, or the unit of the file if that is coarser.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("span_start_ns", "span_end_ns"),
+                "count",
+                "The time in which both captures looked, in ns since 1970.",
+                everywhere=False,
+                is_column=False,
+            ),
+            FigureLine(
+                ("clock_offset_ns",),
+                "signed",
+                "By how much the clock behind the device was taken to be ahead; `null` if it was "
+                "not.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("clock_drift_ppm",),
+                "real",
+                "By how much that clock was taken to run faster, in parts per million.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("latency_relative",),
+                "truth",
+                "Whether latencies are above that of the fastest packet, because the offset of the "
+                "clocks is not known.",
+                everywhere=False,
             ),
             FigureLine(
                 ("floor_ns",),
@@ -380,11 +459,11 @@ def _field(name: str, line: FigureLine) -> tuple[str, object] | tuple[str, objec
 
 Summary = msgspec.defstruct(
     "Summary",
-    [("format", Literal[2], FORMAT), *(_field(*each) for each in figure_lines())],
+    [("format", Literal[3], SUMMARY_FORMAT), *(_field(*each) for each in figure_lines())],
     bases=(Record,),
     namespace={
         "ABOUT": {
-            "format": "Version of the layout, as in `run.json`.",
+            "format": "Version of this file.",
             **{name: line.about for name, line in figure_lines()},
         }
     },

@@ -55,18 +55,7 @@ pub fn fates(
         }
     }
     for [sent, seen] in same_key.values() {
-        let mut originals: Vec<usize> = Vec::new();
-        for &index in sent {
-            let since = originals.last().map(|&last| pre[index].ts - pre[last].ts);
-            let copies = ask.copies.min(ask.window - 1);
-            let copy = since.is_some_and(|since| copies > 0 && since <= copies);
-            if copy && twist != Twist::CopiesCount {
-                fates[index] = PreFate::Repeated;
-            } else {
-                originals.push(index);
-            }
-        }
-        of_one_key((pre, &originals), (post, seen), &mut fates, &mut post_fates, ask, twist);
+        of_one_key((pre, sent), (post, seen), &mut fates, &mut post_fates, ask, twist);
     }
     (fates, post_fates)
 }
@@ -92,7 +81,30 @@ fn of_one_key(
     let sent_at = |q: usize| i128::from(pre[q].ts);
     let mut answers: HashMap<usize, Answer> = HashMap::new();
     let mut strays = Vec::new();
+    let mut back: Vec<(usize, usize)> = Vec::new();
+    let mut repeated = Vec::new();
+    let copies = if twist == Twist::CopiesCount { 0 } else { ask.copies.min(ask.window - 1) };
+    let (all_sent, mut sent) = (sent, Vec::new());
+    let mut coming = all_sent.iter().copied().peekable();
+    let mut take_sent = |until: Option<u64>, sent: &mut Vec<usize>, strays: &[usize]| {
+        while let Some(q) = coming.next_if(|&q| until.is_none_or(|until| pre[q].ts <= until)) {
+            let is_copy = |last: &usize| pre[q].ts - pre[*last].ts <= copies;
+            if copies > 0 && sent.last().is_some_and(is_copy) {
+                repeated.push(q);
+                continue;
+            }
+            let is_before = |p: &&usize| {
+                let at = i128::from(post[**p].ts);
+                at < sent_at(q) && sent_at(q) < at + w && back.iter().all(|(_, taken)| taken != *p)
+            };
+            match strays.iter().find(is_before).filter(|_| ask.two_way) {
+                Some(&p) => back.push((q, p)),
+                None => sent.push(q),
+            }
+        }
+    };
     for &p in seen {
+        take_sent(Some(post[p].ts), &mut sent, &strays);
         let now = i128::from(post[p].ts);
         let is_open = |q: usize| match twist {
             Twist::ZeroLatencyIsNegative => sent_at(q) < now && now < sent_at(q) + w,
@@ -122,6 +134,15 @@ fn of_one_key(
             }
         }
     }
+    take_sent(None, &mut sent, &strays);
+    for q in repeated {
+        fates[q] = PreFate::Repeated;
+    }
+    let mut claimed: Vec<usize> = back.iter().map(|(_, p)| *p).collect();
+    for (q, p) in back {
+        fates[q] = PreFate::Negative;
+        post_fates[p] = PostFate::Negative;
+    }
     for (at, &q) in sent.iter().enumerate() {
         let near = |a: &usize| sent_at(q).abs_diff(sent_at(*a)) < w as u128;
         let answered_before = sent[..at].iter().any(|a| near(a) && answers.contains_key(a));
@@ -141,8 +162,7 @@ fn of_one_key(
         }
     }
     // Packets that came out before they went in, first: what they claim was not late.
-    let mut claimed = Vec::new();
-    for &p in &strays {
+    for &p in strays.iter().filter(|_| !ask.two_way) {
         let now = i128::from(post[p].ts);
         let is_ahead = |q: usize| match twist {
             Twist::ZeroLatencyIsNegative => now <= sent_at(q) && sent_at(q) < now + w,
@@ -166,7 +186,7 @@ fn of_one_key(
             }
         }
     }
-    for &q in sent {
+    for &q in &sent {
         if fates[q] == PreFate::Lost && is_local(&ask.match_on, &pre[q].data) {
             fates[q] = PreFate::Local;
         }
