@@ -153,7 +153,8 @@ impl PcapNg {
             interfaces.count(interface.index);
             return Ok(Step::Skip(block.len()));
         }
-        let record = section.packet(kind, block).ok_or_else(|| section.flaw(kind, block, site))?;
+        let record = section.packet(kind, block).filter(|_| kind != SIMPLE);
+        let record = record.ok_or_else(|| section.flaw(kind, block, site))?;
         if kind == ENHANCED && site.offset >= self.drops_until {
             self.drops_until = site.offset + block.len() as u64;
             if let Some(packets) = section.drop_count(&record, block) {
