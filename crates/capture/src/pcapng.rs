@@ -67,8 +67,8 @@ impl PcapNg {
         self.section.as_ref().map_or(ByteOrder::Little, |section| section.order)
     }
 
-    /// The packet that lies next, if it lies there as a whole and right enhanced packet block
-    /// without options.
+    /// The packet that lies next, if it is an Ethernet frame that lies there as a whole and right
+    /// enhanced packet block without options.
     #[inline]
     pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
         let section = self.section.as_ref()?;
@@ -79,7 +79,7 @@ impl PcapNg {
         }
         let record = section.packet(ENHANCED, block)?;
         let bare = record.data.end.next_multiple_of(4) + TAIL == block.len();
-        bare.then_some(record)
+        (bare && record.shape.is_plain()).then_some(record)
     }
 
     pub fn step(
