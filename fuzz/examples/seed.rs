@@ -14,6 +14,9 @@ use units::Nanos;
 /// In a header, behind it, in a record's header, in a packet, and after some.
 const CUTS: [usize; 6] = [20, 24, 30, 63, 140, 4_000];
 const PACKETS: usize = 30;
+/// As the target has them.
+const COMPRESSED: [Compression; 5] =
+    [Compression::Gzip, Compression::Zstd, Compression::Xz, Compression::Lz4, Compression::Bzip2];
 /// Of a trace: in a page's header, in an event's, in an event, and in the second page.
 const PAGE_CUTS: [usize; 5] = [7, 18, 27, 77, 300];
 /// As the target has it.
@@ -33,6 +36,9 @@ fn main() -> Result<()> {
     let mut corpus = Corpus { folder: root.join("corpus"), count: 0 };
     corpus.add(Format::Pcap, &foreign_pcap())?;
     corpus.add(Format::PcapNg, &foreign_pcapng())?;
+    corpus.add(Format::Pcap, &cooked_pcap())?;
+    corpus.add_interfaces()?;
+    corpus.add_compressed()?;
     corpus.add_packets(&generated())?;
     corpus.add_trace()?;
     corpus.add_parts()?;
@@ -51,6 +57,32 @@ impl Corpus {
     fn add(&mut self, format: Format, bytes: &[u8]) -> Result<()> {
         for len in CUTS.into_iter().filter(|len| *len < bytes.len()).chain([bytes.len()]) {
             self.write(&format.to_string(), &bytes[..len])?;
+        }
+        Ok(())
+    }
+
+    /// A capture of several interfaces, for two targets.
+    fn add_interfaces(&mut self) -> Result<()> {
+        let bytes = interfaces_pcapng();
+        self.add(Format::PcapNg, &bytes)?;
+        self.write("interfaces", &foreign_pcapng())?;
+        self.write("interfaces", &[bytes.clone(), bytes.clone()].concat())?;
+        self.write("interfaces", &bytes)
+    }
+
+    /// Whole and cut captures as each compressor stores them, and what the target is to compress.
+    fn add_compressed(&mut self) -> Result<()> {
+        let plain = [foreign_pcap(), interfaces_pcapng()];
+        for (mode, compression) in COMPRESSED.into_iter().enumerate() {
+            for bytes in plain.each_ref().map(|bytes| survey::compress(bytes, compression)) {
+                for len in [bytes.len() / 2, bytes.len() - 1, bytes.len()] {
+                    self.write("compressed", &[&[0], &bytes[..len]].concat())?;
+                }
+            }
+            for cut in [0, 3] {
+                let head = [mode as u8 + 5, 40, cut];
+                self.write("compressed", &[&head, &[7; 60][..]].concat())?;
+            }
         }
         Ok(())
     }
@@ -135,6 +167,24 @@ fn foreign_pcapng() -> Vec<u8> {
     let simple = [3, 20, 4, 0x0102_0304, 20];
     let one = [&section[..], &interface, &enhanced, &unknown, &obsolete].concat();
     big_endian(&[&one[..], &one, &simple].concat())
+}
+
+/// Linux cooked: what `tcpdump -i any` writes.
+fn cooked_pcap() -> Vec<u8> {
+    let header = [0xa1b2_3c4d, 0x0002_0004, 0, 0, 65_535, 113];
+    let cooked = [0x0000_0001, 0x0006_0202, 0x0202_0202, 0x0000_0800, 0x4500_0014];
+    big_endian(&[&header[..], &[1, 2, 20, 36], &cooked].concat())
+}
+
+/// Two interfaces with names, one raw IP and one loopback, with statistics and counts of drops.
+fn interfaces_pcapng() -> Vec<u8> {
+    let section = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 0x0001_0000, u32::MAX, u32::MAX, 28];
+    let raw = [1, 36, 101 << 16, 96, 2 << 16 | 1, 0x6100_0000, 13 << 16 | 1, 0x0400_0000, 36];
+    let loopback = [1, 36, 0, 0, 2 << 16 | 1, 0x6200_0000, 3 << 16 | 1, 0x6300_0000, 36];
+    let first = [6, 52, 0, 0, 5, 8, 60, 0x4500_0014, 1, 4 << 16 | 8, 0, 3, 52];
+    let second = [6, 40, 1, 0, 6, 8, 60, 2, 0x4500_0014, 40];
+    let statistics = [5, 36, 0, 0, 7, 5 << 16 | 8, 0, 9, 36];
+    big_endian(&[&section[..], &raw, &loopback, &first, &second, &statistics].concat())
 }
 
 fn big_endian(words: &[u32]) -> Vec<u8> {

@@ -55,7 +55,7 @@ struct Watch {
 impl Observer for Watch {
     fn matches(&mut self, batch: &[analysis::Match]) -> ControlFlow<()> {
         assert!(batch.iter().all(|found| (1..self.window).contains(&found.latency_ns)));
-        assert!(batch.is_sorted_by_key(|found| found.pre_index));
+        assert!(batch.is_sorted_by_key(|found| found.seq));
         self.matches += batch.len() as u64;
         ControlFlow::Continue(())
     }

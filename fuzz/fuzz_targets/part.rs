@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
 
 fn sealed(what: &str, content: &[u8]) -> Vec<u8> {
     let frame = zstd::encode_all(content, 1).expect("memory");
-    [format!("tailscope {what} 1\n").as_bytes(), &frame].concat()
+    [format!("tailscope {what} 2\n").as_bytes(), &frame].concat()
 }
 
 fn read_part(bytes: &[u8]) -> bool {

@@ -1,12 +1,19 @@
 //! What must hold for every capture, whatever its bytes.
 
+use std::io::Write;
+
 use capture::{Compression, Format, Info, Packet, Reader, Writer};
 use units::Nanos;
 
-type Owned = (Nanos, u32, Vec<u8>);
+/// Time, length on the wire, and what was captured of a packet.
+pub type Owned = (Nanos, u32, Vec<u8>);
+
+/// What a made Ethernet header takes the place of, of each link type.
+const HEADERS: [usize; 4] = [0, 4, 16, 20];
+const ETHERNET_HEADER: usize = 14;
 
 /// Reads `bytes` to their end and checks what was read; tells whether they are a capture of
-/// `format` at all. Compressed ones are not: the decompressors have fuzzers of their own.
+/// `format` at all. Compressed ones are not: they have a target of their own.
 pub fn survey(bytes: &[u8], format: Format) -> bool {
     let Ok(mut reader) = Reader::from_bytes("fuzz", bytes.into()) else { return false };
     let Info { format: found, compression, .. } = reader.info();
@@ -21,6 +28,79 @@ pub fn survey(bytes: &[u8], format: Format) -> bool {
     assert!(reader.consumed_bytes() <= bytes.len() as u64);
     assert_eq!(rewritten(&packets), packets);
     true
+}
+
+/// Whether what a reader hands out, to its end or to an error, is the beginning of `expected`; and
+/// if it is less, that it says so.
+pub fn assert_beginning(bytes: Vec<u8>, expected: &[Owned], is_whole: bool) {
+    let Ok(mut reader) = Reader::from_bytes("fuzz", bytes) else {
+        assert!(!is_whole);
+        return;
+    };
+    let mut count = 0;
+    let ended = loop {
+        match reader.next() {
+            Ok(Some(Packet { ts, orig_len, data, .. })) => {
+                assert_eq!((ts, orig_len, data.to_vec()), expected[count]);
+                count += 1;
+            }
+            Ok(None) => break reader.cut().is_none(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(ended, is_whole);
+    assert!(!is_whole || count == expected.len());
+}
+
+/// Bytes as the tool of a compressor stores them.
+pub fn compress(bytes: &[u8], compression: Compression) -> Vec<u8> {
+    match compression {
+        Compression::None => bytes.into(),
+        Compression::Gzip => {
+            let level = flate2::Compression::fast();
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory")
+        }
+        Compression::Zstd => {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+            encoder.include_checksum(true).expect("an option");
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory")
+        }
+        Compression::Xz => {
+            let options = lzma_rust2::XzOptions::with_preset(0);
+            let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), options).expect("an encoder");
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory")
+        }
+        Compression::Lz4 => {
+            let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            encoder.write_all(bytes).expect("memory");
+            encoder.finish().expect("memory")
+        }
+        Compression::Bzip2 => {
+            let level = bzip2::Compression::fast();
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), level);
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory")
+        }
+    }
+}
+
+/// The same pcapng blocks with the length of each at its end as at its start: a mutation seldom hits
+/// both.
+pub fn mended(bytes: &[u8]) -> Vec<u8> {
+    let mut mended = bytes.to_vec();
+    let big = bytes.get(8..12) == Some(&[0x1a, 0x2b, 0x3c, 0x4d]);
+    let mut rest = &mut mended[..];
+    while let Some(&[a, b, c, d]) = rest.get(4..8) {
+        let word = [a, b, c, d];
+        let len = if big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) } as usize;
+        if len < 12 || len > rest.len() {
+            break;
+        }
+        let (block, behind) = rest.split_at_mut(len);
+        block[len - 4..].copy_from_slice(&word);
+        rest = behind;
+    }
+    mended
 }
 
 /// All packets, up to the end or to an error; both must stay what they are.
@@ -52,9 +132,13 @@ fn check(packet: Packet<'_>, next_offset: u64, bytes: &[u8]) -> u64 {
     assert!(offset >= next_offset && data.len() <= orig_len as usize);
     // The packet's bytes lie behind its header: 16 bytes in pcap, 28 in pcapng.
     let record = &bytes[offset as usize..];
-    let stored = |head: usize| record.get(head..head + data.len()) == Some(data);
-    assert!(stored(16) || stored(28));
-    offset + 16 + data.len() as u64
+    let stored = |head: usize, data: &[u8]| record.get(head..head + data.len()) == Some(data);
+    let made = |head: usize| {
+        let (header, payload) = data.split_at_checked(ETHERNET_HEADER).unwrap_or_default();
+        header.starts_with(&[0; 12]) && HEADERS.iter().any(|more| stored(head + more, payload))
+    };
+    assert!([16, 28].into_iter().any(|head| stored(head, data) || made(head)));
+    offset + 16 + data.len().saturating_sub(ETHERNET_HEADER) as u64
 }
 
 /// The packets after a round through this crate's own writer, which can hold any of them.

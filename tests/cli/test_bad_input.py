@@ -36,7 +36,7 @@ LATE = GOOD[:100] + GOOD[101:] * 8 + GOOD[100:101]
 BAD: dict[str, tuple[bytes, str]] = {
     "text": (b"this is not a capture\n", r"0x74686973|0x73696874|not a capture"),
     "short": (b"\xd4\xc3", r"d4, c3|\b2\b"),
-    "link type": (captures.pcap(GOOD, link=113), r"\b113\b.*\b1\b"),
+    "link type": (captures.pcap(GOOD, link=127), r"\b127\b.*\b1\b"),
     "length": (
         patched(PCAP, 24 + 7 * RECORD + 8, struct.pack("<I", 1 << 30)),
         rf"\b{24 + 7 * RECORD}\b.*1073741824",

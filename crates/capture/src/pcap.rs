@@ -24,8 +24,10 @@ pub(crate) struct Pcap {
     order: ByteOrder,
     unit_ns: u32,
     units_per_second: u32,
-    shape: Shape,
-    begun: bool,
+    /// Known once the header was read.
+    shape: Option<Shape>,
+    /// Whether records follow now, and their shape is plain: the test that every packet pays for.
+    is_plain: bool,
 }
 
 impl Pcap {
@@ -40,7 +42,7 @@ impl Pcap {
             _ => return None,
         };
         let units_per_second = 1_000_000_000 / unit_ns;
-        Some(Self { order, unit_ns, units_per_second, shape: Shape::PLAIN, begun: false })
+        Some(Self { order, unit_ns, units_per_second, shape: None, is_plain: false })
     }
 
     pub fn order(&self) -> ByteOrder {
@@ -51,35 +53,40 @@ impl Pcap {
         if self.unit_ns == 1 { Resolution::NANO } else { Resolution::MICRO }
     }
 
-    /// The packet that lies next, if it lies there whole and right.
+    /// The packet that lies next, if it lies there whole and right, and is an Ethernet frame.
     #[inline]
     pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
+        if self.is_plain { self.record(ahead, Shape::PLAIN) } else { None }
+    }
+
+    #[inline]
+    fn record(&self, ahead: &[u8], shape: Shape) -> Option<Record> {
         let (header, rest) = ahead.split_at_checked(RECORD)?;
         let [seconds, fraction, captured, orig_len] = self.order.words(header);
-        let right = self.shape.lengths_hold(captured, orig_len) && fraction < self.units_per_second;
-        if !self.begun || !right || rest.len() < captured as usize {
+        let right = shape.lengths_hold(captured, orig_len) && fraction < self.units_per_second;
+        if !right || rest.len() < captured as usize {
             return None;
         }
         // At most (2^32 − 1) · 10^9 + 10^9 − 1, which is less than 2^63.
         let ts = Nanos(u64::from(seconds) * 1_000_000_000 + u64::from(fraction * self.unit_ns));
         let len = RECORD + captured as usize;
-        Some(Record { ts, orig_len, data: RECORD..len, len, shape: self.shape })
+        Some(Record { ts, orig_len, data: RECORD..len, len, shape })
     }
 
-    /// Why no packet lies next.
     pub fn step(
         &mut self,
         ahead: &[u8],
         interfaces: &mut Interfaces,
         site: Site<'_>,
     ) -> Result<Step, Error> {
-        if !self.begun {
-            return self.begin(ahead, interfaces, site);
+        let Some(shape) = self.shape else { return self.begin(ahead, interfaces, site) };
+        if let Some(record) = self.record(ahead, shape) {
+            return Ok(Step::Packet(record));
         }
         let Some(header) = ahead.get(..RECORD) else { return Ok(Step::Need(RECORD)) };
         let [_, fraction, captured, orig_len] = self.order.words(header);
-        if !self.shape.lengths_hold(captured, orig_len) {
-            return Err(site.bad_lengths(self.shape, captured, orig_len));
+        if !shape.lengths_hold(captured, orig_len) {
+            return Err(site.bad_lengths(shape, captured, orig_len));
         }
         if fraction >= self.units_per_second {
             return Err(self.bad_fraction(fraction, site));
@@ -103,16 +110,16 @@ impl Pcap {
         }
         let [_zone, _accuracy, snap_length, link] = self.order.words(&header[8..]);
         let link_type = LinkType(link & LINK_BITS);
-        match Shape::new(link_type, fcs_bytes(link, site)?) {
-            Some(shape) => self.shape = shape,
-            None if interfaces.is_listing() => {}
+        let shape = match Shape::new(link_type, fcs_bytes(link, site)?) {
+            Some(shape) => shape,
+            None if interfaces.is_listing() => Shape::PLAIN,
             None => return Err(site.refused(link_type)),
-        }
+        };
         let (name, description, resolution) = (None, None, self.resolution());
         let found = Description { name, description, link_type, resolution, snap_length };
         interfaces.describe(0, found, site)?;
         interfaces.decide(site)?;
-        self.begun = true;
+        (self.shape, self.is_plain) = (Some(shape), shape.is_plain());
         Ok(Step::Header(HEADER))
     }
 

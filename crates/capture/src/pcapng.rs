@@ -67,8 +67,8 @@ impl PcapNg {
         self.section.as_ref().map_or(ByteOrder::Little, |section| section.order)
     }
 
-    /// The packet that lies next, if it lies there as a whole and right enhanced packet block
-    /// without options.
+    /// The packet that lies next, if it is an Ethernet frame that lies there as a whole and right
+    /// enhanced packet block without options.
     #[inline]
     pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
         let section = self.section.as_ref()?;
@@ -79,7 +79,7 @@ impl PcapNg {
         }
         let record = section.packet(ENHANCED, block)?;
         let bare = record.data.end.next_multiple_of(4) + TAIL == block.len();
-        bare.then_some(record)
+        (bare && record.shape.is_plain()).then_some(record)
     }
 
     pub fn step(
@@ -153,7 +153,8 @@ impl PcapNg {
             interfaces.count(interface.index);
             return Ok(Step::Skip(block.len()));
         }
-        let record = section.packet(kind, block).ok_or_else(|| section.flaw(kind, block, site))?;
+        let record = section.packet(kind, block).filter(|_| kind != SIMPLE);
+        let record = record.ok_or_else(|| section.flaw(kind, block, site))?;
         if kind == ENHANCED && site.offset >= self.drops_until {
             self.drops_until = site.offset + block.len() as u64;
             if let Some(packets) = section.drop_count(&record, block) {

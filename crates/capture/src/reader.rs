@@ -206,22 +206,24 @@ impl Reader {
     #[allow(clippy::should_implement_trait, reason = "a packet borrows from the reader")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
-        let record = match self.walk.peek(self.window.ahead()) {
-            Some(record) => record,
-            None => match self.seek()? {
-                Some(record) => record,
-                None => return Ok(None),
-            },
-        };
-        self.packets += 1;
+        let Some(record) = self.walk.peek(self.window.ahead()) else { return self.next_behind() };
         let Record { ts, orig_len, data, len, shape } = record;
+        debug_assert!(shape.is_plain(), "only that is quick to tell");
         debug_assert!(data.end <= len, "a packet lies in its record");
         debug_assert!(shape.lengths_hold(data.len() as u32, orig_len), "lengths were checked");
+        self.packets += 1;
+        let offset = self.window.offset();
+        Ok(Some(Packet { ts, orig_len, data: &self.window.take(len)[data], offset }))
+    }
+
+    /// The next packet, where that is not quick to tell, or its frame has to be made.
+    #[inline(never)]
+    fn next_behind(&mut self) -> Result<Option<Packet<'_>>, Error> {
+        let Some(record) = self.seek()? else { return Ok(None) };
+        let Record { ts, orig_len, data, len, shape } = record;
+        self.packets += 1;
         let offset = self.window.offset();
         let data = &self.window.take(len)[data];
-        if shape.is_plain() {
-            return Ok(Some(Packet { ts, orig_len, data, offset }));
-        }
         let (orig_len, data) = shape.frame(orig_len, data, &mut self.scratch);
         Ok(Some(Packet { ts, orig_len, data, offset }))
     }

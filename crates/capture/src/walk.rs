@@ -28,7 +28,8 @@ impl Walk {
         Some(Self { format, interfaces })
     }
 
-    /// The packet that lies next, where that is quick to tell; otherwise [`Walk::step`] tells.
+    /// The packet that lies next, where that is quick to tell and it is a frame already; otherwise
+    /// [`Walk::step`] tells.
     #[inline]
     pub fn peek(&self, ahead: &[u8]) -> Option<Record> {
         match &self.format {

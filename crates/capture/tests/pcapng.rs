@@ -126,6 +126,10 @@ fn a_packet_without_a_time_is_refused_with_advice() {
         section().interface(1, |none| none).block(3, |body| body.u32(4).raw(&[0; 4])).error();
     assert!(matches!(&error, Error::Untimed { place } if place.offset == 48), "{error}");
     assert!(error.hint().expect("advice").contains("enhanced packet blocks"));
+    // Not even if its bytes could be read as the head of an enhanced one.
+    let simple = |body: Bytes| body.words(&[0, 0, 0, 4, 4, 0]);
+    let error = section().interface(1, |none| none).block(3, simple).error();
+    assert!(matches!(&error, Error::Untimed { .. }), "{error}");
 }
 
 #[test]

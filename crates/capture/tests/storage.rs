@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::thread;
 
-use capture::{Compression, Error, Format, Reader, Writer};
+use capture::{Compression, Error, Format, InterfaceChoice, Reader, Writer};
 use common::{COMPRESSED, Owned, compress, drain, stored, written};
 use units::Nanos;
 
@@ -237,15 +237,20 @@ fn a_pipe_is_read_as_a_stream() {
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
     assert!(made.success());
     let expected = packets(5_000);
-    let bytes = written(&expected, Format::PcapNg, Compression::None);
-    let writing = thread::spawn({
-        let path = path.clone();
-        move || File::options().write(true).open(path).and_then(|mut pipe| pipe.write_all(&bytes))
-    });
-    let mut reader = Reader::open(&path).expect("a capture");
-    assert_eq!(reader.total_bytes(), None);
-    assert!(drain(&mut reader).0 == expected);
-    assert!(writing.join().expect("a thread").is_ok());
+    for compression in COMPRESSED.into_iter().chain([Compression::None]) {
+        let bytes = stored(&expected, Format::PcapNg, compression);
+        let writing = thread::spawn({
+            let path = path.clone();
+            move || {
+                File::options().write(true).open(path).and_then(|mut pipe| pipe.write_all(&bytes))
+            }
+        });
+        let mut reader =
+            Reader::open_interface(&path, InterfaceChoice::Number(0)).expect("a capture");
+        assert_eq!((reader.total_bytes(), reader.info().compression), (None, compression));
+        assert!(drain(&mut reader).0 == expected, "{compression}");
+        assert!(writing.join().expect("a thread").is_ok());
+    }
 }
 
 #[test]
