@@ -102,6 +102,8 @@ struct Orphan {
     kept: bool,
     claimed: bool,
     lateness: Lateness,
+    /// The place of the packet that it is late for.
+    late_of: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -543,7 +545,8 @@ impl Matcher {
 
     #[cold]
     fn orphan(&mut self, ts: u64, key: Key, kept: bool) {
-        let lateness = match self.unmatched.newest(key) {
+        let late_of = self.unmatched.newest(key);
+        let lateness = match late_of {
             Some(place) => {
                 let state = &mut self.unmatched.get_mut(place).state;
                 match std::mem::replace(&mut state.late, true) {
@@ -554,7 +557,8 @@ impl Matcher {
             }
             None => Lateness::Unknown,
         };
-        let orphan = Orphan { back: 0, kept, claimed: false, lateness };
+        let late_of = late_of.unwrap_or(0);
+        let orphan = Orphan { back: 0, kept, claimed: false, lateness, late_of };
         let (place, former) = self.orphans.insert(Entry::new(key, ts, orphan));
         if let Some(former) = former {
             assert!((1..MOST as u64).contains(&(place - former)), "the older orphan is in reach");
@@ -566,23 +570,41 @@ impl Matcher {
     fn claims_oldest(&mut self, key: Key) -> bool {
         let oldest = self.orphans.oldest();
         let mut next = self.orphans.newest(key).filter(|place| *place >= oldest);
-        let mut found = None;
+        let (mut found, mut newer) = (None, None);
         while let Some(place) = next {
             let Orphan { back, claimed, .. } = self.orphans.get(place).state;
             if claimed {
                 break;
             }
-            found = Some(place);
+            (newer, found) = (found, Some(place));
             let former = (back > 0).then(|| place.wrapping_sub(u64::from(back)));
             next = former.filter(|place| *place >= oldest);
         }
         let Some(place) = found else { return false };
         let state = &mut self.orphans.get_mut(place).state;
         state.claimed = true;
-        let before = u64::from(state.kept);
+        let claimed = *state;
+        if matches!(claimed.lateness, Lateness::OfLost | Lateness::OfOutside) {
+            self.pass_on_lateness(claimed, newer);
+        }
+        let before = u64::from(claimed.kept);
         let (place, extra) = (self.pre.next_place(), Extra { further: 0, before });
         self.extras.insert(place, extra);
         true
+    }
+
+    /// A post that seemed to be the first late one of a packet is none: the next one may be.
+    fn pass_on_lateness(&mut self, claimed: Orphan, newer: Option<u64>) {
+        if let Some(place) = newer {
+            let state = &mut self.orphans.get_mut(place).state;
+            if state.lateness == Lateness::Further && state.late_of == claimed.late_of {
+                state.lateness = claimed.lateness;
+                return;
+            }
+        }
+        if claimed.late_of >= self.unmatched.oldest() {
+            self.unmatched.get_mut(claimed.late_of).state.late = false;
+        }
     }
 
     /// Gives the orphans of `key` to the pre packet that came after them.

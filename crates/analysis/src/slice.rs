@@ -142,6 +142,7 @@ impl Plan {
             () if self.config.clocks.skew() != Skew::NONE => {
                 Some("the clocks of the two captures are apart")
             }
+            () if self.basis.two_way => Some("packets travel both ways"),
             () if self.basis.copies_ns > 0 => Some("the capture holds each packet twice"),
             () => None,
         }
