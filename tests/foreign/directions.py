@@ -120,7 +120,8 @@ def noise_on(name: str, side: int) -> None:
         noise = control_traffic(traffic)
         taps[side] = sorted(taps[side] + noise)
         paths = in_files(folder, *taps)
-        return Made(paths, traffic.truth(ROUTED, local=exactly(len(noise))))
+        local = exactly(len(noise)) if side == 0 else (0, len(noise))
+        return Made(paths, traffic.truth(ROUTED, local=local))
 
 
 def control_traffic(traffic: Stream) -> list[Packet]:

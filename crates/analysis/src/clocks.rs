@@ -1,10 +1,15 @@
 //! How far the clocks of two captures are apart.
 
+use std::ops::ControlFlow;
+
 use capture::Reader;
+use units::Nanos;
 
 use crate::basis::{Clocks, Skew};
 use crate::error::Error;
-use crate::pair::{Analysis, Config, Observer, analyze_on};
+use crate::floor::Hull;
+use crate::matcher::Match;
+use crate::pair::{Analysis, Config, Observer, Progress, analyze_on};
 use crate::survey::{Relation, Survey, survey};
 
 /// Packets may be this much earlier than the beginning of the captures lets expect, in ns.
@@ -42,33 +47,43 @@ pub fn estimate_clocks(
     let headroom = HEADROOM_NS.min(config.window.0 / 2) as i64;
     let guess = Skew { offset_ns: relation.offset_ns() - headroom, ..Skew::NONE };
     let clocks = Clocks::Apart { skew: guess, relative: true };
-    let config = Config { match_on, clocks, worst: 0, ..config.clone() };
-    let found = analyze_on((pre, post), ahead, &config, basis, &mut Quietly(observer))?;
-    found.estimate(relation, guess.offset_ns)
+    let config = Config { match_on, clocks, worst: 0, trim: Nanos(0), ..config.clone() };
+    let mut below = Below { hull: Hull::default(), observer };
+    let found = analyze_on((pre, post), ahead, &config, basis, &mut below)?;
+    found.estimate(&below.hull, relation, guess.offset_ns)
 }
 
-/// Follows how far the analysis is, and takes none of its matches.
-struct Quietly<'a>(&'a mut dyn Observer);
+/// Keeps what lies below all matches.
+struct Below<'a> {
+    hull: Hull,
+    observer: &'a mut dyn Observer,
+}
 
-impl Observer for Quietly<'_> {
-    fn progress(&mut self, progress: crate::pair::Progress) -> std::ops::ControlFlow<()> {
-        self.0.progress(progress)
+impl Observer for Below<'_> {
+    fn matches(&mut self, batch: &[Match]) -> ControlFlow<()> {
+        batch.iter().for_each(|found| self.hull.push(found.pre_ns, found.latency_ns as i64));
+        ControlFlow::Continue(())
+    }
+
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        self.observer.progress(progress)
     }
 }
 
 impl Analysis {
-    fn estimate(&self, relation: Relation, guess_ns: i64) -> Result<Estimate, Error> {
-        let Some(fastest) = self.floor.fastest().into_iter().map(|(_, ns)| ns).min() else {
+    fn estimate(&self, hull: &Hull, relation: Relation, guess_ns: i64) -> Result<Estimate, Error> {
+        let (Some(fastest), Some(first_ns)) = (hull.least_ns(), hull.first_ns()) else {
             return Err(Error::ClocksUnknown { got: "0 matches".into() });
         };
-        if let Some(line) = self.floor.drift(self.basis.grid.step_ns()) {
+        let drift = self.floor.drift(self.basis.grid.step_ns());
+        if let (Some(drift), Some((height, slope))) = (drift, hull.line(first_ns)) {
             // Below all of them, in spite of what is rounded.
-            let offset_ns = guess_ns + line.offset_ns.floor() as i64 - 1;
-            let since_ns = (line.since_ns as i64).saturating_add(offset_ns).max(0) as u64;
+            let offset_ns = guess_ns + height.floor() as i64 - 1;
+            let since_ns = (first_ns as i64).saturating_add(offset_ns).max(0) as u64;
             // The line rises over the time before the device; the skew does over that behind it.
-            let drift_ppt = (line.drift_ppt / (1.0 + line.drift_ppt * 1e-12)) as i64;
+            let drift_ppt = (slope / (1.0 + slope) * 1e12).round() as i64;
             let skew = Skew { offset_ns, drift_ppt, since_ns };
-            let drift_error_ppt = Some(line.error_ppt.ceil() as u64);
+            let drift_error_ppt = Some(drift.error_ppt.ceil() as u64);
             return Ok(Estimate { skew, relative: true, offset_error_ns: None, drift_error_ppt });
         }
         let least = guess_ns + fastest;

@@ -28,14 +28,12 @@ pub(crate) struct Floor {
     fastest: VecDeque<Option<(u64, i64)>>,
 }
 
-/// A line below all latencies: its height at `since_ns`, and its slope.
+/// The slope of the line below all latencies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Line {
-    pub since_ns: u64,
-    pub offset_ns: f64,
     /// In parts per 10¹².
     pub drift_ppt: f64,
-    /// By how much the drift may be off, in parts per 10¹².
+    /// By how much it may be off, in parts per 10¹².
     pub error_ppt: f64,
 }
 
@@ -93,38 +91,37 @@ impl Floor {
         points.into_iter().for_each(|(ts, ns)| self.push(ts, ns));
     }
 
-    /// The line below all latencies that is nearest to them, where there are enough spans.
-    pub fn line(&self) -> Option<Line> {
-        let since_ns = self.first * self.span_ns;
-        let point = |(ts, ns): (u64, i64)| ((ts - since_ns) as f64, ns as f64);
-        let points: Vec<(f64, f64)> = self.fastest().into_iter().map(point).collect();
+    /// A drift that the fastest packets prove: they follow the line below all latencies, all of the
+    /// time, and it leads further than they lie from it.
+    pub fn drift(&self, step_ns: f64) -> Option<Line> {
+        let points: Vec<Point> = self.fastest().iter().map(|point| self.point(*point)).collect();
         if points.len() < LEAST_SPANS {
             return None;
         }
-        let hull = lower_hull(&points);
-        let mean = points.iter().map(|point| point.0).sum::<f64>() / points.len() as f64;
-        let edge = hull.windows(2).find(|edge| edge[1].0 >= mean)?;
-        let slope = (edge[1].1 - edge[0].1) / (edge[1].0 - edge[0].0);
-        let offset_ns = edge[0].1 - slope * edge[0].0;
-        // How far the hull of one half says something else than that of the other.
-        let height = |point: &(f64, f64)| point.1 - offset_ns - slope * point.0;
+        let mut hull = Hull::default();
+        self.fastest().into_iter().for_each(|(ts, ns)| hull.push(ts, ns));
+        let (offset, slope) = hull.line(self.since_ns())?;
+        // How far the fastest packets of one half say something else than those of the other.
+        let height = |point: &Point| point.1 - offset - slope * point.0;
         let (begin, end) = points.split_at(points.len() / 2);
-        let lowest = |half: &[(f64, f64)]| half.iter().map(height).fold(f64::MAX, f64::min);
+        let lowest = |half: &[Point]| half.iter().map(height).fold(f64::MAX, f64::min);
         let typical = median(points.iter().map(height).collect());
         let reach = (end[end.len() / 2].0 - begin[begin.len() / 2].0).max(1.0);
         let error = ((lowest(begin) - lowest(end)).abs() + typical) / reach;
-        Some(Line { since_ns, offset_ns, drift_ppt: slope * 1e12, error_ppt: error * 1e12 })
+        let line = Line { drift_ppt: slope * 1e12, error_ppt: error * 1e12 };
+        let lasts = self.fastest.len() as f64 * self.span_ns as f64;
+        let strays_ns = (error * lasts).max(2.0 * step_ns);
+        let proven =
+            line.drift_ppt.abs() < MOST_DRIFT_PPT && (slope * lasts).abs() > 5.0 * strays_ns;
+        (proven && self.is_monotone(slope)).then_some(line)
     }
 
-    /// A drift that the fastest packets prove: they follow the line all of the time, and it leads
-    /// further than they lie from it.
-    pub fn drift(&self, step_ns: f64) -> Option<Line> {
-        let line = self.line()?;
-        let lasts = self.fastest.len() as f64 * self.span_ns as f64;
-        let led_ns = (line.drift_ppt * 1e-12 * lasts).abs();
-        let strays_ns = (line.error_ppt * 1e-12 * lasts).max(2.0 * step_ns);
-        let proven = line.drift_ppt.abs() < MOST_DRIFT_PPT && led_ns > 5.0 * strays_ns;
-        (proven && self.is_monotone(line.drift_ppt)).then_some(line)
+    fn since_ns(&self) -> u64 {
+        self.first * self.span_ns
+    }
+
+    fn point(&self, (ts, ns): (u64, i64)) -> Point {
+        ((ts - self.since_ns()) as f64, ns as f64)
     }
 
     /// Whether the fastest packets of each eighth of the time follow the slope.
@@ -139,24 +136,66 @@ impl Floor {
     }
 }
 
+/// The lower convex hull of latencies over time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hull {
+    points: Vec<(u64, i64)>,
+    last_ns: u64,
+}
+
+impl Hull {
+    /// The next match in order of pre.
+    pub fn push(&mut self, pre_ns: u64, latency_ns: i64) {
+        self.last_ns = pre_ns;
+        let point = (pre_ns, latency_ns);
+        if let Some(last) = self.points.last_mut().filter(|last| last.0 == pre_ns) {
+            last.1 = last.1.min(latency_ns);
+            return;
+        }
+        while let [.., a, b] = self.points[..] {
+            if rises(a, b, point) {
+                break;
+            }
+            self.points.pop();
+        }
+        self.points.push(point);
+    }
+
+    /// The line below all points that is nearest to them: its height at `since_ns`, in ns, and its
+    /// slope. It is the edge of the hull above the middle of the time.
+    pub fn line(&self, since_ns: u64) -> Option<(f64, f64)> {
+        let first = self.points.first()?.0;
+        let middle = first + (self.last_ns - first) / 2;
+        let edge = self.points.windows(2).find(|edge| edge[1].0 >= middle)?;
+        let ((from, low), (to, high)) = (edge[0], edge[1]);
+        let slope = (high - low) as f64 / (to - from) as f64;
+        Some((low as f64 - slope * (from as f64 - since_ns as f64), slope))
+    }
+
+    /// The least latency, in ns.
+    pub fn least_ns(&self) -> Option<i64> {
+        self.points.iter().map(|(_, ns)| *ns).min()
+    }
+
+    /// When the first packet was sent, in ns.
+    pub fn first_ns(&self) -> Option<u64> {
+        self.points.first().map(|(ts, _)| *ts)
+    }
+}
+
+/// Whether the way from `a` over `b` to `c` turns up.
+fn rises(a: (u64, i64), b: (u64, i64), c: (u64, i64)) -> bool {
+    let run = |from: (u64, i64), to: (u64, i64)| i128::from(to.0 - from.0);
+    let rise = |from: (u64, i64), to: (u64, i64)| i128::from(to.1) - i128::from(from.1);
+    rise(a, b) * run(b, c) < rise(b, c) * run(a, b)
+}
+
+/// Time and latency, in ns.
+type Point = (f64, f64);
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// The lower convex hull of points that ascend in time.
-fn lower_hull(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let mut hull: Vec<(f64, f64)> = Vec::new();
-    for &point in points {
-        while let [.., a, b] = hull[..] {
-            if (b.1 - a.1) * (point.0 - b.0) < (point.1 - b.1) * (b.0 - a.0) {
-                break;
-            }
-            hull.pop();
-        }
-        hull.push(point);
-    }
-    hull
 }
 
 #[cfg(test)]

@@ -278,6 +278,10 @@ impl Matcher {
                 return Ok(());
             }
         }
+        if kind == Kind::Back {
+            self.pre.push(Entry { ts, state, ..Entry::default() });
+            return Ok(());
+        }
         let (place, former) = self.pre.insert(Entry::new(key, ts, state));
         if let Some(former) = former.filter(|former| ts - self.pre.get(*former).ts < self.window) {
             self.chain(key, former, place, ts);

@@ -240,8 +240,7 @@ impl Analysis {
         if drift.is_none() && strays {
             return Ok(());
         }
-        let offset_ns = drift.map_or(0, |line| line.offset_ns as i64);
-        Err(Error::ClocksApart { offset_ns, drift_ppt: drift.map(|line| line.drift_ppt as i64) })
+        Err(Error::ClocksApart { offset_ns: 0, drift_ppt: drift.map(|line| line.drift_ppt as i64) })
     }
 }
 

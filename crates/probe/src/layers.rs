@@ -70,6 +70,15 @@ impl<'a> Layers<'a> {
         }
     }
 
+    /// The network header at `at`.
+    pub fn packet(self, at: usize) -> Result<Network, Missing> {
+        match self.bytes(at, 1)?[0] >> 4 {
+            4 => self.ipv4(at),
+            6 => self.ipv6(at),
+            _ => Err(Missing::NotThere),
+        }
+    }
+
     /// The network header of the innermost packet: behind VXLAN, GENEVE, GTP-U, GRE, MPLS, PPPoE and
     /// IP in IP. What only looks like a tunnel is taken for a payload.
     pub fn innermost(self) -> Result<Network, Missing> {

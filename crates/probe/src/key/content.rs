@@ -2,10 +2,12 @@
 //!
 //! Addresses, ports, TTL, options, tags and checksums are left out, and so is everything behind the
 //! packet's own end. Of TCP the sequence numbers and flags belong to the key, of ICMP the type and
-//! the sequence number; of a fragment its identification and place.
+//! the sequence number; of a fragment its identification and place. Control traffic of a link has no
+//! key.
 
 use crate::headers;
 use crate::layers::{Layers, Network};
+use crate::local::is_local;
 use crate::missing::Missing;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -16,6 +18,14 @@ const FIXED: usize = 16;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
+
+/// Whether an ICMP message quotes the packet that it is about (RFC 792, RFC 4443).
+fn is_error(protocol: u8, kind: u8) -> bool {
+    match protocol {
+        ICMP => matches!(kind, 3 | 4 | 5 | 11 | 12),
+        _ => matches!(kind, 1..=4),
+    }
+}
 
 /// The key of what a frame carries.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +70,10 @@ impl Rule {
     }
 
     pub fn content(&self, data: &[u8], orig_len: u32) -> Result<Content, Missing> {
+        // Every link has such packets of its own, alike but for the addresses.
+        if is_local(data) {
+            return Err(Missing::NotThere);
+        }
         let layers = Layers::new(data, orig_len);
         let network = if self.inner { layers.innermost()? } else { layers.network()? };
         self.transport(data, network)
@@ -87,12 +101,30 @@ impl Rule {
                 let payload = at + usize::from(tcp[12] >> 4).max(5) * 4;
                 self.with_payload(data, network, payload, &[&protocol, &tcp[4..12], &tcp[13..14]])
             }
+            ICMP | ICMPV6 if is_error(network.protocol, header(8)?[0]) => {
+                self.quoted(data, network, at)
+            }
             ICMP | ICMPV6 => {
                 let icmp = header(8)?;
                 self.with_payload(data, network, at + 8, &[&protocol, &icmp[..2], &icmp[6..8]])
             }
             _ => self.with_payload(data, network, at, &[&protocol]),
         }
+    }
+
+    /// An error is known by the packet that it quotes, whose addresses are translated like its own.
+    fn quoted(&self, data: &[u8], network: Network, at: usize) -> Result<Content, Missing> {
+        let kind = [network.protocol, data[at], data[at + 1]];
+        let quoted = Layers::new(data, network.end as u32).packet(at + 8)?;
+        let about = if quoted.protocol == ICMP || quoted.protocol == ICMPV6 {
+            self.with_payload(data, quoted, quoted.transport + 8, &[&[quoted.protocol]])
+        } else {
+            self.transport(data, quoted)
+        };
+        // The quotation may end before the transport header does.
+        let Ok(about) = about else { return Ok(Content::new(&[&kind])) };
+        let most = FIXED + PAYLOAD - kind.len();
+        Ok(Content::new(&[&kind, &about.bytes()[..about.len.min(most)]]))
     }
 
     /// `fixed` and the beginning of the payload; a packet that carries neither cannot be told apart.

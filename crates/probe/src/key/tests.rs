@@ -302,6 +302,7 @@ fn of_tcp_and_icmp_the_numbers_belong_to_the_key() {
     let with = |protocol: u8, at: usize, value: u8| {
         let mut frame = datagram(&v4(), 0, 60);
         frame[23] = protocol;
+        frame[34] = 8;
         frame[46] = 0x50;
         frame[at] = value;
         key(&MatchOn::Payload, &frame)
@@ -316,7 +317,7 @@ fn of_tcp_and_icmp_the_numbers_belong_to_the_key() {
         (1, 38, false),            // identifier: translated
         (1, 40, true),             // sequence number
     ] {
-        assert_eq!(with(protocol, at, 9) != with(protocol, at, 3), belongs, "{protocol} {at}");
+        assert_eq!(with(protocol, at, 13) != with(protocol, at, 14), belongs, "{protocol} {at}");
     }
 }
 
@@ -417,4 +418,26 @@ fn keys_differ_where_bytes_differ() {
         let Keyed::Key(key) = key(&FRAME, &data) else { panic!("no key") };
         assert!(seen.insert(key.hi) && seen.insert(key.lo));
     }
+}
+
+#[test]
+fn an_error_is_known_by_the_packet_that_it_quotes() {
+    let error = |about: &[u8], ttl: u8| {
+        let quoted = &about[14..];
+        let mut frame = datagram(&UdpHeaders { ttl, ..v4() }, 0, quoted.len());
+        frame[23] = 1;
+        frame[34..42].copy_from_slice(&[3, 3, 9, 9, 0, 0, 0, 0]);
+        frame[42..].copy_from_slice(quoted);
+        frame
+    };
+    let translated = UdpHeaders { from_port: 999, ttl: 9, ..v4() };
+    let key_of = |frame: &[u8]| key(&MatchOn::Payload, frame);
+    let first = key_of(&error(&datagram(&v4(), 1, 30), 64));
+    assert!(matches!(first, Keyed::Key(_)));
+    assert_eq!(key_of(&error(&datagram(&translated, 1, 30), 63)), first);
+    assert_ne!(key_of(&error(&datagram(&v4(), 2, 30), 64)), first);
+    assert_ne!(key_of(&datagram(&v4(), 1, 30)), first);
+    let mut ended = error(&datagram(&v4(), 1, 30), 64);
+    ended[16..18].copy_from_slice(&36_u16.to_be_bytes());
+    assert!(matches!(key_of(&ended), Keyed::Key(_) | Keyed::None));
 }
