@@ -436,11 +436,11 @@ def engine_errors() -> Iterator[None]:
         yield
     except _engine.CaptureError as error:
         raise CaptureError(str(error), hint=error.hint) from None
-    except _engine.ClocksApart as error:
+    except _engine.ClocksApartError as error:
         raise ClocksApartError(str(error), hint=error.hint) from None
-    except _engine.Swapped as error:
+    except _engine.SwappedError as error:
         raise SwappedError(str(error), hint=error.hint) from None
-    except _engine.KeysRepeat as error:
+    except _engine.KeysRepeatError as error:
         raise KeysRepeatError(str(error), hint=error.hint) from None
     except _engine.EngineError as error:
         raise AnalysisError(str(error), hint=error.hint) from None
@@ -452,13 +452,14 @@ def source_of(capture: str | os.PathLike[str]) -> tuple[str, str | None]:
     """Path and interface of a capture that is named as FILE or FILE:INTERFACE."""
     text = os.fspath(capture)
     file, colon, interface = text.rpartition(":")
-    if not colon or not interface or os.path.exists(text) or not os.path.exists(file):  # noqa: PTH110
+    is_interface = colon and interface and os.path.exists(file)  # noqa: PTH110
+    if not is_interface or os.path.exists(text):  # noqa: PTH110
         return text, None
     return file, interface
 
 
 def clock_difference(text: str) -> ClockDifference | None:
-    """Read ``same`` or ``offset=TIME``; None for ``detect`` and ``estimate``, which say nothing yet.
+    """Read ``same`` or ``offset=TIME``; None for ``detect`` and ``estimate``, still unknown.
 
     Raises
     ------
@@ -713,9 +714,7 @@ def read_keys(
         If it holds too little of a packet.
     """
     with engine_errors():
-        keys = _engine.Keys(
-            source_of(capture), match_on, behind=behind, limit_bytes=limit_bytes
-        )
+        keys = _engine.Keys(source_of(capture), match_on, behind=behind, limit_bytes=limit_bytes)
     while True:
         with engine_errors():
             found = PacketKeys(*keys.next(at_once))

@@ -95,7 +95,7 @@ class SwappedError(AnalysisError):
 
 
 class KeysRepeatError(AnalysisError):
-    """Packets share their key over more than a window, so slices of the pair do not tell them apart."""
+    """Packets share their key over more than a window: slices do not tell them apart."""
 
 
 class ModelError(TailscopeError):

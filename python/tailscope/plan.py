@@ -149,10 +149,22 @@ class PairFields(AnalysisFields, frozen=True, kw_only=True):
     """The analysis of two captures, as ``tailscope analyze`` is told."""
 
     pre: Annotated[
-        str, Field(TEXT, "analysis", "Capture before the device, as FILE or FILE:INTERFACE; - is standard input.", on=())
+        str,
+        Field(
+            TEXT,
+            "analysis",
+            "Capture before the device, as FILE or FILE:INTERFACE; - is standard input.",
+            on=(),
+        ),
     ]
     post: Annotated[
-        str, Field(TEXT, "analysis", "Capture behind the device, as FILE or FILE:INTERFACE; - is standard input.", on=())
+        str,
+        Field(
+            TEXT,
+            "analysis",
+            "Capture behind the device, as FILE or FILE:INTERFACE; - is standard input.",
+            on=(),
+        ),
     ]
     match_on: Annotated[
         str,
@@ -174,7 +186,6 @@ class PairFields(AnalysisFields, frozen=True, kw_only=True):
             "clock behind the device is ahead).",
             on=("analyze",),
             placeholder="CLOCKS",
-            is_column=False,
         ),
     ] = "detect"
 

@@ -9,7 +9,6 @@ What is merged is the analysis of the whole pair, to the last figure:
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope import _engine
@@ -18,6 +17,7 @@ from tailscope.exceptions import UsageError
 from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable
 
     from tailscope.analysis import Progress, Sink

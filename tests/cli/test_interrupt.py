@@ -38,7 +38,8 @@ def test_an_interrupted_analysis_leaves_nothing(tmp_path: Path, packets: int) ->
         [COMMAND, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
-        process.stdin.write(captures.pcap(stream[:packets])[: None if packets else 3])
+        behind = [packet._replace(ts=packet.ts + 500) for packet in stream[:packets]]
+        process.stdin.write(captures.pcap(behind)[: None if packets else 3])
         process.stdin.flush()
         wait_for(out / "run.json", process)
         time.sleep(0.2)

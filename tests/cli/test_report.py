@@ -129,8 +129,9 @@ def test_names_in_a_page_are_text(tailscope: Run, tmp_path: Path) -> None:
 
 def test_a_run_without_a_single_match_can_be_drawn(tailscope: Run, tmp_path: Path) -> None:
     (tmp_path / "pre").write_bytes(captures.pcap(captures.stream([1_000, 2_000])))
-    (tmp_path / "post").write_bytes(captures.pcap(captures.stream([1_500], first=9)))
-    done = tailscope("analyze", tmp_path / "pre", tmp_path / "post", "--out", tmp_path / "run")
+    (tmp_path / "post").write_bytes(captures.pcap(captures.stream([1_500, 2_500])))
+    trimmed = ("--trim", "1s", "--out", tmp_path / "run")
+    done = tailscope("analyze", tmp_path / "pre", tmp_path / "post", *trimmed)
     assert done.returncode == 0, done.stderr
     check_page((tmp_path / "run" / "report.html").read_text())
     drawn = ("--figures", tmp_path / "figures", "--format", "svg")

@@ -53,10 +53,14 @@ def test_a_clock_that_is_behind_makes_negative_latencies(
     tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     files = simulated(tailscope, tmp_path, "--seed", 1, "--clock-offset", -1_000_000)
-    found = figures(files["pre"], files["post"])
-    assert found["negative"] == found["lost"] == 5_000
-    assert found["count"] == 0
+    found = figures(files["pre"], files["post"], "--clocks", "same")
+    assert (found["negative"], found["lost"], found["count"]) == (5_000, 0, 0)
     assert any("clock" in warning for warning in found["warnings"])
+    found = figures(files["pre"], files["post"])
+    assert (found["negative"], found["lost"], found["count"]) == (0, 0, 5_000)
+    assert found["latency_relative"]
+    found = figures(files["pre"], files["post"], "--clocks", "offset=-1ms")
+    assert (found["negative"], found["count"], found["latency_relative"]) == (0, 5_000, False)
 
 
 def test_a_constant_latency_is_measured(

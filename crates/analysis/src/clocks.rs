@@ -6,10 +6,11 @@ use capture::Reader;
 use units::Nanos;
 
 use crate::basis::{Clocks, Skew};
+use crate::config::Config;
 use crate::error::Error;
 use crate::floor::Hull;
 use crate::matcher::Match;
-use crate::pair::{Analysis, Config, Observer, Progress, analyze_on};
+use crate::pair::{Analysis, Observer, Progress, analyze_on};
 use crate::survey::{Relation, Survey, survey};
 
 /// Packets may be this much earlier than the beginning of the captures lets expect, in ns.

@@ -9,12 +9,13 @@ use units::Nanos;
 
 use crate::basis::{Basis, Clocks, Grid, Skew, Tried};
 use crate::bytes::{MOST, Reading, Writing, open};
+use crate::config::Config;
 use crate::counts::Counts;
 use crate::error::Error;
 use crate::floor::Floor;
 use crate::histogram::Histogram;
 use crate::matcher::Tail;
-use crate::pair::{Analysis, Config};
+use crate::pair::Analysis;
 use crate::part::{Covered, Part};
 use crate::side::Side;
 use crate::skim::Head;

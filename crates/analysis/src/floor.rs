@@ -12,8 +12,10 @@ use std::collections::VecDeque;
 const SPANS: usize = 1024;
 /// Spans are this long at first, in ns.
 const FIRST_SPAN_NS: u64 = 1 << 20;
-/// A drift is looked for in at least so many spans.
+/// A drift is looked for in at least so many spans, and so much time in ns: in less, a device that
+/// becomes slower looks the same.
 const LEAST_SPANS: usize = 16;
+const LEAST_NS: u64 = 5_000_000_000;
 /// What no clock of a computer reaches, in parts per 10¹²: 1000 ppm.
 const MOST_DRIFT_PPT: f64 = 1e9;
 
@@ -95,7 +97,8 @@ impl Floor {
     /// time, and it leads further than they lie from it.
     pub fn drift(&self, step_ns: f64) -> Option<Line> {
         let points: Vec<Point> = self.fastest().iter().map(|point| self.point(*point)).collect();
-        if points.len() < LEAST_SPANS {
+        let lasts_ns = self.fastest.len() as u64 * self.span_ns;
+        if points.len() < LEAST_SPANS || lasts_ns < LEAST_NS {
             return None;
         }
         let mut hull = Hull::default();
@@ -109,7 +112,7 @@ impl Floor {
         let reach = (end[end.len() / 2].0 - begin[begin.len() / 2].0).max(1.0);
         let error = ((lowest(begin) - lowest(end)).abs() + typical) / reach;
         let line = Line { drift_ppt: slope * 1e12, error_ppt: error * 1e12 };
-        let lasts = self.fastest.len() as f64 * self.span_ns as f64;
+        let lasts = lasts_ns as f64;
         let strays_ns = (error * lasts).max(2.0 * step_ns);
         let proven =
             line.drift_ppt.abs() < MOST_DRIFT_PPT && (slope * lasts).abs() > 5.0 * strays_ns;

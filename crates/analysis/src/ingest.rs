@@ -235,6 +235,9 @@ impl Ingest {
         }
         for packet in ahead {
             self.take(packet.packet())?;
+            if self.order.is_full() && self.send_next(reader).is_err() {
+                return Ok(Err(Hangup));
+            }
         }
         while !self.over {
             while !self.order.is_full() {

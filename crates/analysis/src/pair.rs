@@ -12,13 +12,14 @@ use units::Nanos;
 
 use crate::arrival::Reordering;
 use crate::basis::{Basis, Clocks, Skew};
+use crate::config::Config;
 use crate::counts::Counts;
 use crate::error::Error;
 use crate::floor::Floor;
 use crate::histogram::Histogram;
 use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
-use crate::matcher::{AT_ONCE, MAX_WINDOW, Match, Matcher, Rules, Stretch, Tail};
+use crate::matcher::{AT_ONCE, Match, Matcher, Rules, Stretch, Tail};
 use crate::side::Side;
 use crate::survey::{Survey, survey};
 use crate::variation::Variation;
@@ -29,45 +30,6 @@ const AHEAD_BATCHES: usize = 4;
 
 /// Where fewer than one packet in so many was seen before it was sent, the clocks are not the reason.
 const STRAYS: u64 = 1000;
-
-/// How a pair is analysed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// What makes a packet the same before and after the device.
-    pub match_on: MatchOn,
-    /// How long a packet may take.
-    pub window: Nanos,
-    /// How much of the beginning is left out.
-    pub trim: Nanos,
-    /// How many of the worst packets are kept.
-    pub worst: usize,
-    /// How many packets may wait for their counterpart before the analysis gives up.
-    pub max_in_flight: usize,
-    /// What is taken for granted of the two clocks.
-    pub clocks: Clocks,
-}
-
-impl Config {
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if (Nanos(1)..=MAX_WINDOW).contains(&self.window) {
-            return Ok(());
-        }
-        Err(Error::Window { got: self.window, max: MAX_WINDOW })
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            match_on: MatchOn::Auto,
-            window: Nanos(5_000_000_000),
-            trim: Nanos(0),
-            worst: 5000,
-            max_in_flight: 1 << 24,
-            clocks: Clocks::Detect,
-        }
-    }
-}
 
 /// How far an analysis is.
 #[derive(Clone, Copy, Debug)]

@@ -89,15 +89,15 @@ impl Part {
     }
 
     fn check_same_pair(&self, other: &Self) -> Result<(), Error> {
-        if self.found.config != other.found.config || self.found.basis != other.found.basis {
-            let (got, expected) = (&other.found.config, &self.found.config);
-            return Err(not_parts("settings", format!("{got:?}"), format!("{expected:?}")));
-        }
         for (got, expected) in other.heads.iter().zip(&self.heads) {
             if got != expected {
                 let (got, expected) = (told(got), told(expected));
                 return Err(not_parts("captures", got, expected));
             }
+        }
+        if self.found.config != other.found.config || self.found.basis != other.found.basis {
+            let (got, expected) = (&other.found.config, &self.found.config);
+            return Err(not_parts("settings", format!("{got:?}"), format!("{expected:?}")));
         }
         Ok(())
     }

@@ -6,12 +6,13 @@ use std::ops::ControlFlow;
 use probe::key::{Key, MatchOn};
 use units::Clock;
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::ingest::Stamped;
 use crate::instrument::{Instrument, Recorded, Stalls};
 use crate::matcher::Match;
 use crate::order::BATCH;
-use crate::pair::{Analysis, Captured, Config, Observer, Progress, Run, Source};
+use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source};
 use crate::side::Side;
 
 /// What an instrument wrote down, in ticks of `clock`.

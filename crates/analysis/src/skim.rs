@@ -43,13 +43,26 @@ impl Head {
 
 /// A place between two batches of a capture.
 #[derive(Clone, Copy, Debug)]
-struct Spot {
+pub(crate) struct Spot {
     /// No packet before is later.
     newest_ns: u64,
     offset: u64,
     packets: u64,
     headers: usize,
     consumed_bytes: u64,
+}
+
+impl Spot {
+    /// Where a reader is that has read no packet.
+    pub fn start(reader: &Reader) -> Self {
+        Self {
+            newest_ns: 0,
+            offset: reader.offset(),
+            packets: 0,
+            headers: reader.headers().len(),
+            consumed_bytes: reader.consumed_bytes(),
+        }
+    }
 }
 
 /// What the first pass has found.
@@ -80,18 +93,21 @@ impl Skimmed {
     }
 }
 
-/// Reads the times of all packets. `done` bytes were read before, of `total_bytes`.
+/// Reads the times of all packets, behind those that were read `ahead` from `start` on. `done` bytes were read before, of `total_bytes`.
 pub(crate) fn skim(
     mut reader: Reader,
-    ahead: &[Ahead],
+    (start, ahead): (Spot, &[Ahead]),
     trim: Nanos,
     observer: &mut dyn Observer,
     done: u64,
     total_bytes: u64,
 ) -> Result<Skimmed, Error> {
-    let mut skimming = Skimming::new(trim, &reader);
+    let mut skimming = Skimming::new(trim, &reader, start);
     for packet in ahead {
         skimming.take(&packet.packet())?;
+        if skimming.order.is_full() {
+            skimming.next_batch();
+        }
     }
     while let Some(packet) = reader.next()? {
         skimming.take(&packet)?;
@@ -122,7 +138,7 @@ struct Skimming {
 }
 
 impl Skimming {
-    fn new(trim: Nanos, reader: &Reader) -> Self {
+    fn new(trim: Nanos, reader: &Reader, start: Spot) -> Self {
         let mut skimming = Self {
             name: reader.info().name,
             trim: trim.0,
@@ -135,7 +151,7 @@ impl Skimming {
             times: Thinned::new(),
             spots: Thinned::new(),
         };
-        skimming.remember(reader);
+        skimming.spots.push(start);
         skimming
     }
 

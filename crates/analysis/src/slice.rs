@@ -7,11 +7,12 @@ use probe::key::Tap;
 use units::Nanos;
 
 use crate::basis::{Basis, Skew};
+use crate::config::Config;
 use crate::error::Error;
 use crate::ingest::{Ahead, Extent, Reading};
-use crate::pair::{Config, Ingested, Observer, Run};
+use crate::pair::{Ingested, Observer, Run};
 use crate::part::Part;
-use crate::skim::{Head, Skimmed, skim};
+use crate::skim::{Head, Skimmed, Spot, skim};
 use crate::survey::{Survey, survey};
 
 /// A slice is at least this many times as long as what is read around it.
@@ -59,12 +60,13 @@ impl Plan {
         config.check()?;
         let sizes = [file_bytes(&pre)?, file_bytes(&post)?];
         let (mut pre, mut post) = (pre, post);
+        let starts = [Spot::start(&pre), Spot::start(&post)];
         let Survey { match_on, basis, relation, ahead } = survey(&mut pre, &mut post, config)?;
         if let Some(relation) = relation {
             relation.check(config.clocks, [pre.info().name, post.info().name])?;
         }
         let config = Config { match_on, ..config.clone() };
-        Self::skimmed([pre, post], &ahead, sizes, (config, basis), observer)
+        Self::skimmed([pre, post], (starts, &ahead), sizes, (config, basis), observer)
     }
 
     /// As [`new`](Self::new), where `config` and `basis` have decided everything.
@@ -80,19 +82,21 @@ impl Plan {
     ) -> Result<Self, Error> {
         config.check()?;
         let sizes = [file_bytes(&pre)?, file_bytes(&post)?];
-        Self::skimmed([pre, post], &[vec![], vec![]], sizes, (config.clone(), basis), observer)
+        let starts = [Spot::start(&pre), Spot::start(&post)];
+        let ahead = (starts, &[vec![], vec![]]);
+        Self::skimmed([pre, post], ahead, sizes, (config.clone(), basis), observer)
     }
 
     fn skimmed(
         [pre, post]: [Reader; 2],
-        ahead: &[Vec<Ahead>; 2],
+        (starts, ahead): ([Spot; 2], &[Vec<Ahead>; 2]),
         [pre_bytes, post_bytes]: [u64; 2],
         (config, basis): (Config, Basis),
         observer: &mut dyn Observer,
     ) -> Result<Self, Error> {
         let total = pre_bytes + post_bytes;
-        let pre = skim(pre, &ahead[0], config.trim, observer, 0, total)?;
-        let post = skim(post, &ahead[1], config.trim, observer, pre_bytes, total)?;
+        let pre = skim(pre, (starts[0], &ahead[0]), config.trim, observer, 0, total)?;
+        let post = skim(post, (starts[1], &ahead[1]), config.trim, observer, pre_bytes, total)?;
         Ok(Self { config, basis, sides: [pre, post] })
     }
 

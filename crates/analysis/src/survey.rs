@@ -8,9 +8,9 @@ use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
 
 use crate::basis::{Basis, Clocks, Flow, Grid, Tried, grid_of, nearest_whole};
+use crate::config::Config;
 use crate::error::Error;
 use crate::ingest::Ahead;
-use crate::pair::Config;
 
 /// Packets of each capture that are looked at: the fewest that tell enough are.
 const LOOKS: [usize; 2] = [4096, 65_536];
@@ -125,7 +125,8 @@ struct Joined {
 
 /// The most specific candidate of those by which most packets match.
 fn join_by_best(candidates: &[MatchOn], ahead: &[Vec<Ahead>; 2]) -> Joined {
-    let joins: Vec<Join> = candidates.iter().map(|key| Join::new(key, ahead)).collect();
+    let may_limit = candidates.len() > 1;
+    let joins: Vec<Join> = candidates.iter().map(|key| Join::new(key, may_limit, ahead)).collect();
     let tried = joins.iter().map(Join::tried).collect();
     let mut best: Option<Join> = None;
     for join in joins {
@@ -156,8 +157,8 @@ struct Join {
 }
 
 impl Join {
-    fn new(match_on: &MatchOn, ahead: &[Vec<Ahead>; 2]) -> Self {
-        let limit_bytes = limit(match_on, ahead);
+    fn new(match_on: &MatchOn, may_limit: bool, ahead: &[Vec<Ahead>; 2]) -> Self {
+        let limit_bytes = if may_limit { limit(match_on, ahead) } else { None };
         let keys_of = |tap, packets: &[Ahead]| {
             let keyer = Keyer::new(match_on, tap, limit_bytes);
             let key = |packet: &Ahead| match keyer.key(&packet.data, packet.orig_len()) {
@@ -337,7 +338,8 @@ fn both_ways(flows: &HashMap<Way<'_>, Vec<i64>>) -> Option<(i64, i64)> {
     back.zip(forth).filter(|(back, forth)| back < forth)
 }
 
-/// Bytes from the network header on that both captures hold of each packet of the sample.
+/// Bytes from the network header on that both captures hold of each packet of the sample; of a key
+/// that was asked for all of it is expected.
 fn limit(match_on: &MatchOn, ahead: &[Vec<Ahead>; 2]) -> Option<u32> {
     let held = |tap, packets: &[Ahead]| {
         let keyer = Keyer::new(match_on, tap, None);

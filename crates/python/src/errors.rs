@@ -7,9 +7,9 @@ use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(_engine, EngineError, PyException, "The engine could not reach a true answer.");
-create_exception!(_engine, ClocksApart, EngineError, "The clocks of two captures are apart.");
-create_exception!(_engine, Swapped, EngineError, "Packets were seen behind the device first.");
-create_exception!(_engine, KeysRepeat, EngineError, "Slices do not tell packets apart.");
+create_exception!(_engine, ClocksApartError, EngineError, "The clocks of two captures are apart.");
+create_exception!(_engine, SwappedError, EngineError, "Packets were seen behind the device first.");
+create_exception!(_engine, KeysRepeatError, EngineError, "Slices do not tell packets apart.");
 create_exception!(_engine, CaptureError, EngineError, "A capture cannot be read or written.");
 
 /// An argument that cannot be understood.
@@ -27,13 +27,13 @@ pub fn analysis(error: &::analysis::Error) -> PyErr {
         ::analysis::Error::Stopped => PyKeyboardInterrupt::new_err(()),
         ::analysis::Error::Window { .. } => value(error),
         ::analysis::Error::ClocksApart { .. } => {
-            with_hint(ClocksApart::new_err(error.to_string()), error.hint())
+            with_hint(ClocksApartError::new_err(error.to_string()), error.hint())
         }
         ::analysis::Error::Swapped { .. } | ::analysis::Error::SwappedOrApart { .. } => {
-            with_hint(Swapped::new_err(error.to_string()), error.hint())
+            with_hint(SwappedError::new_err(error.to_string()), error.hint())
         }
         ::analysis::Error::Torn { .. } => {
-            with_hint(KeysRepeat::new_err(error.to_string()), error.hint())
+            with_hint(KeysRepeatError::new_err(error.to_string()), error.hint())
         }
         _ => with_hint(EngineError::new_err(error.to_string()), error.hint()),
     }

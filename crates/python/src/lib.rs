@@ -20,7 +20,9 @@ mod _engine {
     #[pymodule_export]
     use super::analysis::{Analysis, analyze, analyze_recording, estimate_clocks, interfaces};
     #[pymodule_export]
-    use super::errors::{CaptureError, ClocksApart, EngineError, KeysRepeat, Swapped};
+    use super::errors::{
+        CaptureError, ClocksApartError, EngineError, KeysRepeatError, SwappedError,
+    };
     #[pymodule_export]
     #[pymodule_export]
     use super::keys::Keys;

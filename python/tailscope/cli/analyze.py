@@ -132,7 +132,9 @@ def _run_both(path: str, options: Options) -> int:
     listed = interfaces(path)
     used = [one for one in listed if one.packets]
     if len(used) != 2:
-        held = ", ".join(f"{one.number} {one.name or one.description or ''}".strip() for one in used)
+        held = ", ".join(
+            f"{one.number} {one.name or one.description or ''}".strip() for one in used
+        )
         raise UsageError(
             f"{path}: expected a second capture, or packets of two interfaces in this one, got "
             f"{len(used)}{': ' if held else ''}{held}",
@@ -189,7 +191,8 @@ def _plan_pair(captures: list[str], options: Options) -> PairPlan:
     if len(captures) != 2:
         raise UsageError(
             f"expected two captures or one folder, got {len(captures)}: {', '.join(captures)}",
-            hint="tailscope analyze PRE POST, tailscope analyze BOTH.pcapng, or tailscope analyze DIR",
+            hint="tailscope analyze PRE POST, tailscope analyze BOTH.pcapng, or tailscope analyze "
+            "DIR",
         )
     if options.scheduler is not None:
         raise UsageError(

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.analysis import Series
-from tailscope.exceptions import CaptureError, ClocksApartError, ClusterError, KeysRepeatError, RunError, TailscopeError
+from tailscope.exceptions import (
+    CaptureError,
+    ClocksApartError,
+    ClusterError,
+    KeysRepeatError,
+    RunError,
+    TailscopeError,
+)
 from tailscope.experiment.pair import Figures, PairPlan, analyze_pair, file_of, write_pair
 from tailscope.scale.cluster import open_cluster
 from tailscope.scale.shared import Shared, aside, shared_folders

@@ -263,7 +263,9 @@ class RunWriter:
 
     def _write_figures(self, run: Run, figures: Mapping[str, Figure]) -> None:
         summary = {**run.summary, **figures, "warnings": [*run.warnings]}
-        self._write(layout.SUMMARY, encode_content({"format": layout.FORMAT, **summary}, Summary))
+        self._write(
+            layout.SUMMARY, encode_content({"format": layout.SUMMARY_FORMAT, **summary}, Summary)
+        )
         self._write_csv(tables.PERCENTILES, run.percentiles)
 
     def _complete(self, run: Run, report: Callable[[Run], str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import tailscope
+from tailscope.analysis import source_of
 from tailscope.store.machine import this_host
 from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.run import ClockRecord, Input, RunInfo

@@ -213,7 +213,9 @@ def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple
     RunCorruptError
         If it is damaged.
     """
-    found = read_record(content, Summary, source, newest=layout.SUMMARY_FORMAT, upgraded=older.with_counts)
+    found = read_record(
+        content, Summary, source, newest=layout.SUMMARY_FORMAT, upgraded=older.with_counts
+    )
     return figures_of(found), warnings_of(found)
 
 

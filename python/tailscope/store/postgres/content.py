@@ -19,7 +19,7 @@ from tailscope.store.run import SIDES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tailscope.analysis import Side
+    from tailscope.analysis import Figure, Side
     from tailscope.store.records.run import Input, RunInfo
     from tailscope.store.run import Run
 

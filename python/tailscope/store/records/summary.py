@@ -121,8 +121,8 @@ GROUPS = (
             ),
             _packets(
                 "sent",
-                "Packets before the device, within the trimmed interval, that are to be found behind "
-                "it: `count + lost + late + negative + outside + corrupt`.",
+                "Packets before the device, within the trimmed interval, that are to be found "
+                "behind it: `count + lost + late + negative + outside + corrupt`.",
             ),
             _packets(
                 "lost",
@@ -136,8 +136,8 @@ GROUPS = (
             ),
             _packets(
                 "outside",
-                "Sent packets of which the captures prove nothing: the one behind the device had not "
-                "begun, had ended, or dropped as many itself.",
+                "Sent packets of which the captures prove nothing: the one behind the device had "
+                "not begun, had ended, or dropped as many itself.",
             ),
             _packets(
                 "corrupt",
@@ -220,9 +220,9 @@ GROUPS = (
             FigureLine(
                 ("latency_ns_pX_ci_low", "latency_ns_pX_ci_high"),
                 "count",
-                "Its confidence interval, an exact pair of order statistics, wider by the resolution "
-                "of the captures on either side. If the samples give no upper end, that is `null`, "
-                "and the lower one is a one-sided bound.",
+                "Its confidence interval, an exact pair of order statistics, wider by the "
+                "resolution of the captures on either side. If the samples give no upper end, that "
+                "is `null`, and the lower one is a one-sided bound.",
             ),
             FigureLine(("latency_ns_pX_beyond",), "count", "Samples of higher rank."),
             FigureLine(
