@@ -133,29 +133,49 @@ impl Default for Basis {
     }
 }
 
-/// The finest grid of which all `times` are, that so many of them can prove.
+/// The coarsest grid that both the times of a clock and the differences of its times lie on, where
+/// there are enough of them to prove it.
 ///
 /// A counter of 80 MHz ticks every 12.5 ns, and of the nanoseconds that it can show, modulo 25, there
-/// are two. So: the period whose share of residues in use is the smallest.
-pub(crate) fn grid_of(times: &[u64]) -> Grid {
+/// are two, and three that can lie between two of them. So: the period whose share of residues in use
+/// is the smallest.
+pub(crate) fn grid_of(times: &[u64], apart: &[i64]) -> Grid {
     const PROOF: usize = 20;
     const LONGEST: u64 = 1000;
-    let Some(first) = times.first() else { return Grid::FINEST };
+    let Some(first) = times.first().filter(|_| times.len() >= PROOF) else { return Grid::FINEST };
     let divisor = times.iter().fold(0, |divisor, ts| gcd(divisor, ts.abs_diff(*first)));
-    let enough = times.len() >= PROOF;
-    if enough && divisor > 1 {
+    if divisor > 1 {
         return Grid { ns: divisor, ticks: 1 };
     }
     let mut best = Grid::FINEST;
     for period in (2..=LONGEST).take_while(|period| times.len() >= PROOF * *period as usize) {
-        let mut used = vec![false; period as usize];
-        times.iter().for_each(|ts| used[(ts % period) as usize] = true);
-        let ticks = used.iter().filter(|used| **used).count() as u64;
-        if period * best.ticks > best.ns * ticks && period >= 2 * ticks {
+        // Half a nanosecond is rounded now up and now down; at both ends of a difference.
+        let Some(ticks) = places(times.iter().map(|ts| ts % period), period, 2) else { continue };
+        let between = apart.iter().map(|ns| ns.rem_euclid(period as i64) as u64);
+        let Some(apart) = places(between, period, 4) else { continue };
+        if period * best.ticks > best.ns * ticks && period >= 2 * ticks && apart < 2 * ticks {
             best = Grid { ns: period, ticks };
         }
     }
     best
+}
+
+/// How many places of a circle of `period` are in use, where neighbours are one, if no such place is
+/// wider than `widest`.
+fn places(of: impl Iterator<Item = u64>, period: u64, widest: usize) -> Option<u64> {
+    let mut used = vec![false; period as usize];
+    of.for_each(|residue| used[residue as usize] = true);
+    // From behind a gap on, so that no place lies across the end.
+    let gap = used.iter().position(|used| !used)?;
+    used.rotate_left(gap);
+    let mut count = 0;
+    for place in used.split(|used| !used).filter(|place| !place.is_empty()) {
+        if place.len() > widest {
+            return None;
+        }
+        count += 1;
+    }
+    Some(count)
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -210,14 +230,21 @@ mod tests {
             (1000.0, Grid { ns: 1000, ticks: 1 }),
             (1.0, Grid::FINEST),
         ] {
-            assert_eq!(grid_of(&times(step, 5000)), expected, "{step}");
+            let times = times(step, 5000);
+            let apart: Vec<i64> =
+                times.windows(2).map(|two| two[1] as i64 - two[0] as i64).collect();
+            assert_eq!(grid_of(&times, &apart), expected, "{step}");
         }
     }
 
     #[test]
     fn a_few_times_prove_no_grid() {
-        assert_eq!(grid_of(&[]), Grid::FINEST);
-        assert_eq!(grid_of(&times(12.5, 30)), Grid::FINEST);
+        assert_eq!(grid_of(&[], &[]), Grid::FINEST);
+        assert_eq!(grid_of(&times(12.5, 30), &[]), Grid::FINEST);
+        // Packets on a schedule, each delayed by another number of nanoseconds.
+        let schedule = (0..1000).flat_map(|i| [100_000 * i, 100_001 * i + 1001]);
+        let apart: Vec<i64> = (1001..2001).collect();
+        assert_eq!(grid_of(&schedule.collect::<Vec<_>>(), &apart), Grid::FINEST);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use capture::Reader;
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
 
-use crate::basis::{Basis, Clocks, Flow, Grid, Tried, grid_of, nearest_whole};
+use crate::basis::{Basis, Clocks, Flow, Tried, grid_of, nearest_whole};
 use crate::config::Config;
 use crate::error::Error;
 use crate::ingest::Ahead;
@@ -97,13 +97,14 @@ pub(crate) fn survey(
         return Err(Error::SameCapture { pre: pre.info().name, post: post.info().name });
     }
     let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
+    let apart = found.best.as_ref().map_or_else(Vec::new, |best| best.apart(&ahead));
     let ways = found.best.as_ref().map_or(Ways::default(), |best| best.ways(&ahead));
     let basis = Basis {
         limit_bytes: found.best.as_ref().and_then(|best| best.limit_bytes),
         copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
         two_way: ways.two_way,
         back: ways.back,
-        grid: if times.len() < 2 { Grid::FINEST } else { grid_of(&times) },
+        grid: grid_of(&times, &apart),
         tried: found.tried,
     };
     let fallback =
@@ -236,16 +237,19 @@ impl Join {
         longest.map_or(0, |gap| (2 * gap).clamp(1, COPIES_NS))
     }
 
+    /// From before the device to behind it, of each packet that is known for certain, in ns.
+    fn apart(&self, ahead: &[Vec<Ahead>; 2]) -> Vec<i64> {
+        let ts = |side: usize, place: usize| i128::from(ahead[side][place].ts().0);
+        self.pairs.iter().map(|&(pre, post)| (ts(1, post) - ts(0, pre)) as i64).collect()
+    }
+
     /// Which ways packets travel, and how the times lie.
     fn ways(&self, ahead: &[Vec<Ahead>; 2]) -> Ways {
-        let mut apart: Vec<i64> = Vec::new();
+        let apart = self.apart(ahead);
         let mut flows: HashMap<Way<'_>, Vec<i64>> = HashMap::new();
-        for &(pre, post) in &self.pairs {
-            let (sent, seen) = (&ahead[0][pre], &ahead[1][post]);
-            let ns = (i128::from(seen.ts().0) - i128::from(sent.ts().0)) as i64;
-            apart.push(ns);
-            if let Some(flow) = addresses(&sent.data) {
-                flows.entry(flow).or_default().push(ns);
+        for (&(pre, _), ns) in self.pairs.iter().zip(&apart) {
+            if let Some(flow) = addresses(&ahead[0][pre].data) {
+                flows.entry(flow).or_default().push(*ns);
             }
         }
         if apart.is_empty() {

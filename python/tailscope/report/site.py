@@ -342,8 +342,8 @@ def _rewritten(source: Path, run: Run) -> Iterator[tuple[str, Struct]]:
             verified(source, run.info, layout.SUMMARY),
             Summary,
             file,
-            newest=layout.FORMAT,
-            upgraded=older.with_format,
+            newest=layout.SUMMARY_FORMAT,
+            upgraded=older.with_counts,
         ),
     )
     if run.explanation is not None and layout.EXPLANATION in run.info.files:
