@@ -362,6 +362,15 @@ def _power_text(power: PowerRecord) -> str:
     )
 
 
+def _span(summary: Mapping[str, Figure]) -> dict[str, str]:
+    """The time that both captures saw, if it is known."""
+    lasts_s, start_s = summary.get("span_s"), summary.get("span_start_s")
+    if not isinstance(lasts_s, float) or not isinstance(start_s, float):
+        return {}
+    lasts, start = (duration_text(each * 1e9) for each in (lasts_s, start_s))
+    return {"span": f"{lasts} that both captures saw, from {start} after the first packet on"}
+
+
 def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> dict[str, str]:
     """Say where the figures come from.
 
@@ -387,7 +396,7 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
         }
         said = _described(about) if isinstance(about, RunInfo) else {}
         own = {"matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
-        return {**files, **own, **said}
+        return {**files, **_span(summary), **own, **said}
     assert isinstance(about, RunInfo), "it was measured"
     cpus = {} if about.instrument is None else about.instrument.cpus
     power = about.power

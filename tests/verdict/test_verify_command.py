@@ -215,9 +215,9 @@ def test_packets_that_the_instrument_lost_or_kept_fail_nothing(
 def test_negative_latencies_leave_times_undecided(
     tailscope: Run, runs: Path, tmp_path: Path
 ) -> None:
-    run = changed(
-        runs / "fast", tmp_path / "run", negative=3, post_packets=PACKETS + 3, reordered=0
-    )
+    late = {"negative": 3, "post_negative": 3, "sent": PACKETS + 3, "pre_packets": PACKETS + 3}
+    post = {"post_packets": PACKETS + 3, "reordered": 0}
+    run = changed(runs / "fast", tmp_path / "run", **late, **post)
     found = judged(tailscope, run, "p99<1ms, max<1ms, reordered=0", 3)
     quantile, largest, order = found["runs"][0]["terms"]
     for term in (quantile, largest):

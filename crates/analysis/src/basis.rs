@@ -144,11 +144,14 @@ pub(crate) fn grid_of(times: &[u64], apart: &[i64]) -> Grid {
     const LONGEST: u64 = 1000;
     let Some(first) = times.first().filter(|_| times.len() >= PROOF) else { return Grid::FINEST };
     let divisor = times.iter().fold(0, |divisor, ts| gcd(divisor, ts.abs_diff(*first)));
-    if divisor > 1 {
+    // Packets on a schedule that all take as long lie on a grid, but not on that of the clock.
+    let varied = apart.iter().any(|ns| *ns != apart[0]);
+    if divisor > 1 && varied {
         return Grid { ns: divisor, ticks: 1 };
     }
     let mut best = Grid::FINEST;
-    for period in (2..=LONGEST).take_while(|period| times.len() >= PROOF * *period as usize) {
+    let periods = if varied { 2..=LONGEST } else { 2..=1 };
+    for period in periods.take_while(|period| times.len() >= PROOF * *period as usize) {
         // Half a nanosecond is rounded now up and now down; at both ends of a difference.
         let Some(ticks) = places(times.iter().map(|ts| ts % period), period, 2) else { continue };
         let between = apart.iter().map(|ns| ns.rem_euclid(period as i64) as u64);
@@ -245,6 +248,8 @@ mod tests {
         let schedule = (0..1000).flat_map(|i| [100_000 * i, 100_001 * i + 1001]);
         let apart: Vec<i64> = (1001..2001).collect();
         assert_eq!(grid_of(&schedule.collect::<Vec<_>>(), &apart), Grid::FINEST);
+        let steady: Vec<u64> = (0..1000).flat_map(|i| [100_000 * i, 100_000 * i + 500]).collect();
+        assert_eq!(grid_of(&steady, &[500; 1000]), Grid::FINEST);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Synchronization Algorithms for Network Measurements", INFOCOM 2002).
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 /// Spans of time whose fastest packet is kept.
 const SPANS: usize = 1024;
@@ -16,8 +17,9 @@ const FIRST_SPAN_NS: u64 = 1 << 20;
 /// becomes slower looks the same.
 const LEAST_SPANS: usize = 16;
 const LEAST_NS: u64 = 5_000_000_000;
-/// What no clock of a computer reaches, in parts per 10¹²: 1000 ppm.
-const MOST_DRIFT_PPT: f64 = 1e9;
+/// The drifts that are looked for, in parts per 10¹²: 0.5 ppm, below which a device that slowly warms up
+/// looks the same, to 1000 ppm, which no clock of a computer reaches.
+const DRIFTS_PPT: RangeInclusive<f64> = 5e5..=1e9;
 
 /// The fastest packet of each span of time. Spans begin at multiples of their length, which doubles
 /// until there are few enough: so the same packets, in whatever order, leave the same floor.
@@ -115,7 +117,7 @@ impl Floor {
         let lasts = lasts_ns as f64;
         let strays_ns = (error * lasts).max(2.0 * step_ns);
         let proven =
-            line.drift_ppt.abs() < MOST_DRIFT_PPT && (slope * lasts).abs() > 5.0 * strays_ns;
+            DRIFTS_PPT.contains(&line.drift_ppt.abs()) && (slope * lasts).abs() > 5.0 * strays_ns;
         (proven && self.is_monotone(slope)).then_some(line)
     }
 

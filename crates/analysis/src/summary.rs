@@ -204,8 +204,10 @@ impl Analysis {
         let clock = if self.instrument.is_some() { "tsc" } else { "capture-file" };
         figures.add("clock", clock.to_owned());
         figures.add("resolution_ns", self.resolution_ns());
-        figures.add("span_start_ns", self.common_span_ns().map(|(start, _)| start));
-        figures.add("span_end_ns", self.common_span_ns().map(|(_, end)| end));
+        let span = self.common_span_ns();
+        let since = self.pre.side.first_ns.unwrap_or(0);
+        figures.add("span_start_s", span.map(|(start, _)| (start - since) as f64 / 1e9));
+        figures.add("span_s", span.map(|(start, end)| (end - start) as f64 / 1e9));
         let apart = match self.config.clocks {
             Clocks::Apart { skew, relative } => Some((skew, relative)),
             Clocks::Detect | Clocks::Same => None,

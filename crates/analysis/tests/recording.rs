@@ -119,7 +119,7 @@ fn figures(analysis: &Analysis) -> Vec<(String, Value)> {
         let judged = ["lost", "loss_ratio", "corrupt", "outside", "post_outside", "post_unknown"];
         ends.iter().any(|end| name.ends_with(end))
             || judged.contains(&name)
-            || ["span_start_ns", "span_end_ns", "resolution_ns"].contains(&name)
+            || ["span_start_s", "span_s", "resolution_ns"].contains(&name)
             || instrument.iter().any(|start| name.starts_with(start))
     };
     analysis.summary().into_iter().filter(|(name, _)| !only_one(name)).collect()

@@ -70,13 +70,13 @@ class PairPlan:
     pre: str
     post: str
     match_on: str
-    clocks: str
     trim_ns: int
     window_ns: int
     bucket_ns: int
     worst: int
     csv_folder: Path | None
     out: Path | None
+    clocks: str = "detect"
     about: AboutRecord | None = None
 
     def record(self) -> AnalysisPlan:

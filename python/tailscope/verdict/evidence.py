@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,7 +190,7 @@ def evidence_of(path: Path, run: Run) -> RunSample:
         resolution_ns=_resolution_ns(summary),
         floor=_floor(info),
         doubts=_doubts(summary, info),
-        time_doubts=_time_doubts(counts, info),
+        time_doubts=_time_doubts(counts, summary, info),
     )
 
 
@@ -268,10 +269,12 @@ def _in_order(seq: Any, latency_ns: Any, matched: Any, failed: int) -> Values:
 
 
 def _resolution_ns(summary: Mapping[str, Figure]) -> int:
-    """Of the coarser capture; 1 where it is finer than that, or not said."""
+    """What the times of the captures resolve, rounded up; 1 where it is finer, or not said."""
     from tailscope.units import duration_ns
 
     found = 1
+    if isinstance(step := summary.get("resolution_ns"), int | float):
+        found = max(found, ceil(step))
     for side in ("pre", "post"):
         text = summary.get(f"{side}_resolution")
         try:
@@ -293,8 +296,14 @@ def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
     return tuple(found)
 
 
-def _time_doubts(counts: _Counts, info: RunInfo) -> tuple[Doubt, ...]:
+def _time_doubts(
+    counts: _Counts, summary: Mapping[str, Figure], info: RunInfo
+) -> tuple[Doubt, ...]:
     found = []
+    if summary.get("latency_relative"):
+        found.append(
+            Doubt("the clocks are apart: latencies are only known above that of the fastest packet")
+        )
     if negative := counts.of("negative"):
         found.append(Doubt(f"{negative:,} packets arrived before they left: the clocks disagree"))
     if is_emulated(info):

@@ -20,7 +20,7 @@ FROM (
     WINDOW same AS (PARTITION BY run_id, hdr ORDER BY ts)
 ) AS seen
 WHERE coalesce(since_ns >= window_ns, true) AND coalesce(until_ns >= window_ns, true);
-COMMENT ON VIEW once IS 'Packets before the device whose key no other one has within the window: the others are ambiguous. ts: Unix time in ns.';
+COMMENT ON VIEW once IS 'Packets before the device whose key no other one has within the window; the others are matched by their order, if at all. ts: Unix time in ns.';
 
 -- Where the papers join, a window over both sides looks ahead: of a join the planner knows too little, once
 -- many runs lie in one table, and may compare each packet with every other one.
@@ -37,11 +37,11 @@ FROM (
     ) AS both_sides
     WINDOW later AS (
         PARTITION BY run_id, hdr
-        ORDER BY ts DESC RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ORDER BY ts DESC RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     )
 ) AS seen
 WHERE type = 'pre' AND post_ns < ts + window_ns AND (trim_ns = 0 OR post_ns > first_ns + trim_ns);
-COMMENT ON VIEW match IS 'The first packet behind the device with the same key, within the window: what the papers'' join finds. pre_ns, post_ns: Unix times in ns.';
+COMMENT ON VIEW match IS 'The first packet behind the device with the same key, within the window: what the papers'' join finds. Packets alike, which table latency may hold matched in order, are left out. pre_ns, post_ns: Unix times in ns.';
 
 CREATE VIEW sample AS
 SELECT run_id, pre_ns, latency_ns, post_ns, hdr FROM match

@@ -316,7 +316,6 @@ GROUPS = (
                 "Bytes of each packet from its network header on that both captures hold, and keys "
                 "go by; `null` if they hold enough.",
                 everywhere=False,
-                is_column=False,
             ),
             FigureLine(("window_ns", "trim_ns"), "count", "As given.", is_column=False),
             FigureLine(
@@ -330,11 +329,16 @@ GROUPS = (
                 everywhere=False,
             ),
             FigureLine(
-                ("span_start_ns", "span_end_ns"),
-                "count",
-                "The time in which both captures looked, in ns since 1970.",
+                ("span_start_s",),
+                "real",
+                "When both captures had begun, in s after the first packet before the device.",
                 everywhere=False,
-                is_column=False,
+            ),
+            FigureLine(
+                ("span_s",),
+                "real",
+                "How long both captures looked from then on, in s.",
+                everywhere=False,
             ),
             FigureLine(
                 ("clock_offset_ns",),
