@@ -146,12 +146,14 @@ pub(crate) fn grid_of(times: &[u64], apart: &[i64]) -> Grid {
     let divisor = times.iter().fold(0, |divisor, ts| gcd(divisor, ts.abs_diff(*first)));
     // Packets on a schedule that all take as long lie on a grid, but not on that of the clock.
     let varied = apart.iter().any(|ns| *ns != apart[0]);
-    if divisor > 1 && varied {
+    if !varied {
+        return Grid::FINEST;
+    }
+    if divisor > 1 {
         return Grid { ns: divisor, ticks: 1 };
     }
     let mut best = Grid::FINEST;
-    let periods = if varied { 2..=LONGEST } else { 2..=1 };
-    for period in periods.take_while(|period| times.len() >= PROOF * *period as usize) {
+    for period in (2..=LONGEST).take_while(|period| times.len() >= PROOF * *period as usize) {
         // Half a nanosecond is rounded now up and now down; at both ends of a difference.
         let Some(ticks) = places(times.iter().map(|ts| ts % period), period, 2) else { continue };
         let between = apart.iter().map(|ns| ns.rem_euclid(period as i64) as u64);

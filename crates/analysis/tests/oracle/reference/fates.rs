@@ -232,7 +232,7 @@ pub fn keep(
     };
     let (first_pre, last_pre) = ends(pre);
     let (first_post, last_post) = ends(post);
-    let longest = longest(pre, post, fates.0, &is_kept, twist);
+    let longest = longest(pre, post, fates.0, is_kept, twist);
     let is_outside = |ts: u64| {
         let in_flight = i128::from(ts) + i128::from(ask.window) > last_post
             && longest.is_none_or(|longest| i128::from(ts) + i128::from(longest) > last_post);
