@@ -569,7 +569,8 @@ def analyze(
     worst : int
         Number of worst packets to keep.
     clocks : str or ClockDifference
-        ``detect`` refuses captures of clocks that are apart, ``same`` trusts them, ``estimate``
+        ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
+        clock), ``same`` trusts them, ``estimate``
         reads them twice and takes the difference out, ``offset=TIME`` takes out this one.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
@@ -600,6 +601,8 @@ def analyze(
     trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
     if worst < 0:
         raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+    if clocks == "detect" and source_of(pre)[0] == source_of(post)[0]:
+        clocks = "same"
     if clocks == "estimate":
         known: ClockDifference | None = estimate_clocks(
             pre, post, match_on=match_on, window=window_ns, progress=progress

@@ -87,16 +87,11 @@ impl Analysis {
             let drift_error_ppt = Some(drift.error_ppt.ceil() as u64);
             return Ok(Estimate { skew, relative: true, offset_error_ns: None, drift_error_ppt });
         }
-        let least = guess_ns + fastest;
-        let (offset_ns, offset_error_ns) = match relation {
-            Relation::Apart { offset_ns, error_ns: Some(error) } => (offset_ns, Some(error)),
-            _ => (least, None),
+        let offset_error_ns = match relation {
+            Relation::Apart { error_ns, .. } => error_ns,
+            Relation::Same | Relation::Before { .. } => None,
         };
-        Ok(Estimate {
-            skew: Skew { offset_ns, ..Skew::NONE },
-            relative: offset_error_ns.is_none(),
-            offset_error_ns,
-            drift_error_ppt: None,
-        })
+        let skew = Skew { offset_ns: guess_ns + fastest, ..Skew::NONE };
+        Ok(Estimate { skew, relative: true, offset_error_ns, drift_error_ppt: None })
     }
 }

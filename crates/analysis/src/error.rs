@@ -39,8 +39,10 @@ pub enum Error {
         /// The keys that were tried, in words.
         tried: String,
     },
-    /// Every packet was seen behind the device first.
-    #[error("{pre} and {post} are swapped: every packet was seen behind the device first")]
+    /// Packets passed the capture behind the device first, as their hops tell.
+    #[error(
+        "{pre} and {post} are swapped: packets have more hops to live behind the device than before it"
+    )]
     Swapped {
         /// The file before the device.
         pre: String,

@@ -266,7 +266,8 @@ impl Analysis {
                 if relative { "; latencies are above that of the fastest packet" } else { "" };
             warnings.push(format!(
                 "the clocks are apart: the one behind the device is {way} by {by}{drift}; that was \
-                 taken out{told}"
+                 taken out{told}. If one clock stamped both, a queue that grows looks the same: say \
+                 --clocks same"
             ));
         }
     }
@@ -316,10 +317,25 @@ impl Analysis {
             "packets share their key with another one within the window, and order does not tell them apart: \
              not matched",
         );
+        let dropped = self.post.info.as_ref().and_then(|info| info.dropped_packets).unwrap_or(0);
         warn(
             counts.outside,
-            "packets are outside of what both captures saw, or the capture behind the device dropped as many: \
-             not judged",
+            if dropped > 0 {
+                "packets are outside of what both captures saw, or among those that the capture behind the \
+                 device dropped: not judged"
+            } else {
+                "packets are outside of what both captures saw: not judged"
+            },
+        );
+        let others = counts.post_unknown + counts.post_outside;
+        warn(
+            if others > 0 && others >= counts.lost.div_ceil(OTHERS) {
+                counts.lost.min(others)
+            } else {
+                0
+            },
+            "packets count as lost, and as many behind the device are like none before it: they may be \
+             the same, merged, divided, rewritten or stamped by a clock that stepped",
         );
         warn(
             counts.negative,
@@ -337,6 +353,9 @@ impl Analysis {
         }
     }
 }
+
+/// Where packets that nobody sent are at least one for so many lost ones, those may be the same.
+const OTHERS: u64 = 10;
 
 impl Captured {
     fn warn(&self, warnings: &mut Vec<String>) {

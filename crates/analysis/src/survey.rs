@@ -20,8 +20,13 @@ const LOOKS_OF_PIPES: usize = 1;
 const MOST_BYTES: usize = 8 << 20;
 /// Matches that tell enough.
 const ENOUGH: u64 = 100;
-/// A less specific key is taken only if it matches so many times as often.
-const WORTH: f64 = 1.02;
+/// A less specific key is taken if it matches more, by one packet in so many at least: what it finds
+/// is not lost.
+const WORTH: u64 = 500;
+/// One packet in a hundred may have a wrong time.
+const STRAY: f64 = 0.01;
+/// Routers between two captures, at most.
+const MOST_HOPS: i32 = 8;
 /// Flows of packets that travel the other way that are remembered.
 const MOST_FLOWS: usize = 4096;
 /// Of packets keyed by what they carry, so many must differ.
@@ -131,7 +136,13 @@ fn join_by_best(candidates: &[MatchOn], ahead: &[Vec<Ahead>; 2]) -> Joined {
     let tried = joins.iter().map(Join::tried).collect();
     let mut best: Option<Join> = None;
     for join in joins {
-        let worth = |best: &Join| join.matched as f64 > WORTH * best.matched as f64;
+        // A mirror of both ports of a router has each packet twice, one hop apart.
+        let doubled = join.match_on == MatchOn::L3 && join.copies_ns(ahead) > 0;
+        if doubled && best.as_ref().is_some_and(|best| best.copies_ns(ahead) == 0) {
+            best = Some(join);
+            continue;
+        }
+        let worth = |best: &Join| join.matched > best.matched + best.matched / WORTH + 1;
         if join.matched > 0 && best.as_ref().is_none_or(worth) {
             best = Some(join);
         }
@@ -190,8 +201,7 @@ impl Join {
                 }
             }
         }
-        let carried = matches!(self.match_on, MatchOn::Payload | MatchOn::Inner);
-        if carried && ![0, 1].into_iter().all(|side| self.is_distinct(side, &places)) {
+        if self.is_carried() && ![0, 1].into_iter().all(|side| self.is_distinct(side, &places)) {
             return;
         }
         let mut matched_places: Vec<usize> = Vec::new();
@@ -206,6 +216,11 @@ impl Join {
         self.pairs.sort_unstable();
         let (first, last) = (matched_places.iter().min(), matched_places.iter().max());
         self.of = first.zip(last).map_or(0, |(first, last)| (*last - *first + 1) as u64);
+    }
+
+    /// Whether the key leaves addresses out, so that packets of two flows may share it.
+    fn is_carried(&self) -> bool {
+        matches!(self.match_on, MatchOn::Payload | MatchOn::Inner)
     }
 
     fn is_distinct(&self, side: usize, places: &HashMap<Key, [Vec<usize>; 2]>) -> bool {
@@ -228,7 +243,8 @@ impl Join {
             if let Some(former) = last.insert(*key, packet) {
                 let former: &Ahead = former;
                 let gap = packet.ts().0.abs_diff(former.ts().0);
-                gaps.extend((gap <= COPIES_NS && packet.data == former.data).then_some(gap));
+                let same = !self.is_carried() || packet.data == former.data;
+                gaps.extend((gap <= COPIES_NS && same).then_some(gap));
             }
         }
         let keyed = self.keys[0].iter().flatten().count();
@@ -292,26 +308,23 @@ impl Join {
     fn one_way(&self, mut apart: Vec<i64>, ahead: &[Vec<Ahead>; 2]) -> Relation {
         const SECOND: i64 = 1_000_000_000;
         apart.sort_unstable();
+        // A few times may be wrong.
         let at = |share: f64| apart[((apart.len() - 1) as f64 * share) as usize];
-        let (least, most) = (apart[0], apart[apart.len() - 1]);
-        let negative = apart.partition_point(|ns| *ns < 0);
-        if negative == 0 && least < SECOND {
+        let (least, most) = (at(STRAY), at(1.0 - STRAY));
+        let hops = self.hops(ahead);
+        if (-MOST_HOPS..0).contains(&hops) {
+            return Relation::Before { least_ns: least, swapped: Some(true) };
+        }
+        if (0..SECOND).contains(&least) {
             return Relation::Same;
         }
-        let whole = nearest_whole(least);
-        if most >= 0 || whole != 0 || least < -SECOND {
+        if most >= 0 || nearest_whole(least) != 0 || least < -SECOND {
             return Relation::Apart { offset_ns: least, error_ns: None };
         }
         // Latencies have a floor and a tail: mirrored, the tail lies on the other side.
         let (below, above) = (at(0.5) - at(0.01), at(0.99) - at(0.5));
-        let hops = self.hops(ahead);
-        let swapped = match () {
-            () if hops != 0 => Some(hops < 0),
-            () if below > above + above / 4 => Some(true),
-            () if above > below + below / 4 => Some(false),
-            () => None,
-        };
-        Relation::Before { least_ns: least, swapped }
+        let forward = hops > 0 || above > below + below / 4;
+        Relation::Before { least_ns: least, swapped: forward.then_some(false) }
     }
 
     /// Hops between the captures, by the TTL of a packet; 0 where not all agree that there are some.
@@ -322,7 +335,11 @@ impl Join {
             .iter()
             .map(|&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?));
         let first = hops.next().flatten().unwrap_or(0);
-        if hops.all(|other| other == Some(first)) { first } else { 0 }
+        if self.match_on == MatchOn::L3 && hops.all(|other| other == Some(first)) {
+            first
+        } else {
+            0
+        }
     }
 }
 
@@ -358,18 +375,19 @@ impl Relation {
     pub fn check(self, clocks: Clocks, names: [String; 2]) -> Result<(), Error> {
         let [pre, post] = names;
         match (self, clocks) {
-            (Self::Same, _) => Ok(()),
-            (Self::Before { swapped: Some(true), .. }, Clocks::Detect | Clocks::Same) => {
-                Err(Error::Swapped { pre, post })
-            }
-            (Self::Before { least_ns, swapped: None }, Clocks::Detect | Clocks::Same) => {
+            (Self::Same, _) | (_, Clocks::Apart { .. }) => Ok(()),
+            (Self::Before { swapped: Some(true), .. }, _) => Err(Error::Swapped { pre, post }),
+            (Self::Before { least_ns, swapped }, _)
+                if swapped.is_none() || clocks == Clocks::Same =>
+            {
                 Err(Error::SwappedOrApart { pre, post, ns: least_ns })
             }
-            (
-                Self::Before { least_ns: offset_ns, .. } | Self::Apart { offset_ns, .. },
-                Clocks::Detect,
-            ) => Err(Error::ClocksApart { offset_ns, drift_ppt: None }),
-            (_, Clocks::Same | Clocks::Apart { .. }) => Ok(()),
+            (Self::Before { least_ns: offset_ns, .. } | Self::Apart { offset_ns, .. }, clocks) => {
+                if clocks == Clocks::Same {
+                    return Ok(());
+                }
+                Err(Error::ClocksApart { offset_ns, drift_ppt: None })
+            }
         }
     }
 

@@ -14,11 +14,17 @@ const IGMP: u8 = 2;
 const ICMPV6: u8 = 58;
 const HOP_BY_HOP: u8 = 0;
 
-/// Whether a frame is link-local control traffic: ARP, LLDP, spanning tree, neighbour discovery, group
-/// membership, addresses of the link.
+/// Whether nobody expects a frame to be forwarded: control traffic of its link, and what has no hop left.
 #[inline]
 #[must_use]
 pub fn is_local(frame: &[u8]) -> bool {
+    is_control(frame) || headers::ttl(frame).is_some_and(|hops| hops <= 1)
+}
+
+/// Whether a frame is control traffic of its link: ARP, LLDP, spanning tree, neighbour discovery, group
+/// membership, addresses of the link.
+#[inline]
+pub(crate) fn is_control(frame: &[u8]) -> bool {
     let Some(Network { ethertype, offset }) = headers::network(frame) else { return false };
     match ethertype {
         headers::IPV4 => frame.get(offset..offset + headers::IPV4_LEN).is_some_and(ipv4),
@@ -79,6 +85,8 @@ mod tests {
     #[test]
     fn control_traffic_of_a_link_is_told_from_what_is_forwarded() {
         let (host, peer) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        let mut last_hop = v4(headers::UDP, host, [239, 255, 255, 250]);
+        last_hop[22] = 1;
         for local in [
             frame(headers::ARP, &[0; 28]),
             frame(0x0027, &[0x42, 0x42, 3]),
@@ -91,6 +99,7 @@ mod tests {
             v6(HOP_BY_HOP, [0xfd, 0], [0xfd, 1], &[ICMPV6, 0, 5, 2, 0, 0, 1, 0, 143]),
             v6(headers::UDP, [0xfe, 0x80], [0xfd, 0], &[0; 8]),
             v6(headers::UDP, [0xfd, 0], [0xff, 0x02], &[0; 8]),
+            last_hop,
         ] {
             assert!(is_local(&local), "{local:02x?}");
         }

@@ -126,7 +126,7 @@ def _tcpdump(plan: RunPlan, cores: Cores) -> Analysis:
         with recording(taps, Here(folder.path)):
             yield
         pre, post = (tap.path for tap in taps.values())
-        seen.append(analyze(pre, post, match_on="probe", trim="1s"))
+        seen.append(analyze(pre, post, match_on="probe", trim="1s", clocks="same"))
 
     execute_whole(_over_veth(plan, "af_packet"), cores, around=around)
     return seen[0]

@@ -89,6 +89,7 @@ def execute_in_lab(
             found.pre,
             found.post,
             match_on="probe",
+            clocks="same",
             trim=plan.trim_ns,
             window=plan.window_ns,
             worst=plan.worst,

@@ -7,7 +7,7 @@
 
 use crate::headers;
 use crate::layers::{Layers, Network};
-use crate::local::is_local;
+use crate::local::is_control;
 use crate::missing::Missing;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -71,7 +71,7 @@ impl Rule {
 
     pub fn content(&self, data: &[u8], orig_len: u32) -> Result<Content, Missing> {
         // Every link has such packets of its own, alike but for the addresses.
-        if is_local(data) {
+        if is_control(data) {
             return Err(Missing::NotThere);
         }
         let layers = Layers::new(data, orig_len);

@@ -89,12 +89,18 @@ fn packet_end(data: &[u8], ethertype: Option<u16>, at: usize) -> Option<usize> {
     }
 }
 
-/// Whether a packet concerns its link only: of the frames that are made here, ARP does, and what is
-/// sent to everybody.
+/// Whether a packet concerns its link only: of the frames that are made here, ARP does, what is
+/// sent to everybody, and what has no hop left.
 pub fn is_local(on: &MatchOn, data: &[u8]) -> bool {
     let (ethertype, shift) = ethertype(data);
     let to = data.get(30 + shift..34 + shift);
-    let local = ethertype == Some(0x0806) || (ethertype == Some(0x0800) && to == Some(&[255; 4]));
+    let hops = match ethertype {
+        Some(0x0800) => data.get(22 + shift),
+        Some(0x86dd) => data.get(21 + shift),
+        _ => None,
+    };
+    let everybody = ethertype == Some(0x0800) && to == Some(&[255; 4]);
+    let local = ethertype == Some(0x0806) || everybody || hops.is_some_and(|hops| *hops <= 1);
     matches!(on, MatchOn::Frame | MatchOn::L3) && local
 }
 
