@@ -169,18 +169,23 @@ pub(crate) fn grid_of(times: &[u64], apart: &[i64]) -> Grid {
 /// wider than `widest`.
 fn places(of: impl Iterator<Item = u64>, period: u64, widest: usize) -> Option<u64> {
     let mut used = vec![false; period as usize];
-    of.for_each(|residue| used[residue as usize] = true);
-    // From behind a gap on, so that no place lies across the end.
-    let gap = used.iter().position(|used| !used)?;
-    used.rotate_left(gap);
-    let mut count = 0;
-    for place in used.split(|used| !used).filter(|place| !place.is_empty()) {
-        if place.len() > widest {
+    for residue in of {
+        if !std::mem::replace(&mut used[residue as usize], true)
+            && width(&used, residue as usize) > widest
+        {
             return None;
         }
-        count += 1;
     }
-    Some(count)
+    let begins = |at: usize| used[at] && !used[(at + used.len() - 1) % used.len()];
+    Some((0..used.len()).filter(|at| begins(*at)).count() as u64)
+}
+
+/// How wide the place is that `at` is part of.
+fn width(used: &[bool], at: usize) -> usize {
+    let len = used.len();
+    let behind = (1..len).take_while(|step| used[(at + step) % len]).count();
+    let before = (1..len).take_while(|step| used[(at + len - step) % len]).count();
+    (1 + behind + before).min(len)
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 
 /// Spans of time whose fastest packet is kept.
 const SPANS: usize = 1024;
-/// Spans are this long at first, in ns.
-const FIRST_SPAN_NS: u64 = 1 << 20;
+/// Spans are this power of two long at first, in ns.
+const FIRST_SPAN_BITS: u32 = 20;
 /// A drift is looked for in at least so many spans, and so much time in ns: in less, a device that
 /// becomes slower looks the same.
 const LEAST_SPANS: usize = 16;
@@ -25,7 +25,8 @@ const DRIFTS_PPT: RangeInclusive<f64> = 5e5..=1e9;
 /// until there are few enough: so the same packets, in whatever order, leave the same floor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Floor {
-    span_ns: u64,
+    /// Spans are this power of two long, in ns.
+    span_bits: u32,
     /// The number of the first span, counted from time 0.
     first: u64,
     /// Time and latency of the fastest packet of each span, in ns.
@@ -46,10 +47,10 @@ impl Floor {
     #[inline]
     pub fn push(&mut self, pre_ns: u64, latency_ns: i64) {
         if self.fastest.is_empty() {
-            self.span_ns = self.span_ns.max(FIRST_SPAN_NS);
-            self.first = pre_ns / self.span_ns;
+            self.span_bits = self.span_bits.max(FIRST_SPAN_BITS);
+            self.first = pre_ns >> self.span_bits;
         }
-        let place = (pre_ns / self.span_ns).wrapping_sub(self.first) as usize;
+        let place = (pre_ns >> self.span_bits).wrapping_sub(self.first) as usize;
         match self.fastest.get_mut(place) {
             Some(Some((ts, least))) if (*least, *ts) <= (latency_ns, pre_ns) => {}
             Some(fastest) => *fastest = Some((pre_ns, latency_ns)),
@@ -61,14 +62,14 @@ impl Floor {
     #[cold]
     fn push_outside(&mut self, pre_ns: u64, latency_ns: i64) {
         loop {
-            let span = pre_ns / self.span_ns;
+            let span = pre_ns >> self.span_bits;
             let last = self.first + self.fastest.len() as u64;
             if span.max(last) - span.min(self.first) < SPANS as u64 {
                 break;
             }
             self.widen();
         }
-        let span = pre_ns / self.span_ns;
+        let span = pre_ns >> self.span_bits;
         while span < self.first {
             self.first -= 1;
             self.fastest.push_front(None);
@@ -91,7 +92,7 @@ impl Floor {
 
     fn widen(&mut self) {
         let points = self.fastest();
-        *self = Self { span_ns: 2 * self.span_ns, ..Self::default() };
+        *self = Self { span_bits: self.span_bits + 1, ..Self::default() };
         points.into_iter().for_each(|(ts, ns)| self.push(ts, ns));
     }
 
@@ -99,7 +100,7 @@ impl Floor {
     /// time, and it leads further than they lie from it.
     pub fn drift(&self, step_ns: f64) -> Option<Line> {
         let points: Vec<Point> = self.fastest().iter().map(|point| self.point(*point)).collect();
-        let lasts_ns = self.fastest.len() as u64 * self.span_ns;
+        let lasts_ns = (self.fastest.len() as u64) << self.span_bits;
         if points.len() < LEAST_SPANS || lasts_ns < LEAST_NS {
             return None;
         }
@@ -122,7 +123,7 @@ impl Floor {
     }
 
     fn since_ns(&self) -> u64 {
-        self.first * self.span_ns
+        self.first << self.span_bits
     }
 
     fn point(&self, (ts, ns): (u64, i64)) -> Point {

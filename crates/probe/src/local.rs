@@ -1,6 +1,6 @@
 //! Packets that concern one link only: nobody expects a router to forward them.
 
-use crate::headers::{self, Network, be16};
+use crate::headers::{self, Network};
 
 const LLDP: u16 = 0x88cc;
 const SLOW_PROTOCOLS: u16 = 0x8809;
@@ -10,6 +10,7 @@ const CONFIGURATION_TEST: u16 = 0x9000;
 /// Smaller values are no ethertype but a length: IEEE 802.2, as the spanning tree has it.
 const FIRST_ETHERTYPE: u16 = 0x0600;
 
+const ETHERNET_LEN: usize = 14;
 const IGMP: u8 = 2;
 const ICMPV6: u8 = 58;
 const HOP_BY_HOP: u8 = 0;
@@ -18,6 +19,11 @@ const HOP_BY_HOP: u8 = 0;
 #[inline]
 #[must_use]
 pub fn is_local(frame: &[u8]) -> bool {
+    // Most frames are these, and every packet is looked at.
+    if let Some([.., 0x08, 0x00]) = frame.get(..ETHERNET_LEN) {
+        let header = frame.get(ETHERNET_LEN..ETHERNET_LEN + headers::IPV4_LEN);
+        return header.is_some_and(|header| header[8] <= 1 || ipv4(header));
+    }
     is_control(frame) || headers::ttl(frame).is_some_and(|hops| hops <= 1)
 }
 
@@ -36,14 +42,12 @@ pub(crate) fn is_control(frame: &[u8]) -> bool {
     }
 }
 
+#[inline]
 fn ipv4(header: &[u8]) -> bool {
-    let (from, to) = (be16(header, 12), be16(header, 16));
-    const LINK: Option<u16> = Some(u16::from_be_bytes([169, 254]));
-    header[9] == IGMP
-        || header[16..19] == [224, 0, 0]
-        || header[16..20] == [255; 4]
-        || from == LINK
-        || to == LINK
+    let (from, to) = (&header[12..16], &header[16..20]);
+    let of_link = |address: &[u8]| address[0] == 169 && address[1] == 254;
+    let to_all = to[0] >= 224 && (to[..3] == [224, 0, 0] || to == [255; 4]);
+    header[9] == IGMP || to_all || of_link(from) || of_link(to)
 }
 
 fn ipv6(header: &[u8], behind: &[u8]) -> bool {
