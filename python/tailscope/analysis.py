@@ -49,6 +49,7 @@ __all__ = [
     "analyze",
     "analyze_recording",
     "clock_difference",
+    "clocks_of",
     "engine_errors",
     "estimate_clocks",
     "interfaces",
@@ -481,6 +482,15 @@ def clock_difference(text: str) -> ClockDifference | None:
     )
 
 
+def clocks_of(
+    pre: str | os.PathLike[str], post: str | os.PathLike[str], clocks: str | ClockDifference
+) -> ClockDifference | None:
+    """What is known of the clocks of a pair; None for nothing. Interfaces of one file have one."""
+    if clocks == "detect" and source_of(pre)[0] == source_of(post)[0]:
+        return ClockDifference()
+    return clock_difference(clocks) if isinstance(clocks, str) else clocks
+
+
 def interfaces(capture: str | os.PathLike[str]) -> list[Interface]:
     """List the interfaces that the beginning of a capture describes.
 
@@ -504,8 +514,8 @@ def estimate_clocks(
     """Estimate how far two clocks are apart, by the fastest packets over time.
 
     The method is that of Moon, Skelly and Towsley, "Estimation and Removal of Clock Skew from
-    Network Delay Measurements" (INFOCOM 1999). Without packets in both directions the offset is
-    known only up to the latency of the fastest packet.
+    Network Delay Measurements" (INFOCOM 1999). The offset cannot be told from the latency of the
+    fastest packet, which is taken for 0.
 
     Parameters
     ----------
@@ -526,7 +536,7 @@ def estimate_clocks(
         If no packet is in both, or packets do not tell.
     """
     with engine_errors():
-        found, _, _ = _engine.estimate_clocks(
+        found = _engine.estimate_clocks(
             source_of(pre),
             source_of(post),
             match_on=match_on,
@@ -570,8 +580,8 @@ def analyze(
         Number of worst packets to keep.
     clocks : str or ClockDifference
         ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
-        clock), ``same`` trusts them, ``estimate``
-        reads them twice and takes the difference out, ``offset=TIME`` takes out this one.
+        clock), ``same`` trusts them, ``estimate`` reads them twice and takes the difference out,
+        ``offset=TIME`` takes out this one.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
     sink : callable, optional
@@ -601,14 +611,12 @@ def analyze(
     trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
     if worst < 0:
         raise UsageError(f"worst: a number of packets is not negative, got {worst}")
-    if clocks == "detect" and source_of(pre)[0] == source_of(post)[0]:
-        clocks = "same"
     if clocks == "estimate":
         known: ClockDifference | None = estimate_clocks(
             pre, post, match_on=match_on, window=window_ns, progress=progress
         )
     else:
-        known = clock_difference(clocks) if isinstance(clocks, str) else clocks
+        known = clocks_of(pre, post, clocks)
     with engine_errors():
         return Analysis(
             _engine.analyze(

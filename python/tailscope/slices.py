@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope import _engine
-from tailscope.analysis import Analysis, clock_difference, engine_errors, source_of
+from tailscope.analysis import Analysis, clocks_of, engine_errors, source_of
 from tailscope.exceptions import UsageError
 from tailscope.units import duration_ns
 
@@ -170,7 +170,7 @@ def split(
             trim_ns=trim_ns,
             window_ns=window_ns,
             worst=worst,
-            clocks=clock_difference(clocks),
+            clocks=clocks_of(pre, post, clocks),
             progress=progress,
         )
     return Split(tuple(map(Slice, found)), note)

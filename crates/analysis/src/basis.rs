@@ -137,8 +137,8 @@ impl Default for Basis {
 /// there are enough of them to prove it.
 ///
 /// A counter of 80 MHz ticks every 12.5 ns, and of the nanoseconds that it can show, modulo 25, there
-/// are two, and three that can lie between two of them. So: the period whose share of residues in use
-/// is the smallest.
+/// are two, and three that can lie between two of them. So: the period of which the fewest places are in
+/// use, for its length.
 pub(crate) fn grid_of(times: &[u64], apart: &[i64]) -> Grid {
     const PROOF: usize = 20;
     const LONGEST: u64 = 1000;

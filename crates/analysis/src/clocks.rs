@@ -11,25 +11,13 @@ use crate::error::Error;
 use crate::floor::Hull;
 use crate::matcher::Match;
 use crate::pair::{Analysis, Observer, Progress, analyze_on};
-use crate::survey::{Relation, Survey, survey};
+use crate::survey::{Survey, survey};
 
 /// Packets may be this much earlier than the beginning of the captures lets expect, in ns.
 const HEADROOM_NS: u64 = 1_000_000_000;
 
-/// What is known of two clocks that are apart.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// How the one behind the device differs.
-    pub skew: Skew,
-    /// Whether latencies are above that of the fastest packet.
-    pub relative: bool,
-    /// By how much the offset may be off, in ns, where packets travel both ways.
-    pub offset_error_ns: Option<u64>,
-    /// By how much the drift may be off, in parts per 10¹², where there is one.
-    pub drift_error_ppt: Option<u64>,
-}
-
-/// Estimates the difference of the clocks of a pair, by its fastest packets.
+/// Estimates by how much the clock behind the device differs, by its fastest packets: their latency is
+/// taken for 0, as the offset of two clocks cannot be told from it.
 ///
 /// # Errors
 /// As [`analyze_pair`](crate::analyze_pair), and when no packet tells.
@@ -38,7 +26,7 @@ pub fn estimate_clocks(
     mut post: Reader,
     config: &Config,
     observer: &mut dyn Observer,
-) -> Result<Estimate, Error> {
+) -> Result<Skew, Error> {
     config.check()?;
     let Survey { match_on, basis, relation, ahead } = survey(&mut pre, &mut post, config)?;
     let Some(relation) = relation else {
@@ -51,7 +39,7 @@ pub fn estimate_clocks(
     let config = Config { match_on, clocks, worst: 0, trim: Nanos(0), ..config.clone() };
     let mut below = Below { hull: Hull::default(), observer };
     let found = analyze_on((pre, post), ahead, &config, basis, &mut below)?;
-    found.estimate(&below.hull, relation, guess.offset_ns)
+    found.skew_above(&below.hull, guess.offset_ns)
 }
 
 /// Keeps what lies below all matches.
@@ -72,26 +60,20 @@ impl Observer for Below<'_> {
 }
 
 impl Analysis {
-    fn estimate(&self, hull: &Hull, relation: Relation, guess_ns: i64) -> Result<Estimate, Error> {
+    /// The skew of which all of `hull`, measured with an offset of `guess_ns`, lies above.
+    fn skew_above(&self, hull: &Hull, guess_ns: i64) -> Result<Skew, Error> {
         let (Some(fastest), Some(first_ns)) = (hull.least_ns(), hull.first_ns()) else {
             return Err(Error::ClocksUnknown { got: "0 matches".into() });
         };
-        let drift = self.floor.drift(self.basis.grid.step_ns());
-        if let (Some(drift), Some((height, slope))) = (drift, hull.line(first_ns)) {
-            // Below all of them, in spite of what is rounded.
-            let offset_ns = guess_ns + height.floor() as i64 - 1;
-            let since_ns = (first_ns as i64).saturating_add(offset_ns).max(0) as u64;
-            // The line rises over the time before the device; the skew does over that behind it.
-            let drift_ppt = (slope / (1.0 + slope) * 1e12).round() as i64;
-            let skew = Skew { offset_ns, drift_ppt, since_ns };
-            let drift_error_ppt = Some(drift.error_ppt.ceil() as u64);
-            return Ok(Estimate { skew, relative: true, offset_error_ns: None, drift_error_ppt });
-        }
-        let offset_error_ns = match relation {
-            Relation::Apart { error_ns, .. } => error_ns,
-            Relation::Same | Relation::Before { .. } => None,
+        let drifts = self.floor.drift_ppt(self.basis.grid.step_ns()).is_some();
+        let Some((height, slope)) = hull.line(first_ns).filter(|_| drifts) else {
+            return Ok(Skew { offset_ns: guess_ns + fastest, ..Skew::NONE });
         };
-        let skew = Skew { offset_ns: guess_ns + fastest, ..Skew::NONE };
-        Ok(Estimate { skew, relative: true, offset_error_ns, drift_error_ppt: None })
+        // Below all of them, in spite of what is rounded.
+        let offset_ns = guess_ns + height.floor() as i64 - 1;
+        let since_ns = (first_ns as i64).saturating_add(offset_ns).max(0) as u64;
+        // The line rises over the time before the device; the skew does over that behind it.
+        let drift_ppt = (slope / (1.0 + slope) * 1e12).round() as i64;
+        Ok(Skew { offset_ns, drift_ppt, since_ns })
     }
 }

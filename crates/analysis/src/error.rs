@@ -2,8 +2,6 @@
 
 use units::Nanos;
 
-use crate::basis::{nearest_whole, whole};
-
 /// Why a pair of captures gives no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,12 +62,10 @@ pub enum Error {
         ns: i64,
     },
     /// The two clocks differ.
-    #[error("the clocks of the two captures are apart: {}", apart_in_words(*offset_ns, *drift_ppt))]
+    #[error("the clocks of the two captures are apart: {why}")]
     ClocksApart {
-        /// About how far the one behind the device is ahead, in ns.
-        offset_ns: i64,
-        /// How much faster it runs, in parts per 10¹², where that is known.
-        drift_ppt: Option<i64>,
+        /// What shows it.
+        why: String,
     },
     /// The difference of two clocks cannot be told from so little.
     #[error("the clocks of the two captures are apart, and {got} do not tell by how much")]
@@ -187,14 +183,6 @@ pub enum Error {
     /// The observer asked to stop.
     #[error("stopped")]
     Stopped,
-}
-
-fn apart_in_words(offset_ns: i64, drift_ppt: Option<i64>) -> String {
-    let offset = whole(nearest_whole(offset_ns)).unwrap_or_else(|| format!("{offset_ns} ns"));
-    match drift_ppt {
-        Some(ppt) => format!("they drift by {:.3} ppm", ppt as f64 / 1e6),
-        None => format!("packets lie {offset} from one to the other"),
-    }
 }
 
 impl Error {

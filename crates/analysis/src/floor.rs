@@ -33,15 +33,6 @@ pub(crate) struct Floor {
     fastest: VecDeque<Option<(u64, i64)>>,
 }
 
-/// The slope of the line below all latencies.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Line {
-    /// In parts per 10¹².
-    pub drift_ppt: f64,
-    /// By how much it may be off, in parts per 10¹².
-    pub error_ppt: f64,
-}
-
 impl Floor {
     /// The next match.
     #[inline]
@@ -97,8 +88,8 @@ impl Floor {
     }
 
     /// A drift that the fastest packets prove: they follow the line below all latencies, all of the
-    /// time, and it leads further than they lie from it.
-    pub fn drift(&self, step_ns: f64) -> Option<Line> {
+    /// time, and it leads further than they lie from it. Its slope, in parts per 10¹².
+    pub fn drift_ppt(&self, step_ns: f64) -> Option<f64> {
         let points: Vec<Point> = self.fastest().iter().map(|point| self.point(*point)).collect();
         let lasts_ns = (self.fastest.len() as u64) << self.span_bits;
         if points.len() < LEAST_SPANS || lasts_ns < LEAST_NS {
@@ -114,12 +105,12 @@ impl Floor {
         let typical = median(points.iter().map(height).collect());
         let reach = (end[end.len() / 2].0 - begin[begin.len() / 2].0).max(1.0);
         let error = ((lowest(begin) - lowest(end)).abs() + typical) / reach;
-        let line = Line { drift_ppt: slope * 1e12, error_ppt: error * 1e12 };
+        let drift_ppt = slope * 1e12;
         let lasts = lasts_ns as f64;
         let strays_ns = (error * lasts).max(2.0 * step_ns);
         let proven =
-            DRIFTS_PPT.contains(&line.drift_ppt.abs()) && (slope * lasts).abs() > 5.0 * strays_ns;
-        (proven && self.is_monotone(slope)).then_some(line)
+            DRIFTS_PPT.contains(&drift_ppt.abs()) && (slope * lasts).abs() > 5.0 * strays_ns;
+        (proven && self.is_monotone(slope)).then_some(drift_ppt)
     }
 
     fn since_ns(&self) -> u64 {
@@ -228,17 +219,17 @@ mod tests {
     #[test]
     fn a_drift_is_found_in_the_fastest_packets() {
         for ppm in [-100.0, -20.0, 3.0, 20.0] {
-            let line = floor(40, ppm * 1e-6, jitter).drift(1.0).expect("a drift");
-            assert!((line.drift_ppt * 1e-6 - ppm).abs() < 0.1, "{ppm}: {line:?}");
+            let drift_ppt = floor(40, ppm * 1e-6, jitter).drift_ppt(1.0).expect("a drift");
+            assert!((drift_ppt * 1e-6 - ppm).abs() < 0.1, "{ppm}: {drift_ppt}");
         }
     }
 
     #[test]
     fn none_is_where_none_is() {
-        assert_eq!(floor(40, 0.0, jitter).drift(1.0), None);
-        assert_eq!(floor(1, 0.0, |_, _| 0.0).drift(1.0), None);
+        assert_eq!(floor(40, 0.0, jitter).drift_ppt(1.0), None);
+        assert_eq!(floor(1, 0.0, |_, _| 0.0).drift_ppt(1.0), None);
         // A device that becomes slower once is no clock.
         let step = |i: u64, dice: u64| if i > 200_000 { 30_000.0 } else { 0.0 } + jitter(i, dice);
-        assert_eq!(floor(40, 0.0, step).drift(1.0), None);
+        assert_eq!(floor(40, 0.0, step).drift_ppt(1.0), None);
     }
 }

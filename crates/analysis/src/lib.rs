@@ -42,7 +42,7 @@ mod variation;
 mod worst;
 
 pub use basis::{Basis, Clocks, Grid, Skew, Tried};
-pub use clocks::{Estimate, estimate_clocks};
+pub use clocks::estimate_clocks;
 pub use config::Config;
 pub use counts::Counts;
 pub use error::Error;

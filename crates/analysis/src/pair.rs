@@ -21,7 +21,7 @@ use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
 use crate::matcher::{AT_ONCE, Match, Matcher, Rules, Stretch, Tail};
 use crate::side::Side;
-use crate::survey::{Survey, survey};
+use crate::survey::{Survey, decide};
 use crate::variation::Variation;
 use crate::worst::{Worst, WorstPackets};
 
@@ -115,16 +115,12 @@ pub fn analyze_pair(
     observer: &mut dyn Observer,
 ) -> Result<Analysis, Error> {
     config.check()?;
-    let Survey { match_on, basis, relation, ahead } = survey(&mut pre, &mut post, config)?;
-    let names = [pre.info().name, post.info().name];
-    if let Some(relation) = relation {
-        relation.check(config.clocks, names.clone())?;
-    }
-    let config = Config { match_on, ..config.clone() };
+    let (config, Survey { basis, relation, ahead, .. }) = decide(&mut pre, &mut post, config)?;
+    let [pre_name, post_name] = [pre.info().name, post.info().name];
     let found = analyze_on((pre, post), ahead, &config, basis, observer)?;
     if found.counts.matched == 0 && relation.is_none() {
-        let [pre, post] = names;
-        return Err(Error::DifferentTraffic { pre, post, tried: found.basis.in_words() });
+        let tried = found.basis.in_words();
+        return Err(Error::DifferentTraffic { pre: pre_name, post: post_name, tried });
     }
     found.check_clocks()?;
     Ok(found)
@@ -196,13 +192,16 @@ impl Analysis {
         if self.config.clocks != Clocks::Detect {
             return Ok(());
         }
-        let drift = self.floor.drift(self.basis.grid.step_ns());
+        if let Some(ppt) = self.floor.drift_ppt(self.basis.grid.step_ns()) {
+            return Err(Error::ClocksApart { why: format!("they drift by {:.3} ppm", ppt / 1e6) });
+        }
         // A few may be strays: packets alike, far apart.
-        let strays = self.counts.negative * STRAYS <= self.counts.matched;
-        if drift.is_none() && strays {
+        let negative = self.counts.negative;
+        if negative * STRAYS <= self.counts.matched {
             return Ok(());
         }
-        Err(Error::ClocksApart { offset_ns: 0, drift_ppt: drift.map(|line| line.drift_ppt as i64) })
+        let why = format!("{negative} packets were seen behind the device before they were sent");
+        Err(Error::ClocksApart { why })
     }
 }
 

@@ -13,7 +13,7 @@ use crate::ingest::{Ahead, Extent, Reading};
 use crate::pair::{Ingested, Observer, Run};
 use crate::part::Part;
 use crate::skim::{Head, Skimmed, Spot, skim};
-use crate::survey::{Survey, survey};
+use crate::survey::{Survey, decide};
 
 /// A slice is at least this many times as long as what is read around it.
 const HALOS: u64 = 4;
@@ -61,11 +61,7 @@ impl Plan {
         let sizes = [file_bytes(&pre)?, file_bytes(&post)?];
         let (mut pre, mut post) = (pre, post);
         let starts = [Spot::start(&pre), Spot::start(&post)];
-        let Survey { match_on, basis, relation, ahead } = survey(&mut pre, &mut post, config)?;
-        if let Some(relation) = relation {
-            relation.check(config.clocks, [pre.info().name, post.info().name])?;
-        }
-        let config = Config { match_on, ..config.clone() };
+        let (config, Survey { basis, ahead, .. }) = decide(&mut pre, &mut post, config)?;
         Self::skimmed([pre, post], (starts, &ahead), sizes, (config, basis), observer)
     }
 

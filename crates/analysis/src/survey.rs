@@ -7,7 +7,7 @@ use capture::Reader;
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
 
-use crate::basis::{Basis, Clocks, Flow, Tried, grid_of, nearest_whole};
+use crate::basis::{Basis, Clocks, Flow, Tried, grid_of, nearest_whole, whole};
 use crate::config::Config;
 use crate::error::Error;
 use crate::ingest::Ahead;
@@ -50,9 +50,14 @@ pub(crate) enum Relation {
     /// Every packet was seen behind the device first. How the time from one to the other is spread
     /// tells whether the captures were swapped (`Some(true)`) or the clocks are apart.
     Before { least_ns: i64, swapped: Option<bool> },
-    /// As they cannot on one clock. `error_ns`: by how much the offset may be off, where packets travel
-    /// both ways.
-    Apart { offset_ns: i64, error_ns: Option<u64> },
+    /// As they cannot on one clock.
+    Apart { offset_ns: i64 },
+}
+
+/// In words, how far packets lie from one capture to the other.
+fn lie_apart(offset_ns: i64) -> String {
+    let offset = whole(nearest_whole(offset_ns)).unwrap_or_else(|| format!("{offset_ns} ns"));
+    format!("packets lie {offset} from one to the other")
 }
 
 /// Which ways packets travel.
@@ -116,6 +121,19 @@ pub(crate) fn survey(
         if config.match_on == MatchOn::Auto { MatchOn::Frame } else { config.match_on.clone() };
     let match_on = found.best.map_or(fallback, |best| best.match_on);
     Ok(Survey { match_on, basis, relation: ways.relation, ahead })
+}
+
+/// The same, and `config` with what was found; refuses what nothing can follow from.
+pub(crate) fn decide(
+    pre: &mut Reader,
+    post: &mut Reader,
+    config: &Config,
+) -> Result<(Config, Survey), Error> {
+    let found = survey(pre, post, config)?;
+    if let Some(relation) = found.relation {
+        relation.check(config.clocks, [pre.info().name, post.info().name])?;
+    }
+    Ok((Config { match_on: found.match_on.clone(), ..config.clone() }, found))
 }
 
 /// Whether both are the same packets at the same times, to the last byte.
@@ -288,9 +306,7 @@ impl Join {
         let relation = if most_back <= 0 && 0 <= least_forth {
             Relation::Same
         } else {
-            let offset_ns = most_back + (least_forth - most_back) / 2;
-            let error_ns = Some((least_forth - most_back).unsigned_abs() / 2);
-            Relation::Apart { offset_ns, error_ns }
+            Relation::Apart { offset_ns: most_back + (least_forth - most_back) / 2 }
         };
         Ways { two_way: true, back, relation: Some(relation) }
     }
@@ -319,7 +335,7 @@ impl Join {
             return Relation::Same;
         }
         if most >= 0 || nearest_whole(least) != 0 || least < -SECOND {
-            return Relation::Apart { offset_ns: least, error_ns: None };
+            return Relation::Apart { offset_ns: least };
         }
         // Latencies have a floor and a tail: mirrored, the tail lies on the other side.
         let (below, above) = (at(0.5) - at(0.01), at(0.99) - at(0.5));
@@ -377,16 +393,13 @@ impl Relation {
         match (self, clocks) {
             (Self::Same, _) | (_, Clocks::Apart { .. }) => Ok(()),
             (Self::Before { swapped: Some(true), .. }, _) => Err(Error::Swapped { pre, post }),
-            (Self::Before { least_ns, swapped }, _)
-                if swapped.is_none() || clocks == Clocks::Same =>
-            {
+            (Self::Before { least_ns, swapped: None }, _)
+            | (Self::Before { least_ns, .. }, Clocks::Same) => {
                 Err(Error::SwappedOrApart { pre, post, ns: least_ns })
             }
-            (Self::Before { least_ns: offset_ns, .. } | Self::Apart { offset_ns, .. }, clocks) => {
-                if clocks == Clocks::Same {
-                    return Ok(());
-                }
-                Err(Error::ClocksApart { offset_ns, drift_ppt: None })
+            (Self::Apart { .. }, Clocks::Same) => Ok(()),
+            (Self::Before { .. } | Self::Apart { .. }, Clocks::Detect) => {
+                Err(Error::ClocksApart { why: lie_apart(self.offset_ns()) })
             }
         }
     }
@@ -396,7 +409,7 @@ impl Relation {
         match self {
             Self::Same => 0,
             Self::Before { least_ns, .. } => least_ns,
-            Self::Apart { offset_ns, .. } => offset_ns,
+            Self::Apart { offset_ns } => offset_ns,
         }
     }
 }

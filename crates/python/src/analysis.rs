@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::analysis::{
-    Clocks, Config, Estimate, Histogram, Recording, Skew, Value, analyze_pair,
+    Clocks, Config, Histogram, Recording, Skew, Value, analyze_pair,
     analyze_recording as analyze_slices, estimate_clocks as estimate, worst_keys,
 };
 use capture::{InterfaceChoice, Reader};
@@ -115,17 +115,16 @@ pub fn estimate_clocks(
     match_on: &str,
     window_ns: u64,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(Apart, Option<u64>, Option<u64>)> {
+) -> PyResult<Apart> {
     let config = config(match_on, 0, window_ns, 0, None)?;
     let follower = Follower { progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
         estimate(open(&pre)?, open(&post)?, &config, follower)
     };
     let (found, _) = interruptible(py, follower, run)?;
-    let Estimate { skew, relative, offset_error_ns, drift_error_ppt } =
+    let Skew { offset_ns, drift_ppt, since_ns } =
         found.map_err(|error| errors::analysis(&error))?;
-    let apart = (skew.offset_ns, skew.drift_ppt, skew.since_ns, relative);
-    Ok((apart, offset_error_ns, drift_error_ppt))
+    Ok((offset_ns, drift_ppt, since_ns, true))
 }
 
 /// Number, name, description, link type, and packets in the beginning of each interface of a capture.
