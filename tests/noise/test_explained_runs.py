@@ -209,7 +209,8 @@ def test_an_interrupted_run_leaves_no_tracer(place: Place) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    assert explanation(out)["latency_ns"] > 0
+    # A busy machine may have held more than one packet in a thousand for equally long.
+    assert explanation(out)["threshold_ns"] > 0
     with tracefs() as root:
         assert not [name for name in instances(root) if name.startswith("tailscope-")]
 
