@@ -12,7 +12,8 @@ from bench.clock import say
 from bench.table import Row
 from tailscope.models.tail.excesses import Excesses, select
 from tailscope.models.tail.fit import FEWEST_BURSTS, METHODS, fit
-from tailscope.models.tail.model import LOWEST, Settings, model
+from tailscope.models.tail.forecast import LOWEST
+from tailscope.models.tail.model import Settings, model
 from tailscope.models.tail.pareto import Pareto
 
 if TYPE_CHECKING:

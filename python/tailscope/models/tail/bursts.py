@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tailscope.models.tail.excesses import Excesses
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Bursts", "bursts", "intervals_index", "usual_run_length_ns"]
+__all__ = ["Bursts", "bursts", "intervals_index", "joined", "usual_run_length_ns"]
 
 _APART_NS, _APART_PACKETS = 1_000_000, 10
 
@@ -36,10 +38,25 @@ class Bursts:
     def __len__(self) -> int:
         return len(self.worst_ns)
 
+    def kept(self, which: NDArray[np.bool_]) -> Bursts:
+        """Some of them."""
+        return Bursts(self.sent_ns[which], self.worst_ns[which], self.packets[which])
+
+    def since(self, begin_ns: int) -> Bursts:
+        """Those from a time on, and their times since then."""
+        late = self.kept(self.sent_ns >= begin_ns)
+        return Bursts(late.sent_ns - begin_ns, late.worst_ns, late.packets)
+
     @property
     def extremal_index(self) -> float:
         """Bursts per excess: 1 where each stands alone (runs estimator)."""
         return len(self) / int(self.packets.sum())
+
+
+def joined(parts: Sequence[Bursts]) -> Bursts:
+    """All bursts of several parts, one part behind the other."""
+    columns = ("sent_ns", "worst_ns", "packets")
+    return Bursts(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
 
 
 def usual_run_length_ns(gap_ns: float) -> int:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.exceptions import EvidenceError
-from tailscope.models.tail.fit import FEWEST_BURSTS, fit
+from tailscope.models.tail.fit import FEWEST_BURSTS, fit_bursts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tailscope.models.tail.excesses import Excesses
+    from tailscope.models.tail.bursts import Bursts
     from tailscope.models.tail.fit import Fit
 
     Floats = NDArray[np.float64]
@@ -41,22 +41,32 @@ class At(NamedTuple):
     mean_excess_ns: tuple[float, float, float]
 
 
-def stability(part: Excesses, run_length_ns: int, level: float) -> list[At]:
+def stability(found: Bursts, packets: int, base_ns: int, level: float) -> list[At]:
     """Fit to a ladder of thresholds (parameter stability, mean residual life).
+
+    Parameters
+    ----------
+    found : Bursts
+        Above the base.
+    packets : int
+        All packets of the part.
+    base_ns : int
+    level : float
+        Of intervals.
 
     Source: S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, section 4.3.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
-    most = len(part.latency_ns)
-    beyond = np.geomspace(max(most, 1), max(FEWEST_BURSTS, 1), _THRESHOLDS)
-    ranked = np.sort(part.latency_ns)[::-1]
+    most = len(found)
+    beyond = np.geomspace(max(most, 1), FEWEST_BURSTS, _THRESHOLDS)
+    ranked = np.sort(found.worst_ns)[::-1]
     thresholds = {int(ranked[round(each)]) for each in beyond if round(each) < most}
-    width = float(norm.ppf((1 + level) / 2))
-    found = []
-    for threshold_ns in sorted({part.floor_ns, *thresholds}):
+    width = float(ndtri((1 + level) / 2))
+    points = []
+    for threshold_ns in sorted({base_ns, *thresholds}):
         try:
-            one = fit(part, threshold_ns, run_length_ns)
+            one = fit_bursts(found, threshold_ns, packets)
         except EvidenceError:
             continue
         law = one.laws.law
@@ -64,7 +74,7 @@ def stability(part: Excesses, run_length_ns: int, level: float) -> list[At]:
         excess = one.excess_ns
         half = width * float(excess.std(ddof=1)) / np.sqrt(len(excess))
         mean = float(excess.mean())
-        found.append(
+        points.append(
             At(
                 threshold_ns,
                 len(one.bursts),
@@ -73,7 +83,7 @@ def stability(part: Excesses, run_length_ns: int, level: float) -> list[At]:
                 (mean, mean - half, mean + half),
             )
         )
-    return found
+    return points
 
 
 class Ahead(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["FEWEST_BURSTS", "METHODS", "Fit", "Intervals", "fit"]
+__all__ = ["FEWEST_BURSTS", "METHODS", "Fit", "Intervals", "divergence_bits", "fit", "fit_bursts"]
 
 FEWEST_BURSTS = 30
 """From fewer nothing is concluded."""
@@ -60,15 +61,17 @@ class Fit:
         All packets of that part.
     best : Pareto
         The law of the largest likelihood, in ns.
-    laws : Laws
-        All that are plausible.
     """
 
     threshold_ns: int
     bursts: Bursts
     packets: int
     best: Pareto[float]
-    laws: Laws
+
+    @cached_property
+    def laws(self) -> Laws:
+        """All laws that are plausible."""
+        return plausible(self.excess_ns, self.best)
 
     @property
     def excess_ns(self) -> Floats:
@@ -78,12 +81,7 @@ class Fit:
     @property
     def divergence_bits(self) -> float:
         """Jensen-Shannon divergence from the law, on 20 classes that it makes equally likely."""
-        at = np.minimum((self.best.survival(self.excess_ns) * _BINS).astype(int), _BINS - 1)
-        share = np.bincount(at, minlength=_BINS) / len(self.bursts)
-        middle = (share + 1 / _BINS) / 2
-        seen = share > 0
-        own = float((share[seen] * np.log2(share[seen] / middle[seen])).sum())
-        return (own - float(np.log2(middle * _BINS).mean())) / 2
+        return divergence_bits(self.best.survival(self.excess_ns))
 
     @property
     def divergence_by_chance_bits(self) -> float:
@@ -126,13 +124,21 @@ class Fit:
         """What the best law never exceeds; None where it has no bound."""
         return self.threshold_ns - self.best.sigma / self.best.xi if self.best.xi < 0 else None
 
-    def exceeded(self, level_ns: float, packets: float, at_least: int) -> float:
-        """How probable it is that so many bursts or more of so many packets exceed a latency."""
-        from scipy.stats import poisson
+    def exceeded(
+        self, level_ns: float, packets: float, at_least: int, others: float = 0.0
+    ) -> float:
+        """How probable it is that so many bursts or more of so many packets exceed a latency.
 
+        `others` are expected of another cause.
+        """
+        from scipy.special import pdtrc
+
+        if at_least <= 0:
+            return 1.0
         law, rate = self.laws.law, self.laws.rate
         survival = law.survival(max(0.0, level_ns - self.threshold_ns))
-        return self.laws.mean(poisson.sf(at_least - 1, self.bursts_in(packets) * rate * survival))
+        expected = self.bursts_in(packets) * rate * survival + others
+        return self.laws.mean(pdtrc(at_least - 1, expected))
 
     def intervals(self, packets: float, level: float, resamples: Laws) -> dict[str, Intervals]:
         """Intervals of shape, scale, and of the latency that one burst exceeds, by each method.
@@ -169,6 +175,16 @@ class Fit:
         return self.threshold_ns + law.quantile(share)
 
 
+def divergence_bits(survival: Floats) -> float:
+    """Jensen-Shannon divergence of shares from the uniform law, on 20 classes."""
+    at = np.minimum((survival * _BINS).astype(int), _BINS - 1)
+    share = np.bincount(at, minlength=_BINS) / len(survival)
+    middle = (share + 1 / _BINS) / 2
+    seen = share > 0
+    own = float((share[seen] * np.log2(share[seen] / middle[seen])).sum())
+    return (own - float(np.log2(middle * _BINS).mean())) / 2
+
+
 def fit(excesses: Excesses, threshold_ns: int, run_length_ns: int) -> Fit:
     """Fit a law to the worst packets of the bursts above a threshold.
 
@@ -177,16 +193,33 @@ def fit(excesses: Excesses, threshold_ns: int, run_length_ns: int) -> Fit:
     EvidenceError
         If there are too few bursts, or all are alike.
     """
-    found = bursts(excesses, threshold_ns, run_length_ns)
-    if len(found) < FEWEST_BURSTS:
+    return fit_bursts(bursts(excesses, threshold_ns, run_length_ns), threshold_ns, excesses.count)
+
+
+def fit_bursts(found: Bursts, threshold_ns: int, packets: int) -> Fit:
+    """Fit a law to those of some bursts that are above a threshold.
+
+    Parameters
+    ----------
+    found : Bursts
+    threshold_ns : int
+    packets : int
+        All packets of the part that the bursts are of.
+
+    Raises
+    ------
+    EvidenceError
+        If there are too few, or all are alike.
+    """
+    above = found.kept(found.worst_ns > threshold_ns)
+    if len(above) < FEWEST_BURSTS:
         raise EvidenceError(
-            f"expected at least {FEWEST_BURSTS} bursts above {threshold_ns} ns, got {len(found)}",
+            f"expected at least {FEWEST_BURSTS} bursts above {threshold_ns} ns, got {len(above)}",
             hint="measure for longer, or choose a lower threshold",
         )
-    excess_ns = (found.worst_ns - threshold_ns).astype(float)
+    excess_ns = (above.worst_ns - threshold_ns).astype(float)
     if excess_ns.min() == excess_ns.max():
         raise EvidenceError(
-            f"expected latencies that vary, got {len(found)} bursts of {found.worst_ns[0]} ns each"
+            f"expected latencies that vary, got {len(above)} bursts of {above.worst_ns[0]} ns each"
         )
-    best = Likelihood(excess_ns).best
-    return Fit(threshold_ns, found, excesses.count, best, plausible(excess_ns, best))
+    return Fit(threshold_ns, above, packets, Likelihood(excess_ns).best)

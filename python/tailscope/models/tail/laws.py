@@ -68,6 +68,11 @@ class Laws:
         """The mean over all laws of how many are larger, where one excess was seen."""
         return float((self._rate_of_distinct * self.distinct.survival(excess)).sum())
 
+    def mean_of_distinct(self, values: Floats) -> float:
+        """The mean over all laws of a figure that does not depend on the rate."""
+        weight = np.bincount(self.which, self.weight, len(self.distinct.xi))
+        return float((weight * values).sum())
+
     @cached_property
     def _rate_of_distinct(self) -> Floats:
         rates = np.bincount(self.which, self.weight * self.rate, len(self.distinct.xi))
@@ -86,9 +91,9 @@ class Laws:
 
         Source: S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, theorem 2.6.
         """
-        from scipy.stats import chi2
+        from scipy.special import chdtri
 
-        kept = values[self.log_likelihood >= -chi2.ppf(level, 1) / 2]
+        kept = values[self.log_likelihood >= -chdtri(1, 1 - level) / 2]
         return float(kept.min()), float(kept.max())
 
 

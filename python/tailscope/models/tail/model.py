@@ -8,35 +8,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailscope.exceptions import EvidenceError
 from tailscope.models.estimate import LEVEL, Estimate
 from tailscope.models.tail.bursts import bursts, intervals_index, usual_run_length_ns
-from tailscope.models.tail.fit import FEWEST_BURSTS, METHODS, fit
-from tailscope.models.tail.stationarity import stationarity
+from tailscope.models.tail.fit import METHODS
+from tailscope.models.tail.forecast import forecast
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from tailscope.models.tail.excesses import Excesses
     from tailscope.models.tail.fit import Fit, Intervals
-    from tailscope.models.tail.stationarity import Stationarity
+    from tailscope.models.tail.forecast import Forecast
 
-__all__ = [
-    "CANDIDATES",
-    "LOWEST",
-    "Candidate",
-    "Check",
-    "Horizon",
-    "Settings",
-    "TailModel",
-    "model",
-]
+__all__ = ["REFUTED", "Check", "Horizon", "Settings", "TailModel", "model"]
 
-CANDIDATES = (0.995, 0.999, 0.9995, 0.9999, 0.99999)
-"""Thresholds that are tried, as quantiles (containers2024 section 6.2)."""
-
-LOWEST = 0.99
-"""What has to be known of a series: a part of it may have a lower quantile than the whole."""
-
-_REFUTED = 0.01
-_NS_PER_S = 1_000_000_000
+REFUTED = 0.01
+"""A law is given up if the rest of the run is less probable than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +34,8 @@ class Settings:
     ----------
     split : float
         Share of the packets, the first in time, that the law is fitted to; the rest checks it.
-    thresholds : tuple of float
-        Quantiles; of several the one whose law fits best is taken.
+    threshold : float or None
+        Quantile beyond which the law is fitted; None for the lowest that a law is found for.
     run_length_ns : int or None
         Excesses less far apart are one burst; None for `usual_run_length_ns`.
     level : float
@@ -62,7 +49,7 @@ class Settings:
     """
 
     split: float = 0.2
-    thresholds: tuple[float, ...] = CANDIDATES
+    threshold: float | None = None
     run_length_ns: int | None = None
     level: float = LEVEL
     method: str = METHODS[0]
@@ -70,40 +57,15 @@ class Settings:
     horizon_ns: int | None = None
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A threshold that was tried.
-
-    Attributes
-    ----------
-    quantile : float
-        Of the part that is fitted.
-    threshold_ns : int or None
-        None where it lies below what is known of the series.
-    fit : Fit or None
-    refused : str or None
-        Why nothing was fitted.
-    """
-
-    quantile: float
-    threshold_ns: int | None
-    fit: Fit | None
-    refused: str | None
-
-    @property
-    def misfit_bits(self) -> float:
-        """How much further the excesses are from the law than chance alone puts them."""
-        assert self.fit is not None
-        return self.fit.divergence_bits - self.fit.divergence_by_chance_bits
-
-
 class Check(NamedTuple):
-    """What the rest of the run says of the law.
+    """What the rest of the run says of the forecast.
 
     Attributes
     ----------
     packets : int
         In the rest.
+    max_ns : int or None
+        The largest latency; None where none is above what is known of the series.
     exceedances_packets, exceedances_bursts : int
         That took longer than one burst was expected to.
     p_value : float
@@ -111,6 +73,7 @@ class Check(NamedTuple):
     """
 
     packets: int
+    max_ns: int | None
     exceedances_packets: int
     exceedances_bursts: int
     p_value: float
@@ -126,14 +89,14 @@ class Horizon(NamedTuple):
         At the rate of the run.
     level_ns : Estimate
         The latency that one burst is expected to exceed, by a law for the whole run.
-    limit_ns : float or None
-        What that law never exceeds.
+    forecast : Forecast
+        From the whole run.
     """
 
     duration_ns: int
     packets: float
     level_ns: Estimate
-    limit_ns: float | None
+    forecast: Forecast
 
 
 @dataclass(frozen=True)
@@ -142,58 +105,45 @@ class TailModel:
 
     Attributes
     ----------
-    excesses : Excesses
-        Of the whole run.
+    runs : sequence of Excesses
     run_length_ns : int
-    candidates : list of Candidate
-    chosen : Candidate
-    lowered_from : float or None
-        The lowest quantile that was tried, where each left too few bursts.
+    ahead : Forecast
+        From the first part.
     intervals : dict of str to Intervals
-        By each method.
+        Of the law of the bulk, by each method.
     settings : Settings
     extremal_index_intervals : float or None
-        Bursts per excess, without a run length.
-    stationarity : Stationarity
-        Of the worst latencies of the bursts, in order of time.
-    level_packets, level_ns : float
-        Of how many packets one burst is expected to exceed which latency.
+        Bursts per excess, without a run length; None for several runs.
+    packets : float
+        That follow.
     check : Check or None
         None where all of the run was fitted.
     horizon : Horizon or None
     """
 
-    excesses: Excesses
+    runs: Sequence[Excesses]
     run_length_ns: int
-    candidates: list[Candidate]
-    chosen: Candidate
-    lowered_from: float | None
+    ahead: Forecast
     intervals: dict[str, Intervals]
     settings: Settings
     extremal_index_intervals: float | None
-    stationarity: Stationarity
-    level_packets: float
-    level_ns: float
+    packets: float
     check: Check | None
     horizon: Horizon | None
 
     @property
     def fit(self) -> Fit:
         """Of the threshold that was chosen."""
-        assert self.chosen.fit is not None
-        return self.chosen.fit
+        return self.ahead.fit
 
     @property
     def refused(self) -> str | None:
         """Why nothing should be concluded about the future; None where something may be."""
-        tests, check = self.stationarity, self.check
-        if not tests.holds:
-            return (
-                "the worst latencies of the bursts are not stationary: ADF"
-                f" {tests.adf.statistic:.2f} (below {tests.adf.critical:.2f} expected), KPSS"
-                f" {tests.kpss.statistic:.3f} (below {tests.kpss.critical:.3f} expected)"
-            )
-        if check is not None and check.p_value < _REFUTED:
+        check = self.check
+        ahead = self.ahead if self.horizon is None else self.horizon.forecast
+        if ahead.refused is not None:
+            return ahead.refused
+        if check is not None and check.p_value < REFUTED:
             return (
                 f"the rest of the run contradicts the law: {check.exceedances_bursts} bursts above"
                 f" the level that one was expected to exceed (probability {check.p_value:.2g})"
@@ -203,150 +153,126 @@ class TailModel:
     def estimates(self) -> dict[str, Estimate]:
         """Shape, scale and level, by the method that was asked for."""
         found = self.intervals[self.settings.method]
-        points = (self.fit.best.xi, self.fit.best.sigma, self.level_ns)
-        names = ("xi", "sigma_ns", "return_level_ns")
+        points = (self.fit.best.xi, self.fit.best.sigma)
+        values = zip(("xi", "sigma_ns"), points, found[:2], strict=True)
+        level = _level_of(self.ahead, found.level_ns, self.settings)
         return {
-            name: Estimate(
-                estimate=float(point),
-                ci_low=float(low),
-                ci_high=float(high),
-                level=self.settings.level,
-                n=len(self.fit.bursts),
-                method=self.settings.method,
-            )
-            for name, point, (low, high) in zip(names, points, found, strict=True)
+            "return_level_ns": level,
+            **{
+                name: Estimate(
+                    estimate=float(point),
+                    ci_low=float(low),
+                    ci_high=float(high),
+                    level=self.settings.level,
+                    n=len(self.fit.bursts),
+                    method=self.settings.method,
+                )
+                for name, point, (low, high) in values
+            },
         }
 
 
-def model(excesses: Excesses, settings: Settings, rng: np.random.Generator) -> TailModel:
-    """Model the tail of a run.
+def model(
+    runs: Sequence[Excesses] | Excesses, settings: Settings, rng: np.random.Generator
+) -> TailModel:
+    """Model the tail of a run, or of several of one setting.
 
     Parameters
     ----------
-    excesses : Excesses
+    runs : Excesses or sequence of Excesses
     settings : Settings
     rng : Generator
-        Of the bootstrap.
+        Of the bootstrap, and of the test of fit.
 
     Raises
     ------
     EvidenceError
         If there are too few bursts, or all latencies are alike.
     """
+    every = runs if isinstance(runs, (list, tuple)) else [runs]
     whole = settings.split >= 1
-    part, rest = excesses.split(settings.split)
-    if part.count < FEWEST_BURSTS:
-        raise EvidenceError(
-            f"expected at least {FEWEST_BURSTS} packets to fit a law to, got {part.count}",
-            hint="measure for longer",
-        )
-    run_length_ns = settings.run_length_ns
-    if run_length_ns is None:
-        run_length_ns = usual_run_length_ns(excesses.gap_ns)
-    candidates = [_candidate(part, quantile, run_length_ns) for quantile in settings.thresholds]
-    fitted = [each for each in candidates if each.fit is not None]
-    lowered_from = None
-    if not fitted:
-        first = _lowest_known(part, candidates, run_length_ns)
-        lowered_from = first.quantile
-        fitted = [_lowered(part, first, run_length_ns)]
-        candidates += fitted
-    chosen = min(fitted, key=lambda each: each.misfit_bits)
-    fit_, packets = chosen.fit, excesses.count if whole else rest.count
-    assert fit_ is not None
-    level_ns = fit_.level_ns(packets)
+    parts = [each.split(settings.split) for each in every]
+    length_ns = settings.run_length_ns
+    if length_ns is None:
+        length_ns = max(usual_run_length_ns(each.gap_ns) for each in every)
+    own = every if whole else [each.first for each in parts]
+    rest = [] if whole else [each.rest for each in parts]
+    follow = sum(each.count for each in rest) if rest else sum(e.count for e in own) / len(own)
+    ahead = _forecast(own, follow, settings, length_ns, rng)
     return TailModel(
-        excesses,
-        run_length_ns,
-        candidates,
-        chosen,
-        lowered_from,
-        fit_.intervals(packets, settings.level, fit_.resample(settings.resamples, rng)),
+        every,
+        length_ns,
+        ahead,
+        ahead.fit.intervals(follow, settings.level, ahead.fit.resample(settings.resamples, rng)),
         settings,
-        intervals_index(part, fit_.threshold_ns),
-        stationarity(fit_.bursts.worst_ns.astype(float)),
-        packets,
-        level_ns,
-        None if whole else _check(fit_, rest, level_ns, run_length_ns),
-        _horizon(excesses, fit_.threshold_ns, run_length_ns, settings, rng),
+        intervals_index(own[0], ahead.fit.threshold_ns) if len(own) == 1 else None,
+        follow,
+        _check(ahead, rest, length_ns) if rest else None,
+        _horizon(every, settings, length_ns, rng),
     )
 
 
-def _candidate(part: Excesses, quantile: float, run_length_ns: int) -> Candidate:
-    threshold_ns = part.threshold_ns(quantile)
-    if threshold_ns is None:
-        return Candidate(
-            quantile, None, None, "the table of the worst packets does not reach that low"
-        )
-    try:
-        return Candidate(quantile, threshold_ns, fit(part, threshold_ns, run_length_ns), None)
-    except EvidenceError as error:
-        return Candidate(quantile, threshold_ns, None, str(error))
+def _forecast(
+    parts: Sequence[Excesses],
+    packets: float,
+    settings: Settings,
+    run_length_ns: int,
+    rng: np.random.Generator,
+) -> Forecast:
+    return forecast(
+        parts,
+        packets,
+        threshold=settings.threshold,
+        run_length_ns=run_length_ns,
+        level=settings.level,
+        rng=rng,
+    )
 
 
-def _lowest_known(part: Excesses, tried: list[Candidate], run_length_ns: int) -> Candidate:
-    """Of what was tried, the lowest threshold that is known; else the lowest that there is."""
-    known = [each for each in tried if each.threshold_ns is not None]
-    found = min(known, key=lambda each: each.quantile, default=None)
-    return found or _candidate(part, _reach(part), run_length_ns)
+def _level_of(ahead: Forecast, interval: tuple[float, float], settings: Settings) -> Estimate:
+    """The level, with an interval that holds it and what was seen."""
+    level_ns = ahead.outlook.level_ns
+    worst = float(ahead.found.worst_ns.max())
+    return Estimate(
+        estimate=level_ns,
+        ci_low=float(min(interval[0], level_ns, worst)),
+        ci_high=float(max(interval[1], level_ns, worst)),
+        level=settings.level,
+        n=len(ahead.fit.bursts),
+        method=settings.method,
+    )
 
 
-def _lowered(part: Excesses, found: Candidate, run_length_ns: int) -> Candidate:
-    """The first threshold below that leaves bursts enough: each has twice the packets beyond it.
-
-    Raises
-    ------
-    EvidenceError
-        If none does that is known of.
-    """
-    while found.fit is None:
-        if found.quantile <= _reach(part):
-            raise EvidenceError(str(found.refused), hint="measure for longer")
-        lower = max(_reach(part), 1 - 2 * (1 - found.quantile))
-        found = _candidate(part, lower, run_length_ns)
-    return found
-
-
-def _reach(part: Excesses) -> float:
-    """The lowest quantile that may be asked for."""
-    return max(LOWEST, 1 - len(part.latency_ns) / part.count)
-
-
-def _check(found: Fit, rest: Excesses, level_ns: float, run_length_ns: int) -> Check:
-    beyond = bursts(rest, found.threshold_ns, run_length_ns).worst_ns > level_ns
-    exceeding = int(beyond.sum())
+def _check(ahead: Forecast, rest: Sequence[Excesses], run_length_ns: int) -> Check:
+    level_ns = ahead.outlook.level_ns
+    exceeding = sum(
+        int((bursts(each, ahead.base_ns, run_length_ns).worst_ns > level_ns).sum()) for each in rest
+    )
+    packets = sum(each.count for each in rest)
     return Check(
-        rest.count,
-        int((rest.latency_ns > level_ns).sum()),
+        packets,
+        max((int(each.latency_ns.max()) for each in rest if len(each.latency_ns)), default=None),
+        sum(int((each.latency_ns > level_ns).sum()) for each in rest),
         exceeding,
-        found.exceeded(level_ns, rest.count, exceeding),
+        ahead.fit.exceeded(level_ns, packets, exceeding, ahead.outlook.expected_rare),
     )
 
 
 def _horizon(
-    excesses: Excesses,
-    threshold_ns: int,
-    run_length_ns: int,
-    settings: Settings,
-    rng: np.random.Generator,
+    runs: Sequence[Excesses], settings: Settings, run_length_ns: int, rng: np.random.Generator
 ) -> Horizon | None:
-    """Look ahead, by a law for the whole run above the threshold that was chosen."""
+    """Look ahead from all that was measured."""
     if settings.horizon_ns is None:
         return None
-    if not excesses.duration_ns:
+    count = sum(each.count for each in runs)
+    duration_ns = sum(each.duration_ns for each in runs)
+    if not duration_ns:
         raise EvidenceError(
-            f"expected packets that were sent at different times, got {excesses.count} at once"
+            f"expected packets that were sent at different times, got {count} at once"
         )
-    found = fit(excesses, threshold_ns, run_length_ns)
-    packets = excesses.count * settings.horizon_ns / excesses.duration_ns
-    intervals = found.intervals(packets, settings.level, found.resample(settings.resamples, rng))
-    low, high = intervals[settings.method].level_ns
-    estimate = Estimate(
-        estimate=found.level_ns(packets),
-        ci_low=float(low),
-        ci_high=float(high),
-        level=settings.level,
-        n=len(found.bursts),
-        method=settings.method,
-    )
-    return Horizon(settings.horizon_ns, packets, estimate, found.limit_ns)
+    packets = count * settings.horizon_ns / duration_ns
+    found = _forecast(runs, packets, settings, run_length_ns, rng)
+    resamples = found.fit.resample(settings.resamples, rng)
+    intervals = found.fit.intervals(packets, settings.level, resamples)
+    level_ns = _level_of(found, intervals[settings.method].level_ns, settings)
+    return Horizon(settings.horizon_ns, packets, level_ns, found)

@@ -1,0 +1,84 @@
+"""A second opinion: the law of the maxima of blocks (generalised extreme value law).
+
+S. Coles, *An Introduction to Statistical Modeling of Extreme Values*, chapter 3; the alternative
+that containers2024 names in section 6.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.models.tail.pareto import LOWEST_XI
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["BlockMaxima", "fit_maxima"]
+
+_NEARLY_0 = 1e-6
+_GUMBEL_SCALE = np.sqrt(6) / np.pi
+_EULER = 0.5772156649
+
+
+class BlockMaxima(NamedTuple):
+    """The law, and what one block of those that follow is expected to exceed.
+
+    Attributes
+    ----------
+    blocks : int
+    xi, sigma_ns, location_ns : float
+    return_level_ns : float
+    """
+
+    blocks: int
+    xi: float
+    sigma_ns: float
+    location_ns: float
+    return_level_ns: float
+
+
+def fit_maxima(maxima_ns: Floats, ratio: float) -> BlockMaxima | None:
+    """Fit the law of the largest likelihood; None where all maxima are alike.
+
+    Parameters
+    ----------
+    maxima_ns : ndarray of float64, shape (n_blocks,)
+    ratio : float
+        Of what follows to what was seen.
+    """
+    from scipy.optimize import minimize
+
+    spread = float(maxima_ns.std())
+    if not spread:
+        return None
+    scaled = (maxima_ns - maxima_ns.mean()) / spread
+
+    def cost(place: Floats) -> float:
+        xi, log_sigma, location = place
+        if xi < LOWEST_XI:
+            return np.inf
+        reduced = (scaled - location) / np.exp(log_sigma)
+        if abs(xi) < _NEARLY_0:
+            return float(len(scaled) * log_sigma + (reduced + np.exp(-reduced)).sum())
+        inner = 1 + xi * reduced
+        if inner.min() <= 0:
+            return np.inf
+        logs = np.log(inner)
+        powers = np.exp(-logs / xi)
+        return float(len(scaled) * log_sigma + ((1 + 1 / xi) * logs + powers).sum())
+
+    start = np.array([0.05, np.log(_GUMBEL_SCALE), -_EULER * _GUMBEL_SCALE])
+    found = minimize(cost, start, method="Nelder-Mead", options={"maxiter": 2000})
+    xi, sigma, location = float(found.x[0]), float(np.exp(found.x[1])), float(found.x[2])
+    exceeding = min(1 / (ratio * len(scaled)), 0.5)
+    rarity = -np.log(-np.log1p(-exceeding))
+    reach = rarity if abs(xi) < _NEARLY_0 else np.expm1(xi * rarity) / xi
+    level = location + sigma * reach
+    mean = float(maxima_ns.mean())
+    return BlockMaxima(
+        len(scaled), xi, sigma * spread, mean + location * spread, mean + float(level) * spread
+    )

@@ -1,0 +1,128 @@
+"""The method of containers2024, section 6.2, to the letter.
+
+Each packet above a threshold is an event; ξ and σ are the most likely ones, without bounds; of the
+paper's five thresholds, the one with the smallest Jensen-Shannon divergence is taken; the return
+level is its Equation 1.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.exceptions import EvidenceError
+from tailscope.models.tail.bursts import bursts
+from tailscope.models.tail.fit import divergence_bits
+from tailscope.models.tail.pareto import Pareto
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailscope.models.tail.excesses import Excesses
+
+__all__ = ["THRESHOLDS", "Equation1", "PaperFit", "equation_1"]
+
+THRESHOLDS = (0.995, 0.999, 0.9995, 0.9999, 0.99999)
+"""The set 𝕋 of the paper."""
+
+_FEWEST = 3
+
+
+class PaperFit(NamedTuple):
+    """The law above one of the thresholds.
+
+    Attributes
+    ----------
+    threshold : float
+        As a quantile of the first part.
+    threshold_ns : int
+    excesses : int
+    xi, sigma_ns : float
+    js_divergence_bits : float
+    """
+
+    threshold: float
+    threshold_ns: int
+    excesses: int
+    xi: float
+    sigma_ns: float
+    js_divergence_bits: float
+
+
+class Equation1(NamedTuple):
+    """What the paper's method says of a run.
+
+    Attributes
+    ----------
+    fits : list of PaperFit
+        Above each threshold that the series reaches.
+    chosen : PaperFit
+    return_level_ns : float
+        Equation 1.
+    exceedances_packets, exceedances_bursts : int
+        Of the rest, above it.
+    """
+
+    fits: Sequence[PaperFit]
+    chosen: PaperFit
+    return_level_ns: float
+    exceedances_packets: int
+    exceedances_bursts: int
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the return level has a limit."""
+        return self.chosen.xi < 0
+
+
+def equation_1(excesses: Excesses, split: float, run_length_ns: int) -> Equation1:
+    """Model a run as the paper does, and count what exceeds the level in the rest.
+
+    Parameters
+    ----------
+    excesses : Excesses
+    split : float
+        Share of the packets that is fitted.
+    run_length_ns : int
+        Packets less far apart are one burst of those that are counted in the rest.
+
+    Raises
+    ------
+    EvidenceError
+        If the series reaches none of the thresholds.
+    """
+    part, rest = excesses.split(split)
+    fits = [found for quantile in THRESHOLDS if (found := _fit(part, quantile)) is not None]
+    if not fits:
+        raise EvidenceError(
+            "expected packets above one of the thresholds of Equation 1, 0.995 to 0.99999, got none"
+        )
+    chosen = min(fits, key=lambda each: each.js_divergence_bits)
+    share = chosen.excesses / part.count
+    law = Pareto(chosen.xi, chosen.sigma_ns)
+    # x_m = μ + σ/ξ·((m·D_{d>μ}/D)^ξ − 1): the excess that one of m·share packets exceeds.
+    level_ns = chosen.threshold_ns + float(law.quantile(min(1.0, 1 / (rest.count * share))))
+    beyond = bursts(rest, chosen.threshold_ns, run_length_ns).worst_ns > level_ns
+    return Equation1(
+        fits, chosen, level_ns, int((rest.latency_ns > level_ns).sum()), int(beyond.sum())
+    )
+
+
+def _fit(part: Excesses, quantile: float) -> PaperFit | None:
+    from scipy.stats import genpareto
+
+    threshold_ns = part.threshold_ns(quantile)
+    if threshold_ns is None:
+        return None
+    excess = (part.latency_ns[part.latency_ns > threshold_ns] - threshold_ns).astype(float)
+    if len(excess) < _FEWEST or excess.min() == excess.max():
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        xi, _, sigma = genpareto.fit(excess, floc=0, scale=float(excess.mean()))
+    if not np.isfinite([xi, sigma]).all() or sigma <= 0:
+        return None
+    divergence = divergence_bits(Pareto(float(xi), float(sigma)).survival(excess))
+    return PaperFit(quantile, threshold_ns, len(excess), float(xi), float(sigma), divergence)

@@ -1,0 +1,57 @@
+"""Whether a law describes the excesses that it was fitted to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.models.tail.pareto import Pareto, refit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["RESAMPLES", "anderson_darling", "goodness"]
+
+RESAMPLES = 199
+"""Samples of the law that the excesses are compared with."""
+
+_SMALLEST = 1e-12
+
+
+def anderson_darling(shares: Floats) -> Floats:
+    """The statistic A² of samples that should be uniform, along the last axis.
+
+    Source: T. W. Anderson, D. A. Darling, "A test of goodness of fit", J. Am. Stat. Assoc. 49
+    (1954). It weighs the ends of a law more than its middle.
+    """
+    ordered = np.clip(np.sort(shares, axis=-1), _SMALLEST, 1 - _SMALLEST)
+    n = ordered.shape[-1]
+    odd = 2 * np.arange(1, n + 1) - 1
+    both = np.log(ordered) + np.log1p(-ordered[..., ::-1])
+    return np.asarray(-n - (odd * both).mean(-1))
+
+
+def goodness(
+    excesses: Floats, best: Pareto[float], rng: np.random.Generator, resamples: int = RESAMPLES
+) -> float:
+    """The probability that a sample of the law is at least as far from its own fit.
+
+    The law was fitted to the excesses, so the tables of the statistic do not hold: each sample of
+    the law is fitted again (parametric bootstrap).
+
+    Parameters
+    ----------
+    excesses : ndarray of float64, shape (n,)
+    best : Pareto
+        Fitted to them.
+    rng : Generator
+    resamples : int
+    """
+    found = anderson_darling(best.survival(excesses))
+    samples = best.draw((resamples, len(excesses)), rng)
+    fitted = refit(samples, best)
+    own = Pareto(fitted.xi[:, None], fitted.sigma[:, None]).survival(samples)
+    return (1 + int((anderson_darling(own) >= found).sum())) / (resamples + 1)
