@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,57 +18,80 @@ from tailscope.cli.options import (
 )
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import RunError, UsageError
+from tailscope.models.estimate import LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tailscope.models.estimate import Estimate
-    from tailscope.models.tail.diagnostics import At
+    from tailscope.models.tail.causes import Rare, Schedule
     from tailscope.models.tail.excesses import Excesses
-    from tailscope.models.tail.model import Candidate, Horizon, Settings, TailModel
+    from tailscope.models.tail.forecast import Candidate, Forecast
+    from tailscope.models.tail.model import Horizon, Settings, TailModel
     from tailscope.store.records.tail import TailHorizon, TailRecord, TriedThreshold
 
-__all__ = ["command"]
+__all__ = ["LatencySource", "command", "excesses_of", "record_of"]
 
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _SPANS_S = {"h": 3600, "min": 60}
 _SEED = 1
+_SPLIT = 0.2
+_LAWS = ("tailscope", "equation-1")
 _FEWEST_RESAMPLES = 100
 
 
 def command(
     context: typer.Context,
-    run: Annotated[
-        Path | None, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN...",
+            help="A run directory; several of one setting, modelled together; or a campaign or a"
+            " folder of the authors' tables, for a table of all its runs.",
+            show_default=False,
+        ),
     ] = None,
     worst: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--worst",
             metavar="FILE",
-            help="Instead of a run, its worst packets: CSV with latency and prets in ns.",
+            help="Instead of a run, its worst packets: CSV with latency and prets in ns. Repeat it"
+            " for several runs of one setting.",
         ),
     ] = None,
     count: Annotated[
-        int | None,
-        typer.Option("--count", metavar="N", help="Total packets behind --worst."),
+        list[int] | None,
+        typer.Option(
+            "--count", metavar="N", help="Total packets behind --worst, once for each of them."
+        ),
     ] = None,
+    law: Annotated[
+        str,
+        typer.Option(
+            "--law",
+            metavar="LAW",
+            help="tailscope, or equation-1: the method of containers2024, beside that.",
+        ),
+    ] = "tailscope",
     threshold: Annotated[
         str | None,
         typer.Option(
             "--threshold",
             metavar="QUANTILE",
-            help="Threshold of the model, such as p99.999.  [default: the best fit]",
+            help="Threshold of the model, such as p99.999.  [default: the lowest that a law fits]",
         ),
     ] = None,
     split: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--split",
             metavar="SHARE",
-            help="Share of the run to fit; the rest checks the fit.",
+            help="Share of the run to fit; the rest checks the fit.  [default: 0.2; of several"
+            " runs 1, and a further run is predicted]",
+            show_default=False,
         ),
-    ] = 0.2,
+    ] = None,
     run_length: Annotated[
         str | None,
         typer.Option(
@@ -99,15 +122,19 @@ def command(
     keep: Keep = False,
 ) -> int:
     """Exit status 3: there are too few bursts, or no prediction is possible."""
+    sources = _sources(runs or [], worst or [], count or [])
+    if split is None:
+        split = _SPLIT if len(sources) == 1 else 1.0
     plan = TailRequest(
-        _source(run, worst, count),
+        sources,
         _settings(threshold, split, run_length, horizon, interval, resamples),
+        _law(law),
         seed,
         json_file,
         checked_figure(figure),
         (context.obj or ()) if keep else None,
     )
-    return _run(plan)
+    return _tabulated(plan) if plan.is_table else _run(plan)
 
 
 @dataclass(frozen=True)
@@ -122,8 +149,9 @@ class LatencySource:
 class TailRequest:
     """What to model, how, and where to."""
 
-    source: LatencySource
+    sources: Sequence[LatencySource]
     settings: Settings
+    is_papers: bool
     seed: int
     json_file: str | None
     figure: Path | None
@@ -131,20 +159,44 @@ class TailRequest:
     """The command, where the figures are kept in the run."""
 
     def __post_init__(self) -> None:
-        if self.kept_by is not None and self.source.count is not None:
+        if self.kept_by is not None and self.sources[0].count is not None:
             raise UsageError("--keep requires a run directory; --worst is only a table")
+        if self.kept_by is not None and (len(self.sources) > 1 or self.is_table):
+            raise UsageError("--keep: expected one run, got several")
+        if self.figure is not None and self.is_table:
+            raise UsageError("--figure: expected one run, or several modelled together")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether runs are modelled one by one."""
+        from tailscope.cli.model.tail_table import is_folder
+
+        return self.is_papers or any(
+            source.count is None and is_folder(source.path) for source in self.sources
+        )
 
 
-def _source(run: Path | None, worst: Path | None, count: int | None) -> LatencySource:
-    if (run is None) == (worst is None):
+def _law(text: str) -> bool:
+    """Whether the authors' method is asked for."""
+    if text not in _LAWS:
+        raise UsageError(f"--law: expected one of {', '.join(_LAWS)}, got {text!r}")
+    return text == _LAWS[1]
+
+
+def _sources(
+    runs: Sequence[Path], worst: Sequence[Path], count: Sequence[int]
+) -> list[LatencySource]:
+    if bool(runs) == bool(worst):
+        if count and not worst:
+            raise UsageError("--worst and --count must be given together")
         raise UsageError("expected a run directory, or --worst FILE with --count N")
-    if (worst is None) != (count is None):
-        raise UsageError("--worst and --count must be given together")
-    if count is not None and count < 1:
-        raise UsageError(f"--count: expected at least 1, got {count}")
-    path = run or worst
-    assert path is not None
-    return LatencySource(path, count)
+    if len(worst) != len(count):
+        raise UsageError("--worst and --count must be given together, as often")
+    if any(each < 1 for each in count):
+        raise UsageError(f"--count: expected at least 1, got {min(count)}")
+    if runs:
+        return [LatencySource(path, None) for path in runs]
+    return [LatencySource(path, each) for path, each in zip(worst, count, strict=True)]
 
 
 def _settings(
@@ -156,7 +208,7 @@ def _settings(
     resamples: int,
 ) -> Settings:
     from tailscope.models.tail.fit import METHODS
-    from tailscope.models.tail.model import CANDIDATES, Settings
+    from tailscope.models.tail.model import Settings
     from tailscope.units import positive_duration_ns
 
     if not 0 < split <= 1:
@@ -167,7 +219,7 @@ def _settings(
         raise UsageError(f"--resamples: expected at least {_FEWEST_RESAMPLES}, got {resamples}")
     return Settings(
         split=split,
-        thresholds=CANDIDATES if threshold is None else (_quantile(threshold),),
+        threshold=None if threshold is None else _quantile(threshold),
         run_length_ns=None
         if run_length is None
         else positive_duration_ns(run_length, "--run-length"),
@@ -178,7 +230,7 @@ def _settings(
 
 
 def _quantile(text: str) -> float:
-    from tailscope.models.tail.model import LOWEST
+    from tailscope.models.tail.forecast import LOWEST
     from tailscope.units import quantile_of
 
     found = quantile_of(text, "--threshold")
@@ -192,8 +244,9 @@ def _run(plan: TailRequest) -> int:
 
     from tailscope.models.tail.model import model
 
-    excesses, tainted = _excesses(plan.source, plan.settings.split)
-    found = model(excesses, plan.settings, np.random.default_rng(plan.seed))
+    read = [excesses_of(source, plan.settings.split) for source in plan.sources]
+    tainted = sum(each for _, each in read)
+    found = model([each for each, _ in read], plan.settings, np.random.default_rng(plan.seed))
     if any(each is not None for each in (plan.json_file, plan.figure, plan.kept_by)):
         _write(plan, found, tainted)
     if plan.json_file != STANDARD:
@@ -201,30 +254,37 @@ def _run(plan: TailRequest) -> int:
     return 0 if found.refused is None else UNDECIDED
 
 
-def _write(plan: TailRequest, found: TailModel, tainted: int) -> None:
-    from tailscope.models.tail.diagnostics import stability
+def _tabulated(plan: TailRequest) -> int:
+    from tailscope.cli.model.tail_table import print_table, table_of
 
-    part, _ = found.excesses.split(plan.settings.split)
-    thresholds = stability(part, found.run_length_ns, plan.settings.level)
-    record = _record(found, tainted, thresholds)
+    found = table_of(plan.sources, plan.settings, plan.seed)
+    if plan.json_file is not None:
+        write_json(plan.json_file, found.content())
+    if plan.json_file != STANDARD:
+        print_table(found)
+    return 0
+
+
+def _write(plan: TailRequest, found: TailModel, tainted: int) -> None:
+    record = record_of(found, tainted)
     if plan.json_file is not None:
         write_json(plan.json_file, without_format(record))
+    path = plan.sources[0].path
     if plan.kept_by is not None:
-        _keep(plan.source.path, record, plan.kept_by)
+        _keep(path, record, plan.kept_by)
     if plan.figure is not None:
         from tailscope.report.drawing import write_grid
         from tailscope.report.figures.conclusions import tail_pictures
 
-        label = plan.source.path.name
-        write_grid([plan.figure], tail_pictures(label, record), columns=2, title=label)
+        write_grid([plan.figure], tail_pictures(path.name, record), columns=2, title=path.name)
 
 
-def _excesses(source: LatencySource, split: float) -> tuple[Excesses, int]:
+def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
     """What lies beyond, and how many packets the instrument delayed itself: those are left out."""
     import numpy as np
 
     from tailscope.models.tail.excesses import of_worst, select
-    from tailscope.models.tail.model import LOWEST
+    from tailscope.models.tail.forecast import LOWEST
     from tailscope.store.authors import read_worst
     from tailscope.store.layout import WORST
     from tailscope.store.reader import check_held, read_packets, read_run
@@ -245,8 +305,9 @@ def _excesses(source: LatencySource, split: float) -> tuple[Excesses, int]:
     return select(series.pre_ns[own], series.latency_ns[own], LOWEST, split), int(tainted.sum())
 
 
-def _record(found: TailModel, tainted: int, thresholds: Sequence[At]) -> TailRecord:
-    from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs
+def record_of(found: TailModel, tainted: int) -> TailRecord:
+    """What ``--json`` says of a model."""
+    from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs, stability
     from tailscope.store.records.tail import (
         LevelAhead,
         QuantilePair,
@@ -256,54 +317,51 @@ def _record(found: TailModel, tainted: int, thresholds: Sequence[At]) -> TailRec
         TestedStationarity,
     )
 
-    fit, excesses, check = found.fit, found.excesses, found.check
+    fit, ahead, check = found.fit, found.ahead, found.check
     estimates = found.estimates()
-    ahead = levels_ahead(fit, found.settings.level)
-    columns = (each.tolist() for each in ahead)
+    levels = (each.tolist() for each in levels_ahead(fit, found.settings.level))
     pairs = (each.tolist() for each in quantile_pairs(fit))
+    thresholds = stability(ahead.found, ahead.packets, ahead.base_ns, found.settings.level)
+    named = {
+        name: value
+        for name, estimate in estimates.items()
+        for name, value in estimate.record(name).items()
+    }
     return TailRecord(
-        count=excesses.count,
+        count=sum(run.count for run in found.runs),
         tainted=tainted,
-        duration_s=excesses.duration_ns / _NS_PER_S,
+        duration_s=sum(run.duration_ns for run in found.runs) / _NS_PER_S,
         split=found.settings.split,
-        fit_packets=fit.packets,
-        threshold=found.chosen.quantile,
+        fit_packets=ahead.packets,
+        threshold=ahead.chosen.quantile,
         threshold_ns=fit.threshold_ns,
-        threshold_lowered_from=found.lowered_from,
+        threshold_lowered_from=_lowered_from(found),
         run_length_ns=found.run_length_ns,
         excesses=int(fit.bursts.packets.sum()),
         bursts=len(fit.bursts),
         extremal_index=fit.bursts.extremal_index,
         extremal_index_intervals=found.extremal_index_intervals,
-        xi=estimates["xi"].estimate,
-        xi_ci_low=estimates["xi"].ci_low,
-        xi_ci_high=estimates["xi"].ci_high,
-        sigma_ns=estimates["sigma_ns"].estimate,
-        sigma_ns_ci_low=estimates["sigma_ns"].ci_low,
-        sigma_ns_ci_high=estimates["sigma_ns"].ci_high,
-        return_packets=found.level_packets,
-        return_level_ns=estimates["return_level_ns"].estimate,
-        return_level_ns_ci_low=estimates["return_level_ns"].ci_low,
-        return_level_ns_ci_high=estimates["return_level_ns"].ci_high,
-        return_level_ns_most_likely=fit.best_level_ns(found.level_packets),
+        **named,
+        return_packets=found.packets,
+        return_level_ns_most_likely=fit.best_level_ns(found.packets),
         level=found.settings.level,
         method=found.settings.method,
         intervals={
             method: TailIntervals(**each._asdict()) for method, each in found.intervals.items()
         },
-        bounded=bool(fit.best.xi < 0),
-        limit_ns=fit.limit_ns,
+        bounded=ahead.limit_ns is not None,
+        limit_ns=ahead.limit_ns,
         js_divergence_bits=fit.divergence_bits,
         exceedances_packets=None if check is None else check.exceedances_packets,
         exceedances_bursts=None if check is None else check.exceedances_bursts,
         exceedances_p_value=None if check is None else check.p_value,
-        stationary=bool(found.stationarity.holds),
-        adf=TestedStationarity(**found.stationarity.adf._asdict()),
-        kpss=TestedStationarity(**found.stationarity.kpss._asdict()),
-        candidates=tuple(map(_tried, found.candidates)),
+        stationary=bool(ahead.stationarity.holds),
+        adf=TestedStationarity(**ahead.stationarity.adf._asdict()),
+        kpss=TestedStationarity(**ahead.stationarity.kpss._asdict()),
+        candidates=tuple(map(_tried, ahead.candidates)),
         horizon=None if found.horizon is None else _horizon(found.horizon),
         refused=found.refused,
-        latency_ns_max=int(excesses.latency_ns.max()),
+        latency_ns_max=max(int(run.latency_ns.max()) for run in found.runs),
         stability=tuple(StabilityAt(**each._asdict()) for each in thresholds),
         levels_ahead=tuple(
             LevelAhead(
@@ -312,13 +370,80 @@ def _record(found: TailModel, tainted: int, thresholds: Sequence[At]) -> TailRec
                 return_level_ns_ci_low=low,
                 return_level_ns_ci_high=high,
             )
-            for packets, level, low, high in zip(*columns, strict=True)
+            for packets, level, low, high in zip(*levels, strict=True)
         ),
         quantile_pairs=tuple(
             QuantilePair(law_ns=law, measured_ns=measured)
             for law, measured in zip(*pairs, strict=True)
         ),
+        rest_max_ns=None if check is None else check.max_ns,
+        **_outlook(ahead),
+        runs=len(found.runs),
+        **_causes(ahead),
     )
+
+
+def _lowered_from(found: TailModel) -> float | None:
+    """The quantile that was asked for, where it left too few bursts."""
+    asked = found.settings.threshold
+    return asked if asked is not None and found.ahead.is_lowered else None
+
+
+def _outlook(ahead: Forecast) -> dict[str, Any]:
+    """Figures of the prediction; the names are those of a run and of a horizon."""
+    return {
+        "rest_max_ns_ci_low": ahead.outlook.low_ns,
+        "rest_max_ns_ci_high": ahead.outlook.high_ns,
+        "known_max_ns_ci_high": ahead.outlook.known_high_ns,
+        "fit_p_value": ahead.chosen.p_value,
+        "promise": ahead.promise,
+    }
+
+
+def _causes(ahead: Forecast) -> dict[str, Any]:
+    """Figures of bursts that the law is not of."""
+    from tailscope.store.records.tail import (
+        RareBursts,
+        ScheduledBursts,
+        StartUpBursts,
+        TailBlockMaxima,
+    )
+
+    rare, clocked, clock = ahead.rare, ahead.clocked, ahead.schedule
+    found: dict[str, Any] = {
+        "start_up": tuple(
+            StartUpBursts(
+                run=run,
+                until_s=start.until_ns / _NS_PER_S,
+                bursts=start.bursts,
+                latency_ns_max=start.worst_ns,
+            )
+            for run, start in enumerate(ahead.starts)
+            if start is not None
+        )
+    }
+    if rare is not None:
+        rate, low, high = rare.rate_per_s(LEVEL)
+        found["rare"] = RareBursts(
+            bursts=len(rare),
+            rate_per_s=rate,
+            rate_per_s_ci_low=low,
+            rate_per_s_ci_high=high,
+            latency_ns_min=int(rare.sizes_ns[-1]),
+            latency_ns_max=int(rare.sizes_ns[0]),
+        )
+    if clock is not None and clocked is not None:
+        found["schedule"] = ScheduledBursts(
+            bursts=len(clocked),
+            period_s=None if clock.period_ns is None else clock.period_ns / _NS_PER_S,
+            offsets_s=tuple(each / _NS_PER_S for each in clock.offsets_ns),
+            runs=clock.runs,
+            first_s=tuple(None if at is None else at / _NS_PER_S for at in clock.shifts_ns),
+            latency_ns=clock.size_ns,
+        )
+    if ahead.block_maxima is not None:
+        found["block_maxima"] = TailBlockMaxima(**ahead.block_maxima._asdict())
+    return found
 
 
 def _tried(candidate: Candidate) -> TriedThreshold:
@@ -334,6 +459,7 @@ def _tried(candidate: Candidate) -> TriedThreshold:
         js_divergence_bits=None if fit is None else fit.divergence_bits,
         js_by_chance_bits=None if fit is None else fit.divergence_by_chance_bits,
         refused=candidate.refused,
+        fit_p_value=candidate.p_value,
     )
 
 
@@ -344,8 +470,9 @@ def _horizon(horizon: Horizon) -> TailHorizon:
         duration_s=horizon.duration_ns / _NS_PER_S,
         packets=horizon.packets,
         **horizon.level_ns.record("return_level_ns"),
-        bounded=horizon.limit_ns is not None,
-        limit_ns=horizon.limit_ns,
+        bounded=horizon.forecast.limit_ns is not None,
+        limit_ns=horizon.forecast.limit_ns,
+        **_outlook(horizon.forecast),
     )
 
 
@@ -360,54 +487,125 @@ def _print(found: TailModel, tainted: int) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text, percentile_name
 
-    fit, check = found.fit, found.check
+    fit, ahead = found.fit, found.ahead
     estimates = found.estimates()
     xi, sigma, level = (estimates[name] for name in ("xi", "sigma_ns", "return_level_ns"))
     length = f"{found.run_length_ns / _NS_PER_MS:g} ms"
     rows = [
-        ("threshold", duration_text(fit.threshold_ns), percentile_name(found.chosen.quantile)),
+        ("threshold", duration_text(fit.threshold_ns), percentile_name(ahead.chosen.quantile)),
         (
             "excesses",
             count_text(int(fit.bursts.packets.sum())),
             f"in {len(fit.bursts)} bursts,"
             f" {length} apart; extremal index {fit.bursts.extremal_index:.3f}",
         ),
+        ("fit", f"p = {ahead.chosen.p_value:.3f}", "of samples of the law are as far from it"),
         ("shape ξ", f"{xi.estimate:.3f}", f"{xi.ci_low:.3f} to {xi.ci_high:.3f}"),
         ("scale σ", duration_text(sigma.estimate), _between(sigma)),
         (
             "return level",
             duration_text(level.estimate),
-            f"{_between(level)}; one burst in {count_text(round(found.level_packets))} packets",
+            f"{_between(level)}; one burst in {count_text(round(found.packets))} packets",
         ),
-        ("limit", *_limit(fit.limit_ns)),
+        ("limit", *_limit(ahead.limit_ns)),
+        ("largest to come", *_largest(found)),
     ]
-    if check is not None:
+    if found.check is not None:
         rows.append(
             (
                 "exceeded by",
-                count_text(check.exceedances_packets),
+                count_text(found.check.exceedances_packets),
                 "packets of the rest, in"
-                f" {count_text(check.exceedances_bursts)} bursts; 1 is expected",
+                f" {count_text(found.check.exceedances_bursts)} bursts; 1 is expected",
             )
         )
     for line in aligned(("beyond", "", f"{found.settings.level:.0%} interval"), [rows]):
         print(line)
-    if found.lowered_from is not None:
-        print(
-            f"{percentile_name(found.lowered_from)} leaves too few bursts:"
-            f" {percentile_name(found.chosen.quantile)} was taken"
+    for line in _notes(found, tainted):
+        print(line)
+
+
+def _largest(found: TailModel) -> tuple[str, str]:
+    """What was measured of what follows, and what was predicted."""
+    from tailscope.units import duration_text
+
+    measured = None if found.check is None else found.check.max_ns
+    value = "-" if measured is None else duration_text(measured)
+    return value, _predicted(found.ahead)
+
+
+def _predicted(ahead: Forecast) -> str:
+    from tailscope.units import duration_text
+
+    out = ahead.outlook
+    low, known = duration_text(out.low_ns), duration_text(out.known_high_ns)
+    if out.high_ns is None:
+        return f"at least {low}, without an upper bound"
+    if out.high_ns <= out.known_high_ns:
+        return f"{low} to {known}"
+    return f"{low} to {duration_text(out.high_ns)} ({known} if nothing new comes)"
+
+
+def _notes(found: TailModel, tainted: int) -> Iterator[str]:
+    """What has to be known beside the table."""
+    from tailscope.units import count_text, duration_text, percentile_name
+
+    ahead = found.ahead
+    lowered_from = _lowered_from(found)
+    if lowered_from is not None:
+        yield (
+            f"{percentile_name(lowered_from)} leaves too few bursts:"
+            f" {percentile_name(ahead.chosen.quantile)} was taken"
         )
     if tainted:
-        print(f"{count_text(tainted)} packets delayed by the instrument itself are left out")
+        yield f"{count_text(tainted)} packets delayed by the instrument itself are left out"
+    if len(found.runs) > 1:
+        yield f"{len(found.runs)} runs were taken together; intervals hold for a further one"
+    for run, start in enumerate(ahead.starts):
+        if start is not None:
+            where = f" of run {run + 1}" if len(found.runs) > 1 else ""
+            yield (
+                f"start-up: {start.bursts} bursts in the first"
+                f" {start.until_ns / _NS_PER_S:.3g} s{where}, up to"
+                f" {duration_text(start.worst_ns)}, are set aside"
+            )
+    if ahead.rare is not None:
+        yield _rare_text(ahead.rare)
+    if ahead.schedule is not None:
+        yield _schedule_text(ahead.schedule)
     if found.refused is not None:
-        print(f"no prediction: {found.refused}")
+        yield f"no prediction: {found.refused}"
     elif found.horizon is not None:
-        ahead = found.horizon
-        print(
-            f"in {_span(ahead.duration_ns)} at this rate expect one burst of packets above"
-            f" {duration_text(ahead.level_ns.estimate)} ({found.settings.level:.0%}:"
-            f" {_between(ahead.level_ns)})"
+        level = found.horizon.level_ns
+        yield (
+            f"in {_span(found.horizon.duration_ns)} at this rate expect one burst of packets above"
+            f" {duration_text(level.estimate)} ({found.settings.level:.0%}:"
+            f" {_between(level)}); the largest: {_predicted(found.horizon.forecast)}"
         )
+
+
+def _rare_text(rare: Rare) -> str:
+    from tailscope.units import duration_text
+
+    rate, low, high = rare.rate_per_s(LEVEL)
+    largest, smallest = duration_text(rare.sizes_ns[0]), duration_text(rare.sizes_ns[-1])
+    sizes = f"of {largest}" if len(rare) == 1 else f"of {smallest} to {largest}"
+    bursts = "1 burst" if len(rare) == 1 else f"{len(rare)} bursts"
+    return (
+        f"rare: {bursts} {sizes}, far above all others, one in"
+        f" {1 / rate:.3g} s (95 %: {1 / high:.3g} to {1 / low:.3g} s). The promise hangs on them:"
+        f" what follows may hold {largest} again, and more"
+    )
+
+
+def _schedule_text(clock: Schedule) -> str:
+    from tailscope.units import duration_text
+
+    size = duration_text(clock.size_ns)
+    if clock.period_ns is not None:
+        return f"scheduled: bursts of about {size} every {clock.period_ns / _NS_PER_S:.4g} s"
+    offsets = ", ".join(f"{each / _NS_PER_S:.1f}" for each in clock.offsets_ns)
+    return f"scheduled: bursts of about {size} at {offsets} s after the first, in {clock.runs} runs"
 
 
 def _span(duration_ns: int) -> str:
@@ -427,5 +625,5 @@ def _limit(limit_ns: float | None) -> tuple[str, str]:
     from tailscope.units import duration_text
 
     if limit_ns is None:
-        return "none", "by the most likely law, which has no bound"
+        return "none", "by the most likely law, or bursts beside it"
     return duration_text(limit_ns), "by the most likely law"

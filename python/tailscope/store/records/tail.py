@@ -11,7 +11,11 @@ from tailscope.store.records.kept import Origin
 __all__ = [
     "LevelAhead",
     "QuantilePair",
+    "RareBursts",
+    "ScheduledBursts",
     "StabilityAt",
+    "StartUpBursts",
+    "TailBlockMaxima",
     "TailHorizon",
     "TailIntervals",
     "TailRecord",
@@ -63,6 +67,8 @@ class TriedThreshold(Section, frozen=True, kw_only=True):
     """The distance that chance alone would give."""
     refused: str | None
     """Why it was not taken; null if it could be."""
+    fit_p_value: float | None = None
+    """How often a sample of the law is at least as far from it (Anderson-Darling)."""
 
 
 class TailHorizon(Section, frozen=True, kw_only=True):
@@ -82,6 +88,80 @@ class TailHorizon(Section, frozen=True, kw_only=True):
     """Whether the tail ends."""
     limit_ns: float | None
     """The latency where it ends; null if it does not."""
+    rest_max_ns: Count | None = None
+    """The largest latency of what follows, as measured; null if nothing was."""
+    rest_max_ns_ci_low: float | None = None
+    """Lower end of its predictive interval."""
+    rest_max_ns_ci_high: float | None = None
+    """Upper end of it; null if the data bound it by nothing."""
+    known_max_ns_ci_high: float | None = None
+    """The same if only causes act that were seen."""
+    fit_p_value: float | None = None
+    """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
+    promise: str | None = None
+    """What the largest latency hangs on: `bulk`, `rare` or `scheduled`."""
+
+
+class RareBursts(Section, frozen=True, kw_only=True):
+    """Bursts of a class of their own, far above all others."""
+
+    bursts: Count
+    """Their number."""
+    rate_per_s: float
+    """Bursts per second."""
+    rate_per_s_ci_low: float
+    """Lower end of its interval."""
+    rate_per_s_ci_high: float
+    """Upper end of its interval."""
+    latency_ns_min: Count
+    """The worst packet of the smallest."""
+    latency_ns_max: Count
+    """The worst packet of the largest."""
+
+
+class ScheduledBursts(Section, frozen=True, kw_only=True):
+    """Bursts that come by a clock."""
+
+    bursts: Count
+    """Their number."""
+    period_s: float | None
+    """From one to the next; null if gaps differ, but are the same in several runs."""
+    offsets_s: tuple[float, ...]
+    """When they come, since the first of them."""
+    runs: Count
+    """Runs in which they were found."""
+    first_s: tuple[float | None, ...]
+    """When the first is due in each run; null if it has none of them."""
+    latency_ns: Count
+    """The median of their worst packets."""
+
+
+class StartUpBursts(Section, frozen=True, kw_only=True):
+    """Bursts of the beginning that do not return: they are set aside."""
+
+    run: Count
+    """The run, from 0."""
+    until_s: float
+    """Since the first packet."""
+    bursts: Count
+    """Their number."""
+    latency_ns_max: Count
+    """The worst packet."""
+
+
+class TailBlockMaxima(Section, frozen=True, kw_only=True):
+    """A second opinion: the law of the maxima of blocks (GEV)."""
+
+    blocks: Count
+    """Blocks of equal duration."""
+    xi: float
+    """Shape of the law."""
+    sigma_ns: float
+    """Scale of the law."""
+    location_ns: float
+    """Location of the law."""
+    return_level_ns: float
+    """What one block of those that follow is expected to exceed."""
 
 
 class StabilityAt(Section, frozen=True, kw_only=True):
@@ -212,5 +292,27 @@ class TailRecord(Record, frozen=True, kw_only=True):
     """Return levels beyond the measurement."""
     quantile_pairs: tuple[QuantilePair, ...]
     """Quantiles of the law beside the measured ones."""
+    rest_max_ns: Count | None = None
+    """The largest latency of what follows, as measured; null if nothing was."""
+    rest_max_ns_ci_low: float | None = None
+    """Lower end of its predictive interval."""
+    rest_max_ns_ci_high: float | None = None
+    """Upper end of it; null if the data bound it by nothing."""
+    known_max_ns_ci_high: float | None = None
+    """The same if only causes act that were seen."""
+    fit_p_value: float | None = None
+    """How often a sample of the law is at least as far from it as the bursts (Anderson-Darling)."""
+    promise: str | None = None
+    """What the largest latency hangs on: `bulk`, `rare` or `scheduled`."""
+    runs: Count = 1
+    """Runs that were taken together."""
+    start_up: tuple[StartUpBursts, ...] = ()
+    """Bursts of the beginning that do not return."""
+    rare: RareBursts | None = None
+    """Bursts of a class of their own."""
+    schedule: ScheduledBursts | None = None
+    """Bursts that come by a clock."""
+    block_maxima: TailBlockMaxima | None = None
+    """A second opinion; null if a block has no burst."""
     kept: Origin | None = None
     """Where the conclusion comes from; null before it is kept in a run."""
