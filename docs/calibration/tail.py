@@ -1,0 +1,136 @@
+"""How often the model of the tail keeps its word.
+
+`python -m docs.calibration.tail` prints a table. Each run is cut in two: the first fifth goes in,
+and what is said is compared with the rest. Refusals count as such only if the first fifth alone led
+to them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.exceptions import CaptureError, EvidenceError, ModelError
+from tailscope.models.tail.excesses import Excesses, of_worst
+from tailscope.models.tail.model import Settings, model
+from tailscope.models.tail.pareto import Pareto
+from tailscope.store.authors import read_columns, read_worst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "containers2024-rates"
+SIMULATED = 100
+PACKETS, DURATION_NS = 10_000_000, 160_000_000_000
+FLOOR_NS = 80_000
+BURSTS = 900
+
+
+class Outcome(NamedTuple):
+    """What was said of one run, and what came."""
+
+    is_refused: bool
+    is_inside: bool
+    width: float
+    beyond: int
+
+
+def outcome(excesses: Excesses) -> Outcome:
+    """Model the first fifth and look at the rest."""
+    try:
+        found = model(excesses, Settings(resamples=100), np.random.default_rng(1))
+    except EvidenceError:
+        return Outcome(True, False, np.nan, 0)
+    out, check = found.ahead.outlook, found.check
+    assert check is not None
+    high = np.inf if out.high_ns is None else out.high_ns
+    largest = check.max_ns or excesses.floor_ns
+    return Outcome(
+        found.ahead.refused is not None,
+        out.low_ns <= largest <= high,
+        high / out.low_ns,
+        check.exceedances_bursts,
+    )
+
+
+def line(name: str, outcomes: Sequence[Outcome]) -> str:
+    """A row of the table."""
+    own = [each for each in outcomes if not each.is_refused]
+    refused = f"{1 - len(own) / len(outcomes):.0%}"
+    if not own:
+        return f"| {name} | {len(outcomes)} | {refused} | - | - | - | - |"
+    beyond = np.array([each.beyond for each in own])
+    mean = float(beyond.mean())
+    width = float(np.median([each.width for each in own]))
+    return (
+        f"| {name} | {len(outcomes)} | {refused} | {np.mean([e.is_inside for e in own]):.0%} |"
+        f" {width:.1f} | {mean:.2f} | {beyond.var() / mean if mean else 0:.2f} |"
+    )
+
+
+def published(data: Path = DATA) -> Iterator[tuple[str, Excesses]]:
+    """The authors' tables of the worst packets, by setting."""
+    for worst in sorted(data.rglob("*.worst.csv.zst")):
+        stats = worst.parent / (worst.name.split(".num_worst")[0] + ".stats.csv.zst")
+        try:
+            (count,) = read_columns(stats, ("post_received",))
+            excesses = of_worst(*read_worst(worst), int(count[0]))
+        except (CaptureError, ModelError) as error:
+            print(f"{worst.name}: left out: {error}", file=sys.stderr)
+            continue
+        yield str(worst.parent.relative_to(data)), excesses
+
+
+def simulated(kind: str, seed: int) -> Excesses:
+    """A run whose law is known."""
+    rng = np.random.default_rng(seed)
+    sent = np.sort(rng.integers(0, DURATION_NS, BURSTS))
+    xi = {"bounded": -0.3, "exponential": 0.0, "heavy": 0.3}.get(kind, -0.2)
+    latency = FLOOR_NS + Pareto(xi, 5_000.0).draw(BURSTS, rng)
+    extra: Floats = np.zeros(0)
+    if kind == "with rare bursts":
+        extra = rng.uniform(0, DURATION_NS, rng.poisson(12))
+    if kind == "with a schedule":
+        extra = np.arange(2e9, DURATION_NS, 5e9) + rng.normal(0, 1e7, 32)
+    if kind == "in clusters":
+        again = rng.integers(0, BURSTS, BURSTS)
+        sent = np.concatenate([sent, sent[again] + rng.integers(0, 900_000, BURSTS)])
+        latency = np.concatenate([latency, latency[again] * rng.uniform(0.9, 1, BURSTS)])
+    sent = np.concatenate([sent, extra.astype(np.int64)])
+    latency = np.concatenate([latency, 8 * FLOOR_NS * np.exp(rng.normal(0, 0.06, len(extra)))])
+    kept = latency > FLOOR_NS
+    order = np.argsort(sent[kept], kind="stable")
+    times = np.clip(sent[kept][order], 0, DURATION_NS)
+    place = (times * (PACKETS / DURATION_NS)).astype(np.int64)
+    worst = np.rint(latency[kept][order]).astype(np.int64) + 1
+    return Excesses(times, worst, place, FLOOR_NS, PACKETS, 0, DURATION_NS)
+
+
+KINDS = ("bounded", "exponential", "heavy", "with rare bursts", "with a schedule", "in clusters")
+
+
+def table(data: Path = DATA) -> Iterator[str]:
+    """All rows, as Markdown."""
+    yield "| runs | number | refused | inside | high/low | bursts beyond | variance/mean |"
+    yield "|---|---|---|---|---|---|---|"
+    found: dict[str, list[Outcome]] = {}
+    for setting, excesses in published(data):
+        found.setdefault(setting, []).append(outcome(excesses))
+    for setting, outcomes in found.items():
+        yield line(setting, outcomes)
+    if found:
+        yield line("all of these", [each for own in found.values() for each in own])
+    for kind in KINDS:
+        yield line(f"simulated: {kind}", [outcome(simulated(kind, s)) for s in range(SIMULATED)])
+
+
+if __name__ == "__main__":
+    for text in table():
+        print(text, flush=True)
