@@ -322,7 +322,7 @@ def record_of(found: TailModel, tainted: int) -> TailRecord:
     levels = (each.tolist() for each in levels_ahead(fit, found.settings.level))
     pairs = (each.tolist() for each in quantile_pairs(fit))
     thresholds = stability(ahead.found, ahead.packets, ahead.base_ns, found.settings.level)
-    named = {
+    named: dict[str, Any] = {
         name: value
         for name, estimate in estimates.items()
         for name, value in estimate.record(name).items()
@@ -469,11 +469,15 @@ def _horizon(horizon: Horizon) -> TailHorizon:
     return TailHorizon(
         duration_s=horizon.duration_ns / _NS_PER_S,
         packets=horizon.packets,
-        **horizon.level_ns.record("return_level_ns"),
+        **_named(horizon.level_ns),
         bounded=horizon.forecast.limit_ns is not None,
         limit_ns=horizon.forecast.limit_ns,
         **_outlook(horizon.forecast),
     )
+
+
+def _named(level_ns: Estimate) -> dict[str, Any]:
+    return {**level_ns.record("return_level_ns")}
 
 
 def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailscope.exceptions import EvidenceError
 from tailscope.models.estimate import LEVEL, Estimate
 from tailscope.models.tail.bursts import bursts, intervals_index, usual_run_length_ns
+from tailscope.models.tail.excesses import Excesses
 from tailscope.models.tail.fit import METHODS
 from tailscope.models.tail.forecast import forecast
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from tailscope.models.tail.excesses import Excesses
     from tailscope.models.tail.fit import Fit, Intervals
     from tailscope.models.tail.forecast import Forecast
 
@@ -189,7 +189,7 @@ def model(
     EvidenceError
         If there are too few bursts, or all latencies are alike.
     """
-    every = runs if isinstance(runs, (list, tuple)) else [runs]
+    every = [runs] if isinstance(runs, Excesses) else list(runs)
     whole = settings.split >= 1
     parts = [each.split(settings.split) for each in every]
     length_ns = settings.run_length_ns
