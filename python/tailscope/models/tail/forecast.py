@@ -231,7 +231,7 @@ def forecast(
     ]
     maxima = np.concatenate(
         [
-            block_maxima(each.sent_ns, each.worst_ns, duration, base_ns)
+            block_maxima(each.sent_ns.astype(float), each.worst_ns.astype(float), duration, base_ns)
             for each, duration in zip(own, durations, strict=True)
         ]
     )
