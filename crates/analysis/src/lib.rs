@@ -22,6 +22,7 @@ mod encoding;
 mod error;
 mod flight;
 mod floor;
+mod forms;
 mod histogram;
 mod hlog;
 mod ingest;
@@ -33,6 +34,8 @@ mod pair;
 mod part;
 mod quantile;
 mod recording;
+mod residue;
+mod second;
 mod side;
 mod skim;
 mod slice;
@@ -50,7 +53,9 @@ pub use histogram::Histogram;
 pub use instrument::{Instrument, Recorded};
 pub use keys::{KeyColumns, Keys, worst_keys};
 pub use matcher::{MAX_WINDOW, Match};
-pub use pair::{Analysis, Captured, Observer, Progress, analyze_pair, analyze_pair_on};
+pub use pair::{
+    Analysis, Captured, Observer, Progress, analyze_files, analyze_pair, analyze_pair_on,
+};
 pub use part::Part;
 pub use quantile::{LEVEL, QUANTILES, Quantile, SUPPORT, interval_ranks, lower_bound_rank, rank};
 pub use recording::{Recording, analyze_recording};

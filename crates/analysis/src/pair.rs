@@ -20,8 +20,10 @@ use crate::histogram::Histogram;
 use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
 use crate::matcher::{AT_ONCE, Match, Matcher, Rules, Stretch, Tail};
+use crate::residue::Residue;
+use crate::second::look_again;
 use crate::side::Side;
-use crate::survey::{Survey, decide};
+use crate::survey::{Relation, Survey, decide, decide_on_files};
 use crate::variation::Variation;
 use crate::worst::{Worst, WorstPackets};
 
@@ -99,6 +101,9 @@ pub struct Analysis {
     pub instrument: Option<Instrument>,
     pub(crate) tail: Tail,
     pub(crate) floor: Floor,
+    pub(crate) residue: Option<Residue>,
+    /// Whether much was found on one side alone.
+    pub(crate) considerable: bool,
     /// Whether packets that share a key reach back before what was read.
     pub(crate) torn: bool,
 }
@@ -117,13 +122,39 @@ pub fn analyze_pair(
     config.check()?;
     let (config, Survey { basis, relation, ahead, .. }) = decide(&mut pre, &mut post, config)?;
     let [pre_name, post_name] = [pre.info().name, post.info().name];
-    let found = analyze_on((pre, post), ahead, &config, basis, observer)?;
-    if found.counts.matched == 0 && relation.is_none() {
-        let tried = found.basis.in_words();
-        return Err(Error::DifferentTraffic { pre: pre_name, post: post_name, tried });
+    let found = start_on((pre, post), ahead, &config, basis)?.finish(observer)?;
+    found.check_step(&[vec![], vec![]])?;
+    found.checked(relation, [pre_name, post_name])
+}
+
+/// As [`analyze_pair`] of captures that `open` opens as often as it is asked to. What was found on one
+/// side alone is looked at once more, if there is much of it: packets that were divided or merged are not
+/// lost. Pipes are read once.
+///
+/// # Errors
+/// As [`analyze_pair`], and when a clock stepped, or when another key joins what is left
+/// ([`Error::KeyChanges`]): then all is void that `observer` was told.
+pub fn analyze_files(
+    open: impl Fn() -> Result<[Reader; 2], Error>,
+    asked: &Config,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, Error> {
+    let [mut pre, mut post] = open()?;
+    if pre.total_bytes().is_none() || post.total_bytes().is_none() {
+        return analyze_pair(pre, post, asked, observer);
     }
-    found.check_clocks()?;
-    Ok(found)
+    asked.check()?;
+    let (config, Survey { basis, relation, ahead, .. }) =
+        decide_on_files([&mut pre, &mut post], &open, asked)?;
+    let names = [pre.info().name, post.info().name];
+    let mut found =
+        start_on((pre, post), ahead, &config, basis)?.keeping_residue().finish(observer)?;
+    if Residue::is_considerable(&found.counts) {
+        look_again(&mut found, open()?, asked, observer)?;
+    } else {
+        found.check_step(&[vec![], vec![]])?;
+    }
+    found.checked(relation, names)
 }
 
 /// As [`analyze_pair`], where `config` and `basis` have decided everything: in one pass.
@@ -143,20 +174,28 @@ pub fn analyze_pair_on(
 
 /// The same behind packets that were read ahead.
 pub(crate) fn analyze_on(
-    (pre, post): (Reader, Reader),
-    [pre_ahead, post_ahead]: [Vec<Ahead>; 2],
+    captures: (Reader, Reader),
+    ahead: [Vec<Ahead>; 2],
     config: &Config,
     basis: Basis,
     observer: &mut dyn Observer,
 ) -> Result<Analysis, Error> {
+    Ok(start_on(captures, ahead, config, basis)?.finish(observer)?.judged())
+}
+
+fn start_on(
+    (pre, post): (Reader, Reader),
+    [pre_ahead, post_ahead]: [Vec<Ahead>; 2],
+    config: &Config,
+    basis: Basis,
+) -> Result<Run<Ingested>, Error> {
     let total_bytes = pre.total_bytes().zip(post.total_bytes()).map(|(pre, post)| pre + post);
     let start = |reader, ahead, tap| {
         let reading = Reading::new(config, &basis, tap);
         Ingested::start(reader, ahead, reading, Extent::WHOLE, Side::new(config.trim))
     };
     let (pre, post) = (start(pre, pre_ahead, Tap::Pre), start(post, post_ahead, Tap::Post));
-    let found = Run::whole(pre, post, config.clone(), basis, total_bytes)?.finish(observer)?;
-    Ok(found.judged())
+    Run::whole(pre, post, config.clone(), basis, total_bytes)
 }
 
 impl Reading {
@@ -172,9 +211,20 @@ impl Reading {
 }
 
 impl Analysis {
+    /// The same, judged, if anything follows from it.
+    fn checked(self, relation: Option<Relation>, [pre, post]: [String; 2]) -> Result<Self, Error> {
+        let found = self.judged();
+        if found.counts.matched + found.counts.resegmented == 0 && relation.is_none() {
+            return Err(Error::DifferentTraffic { pre, post, tried: found.basis.in_words() });
+        }
+        found.check_clocks()?;
+        Ok(found)
+    }
+
     /// What the captures do not prove to be lost is outside: packets that would have come out when the
     /// one behind the device had ended, and as many as it dropped itself.
     pub(crate) fn judged(mut self) -> Self {
+        self.considerable = Residue::is_considerable(&self.counts);
         let dropped =
             |of: &Captured| of.info.as_ref().and_then(|info| info.dropped_packets).unwrap_or(0);
         let (dropped, pre_dropped) = (dropped(&self.post), dropped(&self.pre));
@@ -350,6 +400,12 @@ impl<S: Source> Run<S> {
         Ok(run)
     }
 
+    /// The same, for a second look at what is left.
+    fn keeping_residue(mut self) -> Self {
+        self.matcher.keep_residue();
+        self
+    }
+
     /// What is counted of it is `own`; it is read from `read_from` on.
     pub fn slice(
         [mut pre, mut post]: [S; 2],
@@ -442,6 +498,8 @@ impl<S: Source> Run<S> {
             instrument: None,
             tail: self.matcher.tail().clone(),
             floor: self.floor,
+            residue: self.matcher.take_residue(),
+            considerable: false,
             torn: self.matcher.is_torn(),
         })
     }
