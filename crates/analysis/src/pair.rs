@@ -21,9 +21,8 @@ use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
 use crate::matcher::{AT_ONCE, Match, Matcher, Rules, Stretch, Tail};
 use crate::residue::Residue;
-use crate::second::look_again;
 use crate::side::Side;
-use crate::survey::{Relation, Survey, decide, decide_on_files};
+use crate::survey::{Relation, Survey, decide};
 use crate::variation::Variation;
 use crate::worst::{Worst, WorstPackets};
 
@@ -127,36 +126,6 @@ pub fn analyze_pair(
     found.checked(relation, [pre_name, post_name])
 }
 
-/// As [`analyze_pair`] of captures that `open` opens as often as it is asked to. What was found on one
-/// side alone is looked at once more, if there is much of it: packets that were divided or merged are not
-/// lost. Pipes are read once.
-///
-/// # Errors
-/// As [`analyze_pair`], and when a clock stepped, or when another key joins what is left
-/// ([`Error::KeyChanges`]): then all is void that `observer` was told.
-pub fn analyze_files(
-    open: impl Fn() -> Result<[Reader; 2], Error>,
-    asked: &Config,
-    observer: &mut dyn Observer,
-) -> Result<Analysis, Error> {
-    let [mut pre, mut post] = open()?;
-    if pre.total_bytes().is_none() || post.total_bytes().is_none() {
-        return analyze_pair(pre, post, asked, observer);
-    }
-    asked.check()?;
-    let (config, Survey { basis, relation, ahead, .. }) =
-        decide_on_files([&mut pre, &mut post], &open, asked)?;
-    let names = [pre.info().name, post.info().name];
-    let mut found =
-        start_on((pre, post), ahead, &config, basis)?.keeping_residue().finish(observer)?;
-    if Residue::is_considerable(&found.counts) {
-        look_again(&mut found, open()?, asked, observer)?;
-    } else {
-        found.check_step(&[vec![], vec![]])?;
-    }
-    found.checked(relation, names)
-}
-
 /// As [`analyze_pair`], where `config` and `basis` have decided everything: in one pass.
 ///
 /// # Errors
@@ -183,7 +152,7 @@ pub(crate) fn analyze_on(
     Ok(start_on(captures, ahead, config, basis)?.finish(observer)?.judged())
 }
 
-fn start_on(
+pub(crate) fn start_on(
     (pre, post): (Reader, Reader),
     [pre_ahead, post_ahead]: [Vec<Ahead>; 2],
     config: &Config,
@@ -212,7 +181,11 @@ impl Reading {
 
 impl Analysis {
     /// The same, judged, if anything follows from it.
-    fn checked(self, relation: Option<Relation>, [pre, post]: [String; 2]) -> Result<Self, Error> {
+    pub(crate) fn checked(
+        self,
+        relation: Option<Relation>,
+        [pre, post]: [String; 2],
+    ) -> Result<Self, Error> {
         let found = self.judged();
         if found.counts.matched + found.counts.resegmented == 0 && relation.is_none() {
             return Err(Error::DifferentTraffic { pre, post, tried: found.basis.in_words() });
@@ -401,7 +374,7 @@ impl<S: Source> Run<S> {
     }
 
     /// The same, for a second look at what is left.
-    fn keeping_residue(mut self) -> Self {
+    pub(crate) fn keeping_residue(mut self) -> Self {
         self.matcher.keep_residue();
         self
     }

@@ -11,9 +11,9 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::forms::{Part, divided};
 use crate::ingest::{Ahead, Reading};
-use crate::pair::{Analysis, Observer, Progress, continue_unless_stopped};
+use crate::pair::{Analysis, Observer, Progress, analyze_pair, continue_unless_stopped, start_on};
 use crate::residue::{Residue, Trace, Traces};
-use crate::survey::{Join, join_by_best};
+use crate::survey::{Join, Survey, decide_on_files, join_by_best};
 
 /// Packets of what is left that are compared by other keys, of each side, and bytes of them.
 const SAMPLE: usize = 65_536;
@@ -33,11 +33,41 @@ struct Left {
     sample: Vec<Ahead>,
 }
 
+/// As [`analyze_pair`](crate::analyze_pair) of captures that `open` opens as often as it is asked to. What was found on one
+/// side alone is looked at once more, if there is much of it: packets that were divided or merged are not
+/// lost. Pipes are read once.
+///
+/// # Errors
+/// As [`analyze_pair`](crate::analyze_pair), and when a clock stepped, or when another key joins what is left
+/// ([`Error::KeyChanges`]): then all is void that `observer` was told.
+pub fn analyze_files(
+    open: impl Fn() -> Result<[Reader; 2], Error>,
+    asked: &Config,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, Error> {
+    let [mut pre, mut post] = open()?;
+    if pre.total_bytes().is_none() || post.total_bytes().is_none() {
+        return analyze_pair(pre, post, asked, observer);
+    }
+    asked.check()?;
+    let (config, Survey { basis, relation, ahead, .. }) =
+        decide_on_files([&mut pre, &mut post], &open, asked)?;
+    let names = [pre.info().name, post.info().name];
+    let mut found =
+        start_on((pre, post), ahead, &config, basis)?.keeping_residue().finish(observer)?;
+    if Residue::is_considerable(&found.counts) {
+        look_again(&mut found, open()?, asked, observer)?;
+    } else {
+        found.check_step(&[vec![], vec![]])?;
+    }
+    found.checked(relation, names)
+}
+
 /// Looks at what `found` has left, in captures opened again, and counts what was divided or merged.
 ///
 /// # Errors
 /// When the captures cannot be read, when a clock stepped, or when another key joins what is left.
-pub(crate) fn look_again(
+fn look_again(
     found: &mut Analysis,
     [pre, post]: [Reader; 2],
     asked: &Config,
