@@ -210,7 +210,7 @@ mod tests {
         ];
         assert_eq!(divided([&before, &behind]), [vec![0], vec![0, 2]]);
         let whole = [part(None, 0, 60, false, head(1))];
-        assert_eq!(divided([&whole, &whole]), [vec![], vec![]]);
+        assert_eq!(divided([&whole, &whole]), [Vec::<usize>::new(), Vec::new()]);
     }
 
     /// The same, byte by byte.
