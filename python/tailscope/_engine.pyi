@@ -16,6 +16,10 @@ class EngineError(Exception):
 
 class CaptureError(EngineError): ...
 class ClocksApartError(EngineError): ...
+
+class KeyChangesError(EngineError):
+    key: str
+
 class KeysRepeatError(EngineError): ...
 class SwappedError(EngineError): ...
 
@@ -27,6 +31,8 @@ class Analysis:
     def summary(self) -> dict[str, int | float | str | bool | None]: ...
     @property
     def warnings(self) -> list[str]: ...
+    @property
+    def deserves_second_look(self) -> bool: ...
     @property
     def worst(self) -> tuple[_Array, _Array, _Array, _Array]: ...
     @property
@@ -72,6 +78,7 @@ def analyze(
     trim_ns: int,
     window_ns: int,
     worst: int,
+    joined_by: str | None = None,
     clocks: _Clocks | None = None,
     series: bool = False,
     sink: Callable[[_Array, _Array, _Array], None] | None = None,

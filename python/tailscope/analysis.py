@@ -14,6 +14,7 @@ from tailscope.exceptions import (
     AnalysisError,
     CaptureError,
     ClocksApartError,
+    KeyChangesError,
     KeysRepeatError,
     SwappedError,
     UsageError,
@@ -382,6 +383,11 @@ class Analysis:
         return Rate(*self._engine.rate_per_second(side))
 
     @property
+    def deserves_second_look(self) -> bool:
+        """Whether both captures hold many packets that the other does not."""
+        return self._engine.deserves_second_look
+
+    @property
     def worst(self) -> Worst:
         """The worst packets."""
         return Worst(*self._engine.worst)
@@ -439,6 +445,8 @@ def engine_errors() -> Iterator[None]:
         raise CaptureError(str(error), hint=error.hint) from None
     except _engine.ClocksApartError as error:
         raise ClocksApartError(str(error), hint=error.hint) from None
+    except _engine.KeyChangesError as error:
+        raise KeyChangesError(str(error), key=error.key, hint=error.hint) from None
     except _engine.SwappedError as error:
         raise SwappedError(str(error), hint=error.hint) from None
     except _engine.KeysRepeatError as error:
@@ -554,6 +562,7 @@ def analyze(
     trim: int | str = 0,
     window: int | str = "5s",
     worst: int = 5000,
+    joined_by: str | None = None,
     clocks: str | ClockDifference = "detect",
     series: bool = True,
     sink: Sink | None = None,
@@ -578,6 +587,9 @@ def analyze(
         A post packet matches a pre packet that is younger than this.
     worst : int
         Number of worst packets to keep.
+    joined_by : str, optional
+        Of the keys that ``auto`` tries, the most specific that may be taken: what a
+        `KeyChangesError` names.
     clocks : str or ClockDifference
         ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
         clock), ``same`` trusts them, ``estimate`` reads them twice and takes the difference out,
@@ -604,9 +616,12 @@ def analyze(
         If the clocks are apart and `clocks` is ``detect``.
     SwappedError
         If packets were seen behind the device first.
+    KeyChangesError
+        If packets change their form within the captures and `sink` has received matches: without a
+        sink they are matched again by the key that joins them.
     AnalysisError
-        If the figures would not be true, nothing can follow from the two captures, or too many
-        packets are in flight.
+        If a clock stepped, the figures would not be true, nothing can follow from the two captures,
+        or too many packets are in flight.
     """
     trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
     if worst < 0:
@@ -617,21 +632,44 @@ def analyze(
         )
     else:
         known = clocks_of(pre, post, clocks)
-    with engine_errors():
-        return Analysis(
-            _engine.analyze(
-                source_of(pre),
-                source_of(post),
-                match_on=match_on,
-                trim_ns=trim_ns,
-                window_ns=window_ns,
-                worst=worst,
-                clocks=known,
-                series=series,
-                sink=sink,
-                progress=progress,
+
+    def find(joined_by: str | None) -> Analysis:
+        with engine_errors():
+            return Analysis(
+                _engine.analyze(
+                    source_of(pre),
+                    source_of(post),
+                    match_on=match_on,
+                    trim_ns=trim_ns,
+                    window_ns=window_ns,
+                    worst=worst,
+                    joined_by=joined_by,
+                    clocks=known,
+                    series=series,
+                    sink=sink,
+                    progress=progress,
+                )
             )
-        )
+
+    try:
+        return find(joined_by)
+    except KeyChangesError as changes:
+        if sink is not None:
+            raise
+        joined_by = changes.key
+    # By a less specific key each time, of which there are few.
+    return analyze(
+        pre,
+        post,
+        match_on=match_on,
+        trim=trim,
+        window=window,
+        worst=worst,
+        joined_by=joined_by,
+        clocks=clocks if known is None else known,
+        series=series,
+        progress=progress,
+    )
 
 
 def analyze_recording(

@@ -42,6 +42,7 @@ __all__ = [
     "has_bounds",
     "instrument_rows",
     "latency_rows",
+    "lost_text",
     "median_and_tail",
     "part_text",
     "platform_text",
@@ -84,6 +85,7 @@ _COUNTS_IF_ANY = {
     "reverse": "the other way",
     "local": "of the link only",
     "corrupt": "corrupt",
+    "resegmented": "divided or merged",
     "pre_trimmed": "trimmed before",
     "post_trimmed": "trimmed after",
     "pre_unkeyed": "without key before",
@@ -93,6 +95,7 @@ _COUNTS_IF_ANY = {
     "post_reverse": "the other way after",
     "post_late": "late after",
     "post_outside": "outside after",
+    "post_resegmented": "divided or merged after",
     "post_unknown": "only seen after",
 }
 _PARTS = {
@@ -126,14 +129,29 @@ class Row(NamedTuple):
 def count_rows(summary: Mapping[str, Figure]) -> list[Row]:
     """Say what became of the packets; a rare fate only when a packet met it."""
     rows = [
-        Row(label, _count(summary[name]), _share(summary, name)) for name, label in _COUNTS.items()
+        Row(
+            label,
+            lost_text(summary) if name == "lost" else _count(summary[name]),
+            _share(summary, name),
+        )
+        for name, label in _COUNTS.items()
     ]
     rows += [
-        Row(label, _count(summary[name])) for name, label in _COUNTS_IF_ANY.items() if summary[name]
+        Row(label, _count(summary[name]))
+        for name, label in _COUNTS_IF_ANY.items()
+        if summary.get(name)
     ]
     rate = summary["transfer_rate"]
     rows.append(Row("transfer rate", NOTHING if rate is None else f"{rate:.6f}"))
     return rows
+
+
+def lost_text(summary: Mapping[str, Figure]) -> str:
+    """How many packets were lost; from .. to where the captures do not prove all of them."""
+    lost, proven = summary["lost"], summary.get("lost_proven")
+    if lost is None or proven is None or proven == lost:
+        return _count(lost)
+    return f"{_count(proven)} to {_count(lost)}"
 
 
 def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
@@ -536,7 +554,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
 
 def sentence(summary: Mapping[str, Figure]) -> str:
     """Say in one sentence what was measured, without a verdict."""
-    sent, lost = _count(summary["sent"]), _count(summary["lost"])
+    sent, lost = _count(summary["sent"]), lost_text(summary)
     losses = "losses unknown" if summary["lost"] is None else f"{lost} of {sent} packets lost"
     if not summary["count"]:
         return f"No packet was matched; {lost} of {sent} sent packets are lost."
@@ -596,4 +614,10 @@ def _duration(value: Figure) -> str:
 
 def _share(summary: Mapping[str, Figure], name: str) -> str:
     part, whole = summary[name], summary.get(_SHARES.get(name, ""))
-    return f"{100 * int(part) / int(whole):.4g} %" if part is not None and whole else ""
+    if part is None or not whole:
+        return ""
+    share = f"{100 * int(part) / int(whole):.4g} %"
+    proven = summary.get("lost_proven") if name == "lost" else None
+    if proven is None or proven == part:
+        return share
+    return f"{100 * int(proven) / int(whole):.4g} % to {share}"

@@ -197,6 +197,7 @@ def test_packets_that_the_instrument_lost_or_kept_fail_nothing(
     tailscope: Run, runs: Path, tmp_path: Path
 ) -> None:
     sent = {"sent": PACKETS + 1_000, "lost": 1_000, "pre_packets": PACKETS + 1_000}
+    sent["lost_proven"] = 1_000
     lost = changed(runs / "fast", tmp_path / "lost", **sent, lost_in_instrument=1_000)
     (term,) = judged(tailscope, lost, "loss<1%", 3)["runs"][0]["terms"]
     assert (
@@ -210,6 +211,19 @@ def test_packets_that_the_instrument_lost_or_kept_fail_nothing(
     dropped = changed(runs / "fast", tmp_path / "dropped", **sent, dropped_by_dut=1_000)
     assert judged(tailscope, dropped, "loss<1%, lost=0", 0)["verdict"] == "pass"
     assert judged(tailscope, dropped, "dropped=0", 2)["verdict"] == "fail"
+
+
+def test_a_loss_that_is_not_proven_is_considered_both_ways(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    more = PACKETS + 1_000
+    sent = {"sent": more, "pre_packets": more, "lost": 1_000}
+    run = changed(runs / "fast", tmp_path / "unproven", **sent, lost_proven=2)
+    (term,) = judged(tailscope, run, "loss<1%", 3)["runs"][0]["terms"]
+    assert "998 packets that are not proven to be lost" in term["reasons"][0]
+    assert term["reasons"][0].endswith("fail with them, pass without")
+    assert judged(tailscope, run, "lost=0", 2)["verdict"] == "fail"
+    assert judged(tailscope, run, "loss<50%", 0)["verdict"] == "pass"
 
 
 def test_negative_latencies_leave_times_undecided(

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::floor::Hull;
 use crate::matcher::Match;
 use crate::pair::{Analysis, Observer, Progress, analyze_on};
-use crate::survey::{Survey, survey};
+use crate::survey::{Relation, Survey, survey};
 
 /// Packets may be this much earlier than the beginning of the captures lets expect, in ns.
 const HEADROOM_NS: u64 = 1_000_000_000;
@@ -34,6 +34,9 @@ pub fn estimate_clocks(
         return Err(Error::DifferentTraffic { pre, post, tried: basis.in_words() });
     };
     let headroom = HEADROOM_NS.min(config.window.0 / 2) as i64;
+    if let Relation::Stepped { at, by_ns } = relation {
+        return Err(Error::clock_steps(at, by_ns));
+    }
     let guess = Skew { offset_ns: relation.offset_ns() - headroom, ..Skew::NONE };
     let clocks = Clocks::Apart { skew: guess, relative: true };
     let config = Config { match_on, clocks, worst: 0, trim: Nanos(0), ..config.clone() };

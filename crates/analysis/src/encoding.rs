@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use capture::{
     ByteOrder, ChosenInterface, Compression, Cut, Format, Info, LinkType, Mark, Resolution,
 };
+use probe::key::MatchOn;
 use units::Nanos;
 
 use crate::basis::{Basis, Clocks, Grid, Skew, Tried};
@@ -24,7 +25,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
@@ -138,6 +139,8 @@ impl Part {
             instrument,
             tail,
             floor,
+            residue: None,
+            considerable: false,
             torn,
         };
         Ok(Self { heads, covered, found })
@@ -146,6 +149,7 @@ impl Part {
 
 fn write_config(to: &mut Writing, config: &Config) {
     to.text(&config.match_on.to_string());
+    to.option(config.joined_by.as_ref(), |to, key| to.text(&key.to_string()));
     to.number(config.window.0);
     to.number(config.trim.0);
     to.number(config.worst as u64);
@@ -227,9 +231,13 @@ fn read_floor(from: &mut Reading<'_>) -> Result<Floor, Error> {
 }
 
 fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
-    let text = from.text()?;
+    let key = |from: &mut Reading<'_>| {
+        let text = from.text()?;
+        text.parse::<MatchOn>().map_err(|error| from.flaw(error, "what to match on"))
+    };
     let config = Config {
-        match_on: text.parse().map_err(|error| from.flaw(error, "what to match on"))?,
+        match_on: key(from)?,
+        joined_by: from.option(key)?,
         window: Nanos(from.number()?),
         trim: Nanos(from.number()?),
         worst: from.number()? as usize,

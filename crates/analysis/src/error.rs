@@ -67,6 +67,25 @@ pub enum Error {
         /// What shows it.
         why: String,
     },
+    /// One of the two clocks stepped.
+    #[error(
+        "one of the two clocks stepped: {at} after the first packet before the device, packets begin to \
+         lie {by} further {way} from one capture to the other"
+    )]
+    ClockSteps {
+        /// Since the first packet before the device.
+        at: Nanos,
+        /// By how much.
+        by: Nanos,
+        /// Which way: `on` or `back`.
+        way: &'static str,
+    },
+    /// Some packets come out in another form only behind the beginning of the captures.
+    #[error("packets change their form within the captures: only {key} joins those that are left")]
+    KeyChanges {
+        /// The key by which all are the same.
+        key: String,
+    },
     /// The difference of two clocks cannot be told from so little.
     #[error("the clocks of the two captures are apart, and {got} do not tell by how much")]
     ClocksUnknown {
@@ -197,6 +216,11 @@ impl Error {
         Self::TimeGoesBack { file: file.into(), offset, packet: number, got_ns, expected_ns }
     }
 
+    pub(crate) fn clock_steps(at: Nanos, by_ns: i64) -> Self {
+        let way = if by_ns < 0 { "back" } else { "on" };
+        Self::ClockSteps { at, by: Nanos(by_ns.unsigned_abs()), way }
+    }
+
     pub(crate) fn wrong(field: &'static str, at: usize, got: u64, expected: &str) -> Self {
         Self::Recording { field, at, got, expected: expected.into() }
     }
@@ -224,6 +248,11 @@ impl Error {
                 "--clocks estimate gives latencies above the fastest packet, --clocks offset=TIME takes \
                  a difference that you know, --clocks same trusts the captures",
             ),
+            Self::ClockSteps { .. } => Some(
+                "cut both captures there, for instance with editcap -A and -B, and analyse each part; \
+                 --clocks same trusts the captures, if it was the device that became slower",
+            ),
+            Self::KeyChanges { .. } => Some("match on that key: --match-on KEY"),
             Self::ClocksUnknown { .. } => {
                 Some("say --clocks offset=TIME, if you know the difference")
             }

@@ -21,6 +21,13 @@ const LEAST_NS: u64 = 5_000_000_000;
 /// looks the same, to 1000 ppm, which no clock of a computer reaches.
 const DRIFTS_PPT: RangeInclusive<f64> = 5e5..=1e9;
 
+/// A step is at least so long, in ns, and so many times what the fastest packets differ on either side
+/// of it: those of a device that becomes slower do so over time.
+const STEP_NS: i64 = 100_000_000;
+const STEP_SPREADS: i64 = 10;
+/// Spans on either side that a step is told by.
+const STEP_SPANS: usize = 3;
+
 /// The fastest packet of each span of time. Spans begin at multiples of their length, which doubles
 /// until there are few enough: so the same packets, in whatever order, leave the same floor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,6 +118,30 @@ impl Floor {
         let proven =
             DRIFTS_PPT.contains(&drift_ppt.abs()) && (slope * lasts).abs() > 5.0 * strays_ns;
         (proven && self.is_monotone(slope)).then_some(drift_ppt)
+    }
+
+    /// A step of one of the clocks: from one time on, in ns, all of the fastest packets take another
+    /// time than all of those before, and by how much, in ns.
+    pub fn step(&self) -> Option<(u64, i64)> {
+        let points = self.fastest();
+        let ends = |(low, high): (i64, i64), ns: i64| (low.min(ns), high.max(ns));
+        let ranges = |points: &mut dyn Iterator<Item = &(u64, i64)>| {
+            let widened = points.scan((i64::MAX, i64::MIN), |range, (_, ns)| {
+                *range = ends(*range, *ns);
+                Some(*range)
+            });
+            widened.collect::<Vec<_>>()
+        };
+        let before = ranges(&mut points.iter());
+        let behind = ranges(&mut points.iter().rev());
+        (STEP_SPANS..(points.len() + 1).saturating_sub(STEP_SPANS)).find_map(|at| {
+            let ((low, high), (next_low, next_high)) =
+                (before[at - 1], behind[points.len() - 1 - at]);
+            let gap = (next_low - high).max(low - next_high);
+            let spread = (high - low).max(next_high - next_low);
+            let by_ns = (next_low + next_high) / 2 - (low + high) / 2;
+            (gap >= STEP_NS && gap >= STEP_SPREADS * spread).then_some((points[at].0, by_ns))
+        })
     }
 
     fn since_ns(&self) -> u64 {
@@ -228,8 +259,24 @@ mod tests {
     fn none_is_where_none_is() {
         assert_eq!(floor(40, 0.0, jitter).drift_ppt(1.0), None);
         assert_eq!(floor(1, 0.0, |_, _| 0.0).drift_ppt(1.0), None);
-        // A device that becomes slower once is no clock.
+        // A device that becomes slower once is no clock, but if at once by a tenth of a second.
         let step = |i: u64, dice: u64| if i > 200_000 { 30_000.0 } else { 0.0 } + jitter(i, dice);
         assert_eq!(floor(40, 0.0, step).drift_ppt(1.0), None);
+        assert_eq!(floor(40, 0.0, step).step(), None);
+    }
+
+    #[test]
+    fn a_step_is_a_jump_of_all_that_follow() {
+        let step = |i: u64, dice: u64| if i >= 200_000 { 2e9 } else { 0.0 } + jitter(i, dice);
+        let (at_ns, by_ns) = floor(40, 0.0, step).step().expect("a step");
+        assert!(at_ns.abs_diff(20_000_000_000) < 100_000_000, "{at_ns}");
+        assert!((by_ns - 2_000_000_000).abs() < 10_000, "{by_ns}");
+        let outage = |i: u64, dice: u64| {
+            let held = 2e9 - (i as f64 - 200_000.0) * 1e5;
+            jitter(i, dice) + if i >= 200_000 { held.max(0.0) } else { 0.0 }
+        };
+        assert_eq!(floor(40, 0.0, outage).step(), None);
+        let filling = |i: u64, dice: u64| i as f64 * 1e4 + jitter(i, dice);
+        assert_eq!(floor(40, 0.0, filling).step(), None);
     }
 }

@@ -103,11 +103,26 @@ impl Ahead {
         let mut bytes: usize = ahead.iter().map(|packet| packet.data.len()).sum();
         while ahead.len() < most && bytes < most_bytes {
             let Some(packet) = reader.next()? else { break };
-            let Packet { ts, orig_len, offset, data } = packet;
-            bytes += data.len();
-            ahead.push(Self { ts, orig_len, offset, data: data.to_vec() });
+            bytes += packet.data.len();
+            ahead.push(Self::of(&packet));
         }
         Ok(())
+    }
+
+    /// Passes over what lies before `ts_ns`, up to the first that does not.
+    pub fn skip_to(reader: &mut Reader, ahead: &mut Vec<Self>, ts_ns: u64) -> Result<(), Error> {
+        while let Some(packet) = reader.next()? {
+            if packet.ts.0 >= ts_ns {
+                ahead.push(Self::of(&packet));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn of(packet: &Packet<'_>) -> Self {
+        let Packet { ts, orig_len, offset, data } = *packet;
+        Self { ts, orig_len, offset, data: data.to_vec() }
     }
 
     pub fn ts(&self) -> Nanos {

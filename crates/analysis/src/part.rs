@@ -120,6 +120,7 @@ impl Part {
         if !counts.are_conserved(pre.side.packets, post.side.packets) {
             return Err(not_parts("counts", format!("{counts:?}"), "counts that add up"));
         }
+        self.found.check_step(&[vec![], vec![]])?;
         let found = self.found.judged();
         found.check_clocks()?;
         Ok(found)

@@ -116,10 +116,12 @@ impl Analysis {
         figures.add("count", counts.matched);
         figures.add("sent", counts.sent);
         figures.add("lost", counts.lost);
+        figures.add("lost_proven", self.lost_proven());
         figures.add("loss_ratio", ratio(counts.lost, counts.sent - counts.outside));
         figures.add("late", counts.late);
         figures.add("outside", counts.outside);
         figures.add("corrupt", counts.corrupt);
+        figures.add("resegmented", counts.resegmented);
         figures.add("ambiguous", counts.ambiguous);
         figures.add("repeated", counts.repeated);
         figures.add("reverse", counts.reverse);
@@ -140,7 +142,14 @@ impl Analysis {
         figures.add("post_reverse", counts.post_reverse);
         figures.add("post_late", counts.post_late);
         figures.add("post_outside", counts.post_outside);
+        figures.add("post_resegmented", counts.post_resegmented);
         figures.add("post_unknown", counts.post_unknown);
+    }
+
+    /// Of the lost packets those that cannot be among what is only known from behind the device. A
+    /// recording knows each packet that it sent.
+    fn lost_proven(&self) -> u64 {
+        if self.instrument.is_some() { self.counts.lost } else { self.counts.lost_proven() }
     }
 
     fn add_latency(&self, figures: &mut Figures) {
@@ -241,6 +250,12 @@ impl Analysis {
                 "the captures hold {limit} bytes of each packet from its network header on: keys go no further"
             ));
         }
+        if let Some(key) = &self.config.joined_by {
+            warnings.push(format!(
+                "behind the beginning of the captures some packets come out in another form: {key} joins \
+                 them, and all are matched by it"
+            ));
+        }
         if *copies_ns > 0 {
             warnings.push(format!(
                 "the capture before the device holds each packet twice within {copies_ns} ns, as a mirror port \
@@ -327,16 +342,17 @@ impl Analysis {
                 "packets are outside of what both captures saw: not judged"
             },
         );
-        let others = counts.post_unknown + counts.post_outside;
         warn(
-            if others > 0 && others >= counts.lost.div_ceil(OTHERS) {
-                counts.lost.min(others)
-            } else {
-                0
-            },
-            "packets count as lost, and as many behind the device are like none before it: they may be \
-             the same, merged, divided, rewritten or stamped by a clock that stepped",
+            counts.resegmented,
+            "packets came out divided or merged (segmentation offload, or fragments): their bytes were \
+             seen behind the device in others, so they are not lost, and have no latency",
         );
+        warn_of_loss(counts.lost, self.lost_proven(), counts.post_unknown, warnings);
+        let mut warn = |count: u64, what: &str| {
+            if count > 0 {
+                warnings.push(format!("{count} {what}"));
+            }
+        };
         warn(
             counts.negative,
             "packets were seen behind the device before they were sent: the clocks disagree",
@@ -354,8 +370,15 @@ impl Analysis {
     }
 }
 
-/// Where packets that nobody sent are at least one for so many lost ones, those may be the same.
-const OTHERS: u64 = 10;
+/// Says how many packets were lost for certain, and why not all.
+fn warn_of_loss(lost: u64, proven: u64, unknown: u64, warnings: &mut Vec<String>) {
+    if proven < lost {
+        warnings.push(format!(
+            "lost {proven} to {lost}: {unknown} packets behind the device are not known from before it, and \
+             may be some of the lost ones in another form (a proxy, or encryption)"
+        ));
+    }
+}
 
 impl Captured {
     fn warn(&self, warnings: &mut Vec<String>) {

@@ -6,10 +6,12 @@ use std::collections::{BTreeSet, HashMap};
 use capture::Reader;
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
+use units::Nanos;
 
 use crate::basis::{Basis, Clocks, Flow, Tried, grid_of, nearest_whole, whole};
 use crate::config::Config;
 use crate::error::Error;
+use crate::floor::Floor;
 use crate::ingest::Ahead;
 
 /// Packets of each capture that are looked at: the fewest that tell enough are.
@@ -50,6 +52,8 @@ pub(crate) enum Relation {
     /// Every packet was seen behind the device first. How the time from one to the other is spread
     /// tells whether the captures were swapped (`Some(true)`) or the clocks are apart.
     Before { least_ns: i64, swapped: Option<bool> },
+    /// Of the packets of the sample those from one time on lie further on, or back, than all before.
+    Stepped { at: Nanos, by_ns: i64 },
     /// As they cannot on one clock.
     Apart { offset_ns: i64 },
 }
@@ -77,10 +81,7 @@ pub(crate) fn survey(
     let pipes = pre.total_bytes().is_none() || post.total_bytes().is_none();
     let looks = if pipes { &LOOKS[..LOOKS_OF_PIPES] } else { &LOOKS };
     let mut ahead = [Vec::new(), Vec::new()];
-    let candidates = match &config.match_on {
-        MatchOn::Auto => MatchOn::CANDIDATES.to_vec(),
-        decided => vec![decided.clone()],
-    };
+    let (candidates, may_limit) = (candidates(config), config.match_on == MatchOn::Auto);
     let mut found = None;
     for &most in looks {
         let before = [ahead[0].len(), ahead[1].len()];
@@ -95,7 +96,7 @@ pub(crate) fn survey(
         if found.is_some() && before == [ahead[0].len(), ahead[1].len()] {
             break;
         }
-        let joined = join_by_best(&candidates, &ahead);
+        let joined = join_by_best(&candidates, may_limit, &ahead);
         let enough = joined.tried.iter().any(|tried| tried.matched >= ENOUGH);
         found = Some(joined);
         if enough {
@@ -106,6 +107,22 @@ pub(crate) fn survey(
     if are_one(&ahead) {
         return Err(Error::SameCapture { pre: pre.info().name, post: post.info().name });
     }
+    Ok(conclude(found, ahead, config))
+}
+
+/// The keys that may be taken.
+fn candidates(config: &Config) -> Vec<MatchOn> {
+    match (&config.match_on, &config.joined_by) {
+        (MatchOn::Auto, None) => MatchOn::CANDIDATES.to_vec(),
+        (MatchOn::Auto, Some(least)) => {
+            MatchOn::CANDIDATES.into_iter().skip_while(|key| key != least).collect()
+        }
+        (decided, _) => vec![decided.clone()],
+    }
+}
+
+/// What follows from two samples that were joined.
+fn conclude(found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
     let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
     let apart = found.best.as_ref().map_or_else(Vec::new, |best| best.apart(&ahead));
     let ways = found.best.as_ref().map_or(Ways::default(), |best| best.ways(&ahead));
@@ -117,10 +134,37 @@ pub(crate) fn survey(
         grid: grid_of(&times, &apart),
         tried: found.tried,
     };
-    let fallback =
-        if config.match_on == MatchOn::Auto { MatchOn::Frame } else { config.match_on.clone() };
+    let fallback = match (&config.match_on, &config.joined_by) {
+        (MatchOn::Auto, least) => least.clone().unwrap_or(MatchOn::Frame),
+        (decided, _) => decided.clone(),
+    };
     let match_on = found.best.map_or(fallback, |best| best.match_on);
-    Ok(Survey { match_on, basis, relation: ways.relation, ahead })
+    Survey { match_on, basis, relation: ways.relation, ahead }
+}
+
+/// The same of files, which `open` opens again: if their beginnings have nothing in common, the sample
+/// is taken where the second of them begins.
+fn survey_files(
+    [pre, post]: [&mut Reader; 2],
+    open: &dyn Fn() -> Result<[Reader; 2], Error>,
+    config: &Config,
+) -> Result<Survey, Error> {
+    let found = survey(pre, post, config)?;
+    let begin_ns = [0, 1].map(|side: usize| found.ahead[side][0].ts().0);
+    if found.relation.is_some() || begin_ns[0] == begin_ns[1] {
+        return Ok(found);
+    }
+    let later = begin_ns[0].max(begin_ns[1]);
+    let mut ahead = [Vec::new(), Vec::new()];
+    for (mut reader, ahead) in open()?.into_iter().zip(&mut ahead) {
+        Ahead::skip_to(&mut reader, ahead, later)?;
+        Ahead::read_on(&mut reader, ahead, LOOKS[1], MOST_BYTES)?;
+    }
+    let joined = join_by_best(&candidates(config), config.match_on == MatchOn::Auto, &ahead);
+    if joined.best.is_none() {
+        return Ok(found);
+    }
+    Ok(Survey { ahead: found.ahead, ..conclude(joined, ahead, config) })
 }
 
 /// The same, and `config` with what was found; refuses what nothing can follow from.
@@ -130,8 +174,26 @@ pub(crate) fn decide(
     config: &Config,
 ) -> Result<(Config, Survey), Error> {
     let found = survey(pre, post, config)?;
+    settle(found, [pre, post], config)
+}
+
+/// The same of files.
+pub(crate) fn decide_on_files(
+    [pre, post]: [&mut Reader; 2],
+    open: &dyn Fn() -> Result<[Reader; 2], Error>,
+    config: &Config,
+) -> Result<(Config, Survey), Error> {
+    let found = survey_files([pre, post], open, config)?;
+    settle(found, [pre, post], config)
+}
+
+fn settle(
+    found: Survey,
+    captures: [&mut Reader; 2],
+    config: &Config,
+) -> Result<(Config, Survey), Error> {
     if let Some(relation) = found.relation {
-        relation.check(config.clocks, [pre.info().name, post.info().name])?;
+        relation.check(config.clocks, captures.map(|capture| capture.info().name))?;
     }
     Ok((Config { match_on: found.match_on.clone(), ..config.clone() }, found))
 }
@@ -142,14 +204,17 @@ fn are_one([pre, post]: &[Vec<Ahead>; 2]) -> bool {
     same && pre.len() == post.len() && pre.len() > 1
 }
 
-struct Joined {
-    best: Option<Join>,
+pub(crate) struct Joined {
+    pub best: Option<Join>,
     tried: Vec<Tried>,
 }
 
 /// The most specific candidate of those by which most packets match.
-fn join_by_best(candidates: &[MatchOn], ahead: &[Vec<Ahead>; 2]) -> Joined {
-    let may_limit = candidates.len() > 1;
+pub(crate) fn join_by_best(
+    candidates: &[MatchOn],
+    may_limit: bool,
+    ahead: &[Vec<Ahead>; 2],
+) -> Joined {
     let joins: Vec<Join> = candidates.iter().map(|key| Join::new(key, may_limit, ahead)).collect();
     let tried = joins.iter().map(Join::tried).collect();
     let mut best: Option<Join> = None;
@@ -176,18 +241,18 @@ fn owned((from, to): &Way<'_>) -> Flow {
 }
 
 /// Two samples, joined by a key whatever their times are.
-struct Join {
-    match_on: MatchOn,
+pub(crate) struct Join {
+    pub match_on: MatchOn,
     limit_bytes: Option<u32>,
     keys: [Vec<Option<Key>>; 2],
     matched: u64,
     of: u64,
     /// Packets whose key is carried once on either side, by place.
-    pairs: Vec<(usize, usize)>,
+    pub pairs: Vec<(usize, usize)>,
 }
 
 impl Join {
-    fn new(match_on: &MatchOn, may_limit: bool, ahead: &[Vec<Ahead>; 2]) -> Self {
+    pub fn new(match_on: &MatchOn, may_limit: bool, ahead: &[Vec<Ahead>; 2]) -> Self {
         let limit_bytes = if may_limit { limit(match_on, ahead) } else { None };
         let keys_of = |tap, packets: &[Ahead]| {
             let keyer = Keyer::new(match_on, tap, limit_bytes);
@@ -272,9 +337,17 @@ impl Join {
     }
 
     /// From before the device to behind it, of each packet that is known for certain, in ns.
-    fn apart(&self, ahead: &[Vec<Ahead>; 2]) -> Vec<i64> {
+    pub fn apart(&self, ahead: &[Vec<Ahead>; 2]) -> Vec<i64> {
         let ts = |side: usize, place: usize| i128::from(ahead[side][place].ts().0);
         self.pairs.iter().map(|&(pre, post)| (ts(1, post) - ts(0, pre)) as i64).collect()
+    }
+
+    /// When a clock stepped within the sample, in ns, and by how much.
+    fn step(&self, apart: &[i64], ahead: &[Vec<Ahead>; 2]) -> Option<(u64, i64)> {
+        let mut floor = Floor::default();
+        let pairs = self.pairs.iter().zip(apart);
+        pairs.for_each(|((pre, _), ns)| floor.push(ahead[0][*pre].ts().0, *ns));
+        floor.step()
     }
 
     /// Which ways packets travel, and how the times lie.
@@ -288,6 +361,10 @@ impl Join {
         }
         if apart.is_empty() {
             return Ways::default();
+        }
+        if let Some((at_ns, by_ns)) = self.step(&apart, ahead) {
+            let at = Nanos(at_ns.saturating_sub(ahead[0][0].ts().0));
+            return Ways { relation: Some(Relation::Stepped { at, by_ns }), ..Ways::default() };
         }
         let Some((most_back, least_forth)) = both_ways(&flows) else {
             let relation = Some(self.one_way(apart, ahead));
@@ -391,7 +468,8 @@ impl Relation {
     pub fn check(self, clocks: Clocks, names: [String; 2]) -> Result<(), Error> {
         let [pre, post] = names;
         match (self, clocks) {
-            (Self::Same, _) | (_, Clocks::Apart { .. }) => Ok(()),
+            (Self::Stepped { at, by_ns }, Clocks::Detect) => Err(Error::clock_steps(at, by_ns)),
+            (Self::Same | Self::Stepped { .. }, _) | (_, Clocks::Apart { .. }) => Ok(()),
             (Self::Before { swapped: Some(true), .. }, _) => Err(Error::Swapped { pre, post }),
             (Self::Before { least_ns, swapped: None }, _)
             | (Self::Before { least_ns, .. }, Clocks::Same) => {
@@ -407,7 +485,7 @@ impl Relation {
     /// By how much the clock behind the device is ahead, about, in ns.
     pub fn offset_ns(self) -> i64 {
         match self {
-            Self::Same => 0,
+            Self::Same | Self::Stepped { .. } => 0,
             Self::Before { least_ns, .. } => least_ns,
             Self::Apart { offset_ns } => offset_ns,
         }

@@ -1,7 +1,7 @@
 //! Frame headers, the probe payload, packet keys and send schedules.
 //!
 //! What a packet is called ([`key`]), what it carries ([`payload`]), how its headers are read and
-//! written ([`headers`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
+//! written ([`headers`]), what of a longer packet it holds ([`parts`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
 //! packets come from.
 
 mod error;
@@ -10,6 +10,7 @@ pub mod key;
 mod layers;
 mod local;
 mod missing;
+pub mod parts;
 pub mod payload;
 pub mod schedule;
 

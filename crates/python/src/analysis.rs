@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::analysis::{
-    Clocks, Config, Histogram, Recording, Skew, Value, analyze_pair,
+    Clocks, Config, Histogram, Recording, Skew, Value, analyze_files,
     analyze_recording as analyze_slices, estimate_clocks as estimate, worst_keys,
 };
 use capture::{InterfaceChoice, Reader};
@@ -75,7 +75,10 @@ pub(crate) fn config(
 }
 
 #[pyfunction]
-#[pyo3(signature = (pre, post, *, match_on, trim_ns, window_ns, worst, clocks=None, series=false, sink=None, progress=None))]
+#[pyo3(signature = (
+    pre, post, *, match_on, trim_ns, window_ns, worst, joined_by=None, clocks=None, series=false, sink=None,
+    progress=None
+))]
 #[allow(clippy::too_many_arguments)]
 pub fn analyze(
     py: Python<'_>,
@@ -85,17 +88,19 @@ pub fn analyze(
     trim_ns: u64,
     window_ns: u64,
     worst: usize,
+    joined_by: Option<&str>,
     clocks: Option<Apart>,
     series: bool,
     sink: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Analysis> {
-    let config = config(match_on, trim_ns, window_ns, worst, clocks)?;
+    let joined_by = joined_by.map(str::parse).transpose().map_err(errors::value)?;
+    let config = Config { joined_by, ..config(match_on, trim_ns, window_ns, worst, clocks)? };
     let series = series.then(Columns::default);
     let follower = Follower { series, sink, progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
-        let (pre, post) = (open(&pre)?, open(&post)?);
-        analyze_pair(pre, post, &config, follower)
+        let both = || Ok([open(&pre)?, open(&post)?]);
+        analyze_files(both, &config, follower)
     };
     let (found, follower) = interruptible(py, follower, run)?;
     let found = found.map_err(|error| errors::analysis(&error))?;
@@ -214,6 +219,11 @@ impl Analysis {
     #[getter]
     fn warnings(&self) -> Vec<String> {
         self.found.warnings()
+    }
+
+    #[getter]
+    fn deserves_second_look(&self) -> bool {
+        self.found.deserves_second_look()
     }
 
     fn quantiles(&self, qs: Vec<f64>) -> PyResult<Vec<Found>> {

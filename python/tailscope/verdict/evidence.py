@@ -83,8 +83,8 @@ class RunSample:
         At which packets were sent.
     as_is : PacketSample
     spared : Reading or None
-        The same without what the instrument may have spoilt; None where nothing was, or it does not
-        tell.
+        The same without what the instrument may have spoilt, and without lost packets that captures
+        do not prove; None where there is neither, or it does not tell.
     spoilt : str
         What that was.
     resolution_ns : int
@@ -204,6 +204,11 @@ class _Counts:
         """A count; 0 where the run does not have it."""
         return 0 if self._summary.get(name) is None else self.needed(name)
 
+    def unproven(self) -> int:
+        """Lost packets that may have come out in another form; older runs do not tell."""
+        lost, proven = self.of("lost"), self._summary.get("lost_proven")
+        return 0 if proven is None else lost - self.of("lost_proven")
+
     def needed(self, name: str) -> int:
         found = self._summary.get(name)
         if not isinstance(found, int) or found < 0:
@@ -224,10 +229,16 @@ def _spared(packets: Series, counts: _Counts) -> tuple[PacketSample | None, str]
         "packets that could not be sent": counts.of("unsent"),
     }
     said = " and ".join(f"{count:,} {what}" for what, count in spoilt.items() if count)
-    if not said:
+    reasons = [f"the instrument, {said}"] if said else []
+    if unproven := counts.unproven():
+        reasons.append(
+            f"{unproven:,} packets that are not proven to be lost: as many are only known from"
+            " behind the device, perhaps in another form"
+        )
+    if not reasons:
         return None, ""
     kept = np.ones(len(packets.latency_ns), bool) if tainted is None else ~tainted
-    return _reading(packets, counts, kept, with_spoilt=False), said
+    return _reading(packets, counts, kept, with_spoilt=False), "; ".join(reasons)
 
 
 def _reading(
@@ -236,6 +247,8 @@ def _reading(
     dropped = counts.of("dropped_by_dut")
     lost = counts.of("lost") - dropped
     lost += counts.of("unsent") if with_spoilt else -counts.of("lost_in_instrument")
+    if not with_spoilt:
+        lost = max(0, lost - counts.unproven())
     failed = lost + sum(map(counts.of, _FAILED))
     return PacketSample(
         _in_order(packets.seq[kept], packets.latency_ns[kept], packets.seq, failed),

@@ -254,8 +254,7 @@ def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
     if spared is not None and spared.outcome != as_is.outcome:
         outcome = Outcome.INCONCLUSIVE
         reasons.append(
-            f"it depends on the instrument, {evidence.spoilt}: {as_is.outcome} with them,"
-            f" {spared.outcome} without"
+            f"it depends on {evidence.spoilt}: {as_is.outcome} with them, {spared.outcome} without"
         )
     if not as_is.packets:
         reasons.append("no packet was sent")

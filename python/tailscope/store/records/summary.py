@@ -122,11 +122,19 @@ GROUPS = (
             _packets(
                 "sent",
                 "Packets before the device, within the trimmed interval, that are to be found "
-                "behind it: `count + lost + late + negative + outside + corrupt`.",
+                "behind it: `count + lost + late + negative + outside + corrupt + resegmented`.",
             ),
             _packets(
                 "lost",
                 "Sent packets that the capture behind the device would hold, and does not.",
+            ),
+            FigureLine(
+                ("lost_proven",),
+                "count",
+                "Of `lost` those that the captures prove: `lost - post_unknown`, at least 0. The "
+                "others may be the same as packets that are only known from behind the device, in "
+                "another form.",
+                everywhere=False,
             ),
             FigureLine(("loss_ratio",), "real", "`lost / (sent - outside)`."),
             _packets(
@@ -142,6 +150,14 @@ GROUPS = (
             _packets(
                 "corrupt",
                 "Sent packets that came back changed; 0 for captures, which cannot tell.",
+            ),
+            FigureLine(
+                ("resegmented",),
+                "count",
+                "Sent packets that came out divided or merged (segmentation offload, fragments): "
+                "each byte was seen behind the device in packets that are like none before it. "
+                "They have no latency.",
+                everywhere=False,
             ),
             _packets(
                 "ambiguous",
@@ -199,6 +215,13 @@ GROUPS = (
                 "post_outside",
                 "Packets behind the device that no packet before it explains, while the capture "
                 "before it had not begun, had ended, or dropped as many itself.",
+            ),
+            FigureLine(
+                ("post_resegmented",),
+                "count",
+                "Packets behind the device that are parts of packets before it, or were merged of "
+                "them.",
+                everywhere=False,
             ),
             _packets(
                 "post_unknown",
