@@ -14,4 +14,4 @@ pub mod payload;
 pub mod schedule;
 
 pub use error::Error;
-pub use local::is_local;
+pub use local::{is_local, is_to_group};
