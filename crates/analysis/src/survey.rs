@@ -124,7 +124,7 @@ pub(crate) fn survey(
         limit_bytes: found.best.as_ref().and_then(|best| best.limit_bytes),
         copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
         two_way: ways.two_way,
-        routed: found.best.as_ref().is_some_and(|best| best.hops(&ahead) > 0),
+        routed: found.best.as_ref().is_some_and(|best| best.is_routed(&ahead)),
         back: ways.back,
         grid: grid_of(&times, &apart),
         tried: found.tried,
@@ -419,13 +419,23 @@ impl Join {
         Relation::Before { least_ns: least, swapped: forward.then_some(false) }
     }
 
+    /// Hops that each packet loses from one capture to the other, by its TTL.
+    fn lost_hops(&self, ahead: &[Vec<Ahead>; 2]) -> impl Iterator<Item = Option<i32>> {
+        let ttl = |packet: &Ahead| probe::headers::ttl(&packet.data).map(i32::from);
+        self.pairs
+            .iter()
+            .map(move |&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?))
+    }
+
+    /// Whether every packet loses hops, whichever way it travels.
+    fn is_routed(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
+        let loses = |hops: Option<i32>| hops.is_some_and(|hops| hops != 0);
+        self.match_on == MatchOn::L3 && !self.pairs.is_empty() && self.lost_hops(ahead).all(loses)
+    }
+
     /// Hops between the captures, by the TTL of a packet; 0 where not all agree that there are some.
     fn hops(&self, ahead: &[Vec<Ahead>; 2]) -> i32 {
-        let ttl = |packet: &Ahead| probe::headers::ttl(&packet.data).map(i32::from);
-        let mut hops = self
-            .pairs
-            .iter()
-            .map(|&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?));
+        let mut hops = self.lost_hops(ahead);
         let first = hops.next().flatten().unwrap_or(0);
         if self.match_on == MatchOn::L3 && hops.all(|other| other == Some(first)) {
             first
