@@ -24,7 +24,7 @@ class KeysRepeatError(EngineError): ...
 class SwappedError(EngineError): ...
 
 _Source = tuple[str, str | None]
-_Clocks = tuple[int, int, int, bool]
+_Clocks = tuple[int, int, int, bool, int | None, int | None, int | None]
 
 class Analysis:
     @property

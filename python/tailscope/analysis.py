@@ -219,12 +219,21 @@ class ClockDifference(NamedTuple):
         A time of the clock behind the device, in ns.
     relative : bool
         Whether latencies are above that of the fastest packet, because the offset is not known.
+    offset_low_ns, offset_high_ns : int or None
+        The least and the highest offset at the first packet that packets prove, in ns: none arrived
+        before it was sent. Without packets that travel the other way there is no least one.
+    drift_error_ppt : int or None
+        By how much the drift may be wrong either way, in parts per 10^12, if the fastest packets
+        take as long at any time; None where too few packets tell.
     """
 
     offset_ns: int = 0
     drift_ppt: int = 0
     since_ns: int = 0
     relative: bool = False
+    offset_low_ns: int | None = None
+    offset_high_ns: int | None = None
+    drift_error_ppt: int | None = None
 
 
 class Interface(NamedTuple):

@@ -8,6 +8,7 @@ from tailscope.exceptions import UsageError
 
 __all__ = [
     "count_text",
+    "counted",
     "duration_ns",
     "duration_text",
     "long_text",
@@ -73,6 +74,17 @@ def count_text(count: int) -> str:
     '289,992'
     """
     return f"{count:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun, in the plural but for one.
+
+    Examples
+    --------
+    >>> counted(1, "packet"), counted(12345, "packet")
+    ('1 packet', '12,345 packets')
+    """
+    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def percentile_name(q: float) -> str:

@@ -10,6 +10,7 @@ from tailscope.store.records.summary import QUANTILES
 from tailscope.store.run import EMULATED, about_of, clock_of, foreign_text, is_emulated
 from tailscope.units import (
     count_text,
+    counted,
     duration_text,
     percentile_name,
     printable,
@@ -69,7 +70,7 @@ NOTHING = "-"
 
 _COUNTS = {
     "pre_packets": "packets before",
-    "post_packets": "packets after",
+    "post_packets": "packets behind",
     "sent": "sent",
     "count": "matched",
     "lost": "lost",
@@ -82,21 +83,21 @@ _COUNTS_IF_ANY = {
     "outside": "outside",
     "negative": "seen before they were sent",
     "repeated": "repeated",
-    "reverse": "the other way",
+    "reverse": "travelling the other way",
     "local": "of the link only",
     "corrupt": "corrupt",
     "resegmented": "divided or merged",
     "pre_trimmed": "trimmed before",
-    "post_trimmed": "trimmed after",
-    "pre_unkeyed": "without key before",
-    "post_unkeyed": "without key after",
-    "post_ambiguous": "ambiguous after",
-    "post_negative": "too early after",
-    "post_reverse": "the other way after",
-    "post_late": "late after",
-    "post_outside": "outside after",
-    "post_resegmented": "divided or merged after",
-    "post_unknown": "only seen after",
+    "post_trimmed": "trimmed behind",
+    "pre_unkeyed": "without a key before",
+    "post_unkeyed": "without a key behind",
+    "post_ambiguous": "ambiguous behind",
+    "post_negative": "too early behind",
+    "post_reverse": "the other way, behind",
+    "post_late": "late behind",
+    "post_outside": "outside behind",
+    "post_resegmented": "divided or merged behind",
+    "post_unknown": "only seen behind",
 }
 _PARTS = {
     "service": "service, as the median packet",
@@ -172,7 +173,8 @@ def part_text(part: str, cause: str) -> str:
 def explained_text(explanation: Explanation) -> str:
     """Say of which packets the rows of `cause_rows` are."""
     return (
-        f"{count_text(explanation.packets)} packets lie beyond"
+        f"{counted(explanation.packets, 'packet')}"
+        f" {'lies' if explanation.packets == 1 else 'lie'} beyond"
         f" {percentile_name(explanation.quantile)},"
         f" {duration_text(explanation.threshold_ns)}; the median takes"
         f" {duration_text(explanation.service_ns)}. Causes of their additional delay:"

@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// Packets passed the capture behind the device first, as their hops tell.
     #[error(
-        "{pre} and {post} are swapped: packets have more hops to live behind the device than before it"
+        "{pre} and {post} are swapped: packets have a higher TTL behind the device than before it"
     )]
     Swapped {
         /// The file before the device.
@@ -87,7 +87,9 @@ pub enum Error {
         key: String,
     },
     /// The difference of two clocks cannot be told from so little.
-    #[error("the clocks of the two captures are apart, and {got} do not tell by how much")]
+    #[error(
+        "the clocks of the two captures are apart, and {got} do not suffice to estimate by how much"
+    )]
     ClocksUnknown {
         /// What there is.
         got: String,
@@ -128,8 +130,8 @@ pub enum Error {
     },
     /// More packets wait for their counterpart than memory is meant for.
     #[error(
-        "more than {limit} packets within the window of {window} at {at_ns} ns ({unmatched} unmatched \
-         after it, {orphans} behind the device without a counterpart)"
+        "more than {limit} packets wait for their counterpart at {at_ns} ns, within a window of {window}: \
+         {unmatched} have left the window unmatched, {orphans} behind the device have none before it"
     )]
     InFlight {
         /// The bound.
@@ -240,9 +242,9 @@ impl Error {
                 "check that both were taken at the same time; a device that changes the payload needs \
                  --match-on bytes:OFF+LEN/OFF+LEN",
             ),
-            Self::Swapped { .. } => Some("give them in the other order"),
+            Self::Swapped { .. } => Some("give the captures in the other order"),
             Self::SwappedOrApart { .. } => Some(
-                "give them in the other order; or, if their clocks are apart, say --clocks estimate",
+                "give the captures in the other order; or, if two clocks stamped them, say --clocks estimate",
             ),
             Self::ClocksApart { .. } => Some(
                 "--clocks estimate gives latencies above the fastest packet, --clocks offset=TIME takes \

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use capture::{Cut, Info, Mark, Packet, Reader};
 use probe::headers::addresses;
-use probe::is_local;
 use probe::key::{Key, Keyed, Keyer};
+use probe::{is_local, is_to_group};
 use units::Nanos;
 
 use crate::basis::{Flow, Skew};
@@ -161,6 +161,8 @@ pub(crate) struct Reading {
     pub skew: Skew,
     /// Whether control traffic of the link is marked.
     pub marks_local: bool,
+    /// Whether frames to several stations are, too.
+    pub marks_groups: bool,
     /// Flows that travel the other way.
     pub back: BTreeSet<Flow>,
 }
@@ -170,6 +172,7 @@ impl Reading {
     fn kind(&self, frame: &[u8]) -> Kind {
         match () {
             () if self.marks_local && is_local(frame) => Kind::Local,
+            () if self.marks_groups && is_to_group(frame) => Kind::Local,
             () if !self.back.is_empty() && self.is_back(frame) => Kind::Back,
             () => Kind::Forward,
         }

@@ -47,7 +47,7 @@ mod survey;
 mod variation;
 mod worst;
 
-pub use basis::{Basis, Clocks, Grid, Skew, Tried};
+pub use basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
 pub use clocks::estimate_clocks;
 pub use config::Config;
 pub use counts::Counts;

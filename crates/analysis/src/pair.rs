@@ -174,6 +174,7 @@ impl Reading {
             keyer: Keyer::new(&config.match_on, tap, basis.limit_bytes),
             skew: if tap == Tap::Post { config.clocks.skew() } else { Skew::NONE },
             marks_local: marked && tap == Tap::Pre,
+            marks_groups: basis.routed && tap == Tap::Pre,
             back: if tap == Tap::Pre { basis.back.clone() } else { BTreeSet::new() },
         }
     }
@@ -223,7 +224,8 @@ impl Analysis {
         if negative * STRAYS <= self.counts.matched {
             return Ok(());
         }
-        let why = format!("{negative} packets were seen behind the device before they were sent");
+        let which = if negative == 1 { "packet was" } else { "packets were" };
+        let why = format!("{negative} {which} seen behind the device before being sent");
         Err(Error::ClocksApart { why })
     }
 }

@@ -1,7 +1,7 @@
 //! A look at the beginning of both captures: by which key packets are known again, which way they
 //! travel, on which grid their times lie, and whether the two clocks agree.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use capture::Reader;
 use probe::headers::addresses;
@@ -11,7 +11,7 @@ use units::Nanos;
 use crate::basis::{Basis, Clocks, Flow, Tried, grid_of, nearest_whole, whole};
 use crate::config::Config;
 use crate::error::Error;
-use crate::floor::Floor;
+use crate::floor::{Floor, Hull};
 use crate::ingest::Ahead;
 
 /// Packets of each capture that are looked at: the fewest that tell enough are.
@@ -35,12 +35,21 @@ const MOST_FLOWS: usize = 4096;
 const DISTINCT: f64 = 0.4;
 /// Copies of a mirror port follow each other within this time, in ns.
 const COPIES_NS: u64 = 1_000_000;
+/// They are at most so many.
+const MOST_COPIES: usize = 8;
+/// Where only part of the traffic is mirrored: so many packets with copies are needed, and within
+/// this time, in ns.
+const COPIED: usize = 20;
+const PARTIAL_COPIES_NS: u64 = 100_000;
 
 /// What was found, and the packets that were read for it.
 pub(crate) struct Survey {
     pub match_on: MatchOn,
     pub basis: Basis,
     pub relation: Option<Relation>,
+    /// What lies above the times that packets of the other way prove the clock behind the device to
+    /// be ahead, negative.
+    pub backward: Hull,
     pub ahead: [Vec<Ahead>; 2],
 }
 
@@ -69,6 +78,7 @@ fn lie_apart(offset_ns: i64) -> String {
 struct Ways {
     two_way: bool,
     back: BTreeSet<Flow>,
+    backward: Hull,
     relation: Option<Relation>,
 }
 
@@ -130,6 +140,7 @@ fn conclude(found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
         limit_bytes: found.best.as_ref().and_then(|best| best.limit_bytes),
         copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
         two_way: ways.two_way,
+        routed: found.best.as_ref().is_some_and(|best| best.is_routed(&ahead)),
         back: ways.back,
         grid: grid_of(&times, &apart),
         tried: found.tried,
@@ -139,7 +150,7 @@ fn conclude(found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
         (decided, _) => decided.clone(),
     };
     let match_on = found.best.map_or(fallback, |best| best.match_on);
-    Survey { match_on, basis, relation: ways.relation, ahead }
+    Survey { match_on, basis, relation: ways.relation, backward: ways.backward, ahead }
 }
 
 /// The same of files, which `open` opens again: if their beginnings have nothing in common, the sample
@@ -251,6 +262,24 @@ pub(crate) struct Join {
     pub pairs: Vec<(usize, usize)>,
 }
 
+/// A packet of a sample, and its copies behind it.
+struct Original {
+    key: Key,
+    copies: usize,
+    /// From it to its last copy, in ns.
+    longest_ns: u64,
+    /// Whether the copies equal it to the last byte.
+    identical: bool,
+}
+
+impl Original {
+    fn add(&mut self, gap_ns: u64, identical: bool) {
+        self.copies += 1;
+        self.longest_ns = self.longest_ns.max(gap_ns);
+        self.identical &= identical;
+    }
+}
+
 impl Join {
     pub fn new(match_on: &MatchOn, may_limit: bool, ahead: &[Vec<Ahead>; 2]) -> Self {
         let limit_bytes = if may_limit { limit(match_on, ahead) } else { None };
@@ -271,11 +300,11 @@ impl Join {
             of: 0,
             pairs: vec![],
         };
-        join.join();
+        join.join(ahead);
         join
     }
 
-    fn join(&mut self) {
+    fn join(&mut self, ahead: &[Vec<Ahead>; 2]) {
         let mut places: HashMap<Key, [Vec<usize>; 2]> = HashMap::new();
         for (side, keys) in self.keys.iter().enumerate() {
             for (place, key) in keys.iter().enumerate() {
@@ -284,7 +313,7 @@ impl Join {
                 }
             }
         }
-        if self.is_carried() && ![0, 1].into_iter().all(|side| self.is_distinct(side, &places)) {
+        if self.is_carried() && ![0, 1].into_iter().all(|side| self.is_distinct(side, ahead)) {
             return;
         }
         let mut matched_places: Vec<usize> = Vec::new();
@@ -306,10 +335,10 @@ impl Join {
         matches!(self.match_on, MatchOn::Payload | MatchOn::Inner)
     }
 
-    fn is_distinct(&self, side: usize, places: &HashMap<Key, [Vec<usize>; 2]>) -> bool {
-        let keyed = self.keys[side].iter().flatten().count();
-        let different = places.values().filter(|sides| !sides[side].is_empty()).count();
-        different as f64 >= DISTINCT * keyed as f64
+    fn is_distinct(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> bool {
+        let originals = self.originals(side, ahead);
+        let different: HashSet<Key> = originals.iter().map(|original| original.key).collect();
+        different.len() as f64 >= DISTINCT * originals.len() as f64
     }
 
     fn tried(&self) -> Tried {
@@ -317,23 +346,53 @@ impl Join {
     }
 
     /// Within which time a packet alike is a copy, where the capture before the device holds nearly
-    /// every packet twice.
+    /// every packet several times; or many, of which only one each comes out.
     fn copies_ns(&self, ahead: &[Vec<Ahead>; 2]) -> u64 {
-        let mut last: HashMap<Key, &Ahead> = HashMap::new();
-        let mut gaps = Vec::new();
-        for (key, packet) in self.keys[0].iter().zip(&ahead[0]) {
-            let Some(key) = key else { continue };
-            if let Some(former) = last.insert(*key, packet) {
-                let former: &Ahead = former;
-                let gap = packet.ts().0.abs_diff(former.ts().0);
-                let same = !self.is_carried() || packet.data == former.data;
-                gaps.extend((gap <= COPIES_NS && same).then_some(gap));
-            }
-        }
+        let originals = self.originals(0, ahead);
+        let copied: Vec<&Original> = originals.iter().filter(|one| one.copies > 0).collect();
+        let longest = copied.iter().map(|one| one.longest_ns).max();
+        let keys: HashSet<Key> = originals.iter().map(|one| one.key).collect();
         let keyed = self.keys[0].iter().flatten().count();
-        let twice = 2 * gaps.len() >= keyed * 9 / 10 && last.len() >= keyed * 9 / 20;
-        let longest = gaps.into_iter().max().filter(|_| twice && keyed > 1);
-        longest.map_or(0, |gap| (2 * gap).clamp(1, COPIES_NS))
+        let nearly_all = |part: usize| part >= originals.len() * 9 / 10;
+        let whole = nearly_all(copied.len())
+            && nearly_all(keys.len())
+            && keyed <= MOST_COPIES * originals.len();
+        let span = longest.filter(|_| whole && keyed > 1);
+        let span = span.or_else(|| self.partial_copies_ns(&copied));
+        span.map_or(0, |gap| (2 * gap).clamp(1, COPIES_NS))
+    }
+
+    /// The longest time to a copy, where it is copies, and not packets alike, that do not come out.
+    fn partial_copies_ns(&self, copied: &[&Original]) -> Option<u64> {
+        let mut arrived: HashMap<Key, usize> = HashMap::new();
+        self.keys[1].iter().flatten().for_each(|key| *arrived.entry(*key).or_default() += 1);
+        let soon = |one: &&&Original| one.identical && one.longest_ns <= PARTIAL_COPIES_NS;
+        let copied: Vec<_> = copied.iter().filter(soon).collect();
+        let keys: HashSet<Key> = copied.iter().map(|one| one.key).collect();
+        let came_out = keys.iter().filter_map(|key| arrived.get(key));
+        let (once, several): (Vec<usize>, Vec<usize>) = came_out.partition(|count| **count == 1);
+        let proven = once.len() >= COPIED && several.len() * 20 <= once.len();
+        copied.iter().map(|one| one.longest_ns).max().filter(|_| proven)
+    }
+
+    /// The packets of one side that are no copies, each with how many copies follow it.
+    fn originals(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> Vec<Original> {
+        let mut newest: HashMap<Key, (usize, &Ahead)> = HashMap::new();
+        let mut originals: Vec<Original> = Vec::new();
+        for (key, packet) in self.keys[side].iter().zip(&ahead[side]) {
+            let Some(key) = *key else { continue };
+            if let Some((at, first)) = newest.get(&key) {
+                let gap_ns = packet.ts().0.abs_diff(first.ts().0);
+                let identical = packet.data == first.data;
+                if gap_ns <= COPIES_NS && (identical || !self.is_carried()) {
+                    originals[*at].add(gap_ns, identical);
+                    continue;
+                }
+            }
+            newest.insert(key, (originals.len(), packet));
+            originals.push(Original { key, copies: 0, longest_ns: 0, identical: true });
+        }
+        originals
     }
 
     /// From before the device to behind it, of each packet that is known for certain, in ns.
@@ -373,11 +432,12 @@ impl Join {
             } else {
                 BTreeSet::new()
             };
-            return Ways { two_way: !back.is_empty(), back, relation };
+            return Ways { two_way: !back.is_empty(), back, relation, ..Ways::default() };
         };
         let is_back = |ns: &Vec<i64>| ns.iter().all(|ns| *ns <= most_back);
         let known = flows.iter().filter(|(_, ns)| is_back(ns)).map(|(flow, _)| owned(flow));
         let mut back: BTreeSet<Flow> = known.collect();
+        let backward = self.backward(&back, &apart, &ahead[0]);
         flows.retain(|_, ns| !is_back(ns));
         back.extend(self.answers(&flows, &ahead[0]));
         let relation = if most_back <= 0 && 0 <= least_forth {
@@ -385,7 +445,22 @@ impl Join {
         } else {
             Relation::Apart { offset_ns: most_back + (least_forth - most_back) / 2 }
         };
-        Ways { two_way: true, back, relation: Some(relation) }
+        Ways { two_way: true, back, backward, relation: Some(relation) }
+    }
+
+    /// When packets of the flows `back` were seen before the device, and how much sooner behind it.
+    fn backward(&self, back: &BTreeSet<Flow>, apart: &[i64], sent: &[Ahead]) -> Hull {
+        let mut points: Vec<(u64, i64)> = Vec::new();
+        for (&(pre, _), ns) in self.pairs.iter().zip(apart) {
+            let flow = addresses(&sent[pre].data);
+            if flow.is_some_and(|flow| back.contains(&owned(&flow))) {
+                points.push((sent[pre].ts().0, -ns));
+            }
+        }
+        points.sort_unstable();
+        let mut hull = Hull::default();
+        points.into_iter().for_each(|(ts, ns)| hull.push(ts, ns));
+        hull
     }
 
     /// Flows of packets without a counterpart that answer those with one.
@@ -420,13 +495,23 @@ impl Join {
         Relation::Before { least_ns: least, swapped: forward.then_some(false) }
     }
 
+    /// Hops that each packet loses from one capture to the other, by its TTL.
+    fn lost_hops(&self, ahead: &[Vec<Ahead>; 2]) -> impl Iterator<Item = Option<i32>> {
+        let ttl = |packet: &Ahead| probe::headers::ttl(&packet.data).map(i32::from);
+        self.pairs
+            .iter()
+            .map(move |&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?))
+    }
+
+    /// Whether every packet loses hops, whichever way it travels.
+    fn is_routed(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
+        let loses = |hops: Option<i32>| hops.is_some_and(|hops| hops != 0);
+        self.match_on == MatchOn::L3 && !self.pairs.is_empty() && self.lost_hops(ahead).all(loses)
+    }
+
     /// Hops between the captures, by the TTL of a packet; 0 where not all agree that there are some.
     fn hops(&self, ahead: &[Vec<Ahead>; 2]) -> i32 {
-        let ttl = |packet: &Ahead| probe::headers::ttl(&packet.data).map(i32::from);
-        let mut hops = self
-            .pairs
-            .iter()
-            .map(|&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?));
+        let mut hops = self.lost_hops(ahead);
         let first = hops.next().flatten().unwrap_or(0);
         if self.match_on == MatchOn::L3 && hops.all(|other| other == Some(first)) {
             first

@@ -15,4 +15,4 @@ pub mod payload;
 pub mod schedule;
 
 pub use error::Error;
-pub use local::is_local;
+pub use local::{is_local, is_to_group};

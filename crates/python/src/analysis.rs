@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::analysis::{
-    Clocks, Config, Histogram, Recording, Skew, Value, analyze_files,
+    Bounds, Clocks, Config, Histogram, Recording, Skew, Value, analyze_files,
     analyze_recording as analyze_slices, estimate_clocks as estimate, worst_keys,
 };
 use capture::{InterfaceChoice, Reader};
@@ -31,8 +31,8 @@ pub struct Analysis {
 }
 
 /// What is known of the clocks: offset in ns, drift in parts per 10¹², since when in ns, and whether
-/// latencies are relative.
-pub(crate) type Apart = (i64, i64, u64, bool);
+/// latencies are relative; then the least and the highest offset, and the error of the drift.
+pub(crate) type Apart = (i64, i64, u64, bool, Option<i64>, Option<i64>, Option<i64>);
 
 /// A capture: its path, and the interface of it.
 pub(crate) type Chosen = (PathBuf, Option<String>);
@@ -59,10 +59,12 @@ pub(crate) fn config(
 ) -> PyResult<Config> {
     let clocks = match clocks {
         None => Clocks::Detect,
-        Some((0, 0, _, false)) => Clocks::Same,
-        Some((offset_ns, drift_ppt, since_ns, relative)) => {
-            Clocks::Apart { skew: Skew { offset_ns, drift_ppt, since_ns }, relative }
-        }
+        Some((0, 0, _, false, ..)) => Clocks::Same,
+        Some((offset_ns, drift_ppt, since_ns, relative, low, high, error)) => Clocks::Apart {
+            skew: Skew { offset_ns, drift_ppt, since_ns },
+            relative,
+            bounds: Bounds { offset_low_ns: low, offset_high_ns: high, drift_error_ppt: error },
+        },
     };
     Ok(Config {
         match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
@@ -127,9 +129,10 @@ pub fn estimate_clocks(
         estimate(open(&pre)?, open(&post)?, &config, follower)
     };
     let (found, _) = interruptible(py, follower, run)?;
-    let Skew { offset_ns, drift_ppt, since_ns } =
+    let (Skew { offset_ns, drift_ppt, since_ns }, bounds) =
         found.map_err(|error| errors::analysis(&error))?;
-    Ok((offset_ns, drift_ppt, since_ns, true))
+    let Bounds { offset_low_ns, offset_high_ns, drift_error_ppt } = bounds;
+    Ok((offset_ns, drift_ppt, since_ns, true, offset_low_ns, offset_high_ns, drift_error_ppt))
 }
 
 /// Number, name, description, link type, and packets in the beginning of each interface of a capture.

@@ -318,7 +318,10 @@ def _time_doubts(
             Doubt("the clocks are apart: latencies are only known above that of the fastest packet")
         )
     if negative := counts.of("negative"):
-        found.append(Doubt(f"{negative:,} packets arrived before they left: the clocks disagree"))
+        left = (
+            "packet arrived before it left" if negative == 1 else "packets arrived before they left"
+        )
+        found.append(Doubt(f"{negative:,} {left}: the clocks disagree"))
     if is_emulated(info):
         found.append(Doubt("the device was emulated: its times mean nothing"))
     return tuple(found)

@@ -371,9 +371,30 @@ GROUPS = (
                 everywhere=False,
             ),
             FigureLine(
+                ("clock_offset_ns_low",),
+                "signed",
+                "The least offset at the first packet that an estimate allows; `null` if no packet "
+                "travels the other way: then nothing bounds it from below.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("clock_offset_ns_high",),
+                "signed",
+                "The highest offset at the first packet that an estimate allows: with a higher "
+                "one, a packet would have arrived before it was sent.",
+                everywhere=False,
+            ),
+            FigureLine(
                 ("clock_drift_ppm",),
                 "real",
                 "By how much that clock was taken to run faster, in parts per million.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("clock_drift_ppm_error",),
+                "real",
+                "By how much an estimate of that may be wrong either way, if the fastest packets "
+                "take as long at any time; `null` if too few packets, or less than 5 s, tell.",
                 everywhere=False,
             ),
             FigureLine(
