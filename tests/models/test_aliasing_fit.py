@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import tailscope
-from tailscope.models.aliasing.fit import Fit, fit, given
+from tailscope.models.aliasing.fit import fit, given
 from tailscope.models.aliasing.prediction import figures, predict
 from tailscope.models.aliasing.search import FALSE_ALARMS
 from tailscope.models.aliasing.simulation import Periodic, simulate
+from tailscope.models.aliasing.sources import Fit
 
 if TYPE_CHECKING:
     from pathlib import Path

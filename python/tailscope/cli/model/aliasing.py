@@ -16,7 +16,7 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailscope.models.aliasing.fit import Fit, FittedSource
+    from tailscope.models.aliasing.sources import Fit, FittedSource
     from tailscope.models.aliasing.prediction import Prediction
     from tailscope.models.aliasing.simulation import Periodic, Times
     from tailscope.store.records.run import RunInfo
@@ -301,7 +301,8 @@ def _packets(path: Path, info: RunInfo) -> tuple[Times, Times, int]:
 
 
 def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times) -> Fit:
-    from tailscope.models.aliasing.fit import fit, given, median_ns
+    from tailscope.models.aliasing.fit import fit, given
+    from tailscope.models.aliasing.sources import median_ns
 
     if not asked:
         return fit(arrival_ns, latency_ns)

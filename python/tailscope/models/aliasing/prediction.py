@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from tailscope.models.aliasing.fit import median_ns
 from tailscope.models.aliasing.simulation import simulate
+from tailscope.models.aliasing.sources import median_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.models.aliasing.fit import Fit
     from tailscope.models.aliasing.simulation import RecordedInterruptions, Times
+    from tailscope.models.aliasing.sources import Fit
 
 __all__ = ["Prediction", "figures", "predict", "predict_recorded"]
 
