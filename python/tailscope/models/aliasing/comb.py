@@ -138,7 +138,7 @@ class Comb:
         """
         caught = np.count_nonzero(self.caught(leave_ns)[1] >= 0)
         freedom = len(self.groups) * math.log(len(leave_ns))
-        return evidence(caught, len(leave_ns), self.chance) - freedom
+        return evidence(int(caught), len(leave_ns), self.chance) - freedom
 
 
 def lock(line: Line, leave_ns: Floats, wait_ns: Floats, others_ns: Floats) -> Comb | None:

@@ -54,7 +54,7 @@ class Line(NamedTuple):
         """
         _, away_ns = folded(leave_ns, self.period_ns, self.phase_ns)
         caught = np.count_nonzero(np.abs(away_ns) <= self.window_ns)
-        return evidence(caught, len(leave_ns), 2 * self.window_ns / self.period_ns)
+        return evidence(int(caught), len(leave_ns), 2 * self.window_ns / self.period_ns)
 
     def is_of_departures(self, leave_ns: Floats, wait_ns: Floats) -> bool:
         """Whether departures near the line keep to it better than arrivals do.

@@ -106,7 +106,7 @@ class Periodic:
         end = math.floor((last_ns - first_ns - self.phase_ns + astray_ns) / self.period_ns) + 1
         ticks = np.arange(begin, max(begin, end))
         ticks = ticks[np.isin(ticks % self.every, self.teeth)]
-        even_ns = self.phase_ns + ticks * self.period_ns
+        even_ns = (self.phase_ns + ticks * self.period_ns).astype(np.float64)
         start_ns = first_ns + np.rint(even_ns + self.wander.at(even_ns)).astype(np.int64)
         return Interruptions(start_ns, np.full(len(ticks), self.duration_ns, np.int64))
 

@@ -73,9 +73,11 @@ def curves(time_ns: Floats, first_ns: float, last_ns: float, degree: int) -> Flo
     -------
     ndarray of float64, shape (n, degree - 1)
     """
-    return legendre.legvander(_place(time_ns, first_ns, last_ns), degree)[:, 2:]
+    columns: Floats = legendre.legvander(_place(time_ns, first_ns, last_ns), degree)[:, 2:]
+    return columns
 
 
 def _place(time_ns: Floats, first_ns: float, last_ns: float) -> Floats:
     """Times between -1 and 1."""
-    return np.clip((2 * time_ns - first_ns - last_ns) / (last_ns - first_ns), -1.0, 1.0)
+    place: Floats = np.clip((2 * time_ns - first_ns - last_ns) / (last_ns - first_ns), -1.0, 1.0)
+    return place
