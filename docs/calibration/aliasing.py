@@ -191,10 +191,12 @@ HEADER = (
 
 
 def is_of(source: FittedSource, truth: Periodic) -> bool:
-    """Whether a source is this one, by rate and duration."""
+    """Whether a source is this one, by rate, phase and duration."""
     found = source.periodic
+    apart = (found.phase_ns - truth.phase_ns) / truth.period_ns
     return (
-        abs(found.rate_hz - truth.rate_hz) < 1e-4 * truth.rate_hz
+        abs(apart - round(apart)) < 0.05
+        and abs(found.rate_hz - truth.rate_hz) < 1e-4 * truth.rate_hz
         and abs(found.duration_ns - truth.duration_ns) < 0.1 * truth.duration_ns + 4 * NOISE_NS
     )
 
