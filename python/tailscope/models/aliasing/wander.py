@@ -51,8 +51,7 @@ class Wander(NamedTuple):
         if not self.coefficients:
             return np.zeros(len(time_ns))
         place = _place(time_ns, self.first_ns, self.last_ns)
-        late_ns: Floats = legendre.legval(place, (0.0, 0.0, *self.coefficients))
-        return late_ns
+        return np.asarray(legendre.legval(place, (0.0, 0.0, *self.coefficients)), np.float64)
 
 
 STEADY = Wander(0.0, 1.0, ())
@@ -79,5 +78,5 @@ def curves(time_ns: Floats, first_ns: float, last_ns: float, degree: int) -> Flo
 
 def _place(time_ns: Floats, first_ns: float, last_ns: float) -> Floats:
     """Times between -1 and 1."""
-    place: Floats = np.clip((2 * time_ns - first_ns - last_ns) / (last_ns - first_ns), -1.0, 1.0)
-    return place
+    place = (2 * time_ns - first_ns - last_ns) / (last_ns - first_ns)
+    return np.asarray(np.clip(place, -1.0, 1.0), np.float64)
