@@ -29,7 +29,10 @@ def sound(path: Path) -> dict[str, Any]:
     )
     instrument = run.info.instrument
     assert instrument is not None
-    assert summary["lost"] == instrument.lost_in_dut + instrument.lost_in_instrument
+    assert instrument.lost_where_unknown is not None
+    assert summary["lost"] == (
+        instrument.lost_in_dut + instrument.lost_in_instrument + instrument.lost_where_unknown
+    )
     assert summary["sent"] > 0
     found: dict[str, Any] = json.loads((path / "run.json").read_text())
     return found
