@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.analysis import analyze
 from tailscope.experiment.account import configuration_of, stalls_of
-from tailscope.experiment.blame import losses_of
+from tailscope.experiment.blame import losses_of, none_came_text
 from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.run import (
@@ -195,6 +195,10 @@ def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord
     partial = list(sent.result.partial)
     if device.died is not None or counts is None:
         partial.append(device.died or "dut: it did not report its counters")
+    if not summary["post_packets"]:
+        partial.append(
+            none_came_text(int(summary["sent"] or 0), losses, counts, has_device=True, foreign=0)
+        )
     roles = ready._asdict()
     warnings = [f"{role}: {said}" for role in roles for said in roles[role].warnings]
     if summary["pre_packets"] != generator.sent:
