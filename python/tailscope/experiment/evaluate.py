@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "with_own_work"]
 
 
 def evaluate(
@@ -75,7 +75,7 @@ def evaluate(
     sides = _sides(ended, clock)
     _, dut = sides
     analysis = analyze_recording(
-        _with_own_work(recording, *own_work_ns(dut.timelines, own_work(ended))),
+        with_own_work(recording, *own_work_ns(dut.timelines, own_work(ended))),
         trim=plan.trim_ns,
         window=plan.window_ns,
         worst=plan.worst,
@@ -114,7 +114,7 @@ def _check_recorded(ended: EndedInstance) -> None:
         )
 
 
-def _with_own_work(recording: Recording, start_ns: Integers, end_ns: Integers) -> Recording:
+def with_own_work(recording: Recording, start_ns: Integers, end_ns: Integers) -> Recording:
     """Let what tailscope did on the CPUs of the device taint samples as stalls of the generator do.
 
     Parameters
