@@ -175,7 +175,7 @@ def _losses(plan: RunPlan, ended: EndedInstance, lost: int) -> Losses:
 def _partial(ended: EndedInstance, sent: int, losses: Losses) -> tuple[str, ...]:
     """Why the result is not all that was planned."""
     generator = ended.result.gen
-    if generator.matched or generator.corrupt or generator.ambiguous:
+    if not sent or generator.matched or generator.corrupt or generator.ambiguous:
         return tuple(ended.partial)
     none_came = none_came_text(
         sent,
