@@ -202,8 +202,10 @@ def instrument(unsent: int = 0, lost: int = 0, dropped: int = 0) -> Instrument:
     """What an instrument says of itself that has stalled once."""
     return Instrument(
         unsent=unsent,
-        lost_in_dut=lost,
+        unsent_generator=0,
+        lost_in_dut=dropped,
         lost_in_instrument=0,
+        lost_where_unknown=lost - dropped,
         dropped_by_dut=dropped,
         stalls=StallsOfSides(
             generator=Stalls(count=1, stall_ns_total=100, stall_ns_max=100, unrecorded=0)

@@ -205,6 +205,14 @@ class Clock(NamedTuple):
         ns: NDArray[np.int64] = whole * 1_000_000_000 + rest * 1_000_000_000 // self.tsc_hz
         return self.unix_ns + ns
 
+    def all_at_tsc(self, unix_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counter at many Unix times in ns, rounded down."""
+        import numpy as np
+
+        whole, rest = np.divmod(unix_ns - self.unix_ns, 1_000_000_000)
+        ticks: NDArray[np.int64] = whole * self.tsc_hz + rest * self.tsc_hz // 1_000_000_000
+        return self.tsc + ticks
+
 
 class ClockDifference(NamedTuple):
     """How the clock behind the device differs from the one before it.
@@ -269,7 +277,7 @@ class Recording(NamedTuple):
     corrupt_seq : ndarray of uint64, shape (n_corrupt,)
         Packets that came back changed.
     stall_start_tsc, stall_duration_tsc : ndarray of uint64, shape (n_stalls,)
-        The generator's own stalls.
+        The instrument's own stalls: those of the generator, and others that taint samples.
     """
 
     clock: Clock

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.overload import OverloadRecord
-    from tailscope.store.records.run import PowerRecord, Stalls
+    from tailscope.store.records.run import Instrument, PowerRecord, Stalls
     from tailscope.store.records.tail import TailRecord
     from tailscope.store.records.verdict import VerdictRecord
 
@@ -225,13 +225,7 @@ def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
     instrument = info.instrument
     if instrument is None:
         return []
-    rows = [
-        Row("unsent", _count(instrument.unsent)),
-        Row("lost in the DuT", _count(instrument.lost_in_dut)),
-        Row("lost in the instrument", _count(instrument.lost_in_instrument)),
-    ]
-    if instrument.dropped_by_dut is not None:
-        rows.append(Row("dropped by the DuT", _count(instrument.dropped_by_dut)))
+    rows = [_unsent_row(instrument), *_loss_rows(instrument)]
     rows += _floor_rows(info.floor)
     # A timestamper knows when packets passed, not when they were meant to.
     stamped_here = "tainted" in summary
@@ -240,6 +234,26 @@ def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
     if instrument.stalls.dut is not None:
         rows.append(_stall_row("stalls of the DuT", instrument.stalls.dut))
     return rows + (_taint_rows(summary) if stamped_here else [])
+
+
+def _unsent_row(instrument: Instrument) -> Row:
+    held_back = instrument.unsent_generator
+    whose = f"{_count(held_back)} by the generator" if instrument.unsent and held_back else ""
+    return Row("unsent", _count(instrument.unsent), whose)
+
+
+def _loss_rows(instrument: Instrument) -> list[Row]:
+    in_dut, dropped = instrument.lost_in_dut, instrument.dropped_by_dut
+    unknown = instrument.lost_where_unknown
+    if unknown is None:
+        # What nobody counted was taken for the device's by older versions.
+        in_dut, unknown = dropped or 0, instrument.lost_elsewhere
+    rows = [
+        Row("lost in the DuT", _count(in_dut)),
+        Row("lost in the instrument", _count(instrument.lost_in_instrument)),
+        Row("lost: where is not known", _count(unknown)),
+    ]
+    return rows if dropped is None else [*rows, Row("dropped by the DuT", _count(dropped))]
 
 
 def _departure_rows(summary: Mapping[str, Figure]) -> list[Row]:

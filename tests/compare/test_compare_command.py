@@ -244,6 +244,19 @@ def test_a_single_burst_of_lost_packets_is_one_event(runs: Path) -> None:
     assert by_name["lost"]["verdict"] == "no difference"
 
 
+def test_lost_packets_are_said_to_count_where_they_do(tailscope: Run, runs: Path) -> None:
+    shown = tailscope("compare", runs / "a", runs / "lossy").stdout
+    lines = {line.split(":")[0].strip(): line for line in shown.splitlines()}
+    by_name = figures(compared(runs / "a", runs / "lossy"))
+    note = "; packets that never came count as 5s each, those that came have "
+    assert by_name["p99"]["candidate"] == 5e9
+    assert by_name["p99"]["candidate_of_those_that_came"] < 1e6
+    assert note in lines["p99"]
+    assert note not in lines["lost"] and note not in lines["transfer"]
+    unspoilt = tailscope("compare", runs / "a", runs / "b").stdout
+    assert "never c" not in unspoilt
+
+
 def test_a_difference_that_the_instrument_made_is_unclear(tailscope: Run, runs: Path) -> None:
     by_name = figures(compared(runs / "a", runs / "tainted"))
     each = by_name["p99.9"]

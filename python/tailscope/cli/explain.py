@@ -218,6 +218,7 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
         print(f"\ncauses cannot be named: {printable(why_not)}")
+        print("stalls of the DuT may be tailscope's own work, if both share a CPU")
 
 
 def print_tail(tail: Explanation) -> None:

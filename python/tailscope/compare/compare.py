@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,8 @@ class FigureChange:
         Candidate less baseline; None where there is no estimate.
     lacks : str or None
         Why there is none, or why it is unclear.
+    of_those_that_came : tuple of float
+        Of a quantile: the same on both sides of the packets that came back alone.
     """
 
     figure: Figure
@@ -56,6 +58,7 @@ class FigureChange:
     candidate: Bounds
     difference: Bounds | None = None
     lacks: str | None = None
+    of_those_that_came: tuple[float, float] = (math.nan, math.nan)
 
     @property
     def relative(self) -> float | None:
@@ -83,6 +86,8 @@ class FigureChange:
             **_record("difference", found),
             "relative": self.relative,
             "noticeable": None if self.noticeable is None else _finite(self.noticeable),
+            "baseline_of_those_that_came": _finite(self.of_those_that_came[0]),
+            "candidate_of_those_that_came": _finite(self.of_those_that_came[1]),
             "reason": self.lacks,
         }
 
@@ -205,7 +210,10 @@ def compare(
     samples = tuple(lost_alike(read_samples(paths, figures, errors)))
     first = len(pair.baseline_runs)
     sides = Sides(samples[:first], samples[first:])
-    findings = tuple(_find(figure, sides, error) for figure in figures)
+    findings = tuple(
+        replace(_find(figure, sides, error), of_those_that_came=_of_those_that_came(figure, sides))
+        for figure in figures
+    )
     others = surroundings(sides.baseline, sides.candidate)
     return Comparison(pair, sides, findings, tuple(others), tuple(_warnings(pair, sides)))
 
@@ -224,6 +232,14 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
     spoilt = " and ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
     why = f"it depends on the instrument, {spoilt}: {verdicts[0]} with them, {verdicts[1]} without"
     return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, found[0], why)
+
+
+def _of_those_that_came(figure: Figure, sides: Sides) -> tuple[float, float]:
+    baseline, candidate = (
+        sum(each.of_those_that_came for each in measured) / len(measured)
+        for measured in sides.measured(figure)
+    )
+    return baseline, candidate
 
 
 def _verdict(found: Bounds) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ class MeasuredFigure:
         How many would make it an estimate; None where it is one, or no number would.
     design : float
         How many packets say as much as one that stands alone.
+    of_those_that_came : float
+        A quantile of the packets that came back alone; NaN of other figures, and without packets.
     """
 
     ends: Mapping[float, Bounds]
@@ -39,6 +42,7 @@ class MeasuredFigure:
     packets: int = 0
     packets_to_support: int | None = None
     design: float = 1.0
+    of_those_that_came: float = math.nan
 
     @property
     def value(self) -> float:

@@ -13,7 +13,7 @@ from tailscope.compare.measured import MeasuredFigure, RunFigures
 from tailscope.exceptions import RunCorruptError
 from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds, packets_worth, quantile_ends, ratio_ends
-from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
+from tailscope.models.samples import SUPPORT, packets_for_support, quantile_of, rank_of
 from tailscope.store.layout import SUMMARY
 from tailscope.store.run import foreign_text
 from tailscope.units import count_text
@@ -120,7 +120,9 @@ def _reduced(
     found = {}
     for figure in figures:
         if figure.quantile is not None:
-            found[figure.name] = _quantile(values, ranked, figure.quantile, errors)
+            came = _of_those_that_came(reading.values_ns, figure.quantile)
+            measured = _quantile(values, ranked, figure.quantile, errors)
+            found[figure.name] = replace(measured, of_those_that_came=came)
         elif figure == MAX:
             found[MAX.name] = _no_estimate(
                 float(ranked[-1]) if len(ranked) else math.nan,
@@ -155,6 +157,11 @@ def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float])
         f" {SUPPORT} are needed"
     )
     return MeasuredFigure(ends, why, n, math.ceil(packets_for_support(q) * design))
+
+
+def _of_those_that_came(values_ns: Values, q: float) -> float:
+    came = values_ns[np.isfinite(values_ns)]
+    return quantile_of(came, q) if len(came) else math.nan
 
 
 def _lost(lost: int, n: int, design: float, errors: Iterable[float]) -> MeasuredFigure:

@@ -119,6 +119,7 @@ class Trial:
             unsent=figures["unsent"],
             lost_in_dut=figures["lost_in_dut"],
             lost_in_instrument=figures["lost_in_instrument"],
+            lost_where_unknown=figures["lost_where_unknown"],
             latency_ns_p50=figures.get("latency_ns_p50"),
             loss_ratio=loss_ratio(figures),
             meets_level=figures.get(_MEETS),
@@ -127,11 +128,12 @@ class Trial:
 
 
 def loss_ratio(figures: Figures) -> float:
-    """Of the packets sent, those that the device has lost, changed, or held for too long.
+    """Of the packets sent, those that were lost, changed, or held for too long.
 
-    What it says it dropped on purpose, by a rule, is no loss.
+    What was lost in the instrument is no loss, nor what the device says it dropped on purpose.
     """
-    lost = figures["lost_in_dut"] - (figures["dropped_by_dut"] or 0)
+    lost = figures["lost_in_dut"] + figures["lost_where_unknown"]
+    lost -= figures["dropped_by_dut"] or 0
     sent = figures["sent"]
     return float((lost + figures["late"] + figures["corrupt"]) / sent) if sent else 0.0
 

@@ -132,11 +132,14 @@ class ResultEvent(ProgramCounts, frozen=True, kw_only=True, tag_field="event", t
         Why it is not all that was asked for.
     record : list of str
         The files that it has written.
+    monitor_tid : int
+        The number of the thread that watched its links and told how far it was; 0 without one.
     """
 
     clock: CounterClock
     partial: list[str]
     record: list[str]
+    monitor_tid: Count
 
 
 class GeneratorResult(ResultEvent, frozen=True, kw_only=True):

@@ -40,6 +40,8 @@ class SearchedTrial(Section, frozen=True, kw_only=True):
     """As in `summary.json`."""
     lost_in_instrument: Count
     """As in `summary.json`."""
+    lost_where_unknown: Count = 0
+    """As in `summary.json`."""
     latency_ns_p50: Count | None
     """As in `summary.json`."""
     loss_ratio: float

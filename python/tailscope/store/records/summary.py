@@ -418,9 +418,10 @@ GROUPS = (
         "Of a measurement",
         (
             FigureLine(
-                ("lost_in_dut", "lost_in_instrument"),
+                ("lost_in_dut", "lost_in_instrument", "lost_where_unknown"),
                 "count",
-                "The parts of `lost`.",
+                "The parts of `lost`: what the device's own counters show, what the instrument's "
+                "do, and the rest.",
                 everywhere=False,
             ),
             FigureLine(
@@ -437,6 +438,13 @@ GROUPS = (
                 everywhere=False,
             ),
             FigureLine(
+                ("unsent_generator",),
+                "count",
+                "Packets of `unsent` that the generator itself held back: it stalled for more than "
+                "half of those 10 ms, or the wire refused nothing meanwhile.",
+                everywhere=False,
+            ),
+            FigureLine(
                 ("tainted",),
                 "count",
                 "Matches during which the instrument stalled.",
@@ -445,7 +453,8 @@ GROUPS = (
             FigureLine(
                 ("stalls", "stall_ns_total", "stall_ns_max"),
                 "count",
-                "The instrument's own stalls: number, total duration, longest.",
+                "The instrument's own stalls: number, total duration, longest; those of the "
+                "generator, and times that tailscope itself took from the device's CPUs.",
                 everywhere=False,
             ),
             *_taintable("untainted_latency_ns", "Latency without tainted samples"),
