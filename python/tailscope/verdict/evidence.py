@@ -58,15 +58,15 @@ class PacketSample:
         Of these, packets that never came back.
     counts : Mapping of str to int
         Of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``, ``corrupt``.
-    fastest_ns : float
-        What variation counts from: of packets as they are, the least that the fastest can have
-        taken, and the other way round.
+    fastest_ns : float or None
+        What variation counts from, if it is not the fastest packet: of packets as they are, the
+        least that the fastest can have taken, and the other way round.
     """
 
     values_ns: Values
     lost: int
     counts: Mapping[str, int]
-    fastest_ns: float = 0.0
+    fastest_ns: float | None = None
 
     def __post_init__(self) -> None:
         values = self.values_ns
@@ -261,7 +261,7 @@ def _reading(
             "dropped": dropped,
             **{name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")},
         },
-        float(other_end_ns.min(initial=np.iinfo(np.uint64).max)),
+        float(other_end_ns.min()) if len(other_end_ns) else None,
     )
 
 

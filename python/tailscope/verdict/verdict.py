@@ -266,7 +266,7 @@ def _counted(
     came = np.repeat(latency.bucket_ns.astype(np.float64), latency.counts.astype(np.int64))
     counts = {"lost": lost, "dropped": count("dropped_by_dut")}
     counts |= {name: count(name) for name in ("reordered", "duplicated", "corrupt", "late")}
-    fastest = float(other_end.bucket_ns[0]) if len(other_end.bucket_ns) else 0.0
+    fastest = float(other_end.bucket_ns[0]) if len(other_end.bucket_ns) else None
     return PacketSample(np.concatenate([came, failed]), lost, counts, fastest)
 
 
@@ -381,4 +381,8 @@ def _is_beyond(term: Term, reading: PacketSample) -> NDArray[np.bool_]:
 
 def _base_ns(term: Term, reading: PacketSample) -> float:
     """What latencies are counted from: variation from the fastest packet."""
-    return reading.fastest_ns if term.kind == "pdv" else 0.0
+    if term.kind != "pdv":
+        return 0.0
+    least = reading.fastest_ns
+    least = float(reading.values_ns.min()) if least is None else least
+    return least if math.isfinite(least) else 0.0
