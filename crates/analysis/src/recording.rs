@@ -134,7 +134,10 @@ impl Recording<'_> {
                 stall
             })
             .collect();
-        assert!(stalls.is_sorted_by(|a, b| a.end_ns <= b.start_ns), "no stall reaches into the next");
+        assert!(
+            stalls.is_sorted_by(|a, b| a.end_ns <= b.start_ns),
+            "no stall reaches into the next"
+        );
         stalls
     }
 

@@ -21,6 +21,7 @@ __all__ = [
     "with_format",
     "with_plan",
     "with_stalls",
+    "without_untainted",
 ]
 
 _CO_RUNNERS = {"neighbours": "co_runners", "neighbour_cpus": "co_runner_cpus"}
@@ -77,6 +78,19 @@ def _with_bounds(content: dict[str, object]) -> dict[str, object]:
         for name in _LEAST
     }
     return {**kept, **(least if "tainted" in content else {}), "format": layout.SUMMARY_FORMAT}
+
+
+def without_untainted(value: object) -> object:
+    """``verdict.json``, where it judged without tainted samples, which bound nothing.
+
+    The least that packets can have taken is not known there.
+    """
+    if isinstance(value, list):
+        return [without_untainted(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: without_untainted(one) for name, one in value.items() if name != "untainted"}
+    return {**found, "least": None} if "untainted" in value else found
 
 
 def with_stalls(packets: Series) -> Series:
