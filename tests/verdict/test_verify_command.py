@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from documentation import undocumented
+from synthetic import write_run
 
 from tailscope.verdict.slo import PROFILES
 
@@ -207,6 +208,20 @@ def test_stalls_of_the_instrument_are_bounds(tailscope: Run, runs: Path, tmp_pat
         ("max<2ms", 3, "inconclusive"),
     ):
         assert judged(tailscope, run, slo, status)["verdict"] == verdict, slo
+
+
+def test_a_device_of_5_ms_is_judged_though_the_instrument_always_stalls_meanwhile(
+    tailscope: Run, tmp_path: Path
+) -> None:
+    """Every packet meets two or three stalls of 50 µs, 2.5 % of all time."""
+    stalled = np.arange(PACKETS) % 20 == 0
+    latency_ns = np.full(PACKETS, 5_000_000)
+    run = write_run(tmp_path / "run", latency_ns, stalled=stalled, stall_ns=50_000)
+    for slo, status in (("p50<1ms", 2), ("p50<4.8ms", 2), ("p50<9ms", 0), ("p50<5ms", 3)):
+        (term,) = judged(tailscope, run, slo, status)["runs"][0]["terms"]
+        assert 4_850_000 <= term["least"]["found"] <= 4_900_000 < term["found"] == 5_000_000
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["tainted"] >= PACKETS - 50
 
 
 def test_of_an_older_run_tainted_samples_may_be_all_the_instruments(
