@@ -144,7 +144,11 @@ class Series(NamedTuple):
     intended_ns : ndarray of uint64, shape (n,), or None
         When the packet was meant to leave; None for captures.
     tainted : ndarray of bool, shape (n,), or None
-        Whether the instrument stalled while the packet was under way; None for captures.
+        Whether the instrument's stalls could change the first four digits of the latency; None for
+        captures.
+    instrument_stall_ns : ndarray of uint64, shape (n,), or None
+        How long the instrument stalled while the packet was under way: at most this much of the
+        latency is the instrument's. None for captures.
     """
 
     seq: Counts
@@ -152,6 +156,7 @@ class Series(NamedTuple):
     latency_ns: Nanoseconds
     intended_ns: Nanoseconds | None = None
     tainted: Marks | None = None
+    instrument_stall_ns: Nanoseconds | None = None
 
 
 class PacketKeys(NamedTuple):
@@ -379,6 +384,22 @@ class Analysis:
         """
         return Histogram(*self._engine.histogram(bucket_ns))
 
+    def least_histogram(self, bucket_ns: int = 100) -> Histogram | None:
+        """Histogram of the least that latencies can have been, without stalls of the instrument.
+
+        Parameters
+        ----------
+        bucket_ns : int
+            Width of a bucket; 1 is exact.
+
+        Returns
+        -------
+        Histogram or None
+            None for captures, which know nothing of stalls.
+        """
+        found = self._engine.least_histogram(bucket_ns)
+        return None if found is None else Histogram(*found)
+
     def gaps(self, side: Side, bucket_ns: int = 100) -> Histogram:
         """Histogram of the gaps between consecutive packets of one side.
 
@@ -422,7 +443,7 @@ class Analysis:
         -------
         pyarrow.Table or None
             Columns ``seq``, ``pre_ns`` and ``latency_ns``, all uint64; of a recording also
-            ``intended_ns`` and ``tainted``.
+            ``intended_ns``, ``tainted`` and ``instrument_stall_ns``.
         """
         series = self.series
         if series is None:
@@ -703,7 +724,8 @@ def analyze_recording(
 
     The summary also says how late packets left (``departure_error_ns_*``), latency from when they
     were meant to (``intended_latency_ns_*``), how many samples the instrument's own stalls taint
-    (``tainted``), and latency without those (``untainted_latency_ns_*``).
+    (``tainted``), and the least that latencies can have been, without any of its stalls
+    (``least_latency_ns_*``).
 
     Parameters
     ----------
@@ -715,9 +737,9 @@ def analyze_recording(
     worst : int
         Number of worst packets to keep.
     series : bool
-        Keep every match (33 bytes each) for `Analysis.series`.
+        Keep every match (41 bytes each) for `Analysis.series`.
     sink : callable, optional
-        Receives every match in the order of departure, as chunks of five arrays: the columns of
+        Receives every match in the order of departure, as chunks of six arrays: the columns of
         `Series`.
     progress : callable, optional
         Receives (bytes done, bytes in total).

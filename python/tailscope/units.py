@@ -7,6 +7,7 @@ import re
 from tailscope.exceptions import UsageError
 
 __all__ = [
+    "between_text",
     "count_text",
     "counted",
     "duration_ns",
@@ -25,6 +26,8 @@ __all__ = [
 _SHARE = re.compile(r"\d*\.?\d+", re.ASCII)
 _PERCENTILE = re.compile(r"p(\d*\.?\d+)|(\d*\.?\d+)%", re.ASCII)
 _PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+_SHOWN_DIGITS = 4
+"""Digits that are told of what the instrument may have changed."""
 _UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
 
 
@@ -49,6 +52,34 @@ def duration_text(ns: float) -> str:
         if value >= size:
             return f"{sign}{value // size}.{value % size:0{digits}d} {unit}"
     return f"{sign}{value} ns"
+
+
+def between_text(low_ns: float, high_ns: float) -> str | None:
+    """Write two durations in the unit of the longer one, to its fourth digit.
+
+    Parameters
+    ----------
+    low_ns, high_ns : int or float
+        In ns, neither negative.
+
+    Returns
+    -------
+    str or None
+        None where both are written alike.
+
+    Examples
+    --------
+    >>> between_text(2_991, 16_042)
+    '2.99 to 16.04 µs'
+    >>> between_text(16_040, 16_042) is None
+    True
+    """
+    size, unit = next(
+        ((size, unit) for size, _, unit in _UNITS if round(high_ns) >= size), (1, "ns")
+    )
+    digits = _SHOWN_DIGITS - len(str(round(high_ns) // size)) if size > 1 else 0
+    ends = [f"{end / size:.{max(0, digits)}f}" for end in (low_ns, high_ns)]
+    return None if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} {unit}"
 
 
 def long_text(seconds: float) -> str:

@@ -9,6 +9,7 @@ from tailscope.store.records.run import RunInfo
 from tailscope.store.records.summary import QUANTILES
 from tailscope.store.run import EMULATED, about_of, clock_of, foreign_text, is_emulated
 from tailscope.units import (
+    between_text,
     count_text,
     counted,
     duration_text,
@@ -42,6 +43,7 @@ __all__ = [
     "explained_text",
     "has_bounds",
     "instrument_rows",
+    "instrument_text",
     "latency_rows",
     "lost_text",
     "median_and_tail",
@@ -159,9 +161,9 @@ def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
     """Say how long the packets took; a quantile without support is a bound."""
     return [
         Row("min", _duration(summary["latency_ns_min"])),
-        Row("mean", _duration(summary["latency_ns_mean"])),
+        Row("mean", _latency(summary, "mean")),
         *_quantile_rows(summary),
-        Row("max", _duration(summary["latency_ns_max"])),
+        Row("max", _latency(summary, "max")),
     ]
 
 
@@ -233,7 +235,9 @@ def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
     rows.append(_stall_row("stalls of the generator", instrument.stalls.generator))
     if instrument.stalls.dut is not None:
         rows.append(_stall_row("stalls of the DuT", instrument.stalls.dut))
-    return rows + (_taint_rows(summary) if stamped_here else [])
+    if stamped_here:
+        rows.append(Row("tainted", _count(summary["tainted"]), _share(summary, "tainted")))
+    return rows
 
 
 def _unsent_row(instrument: Instrument) -> Row:
@@ -264,21 +268,6 @@ def _departure_rows(summary: Mapping[str, Figure]) -> list[Row]:
             f"{_duration(summary[f'untainted_departure_error_ns_{name}'])} outside stalls",
         )
         for label, name in (("p50", "p50"), ("p99.9", "p999"), ("max", "max"))
-    ]
-
-
-def _taint_rows(summary: Mapping[str, Figure]) -> list[Row]:
-    return [
-        Row("tainted", _count(summary["tainted"]), _share(summary, "tainted")),
-        *(
-            Row(
-                f"{label} without tainted",
-                _duration(summary[f"untainted_latency_ns_{name}"]),
-                f"{_duration(summary[f'latency_ns_{name}'])} with",
-            )
-            for name, label in QUANTILES.items()
-            if summary[f"latency_ns_{name}_supported"]
-        ),
     ]
 
 
@@ -547,9 +536,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
         lost = int(summary["lost"] or 0)
         loss = f", {_count(lost)} of {_count(summary['sent'])} packets lost" if lost else ""
         rate = count_text(info.measured.rate_pps)
-        parts.append(
-            f"at {rate} packets/s the median is {_duration(summary['latency_ns_p50'])}{tail}{loss}"
-        )
+        parts.append(f"at {rate} packets/s the median is {_latency(summary, 'p50')}{tail}{loss}")
     tainted = sum(int(summary.get("tainted") or 0) for summary, _ in runs)
     matched = sum(int(summary["count"] or 0) for summary, _ in runs)
     share = f"{100 * tainted / matched:.2g} %" if matched else NOTHING
@@ -578,8 +565,8 @@ def sentence(summary: Mapping[str, Figure]) -> str:
     tail = f", {best.label} {best.value} (95 % interval {best.interval})" if best else ""
     return (
         f"Latency of {_count(summary['count'])} packets: median"
-        f" {_duration(summary['latency_ns_p50'])}{tail}, maximum"
-        f" {_duration(summary['latency_ns_max'])}; {losses}."
+        f" {_latency(summary, 'p50')}{tail}, maximum"
+        f" {_latency(summary, 'max')}; {losses}."
     )
 
 
@@ -601,15 +588,39 @@ def _quantile_rows(summary: Mapping[str, Figure]) -> Iterator[Row]:
 
 def _quantile_row(summary: Mapping[str, Figure], name: str) -> Row:
     flat, label = f"latency_ns_{name}", QUANTILES[name]
-    value, low = summary[flat], summary[f"{flat}_ci_low"]
+    low = _least(summary, f"{name}_ci_low")
     interval = _interval(low, summary[f"{flat}_ci_high"])
-    if value is None:
+    if summary[flat] is None:
         return Row(label, NOTHING, NOTHING, NOTHING)
     beyond = _count(summary[f"{flat}_beyond"])
     if summary[f"{flat}_supported"]:
-        return Row(label, _duration(value), interval, beyond)
+        return Row(label, _latency(summary, name), interval, beyond)
     bound = NOTHING if low is None else f"≥ {_duration(low)}"
-    return Row(f"{label} *", bound, f"sample {_duration(value)}", beyond)
+    return Row(f"{label} *", bound, f"sample {_latency(summary, name)}", beyond)
+
+
+def _latency(summary: Mapping[str, Figure], name: str) -> str:
+    """A figure of the latency, from the least that it can have been where that is another one."""
+    return instrument_text(_least(summary, name), summary[f"latency_ns_{name}"])
+
+
+def _least(summary: Mapping[str, Figure], name: str) -> Figure:
+    """The least that a figure of the latency can have been; it itself where that is not known."""
+    least = summary.get(f"least_latency_ns_{name}")
+    return summary[f"latency_ns_{name}"] if least is None else least
+
+
+def instrument_text(least_ns: Figure, latency_ns: Figure) -> str:
+    """Write a latency, from the least that it can have been where that differs.
+
+    Parameters
+    ----------
+    least_ns, latency_ns : int, float or None
+    """
+    if least_ns is None or latency_ns is None:
+        return _duration(latency_ns)
+    between = between_text(float(least_ns), float(latency_ns))
+    return _duration(latency_ns) if between is None else f"{between} (instrument)"
 
 
 def _interval(low: Figure, high: Figure) -> str:

@@ -483,8 +483,8 @@ fn add_instrument(figures: &mut Figures, instrument: &Instrument) {
     figures.add("stalls", instrument.stalls);
     figures.add("stall_ns_total", instrument.stall_ns_total);
     figures.add("stall_ns_max", instrument.stall_ns_max);
+    add_least_latency(figures, &instrument.least_latency);
     for (name, histogram) in [
-        ("untainted_latency_ns", &instrument.untainted_latency),
         ("intended_latency_ns", &instrument.intended_latency),
         ("departure_error_ns", &instrument.departure_error),
         ("untainted_departure_error_ns", &instrument.untainted_departure_error),
@@ -493,4 +493,17 @@ fn add_instrument(figures: &mut Figures, instrument: &Instrument) {
         figures.add_supported(name, histogram, 0);
         figures.add(format!("{name}_max"), histogram.max());
     }
+}
+
+/// The lower ends of the latency, beside its quantiles: `latency_ns_pX_supported` is of both.
+fn add_least_latency(figures: &mut Figures, least: &Histogram) {
+    figures.add("least_latency_ns_mean", least.mean());
+    let found = least.quantiles(&QUANTILES.map(|(q, _)| q));
+    for (i, (_, label)) in QUANTILES.iter().enumerate() {
+        let (name, quantile) = (format!("least_latency_ns_{label}"), found.get(i));
+        figures.add(name.clone(), quantile.map(|q| q.value_ns));
+        figures.add(format!("{name}_ci_low"), quantile.and_then(|q| q.ci_low_ns));
+        figures.add(format!("{name}_ci_high"), quantile.and_then(|q| q.ci_high_ns));
+    }
+    figures.add("least_latency_ns_max", least.max());
 }

@@ -19,7 +19,7 @@ use crate::follow::{Attached, Columns, Follower, interruptible};
 type Array<'py> = Bound<'py, PyArray1<u64>>;
 type Pairs<'py> = (Array<'py>, Array<'py>);
 type Series = (Py<PyArray1<u64>>, Py<PyArray1<u64>>, Py<PyArray1<u64>>);
-type More = (Py<PyArray1<u64>>, Py<PyArray1<bool>>);
+type More = (Py<PyArray1<u64>>, Py<PyArray1<bool>>, Py<PyArray1<u64>>);
 type Ticks<'py> = PyReadonlyArray1<'py, u64>;
 type Found = (f64, u64, Option<u64>, Option<u64>, u64, bool);
 
@@ -193,8 +193,11 @@ pub fn analyze_recording(
     }
     let found = found.map_err(|error| errors::analysis(&error))?;
     let array = |column: Vec<u64>| column.into_pyarray(py).unbind();
-    let tainted = follower.more.tainted.into_pyarray(py).unbind();
-    let more = follower.series.is_some().then(|| (array(follower.more.intended_ns), tainted));
+    let more = follower.series.is_some().then(|| {
+        let more = follower.more;
+        let tainted = more.tainted.into_pyarray(py).unbind();
+        (array(more.intended_ns), tainted, array(more.instrument_stall_ns))
+    });
     let series = follower
         .series
         .map(|columns| (array(columns.seq), array(columns.pre_ns), array(columns.latency_ns)));
@@ -244,6 +247,15 @@ impl Analysis {
         buckets(py, &self.found.latency, bucket_ns)
     }
 
+    fn least_histogram<'py>(
+        &self,
+        py: Python<'py>,
+        bucket_ns: u64,
+    ) -> PyResult<Option<Pairs<'py>>> {
+        let instrument = self.found.instrument.as_ref();
+        instrument.map(|of| buckets(py, &of.least_latency, bucket_ns)).transpose()
+    }
+
     fn gap_histogram<'py>(
         &self,
         py: Python<'py>,
@@ -288,8 +300,8 @@ impl Analysis {
 
     #[getter]
     fn more(&self, py: Python<'_>) -> Option<More> {
-        let (intended_ns, tainted) = self.more.as_ref()?;
-        Some((intended_ns.clone_ref(py), tainted.clone_ref(py)))
+        let (intended_ns, tainted, stall_ns) = self.more.as_ref()?;
+        Some((intended_ns.clone_ref(py), tainted.clone_ref(py), stall_ns.clone_ref(py)))
     }
 
     fn hlog(&self, py: Python<'_>) -> String {

@@ -121,25 +121,29 @@ class Sides:
     def lacks(self, figure: Figure) -> str | None:
         """Why a figure is no estimate in one of the runs."""
         for sample in self.samples:
-            for reading in filter(None, (sample.as_is, sample.spared)):
+            for reading in filter(None, (sample.as_is, sample.least)):
                 if (why := reading[figure.name].lacks) is not None:
                     return why if figure == MAX else f"{sample.name}: {why}"
         return None
 
     def differences(self, figure: Figure, error: float, factor: float = 1.0) -> list[Bounds]:
-        """Candidate less baseline: as they are, and without what the instrument may have spoilt.
+        """Candidate less baseline: as they are, the least it can be, and the most.
 
-        Latencies are widened by the resolution of the timestamps.
+        It is the least if the instrument's stalls delayed the candidate's packets alone, and the
+        most if they delayed the baseline's alone. Latencies are widened by the resolution of the
+        timestamps.
         """
-        found = [self._difference(figure, error, factor, spared=False)]
-        if any(sample.spared is not None for sample in self.samples):
-            found.append(self._difference(figure, error, factor, spared=True))
-        return found
+        ends = [(False, False)]
+        if any(sample.least is not None for sample in self.samples):
+            ends += [(False, True), (True, False)]
+        return [self._difference(figure, error, factor, least=each) for each in ends]
 
-    def _difference(self, figure: Figure, error: float, factor: float, *, spared: bool) -> Bounds:
+    def _difference(
+        self, figure: Figure, error: float, factor: float, *, least: tuple[bool, bool]
+    ) -> Bounds:
         baseline, candidate = (
-            [each.ends[error] for each in _of(samples, figure, spared)]
-            for samples in (self.baseline, self.candidate)
+            [each.ends[error] for each in _of(samples, figure, is_least)]
+            for samples, is_least in zip((self.baseline, self.candidate), least, strict=True)
         )
         value, low, high = difference(baseline, candidate, error, factor)
         coarse = self.resolution_ns if figure.is_time else 0
@@ -226,12 +230,14 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
     if lacks is not None:
         return FigureChange(figure, Verdict.NO_ESTIMATE, baseline, candidate, lacks=lacks)
     found = sides.differences(figure, error)
-    verdicts = [_verdict(each) for each in found]
-    if len(set(verdicts)) == 1:
-        return FigureChange(figure, verdicts[0], baseline, candidate, found[0])
-    spoilt = " and ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
-    why = f"it depends on the instrument, {spoilt}: {verdicts[0]} with them, {verdicts[1]} without"
-    return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, found[0], why)
+    verdicts = list(dict.fromkeys(_verdict(each) for each in found))
+    most = Bounds(found[0].value, min(each.low for each in found), max(each.high for each in found))
+    if len(verdicts) == 1:
+        return FigureChange(figure, verdicts[0], baseline, candidate, most)
+    spoilt = "; ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
+    said = " or ".join(map(str, verdicts))
+    why = f"it depends on the instrument, {spoilt}: {said} within its bounds"
+    return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, most, why)
 
 
 def _of_those_that_came(figure: Figure, sides: Sides) -> tuple[float, float]:
@@ -248,10 +254,9 @@ def _verdict(found: Bounds) -> Verdict:
     return Verdict.LOWER if found.high < 0 else Verdict.NONE
 
 
-def _of(samples: Sequence[RunFigures], figure: Figure, spared: bool) -> list[MeasuredFigure]:
+def _of(samples: Sequence[RunFigures], figure: Figure, least: bool) -> list[MeasuredFigure]:
     readings: list[Mapping[str, MeasuredFigure]] = [
-        sample.spared if spared and sample.spared is not None else sample.as_is
-        for sample in samples
+        sample.least if least and sample.least is not None else sample.as_is for sample in samples
     ]
     return [reading[figure.name] for reading in readings]
 

@@ -62,10 +62,10 @@ class RunFigures:
         The figures of the run.
     as_is : Mapping of str to MeasuredFigure
         By the names of the figures.
-    spared : Mapping of str to MeasuredFigure, or None
-        The same without what the instrument may have spoilt; None where nothing was.
+    least : Mapping of str to MeasuredFigure, or None
+        The same with the least that packets can have taken; None where that is the same.
     spoilt : str
-        What that was.
+        What the instrument may have spoilt.
     window_ns : float
         What a packet that never came, or took longer, counts as; infinite for imports.
     resolution_ns : int
@@ -80,7 +80,7 @@ class RunFigures:
     info: RunInfo
     summary: Mapping[str, Value]
     as_is: Mapping[str, MeasuredFigure]
-    spared: Mapping[str, MeasuredFigure] | None
+    least: Mapping[str, MeasuredFigure] | None
     spoilt: str
     window_ns: float
     resolution_ns: int

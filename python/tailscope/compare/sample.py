@@ -99,7 +99,7 @@ def _sample(
         run.info,
         run.summary,
         reduced(evidence.as_is),
-        None if evidence.spared is None else reduced(evidence.spared),
+        None if evidence.least is None else reduced(evidence.least),
         evidence.spoilt,
         window_ns,
         evidence.resolution_ns,
@@ -179,7 +179,7 @@ def lost_alike(samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
 
     A run that lost nothing does not tell how it would.
     """
-    readings = [reading for sample in samples for reading in (sample.as_is, sample.spared)]
+    readings = [reading for sample in samples for reading in (sample.as_is, sample.least)]
     design = max(reading[LOST.name].design for reading in readings if reading is not None)
 
     def again(reading: Mapping[str, MeasuredFigure]) -> Mapping[str, MeasuredFigure]:
@@ -190,8 +190,8 @@ def lost_alike(samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
         return {**reading, LOST.name: _lost(lost, found.packets, design, found.ends)}
 
     for sample in samples:
-        spared = None if sample.spared is None else again(sample.spared)
-        yield replace(sample, as_is=again(sample.as_is), spared=spared)
+        least = None if sample.least is None else again(sample.least)
+        yield replace(sample, as_is=again(sample.as_is), least=least)
 
 
 def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> MeasuredFigure:

@@ -154,8 +154,8 @@ def _overloaded(
     )
     figures = [
         record_of("loss_ratio", numbers(above), loss),
-        after.record(),
-        before.record(),
+        *after.records(),
+        *before.records(),
         record_of("latency_ns_p50_ratio", (*after.runs, *before.runs), times),
     ]
     return RunEvidence(text, (*after.runs, *before.runs), figures)
@@ -373,8 +373,8 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
     )
     runs = (*virtual.runs, *bare.runs)
     figures = [
-        virtual.record(),
-        bare.record(),
+        *virtual.records(),
+        *bare.records(),
         record_of(f"{virtual.figure}_ratio", runs, tail_times),
     ]
     if median_times is not None:
@@ -429,7 +429,8 @@ def _beside(
         f" {times_text(times)} that without: {busy.text()} against {quiet.text()}; {said}."
     )
     runs = (*busy.runs, *quiet.runs)
-    figures = [busy.record(), quiet.record(), record_of(f"{busy.figure}_ratio", runs, times)]
+    ratio_figure = record_of(f"{busy.figure}_ratio", runs, times)
+    figures = [*busy.records(), *quiet.records(), ratio_figure]
     return RunEvidence(text, runs, figures)
 
 

@@ -17,7 +17,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.status import UNDECIDED
-from tailscope.exceptions import RunError, UsageError
+from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -238,11 +238,11 @@ def _excesses(source: LatencySource, split: float) -> tuple[Excesses, int]:
         found = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
         return found, 0
     series = read_packets(source.path, run.info)
-    tainted = np.zeros(len(series.pre_ns), bool) if series.tainted is None else series.tainted
-    own = ~tainted
-    if not own.any():
-        raise RunError(f"{source.path}: no packet of this run has a latency that is the device's")
-    return select(series.pre_ns[own], series.latency_ns[own], LOWEST, split), int(tainted.sum())
+    stall_ns = series.instrument_stall_ns
+    if stall_ns is None or series.tainted is None:
+        return select(series.pre_ns, series.latency_ns, LOWEST, split), 0
+    tainted = int(np.count_nonzero(series.tainted))
+    return select(series.pre_ns, series.latency_ns - stall_ns, LOWEST, split), tainted
 
 
 def _record(found: TailModel, tainted: int, thresholds: Sequence[At]) -> TailRecord:
@@ -398,7 +398,10 @@ def _print(found: TailModel, tainted: int) -> None:
             f" {percentile_name(found.chosen.quantile)} was taken"
         )
     if tainted:
-        print(f"{count_text(tainted)} packets delayed by the instrument itself are left out")
+        print(
+            f"{count_text(tainted)} packets were under way while the instrument itself stalled:"
+            " they count with the least that they can have taken"
+        )
     if found.refused is not None:
         print(f"no prediction: {found.refused}")
     elif found.horizon is not None:

@@ -47,7 +47,8 @@ class SearchedTrial(Section, frozen=True, kw_only=True):
     loss_ratio: float
     """The device's share of lost packets."""
     meets_level: bool | None
-    """Whether the packets of the trial meet `--slo`; null without."""
+    """Whether the packets of the trial meet `--slo`; null without, or if it depends on
+    the instrument's stalls."""
     invalid: str | None
     """Why the trial says nothing of the device; null if it does."""
 

@@ -96,6 +96,37 @@ def _taintable(name: str, about: str) -> tuple[FigureLine, ...]:
     )
 
 
+def _least(name: str) -> tuple[FigureLine, ...]:
+    """Lower ends of the latency figures, which are their upper ends."""
+    return (
+        FigureLine(
+            (f"{name}_mean",),
+            "real",
+            "The least that the mean can have been: of latencies without all stalls of the "
+            "instrument meanwhile. `null`, as all of these, for a run of an older format that has "
+            "tainted samples.",
+            everywhere=False,
+        ),
+        FigureLine(
+            (f"{name}_pX",),
+            "count",
+            "The least that quantiles can have been; what the device took lies between this and "
+            "`latency_ns_pX`.",
+            everywhere=False,
+        ),
+        FigureLine(
+            (f"{name}_pX_ci_low", f"{name}_pX_ci_high"),
+            "count",
+            "Its confidence interval. That of what the device took begins at the lower end of this "
+            "one, and ends at the upper end of that of `latency_ns_pX`.",
+            everywhere=False,
+        ),
+        FigureLine(
+            (f"{name}_max",), "count", "The least that the maximum can have been.", everywhere=False
+        ),
+    )
+
+
 def _power(names: tuple[str, ...], about: str) -> tuple[FigureLine, ...]:
     ends = tuple(f"{name}{end}" for name in names for end in ("_ci_low", "_ci_high"))
     return (
@@ -447,7 +478,8 @@ GROUPS = (
             FigureLine(
                 ("tainted",),
                 "count",
-                "Matches during which the instrument stalled.",
+                "Matches whose latency the instrument's own stalls could change in its first four "
+                "digits.",
                 everywhere=False,
             ),
             FigureLine(
@@ -457,7 +489,7 @@ GROUPS = (
                 "generator, and times that tailscope itself took from the device's CPUs.",
                 everywhere=False,
             ),
-            *_taintable("untainted_latency_ns", "Latency without tainted samples"),
+            *_least("least_latency_ns"),
             *_taintable("intended_latency_ns", "Latency from the intended departure"),
             *_taintable("departure_error_ns", "Actual less intended departure"),
             *_taintable(
@@ -516,7 +548,7 @@ def _field(name: str, line: FigureLine) -> tuple[str, object] | tuple[str, objec
 
 Summary = msgspec.defstruct(
     "Summary",
-    [("format", Literal[3], SUMMARY_FORMAT), *(_field(*each) for each in figure_lines())],
+    [("format", Literal[4], SUMMARY_FORMAT), *(_field(*each) for each in figure_lines())],
     bases=(Record,),
     namespace={
         "ABOUT": {
