@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from tailscope.models.estimate import Estimate
 from tailscope.models.overload.noise import Interruption, as_given, noise_of, noise_over_time
 from tailscope.models.overload.prediction import predict
 from tailscope.models.overload.queued import FEWEST_QUEUES, queued_time, queues_of
-from tailscope.noise.taken import of_run, taken_by, taken_within
+from tailscope.noise.taken import of_run, taken_by, taken_from_instrument, taken_within
 from tailscope.store import layout
 from tailscope.store.reader import read_packets, read_run
 from tailscope.store.records.base import convert, read_json
@@ -38,13 +39,16 @@ if TYPE_CHECKING:
 __all__ = ["Forecast", "at_low_load", "forecast", "measured_forecast"]
 
 _LOW_LOAD_PPS, _LOW_LOAD_NS = 10_000, 5_000_000_000
-_BURST = 32
-"""Packets back to back, where they are to queue."""
+_BURST = 128
+"""Packets back to back, where they are to queue: more than devices accept at once."""
 _LOW_LOAD = 0.2
 """Of R_max: with more, packets begin to queue."""
 
 _NOTABLE = 0.01
 """A share of samples, or a difference of rates, from which on it is said."""
+
+_LOOKED_AT, _LATE = 0.05, 0.01
+"""Of the time of a queue: how far before its ends stalls of the instrument matter, and how much."""
 
 _SAME_HOST = ("cpu_model", "cpu_count", "kernel", "kernel_command_line")
 _SAME_PATH = ("wire", "platform", "size_bytes")
@@ -233,8 +237,14 @@ def _queued(path: Path, run: Run, transfer: Estimate) -> Estimate | None:
         return None
     packets = read_packets(path, run.info)
     queues = queues_of(packets.seq, packets.pre_ns, packets.latency_ns, transfer.ci_high)
-    if packets.tainted is not None:
-        queues = queues.where(~(packets.tainted[queues.first] | packets.tainted[queues.last]))
+    lasted_ns = queues.end_ns - queues.begin_ns
+    looked_at_ns = np.ceil(_LOOKED_AT * lasted_ns).astype(np.int64)
+    late = np.zeros(len(lasted_ns), bool)
+    for at_ns in (queues.begin_ns, queues.end_ns):
+        # What comes during a stall of the instrument is received, and stamped, right after it.
+        stalled_ns = taken_from_instrument(path, run, at_ns - looked_at_ns, at_ns)
+        late |= stalled_ns > _LATE * lasted_ns
+    queues = queues.where(~late)
     return queued_time(queues, taken_within(path, run, queues.begin_ns, queues.end_ns))
 
 
@@ -386,9 +396,9 @@ def _warnings(runs: Mapping[str, Run], prediction: Prediction) -> Iterator[str]:
 def _differences(where: str, records: list[Struct], names: tuple[str, ...]) -> list[str]:
     pairs = {name: [getattr(each, name, None) for each in records] for name in names}
     return [
-        f"the runs differ in {where}: {name}: {one} and {other}"
-        for name, (one, other) in pairs.items()
-        if one != other
+        f"the runs differ in {where}: {name}: {' and '.join(dict.fromkeys(map(str, values)))}"
+        for name, values in pairs.items()
+        if any(value != values[0] for value in values)
     ]
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["TimeTaken", "of_run", "taken_by", "taken_within"]
+__all__ = ["TimeTaken", "of_run", "taken_by", "taken_from_instrument", "taken_within"]
 
 _SLICES = 20
 
@@ -97,7 +97,7 @@ def of_run(path: Path, run: Run) -> TimeTaken | None:
 def taken_within(
     path: Path, run: Run, begin_ns: Integers, end_ns: Integers
 ) -> NDArray[np.float64] | None:
-    """What was taken from a device in stretches of a run, in ns, on average of its CPUs.
+    """Say what was taken from a device in stretches of a run, in ns, on average of its CPUs.
 
     Parameters
     ----------
@@ -115,10 +115,36 @@ def taken_within(
     timelines = _device_timelines(path, run.info)
     if timelines is None:
         return None
-    taken = np.zeros(len(begin_ns))
+    return _covered(timelines, begin_ns, end_ns) / len(set(_device_cpus(run.info)))
+
+
+def taken_from_instrument(
+    path: Path, run: Run, begin_ns: Integers, end_ns: Integers
+) -> NDArray[np.float64]:
+    """Say what was taken from the instrument in stretches of a run, in ns; 0 for captures.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    run : Run
+    begin_ns, end_ns : ndarray of int64, shape (n,)
+    """
+    if layout.NOISE not in run.info.files:
+        return np.zeros(len(begin_ns))
+    content = verified(path, run.info, layout.NOISE)
+    timelines = read_timelines(content, str(path / layout.NOISE)).get("instrument", [])
+    return _covered(timelines, begin_ns, end_ns)
+
+
+def _covered(
+    timelines: Sequence[Timeline], begin_ns: Integers, end_ns: Integers
+) -> NDArray[np.float64]:
+    """How much of stretches of time all timelines cover together, in ns."""
+    total = np.zeros(len(begin_ns))
     for timeline in timelines:
-        taken += covered(begin_ns, end_ns, timeline.start_ns, timeline.end_ns)
-    return taken / len(set(_device_cpus(run.info)))
+        total += covered(begin_ns, end_ns, timeline.start_ns, timeline.end_ns)
+    return total
 
 
 def _device_timelines(path: Path, info: RunInfo) -> list[Timeline] | None:
@@ -167,9 +193,7 @@ def _taken(
     inside = [timeline.between(begin_ns, end_ns) for timeline in timelines]
     # CPUs on which nothing happened have no timeline, and count.
     edges = np.linspace(begin_ns, end_ns, _SLICES + 1).astype(np.int64)
-    total = np.zeros(_SLICES)
-    for timeline in inside:
-        total += covered(edges[:-1], edges[1:], timeline.start_ns, timeline.end_ns)
+    total = _covered(inside, edges[:-1], edges[1:])
     seconds = max(1, end_ns - begin_ns) / _SLICES / 1e9
     whole_ns = (end_ns - begin_ns) * len(watched) // max(1, len(inside))
     return TimeTaken(

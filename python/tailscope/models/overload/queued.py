@@ -36,25 +36,15 @@ class Queues:
         last.
     packets : ndarray of int64, shape (n_queues,)
         Packets that left meanwhile.
-    first, last : ndarray of int64, shape (n_queues,)
-        Positions, in the arrays given, of the packets that left at both ends.
     """
 
     begin_ns: Integers
     end_ns: Integers
     packets: Integers
-    first: Integers
-    last: Integers
 
     def where(self, kept: NDArray[np.bool_]) -> Queues:
         """Some of them."""
-        return Queues(
-            self.begin_ns[kept],
-            self.end_ns[kept],
-            self.packets[kept],
-            self.first[kept],
-            self.last[kept],
-        )
+        return Queues(self.begin_ns[kept], self.end_ns[kept], self.packets[kept])
 
 
 def queues_of(
@@ -90,7 +80,7 @@ def queues_of(
     edges = np.diff(waited.astype(np.int8), append=0)
     before, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     first = _last_of_batch(left, before, last)
-    found = Queues(left[first], left[last], last - first, first, last)
+    found = Queues(left[first], left[last], last - first)
     return found.where((found.packets > 0) & (found.end_ns > found.begin_ns))
 
 
