@@ -1,8 +1,8 @@
 """Bursts against batches: Figure 5 of Gallenmüller et al. (NOMS 2020), over memif.
 
 The device `work` accepts many packets at once, takes as long for each as Snort did there (15.1 µs),
-and hands none of them on before the last was handled: of a burst, most packets wait for others. With
-small batches the first ones leave early.
+and hands none of them on before the last was handled: of a burst, most packets wait for others.
+With small batches the first ones leave early.
 
     python -m experiments.batch_effect --out DIR
 
