@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import EvidenceError, ModelError
@@ -17,7 +16,7 @@ from tailscope.experiment.run import execute_whole
 from tailscope.models.estimate import Estimate
 from tailscope.models.overload.noise import Interruption, as_given, noise_of, noise_over_time
 from tailscope.models.overload.prediction import predict
-from tailscope.models.overload.queued import FEWEST_QUEUES, queued_time, queues_of
+from tailscope.models.overload.queued import FEWEST_QUEUES, Queues, queued_time, queues_of
 from tailscope.noise.taken import of_run, taken_by, taken_from_instrument, taken_within
 from tailscope.store import layout
 from tailscope.store.reader import read_packets, read_run
@@ -30,11 +29,15 @@ from tailscope.units import count_text, duration_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from tailscope.experiment.plan import RunPlan
     from tailscope.models.overload.prediction import Prediction
     from tailscope.noise.taken import TimeTaken
     from tailscope.store.run import Run
     from tailscope.testbed.cores import Cores
+
+    Integers = NDArray[np.int64]
 
 __all__ = ["Forecast", "at_low_load", "forecast", "measured_forecast"]
 
@@ -47,8 +50,10 @@ _LOW_LOAD = 0.2
 _NOTABLE = 0.01
 """A share of samples, or a difference of rates, from which on it is said."""
 
-_LOOKED_AT, _LATE = 0.05, 0.01
+_LOOKED_AT, _LATE = 0.1, 0.03
 """Of the time of a queue: how far before its ends stalls of the instrument matter, and how much."""
+_JUST_NOW_NS = 10_000
+"""After a stall, what came meanwhile is received within this time."""
 
 _SAME_HOST = ("cpu_model", "cpu_count", "kernel", "kernel_command_line")
 _SAME_PATH = ("wire", "platform", "size_bytes")
@@ -151,7 +156,16 @@ class KnownNoise:
     cpus: tuple[str, ...] = ()
 
 
-def _recorded(taken: TimeTaken) -> KnownNoise:
+def _recorded(*runs: TimeTaken) -> KnownNoise:
+    """The noise of runs; what differs from run to run widens the interval."""
+    each = [noise_over_time(taken.ns_per_s) for taken in runs]
+    mean = noise_over_time(np.concatenate([taken.ns_per_s for taken in runs]))
+    noise = replace(
+        mean,
+        ci_low=min(estimate.ci_low for estimate in (*each, mean)),
+        ci_high=max(estimate.ci_high for estimate in (*each, mean)),
+    )
+    taken = runs[0]
     rows = (
         InterruptionRecord(
             cause=cause.cause,
@@ -161,7 +175,7 @@ def _recorded(taken: TimeTaken) -> KnownNoise:
         )
         for cause in taken.causes
     )
-    return KnownNoise(noise_over_time(taken.ns_per_s), tuple(rows), "recorded", taken.cpus)
+    return KnownNoise(noise, tuple(rows), "recorded", taken.cpus)
 
 
 def _summed(rows: Sequence[Interruption], source: Literal["aliasing", "given"]) -> KnownNoise:
@@ -212,7 +226,7 @@ def _of_aliasing(file: Path) -> KnownNoise:
 
 
 def _known_noise(
-    given: Path | Sequence[Interruption] | None, function: Path, run: Run
+    given: Path | Sequence[Interruption] | None, runs: Mapping[Path, Run]
 ) -> KnownNoise | None:
     if isinstance(given, Path):
         if given.is_file():
@@ -227,8 +241,20 @@ def _known_noise(
         return _recorded(taken)
     if given is not None:
         return _summed(given, "given")
-    taken = of_run(function, run)
-    return None if taken is None else _recorded(taken)
+    recorded = [taken for path, run in runs.items() if (taken := of_run(path, run)) is not None]
+    return _recorded(*recorded) if recorded else None
+
+
+def _is_late(path: Path, run: Run, queues: Queues, at_ns: Integers) -> NDArray[np.bool_]:
+    """Say whether the instrument saw an end of a queue so late that it matters.
+
+    What comes during a stall of the instrument is received, and stamped, right after it.
+    """
+    lasted_ns = queues.end_ns - queues.begin_ns
+    looked_at_ns = np.ceil(_LOOKED_AT * lasted_ns).astype(np.int64)
+    stalled_ns = taken_from_instrument(path, run, at_ns - looked_at_ns, at_ns)
+    just_now = taken_from_instrument(path, run, at_ns - _JUST_NOW_NS, at_ns) > 0
+    return just_now & (stalled_ns > _LATE * lasted_ns)
 
 
 def _queued(path: Path, run: Run, transfer: Estimate) -> Estimate | None:
@@ -237,13 +263,7 @@ def _queued(path: Path, run: Run, transfer: Estimate) -> Estimate | None:
         return None
     packets = read_packets(path, run.info)
     queues = queues_of(packets.seq, packets.pre_ns, packets.latency_ns, transfer.ci_high)
-    lasted_ns = queues.end_ns - queues.begin_ns
-    looked_at_ns = np.ceil(_LOOKED_AT * lasted_ns).astype(np.int64)
-    late = np.zeros(len(lasted_ns), bool)
-    for at_ns in (queues.begin_ns, queues.end_ns):
-        # What comes during a stall of the instrument is received, and stamped, right after it.
-        stalled_ns = taken_from_instrument(path, run, at_ns - looked_at_ns, at_ns)
-        late |= stalled_ns > _LATE * lasted_ns
+    late = _is_late(path, run, queues, queues.begin_ns) | _is_late(path, run, queues, queues.end_ns)
     queues = queues.where(~late)
     return queued_time(queues, taken_within(path, run, queues.begin_ns, queues.end_ns))
 
@@ -262,8 +282,8 @@ def forecast(
         Run directories.
     noise : Path or sequence of Interruption, optional
         What to know the noise of the device's CPU from: a run directory, one of ``tailscope noise
-        --out``, a file of ``tailscope model aliasing --json``, or interrupts; the function's run by
-        default.
+        --out``, a file of ``tailscope model aliasing --json``, or interrupts; the function's runs
+        by default.
     bursts : Path, optional
         A run of the function in which packets queue; by default those of the function's run that
         did.
@@ -281,7 +301,10 @@ def forecast(
     transfer = _median("forwarder", runs["forwarder"])
     queueing = "function" if bursts is None else "bursts"
     queued = _queued(bursts or function, runs[queueing], transfer)
-    known = _known_noise(noise, function, runs["function"])
+    of_function = {function: runs["function"]}
+    if bursts is not None:
+        of_function[bursts] = runs["bursts"]
+    known = _known_noise(noise, of_function)
     prediction = predict(
         transfer,
         _median("function", runs["function"]),
@@ -317,7 +340,7 @@ def _refuse_without_queues(function: Run, queueing: Run) -> None:
 
 def at_low_load(plan: RunPlan) -> RunPlan:
     """The same at a rate at which packets do not queue, for as long as medians need."""
-    return replace(plan, rate_pps=_LOW_LOAD_PPS, duration_ns=_LOW_LOAD_NS)
+    return structs.replace(plan, rate_pps=_LOW_LOAD_PPS, duration_ns=_LOW_LOAD_NS)
 
 
 def measured_forecast(
@@ -348,7 +371,7 @@ def measured_forecast(
     """
     low = at_low_load(function)
     plans = {"forwarder": at_low_load(forwarder), "function": low}
-    plans["bursts"] = replace(low, burst=_BURST)
+    plans["bursts"] = structs.replace(low, burst=_BURST)
     for name, plan in plans.items():
         tell(plan)
         execute_whole(plan, cores, out=folder / name)

@@ -16,7 +16,8 @@ FEWEST_SAMPLES = 6
 """With fewer, not even the smallest and the largest sample hold the median in 95 % of all cases."""
 
 AGREE = 0.25
-"""Two estimates of the time on the CPU agree if their intervals are at most this far apart."""
+"""Two estimates of the time on the CPU agree if their intervals are at most this far apart, or the
+longer one is at most the whole latency."""
 
 _METHOD = "ends of the inputs' intervals"
 _LEAST = "lower end of the inputs' intervals; none above"
@@ -84,7 +85,7 @@ def predict(
     if queued is None:
         rate = replace(by_medians, ci_high=math.inf, method=_LEAST)
     else:
-        _check_agreement(cpu, queued)
+        _check_agreement(cpu, function, queued)
         by_queues = highest_rate(queued, noise)
         rate = replace(
             by_queues,
@@ -94,8 +95,12 @@ def predict(
     return Prediction(forwarder, function, cpu, queued, noise, rate)
 
 
-def _check_agreement(cpu: Estimate, queued: Estimate) -> None:
-    """See that both estimates speak of the same time."""
+def _check_agreement(cpu: Estimate, e2e: Estimate, queued: Estimate) -> None:
+    """See that both estimates speak of the same time.
+
+    Work that the forwarder does, too, counts as transfer in one of them and as work in the other:
+    up to all of the latency may be time on the CPU.
+    """
     said = (
         f"the medians give {_interval_text(cpu)} on the CPU for a packet, packets that queued"
         f" {_interval_text(queued)}"
@@ -106,7 +111,7 @@ def _check_agreement(cpu: Estimate, queued: Estimate) -> None:
             hint="a device that holds several packets at the same time, waits before it works, or"
             " works on several CPUs has no R_max by this model: measure it with `tailscope search`",
         )
-    if queued.ci_low > cpu.ci_high * (1 + AGREE):
+    if queued.ci_low > max(cpu.ci_high * (1 + AGREE), e2e.ci_high):
         raise EvidenceError(
             f"{said}: a packet takes more of the CPU than its latency shows",
             hint="work after a packet has left, or packets of which some take much longer than the"
