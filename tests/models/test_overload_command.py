@@ -141,7 +141,7 @@ def test_no_rate_of_a_delay_line(tailscope: Run, runs: Path) -> None:
     done = tailscope("model", "overload", *arguments)
     assert done.returncode == 3 and not done.stdout
     assert "the medians give 11,4" in done.stderr and "packets that queued 100 ns" in done.stderr
-    assert "most of the latency is not time on the CPU" in done.stderr
+    assert "packets leave faster than one after the other" in done.stderr
     assert "tailscope search" in done.stderr
 
 
@@ -150,7 +150,7 @@ def test_bursts_that_did_not_queue_are_refused(tailscope: Run, runs: Path) -> No
     done = tailscope("model", "overload", *arguments)
     assert done.returncode == 3 and not done.stdout
     assert "far bursts: packets queued fewer than 20 times" in done.stderr
-    assert "hint: " in done.stderr and "--burst 128" in done.stderr
+    assert "hint: longer bursts" in done.stderr
 
 
 @pytest.mark.usefixtures("dataplane")
@@ -162,6 +162,7 @@ def test_a_measured_device_must_show_that_it_queues(
     done = tailscope("model", "overload", runs / "forwarder", delayed)
     assert done.returncode == 3 and not done.stdout
     assert "nothing shows that the function works on one packet at a time" in done.stderr
+    assert "--burst 128" in done.stderr
 
 
 def test_noise_is_taken_off(tailscope: Run, runs: Path, watched: Path) -> None:

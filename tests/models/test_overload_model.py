@@ -214,7 +214,7 @@ def test_two_estimates_that_agree_make_one_interval(cpu: float, share: float) ->
 @pytest.mark.parametrize(
     ("queued", "expected"),
     [
-        (10_000 / (1 + AGREE) - 1, "most of the latency is not time on the CPU"),
+        (10_000 / (1 + AGREE) - 1, "packets leave faster than one after the other"),
         (100, "packets that queued 100 ns"),
         (13_001, "takes more of the CPU than its latency shows"),
     ],

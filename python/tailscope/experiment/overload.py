@@ -312,7 +312,7 @@ def forecast(
         queued,
     )
     if queued is None:
-        _refuse_without_queues(runs["function"], runs[queueing])
+        _refuse_without_queues(runs["function"], runs.get("bursts"))
     warnings = (*_warnings(runs, prediction), *_noise_warnings(runs["function"], known, queued))
     return Forecast(
         runs["forwarder"].label,
@@ -324,18 +324,23 @@ def forecast(
     )
 
 
-def _refuse_without_queues(function: Run, queueing: Run) -> None:
+def _refuse_without_queues(function: Run, bursts: Run | None) -> None:
     """Refuse where the device can be measured once more, or where bursts were given in vain."""
-    plan = function.info.plan
-    if queueing is function and not isinstance(plan, MeasurementPlan):
-        return
-    raise EvidenceError(
-        f"{queueing.label}: packets queued fewer than {FEWEST_QUEUES} times: nothing shows that the"
-        " function works on one packet at a time",
-        hint="measure the function once more with bursts of a length and rate at which packets"
-        f" queue, such as --burst {_BURST}, and name that run last: tailscope model overload"
-        " FORWARDER FUNCTION BURSTS",
-    )
+    said = f"packets queued fewer than {FEWEST_QUEUES} times"
+    nothing = "nothing shows that the function works on one packet at a time"
+    if bursts is not None:
+        raise EvidenceError(
+            f"{bursts.label}: {said}: {nothing}",
+            hint="longer bursts at the same rate make packets queue; a device that holds packets of"
+            " a burst side by side has no R_max: measure the rate with `tailscope search`",
+        )
+    if isinstance(function.info.plan, MeasurementPlan):
+        raise EvidenceError(
+            f"{function.label}: {said}: {nothing}",
+            hint="measure the function once more, with more packets back to back than it accepts at"
+            f" once, such as --burst {_BURST}, and name that run last: tailscope model overload"
+            " FORWARDER FUNCTION BURSTS",
+        )
 
 
 def at_low_load(plan: RunPlan) -> RunPlan:

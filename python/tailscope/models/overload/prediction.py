@@ -107,9 +107,10 @@ def _check_agreement(cpu: Estimate, e2e: Estimate, queued: Estimate) -> None:
     )
     if queued.ci_high * (1 + AGREE) < cpu.ci_low:
         raise EvidenceError(
-            f"{said}: most of the latency is not time on the CPU",
+            f"{said}: packets leave faster than one after the other",
             hint="a device that holds several packets at the same time, waits before it works, or"
-            " works on several CPUs has no R_max by this model: measure it with `tailscope search`",
+            " works on several CPUs has no R_max by this model, nor has one that is faster than the"
+            " instrument: measure the rate with `tailscope search`",
         )
     if queued.ci_low > max(cpu.ci_high * (1 + AGREE), e2e.ci_high):
         raise EvidenceError(

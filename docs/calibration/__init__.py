@@ -1,0 +1,1 @@
+"""Calibration of the models: what each promised, and what came."""
