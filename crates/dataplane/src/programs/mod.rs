@@ -15,12 +15,4 @@ mod work;
 
 /// All of them.
 pub const ALL: &[Spec] =
-    &[
-    delay::SPEC,
-    generator::SPEC,
-    l2fwd::SPEC,
-    l3fwd::SPEC,
-    stamp::SPEC,
-    watch::SPEC,
-    work::SPEC,
-];
+    &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC, stamp::SPEC, watch::SPEC, work::SPEC];
