@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -203,6 +203,7 @@ def test_without_queues_there_is_no_upper_end() -> None:
     assert (found.ci_low, found.estimate, found.ci_high) == (1e5, 1e5, math.inf)
 
 
+@settings(deadline=None)
 @given(cpu=st.floats(100, 1e6), share=st.floats(0.81, 1.24))
 def test_two_estimates_that_agree_make_one_interval(cpu: float, share: float) -> None:
     found = predict(median(3000), median(3000 + cpu), None, median(share * cpu)).rate_max_pps
