@@ -325,11 +325,17 @@ def _overload_rows(found: OverloadRecord | None) -> Iterator[Row]:
     if found is None:
         return
     value = _quantity(found.rate_max_pps, "packets/s")
+    name = "highest rate, R_max"
+    if found.rate_max_pps_ci_high is None:
+        name += ", if packets are worked on one at a time"
     if found.is_upper_bound:
-        yield Row("highest rate, R_max, at most", value, "without the noise of the device")
+        yield Row(name, value, "without the noise of the device")
+    elif found.rate_max_pps_ci_high is None:
+        low = _quantity(found.rate_max_pps_ci_low, "packets/s")
+        yield Row(name, value, f"at least {low}")
     else:
         ends = (found.rate_max_pps_ci_low, found.rate_max_pps_ci_high)
-        yield Row("highest rate, R_max", value, _quantities(ends, "packets/s"))
+        yield Row(name, value, _quantities(ends, "packets/s"))
 
 
 def _tail_rows(found: TailRecord | None) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import ModelError
 from tailscope.host.cpus import parse_cpus
-from tailscope.models.overload.prediction import predict
+from tailscope.models.overload.prediction import cpu_time, highest_rate
 from tailscope.recommend.compare import (
     MEDIAN,
     cited,
@@ -182,7 +182,7 @@ def _beside_prediction(
         return said
     medians = tail_of(forwarder, MEDIAN), tail_of(low, MEDIAN)
     try:
-        most = predict(*(median.latency_ns for median in medians)).rate_max_pps
+        most = highest_rate(cpu_time(*(median.latency_ns for median in medians)))
     except ModelError:
         return said
     runs = (*medians[0].runs, *medians[1].runs)
@@ -190,7 +190,8 @@ def _beside_prediction(
     predicted, low_pps, high_pps = (count_text(round(each)) for each in rates)
     text = (
         f"{said.text} By the medians at low load {cited(runs)} it overloads at"
-        f" {predicted} packets/s at most ({low_pps} to {high_pps}, interrupts not counted):"
+        f" {predicted} packets/s ({low_pps} to {high_pps}, interrupts not counted) if it works on"
+        " one packet at a time:"
         f" {count_text(rate)} are {rate / most.estimate:.0%} of that."
     )
     figures = [*said.figures, record_of("rate_max_pps", runs, most)]

@@ -26,6 +26,7 @@ from tailscope.store.records.dataplane import (
     RouteCount,
     StampedTaps,
     WatchTruth,
+    WorkTruth,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "ResultEvent",
     "StampResult",
     "WatchResult",
+    "WorkResult",
     "what_is_wrong",
 ]
 
@@ -192,6 +194,13 @@ class DelayResult(ForwarderResult, frozen=True, kw_only=True):
     delay: DelayTruth
 
 
+class WorkResult(ForwarderResult, frozen=True, kw_only=True):
+    """What came out of the device with a known capacity."""
+
+    program: Literal["work"]
+    work: WorkTruth
+
+
 class WatchResult(ResultEvent, frozen=True, kw_only=True):
     """What came out of loops without packets."""
 
@@ -260,6 +269,7 @@ FORWARDERS: dict[str, ForwarderProgram] = {
     "l2fwd": Program("l2fwd", LoopProgress, L2fwdResult),
     "l3fwd": Program("l3fwd", LoopProgress, L3fwdResult),
     "delay": Program("delay", LoopProgress, DelayResult),
+    "work": Program("work", LoopProgress, WorkResult),
 }
 """Devices of the data plane, by name."""
 
