@@ -161,7 +161,7 @@ bench: $(ENGINE) dataplane
 	@scripts/setup have pg_ctlcluster:postgresql setpriv:util-linux dpdk-testpmd:dpdk-dev
 	python -m bench
 
-## make batch-effect   bursts against batches of l2fwd: experiments/results/batch-effect.svg
+## make batch-effect   bursts against batches (Figure 5 of noms2020): experiments/results/batch-effect.svg
 batch-effect: $(ENGINE) dataplane
 	python -m experiments.batch_effect --out experiments/results
 

@@ -3,6 +3,7 @@
 import gzip
 import re
 import struct
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,10 +83,15 @@ def stream(times: list[int], *, first: int = 0) -> list[Packet]:
 
 
 def pair(
-    folder: Path, latencies: list[int], *, start: int = 1_600_000_000 * SECOND, gap: int = 100_000
+    folder: Path,
+    latencies: list[int],
+    *,
+    start: int = 1_600_000_000 * SECOND,
+    gap: int | list[int] = 100_000,
 ) -> tuple[Path, Path]:
-    """Plain captures in which packet i takes `latencies[i]`; `gap` apart, all in order."""
-    sent = [start + at * gap for at in range(len(latencies))]
+    """Plain captures in which packet i takes `latencies[i]`; `gap` apart, each or all of them."""
+    gaps = [gap] * len(latencies) if isinstance(gap, int) else gap
+    sent = list(accumulate(gaps[: len(latencies) - 1], initial=start))
     folder.mkdir(parents=True, exist_ok=True)
     pre, post = folder / "x-pre-1.pcap", folder / "x-post-1.pcap"
     pre.write_bytes(pcap(stream(sent)))

@@ -29,7 +29,8 @@ def sound(path: Path) -> dict[str, Any]:
     )
     instrument = run.info.instrument
     assert instrument is not None
-    assert summary["lost"] == instrument.lost_in_dut + instrument.lost_in_instrument
+    parts = (instrument.lost_in_dut, instrument.lost_in_instrument, instrument.lost_where_unknown)
+    assert summary["lost"] == sum(part or 0 for part in parts)
     assert summary["sent"] > 0
     found: dict[str, Any] = json.loads((path / "run.json").read_text())
     return found

@@ -67,6 +67,7 @@ def write_run(
     dropped: int = 0,
     unsent: int = 0,
     stalled: NDArray[np.bool_] | None = None,
+    stall_ns: int = 100,
     arrivals_ns: NDArray[np.int64] | None = None,
     host: dict[str, Any] | None = None,
     platform: dict[str, Any] | None = None,
@@ -85,6 +86,8 @@ def write_run(
     lost, dropped, unsent : int
     stalled : ndarray of bool, optional
         Packets during which the generator stalls.
+    stall_ns : int
+        For how long, at most: until the next of these stalls.
     arrivals_ns : ndarray, optional
         When packets come back, after the first one was sent, in place of `latency_ns`.
     platform_name : str
@@ -108,7 +111,7 @@ def write_run(
     recording = Recording(
         _CLOCK,
         *(column.astype(np.uint64) for column in columns),
-        np.full(len(which), 100, np.uint64),
+        np.full(len(which), stall_ns, np.uint64),
     )
     with RunWriter(path) as writer:
         analysis = analyze_recording(recording, sink=writer.sink)
@@ -202,8 +205,10 @@ def instrument(unsent: int = 0, lost: int = 0, dropped: int = 0) -> Instrument:
     """What an instrument says of itself that has stalled once."""
     return Instrument(
         unsent=unsent,
-        lost_in_dut=lost,
+        unsent_generator=0,
+        lost_in_dut=dropped,
         lost_in_instrument=0,
+        lost_where_unknown=lost - dropped,
         dropped_by_dut=dropped,
         stalls=StallsOfSides(
             generator=Stalls(count=1, stall_ns_total=100, stall_ns_max=100, unrecorded=0)

@@ -14,6 +14,7 @@ from tailscope.exceptions import (
     AnalysisError,
     CaptureError,
     ClocksApartError,
+    KeyChangesError,
     KeysRepeatError,
     SwappedError,
     UsageError,
@@ -143,7 +144,11 @@ class Series(NamedTuple):
     intended_ns : ndarray of uint64, shape (n,), or None
         When the packet was meant to leave; None for captures.
     tainted : ndarray of bool, shape (n,), or None
-        Whether the instrument stalled while the packet was under way; None for captures.
+        Whether the instrument's stalls could change the first four digits of the latency; None for
+        captures.
+    instrument_stall_ns : ndarray of uint64, shape (n,), or None
+        How long the instrument stalled while the packet was under way: at most this much of the
+        latency is the instrument's. None for captures.
     """
 
     seq: Counts
@@ -151,6 +156,7 @@ class Series(NamedTuple):
     latency_ns: Nanoseconds
     intended_ns: Nanoseconds | None = None
     tainted: Marks | None = None
+    instrument_stall_ns: Nanoseconds | None = None
 
 
 class PacketKeys(NamedTuple):
@@ -204,6 +210,14 @@ class Clock(NamedTuple):
         ns: NDArray[np.int64] = whole * 1_000_000_000 + rest * 1_000_000_000 // self.tsc_hz
         return self.unix_ns + ns
 
+    def all_at_tsc(self, unix_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counter at many Unix times in ns, rounded down."""
+        import numpy as np
+
+        whole, rest = np.divmod(unix_ns - self.unix_ns, 1_000_000_000)
+        ticks: NDArray[np.int64] = whole * self.tsc_hz + rest * self.tsc_hz // 1_000_000_000
+        return self.tsc + ticks
+
 
 class ClockDifference(NamedTuple):
     """How the clock behind the device differs from the one before it.
@@ -218,12 +232,21 @@ class ClockDifference(NamedTuple):
         A time of the clock behind the device, in ns.
     relative : bool
         Whether latencies are above that of the fastest packet, because the offset is not known.
+    offset_low_ns, offset_high_ns : int or None
+        The least and the highest offset at the first packet that packets prove, in ns: none arrived
+        before it was sent. Without packets that travel the other way there is no least one.
+    drift_error_ppt : int or None
+        By how much the drift may be wrong either way, in parts per 10^12, if the fastest packets
+        take as long at any time; None where too few packets tell.
     """
 
     offset_ns: int = 0
     drift_ppt: int = 0
     since_ns: int = 0
     relative: bool = False
+    offset_low_ns: int | None = None
+    offset_high_ns: int | None = None
+    drift_error_ppt: int | None = None
 
 
 class Interface(NamedTuple):
@@ -259,7 +282,7 @@ class Recording(NamedTuple):
     corrupt_seq : ndarray of uint64, shape (n_corrupt,)
         Packets that came back changed.
     stall_start_tsc, stall_duration_tsc : ndarray of uint64, shape (n_stalls,)
-        The generator's own stalls.
+        The instrument's own stalls: those of the generator, and others that taint samples.
     """
 
     clock: Clock
@@ -361,6 +384,22 @@ class Analysis:
         """
         return Histogram(*self._engine.histogram(bucket_ns))
 
+    def least_histogram(self, bucket_ns: int = 100) -> Histogram | None:
+        """Histogram of the least that latencies can have been, without stalls of the instrument.
+
+        Parameters
+        ----------
+        bucket_ns : int
+            Width of a bucket; 1 is exact.
+
+        Returns
+        -------
+        Histogram or None
+            None for captures, which know nothing of stalls.
+        """
+        found = self._engine.least_histogram(bucket_ns)
+        return None if found is None else Histogram(*found)
+
     def gaps(self, side: Side, bucket_ns: int = 100) -> Histogram:
         """Histogram of the gaps between consecutive packets of one side.
 
@@ -382,6 +421,11 @@ class Analysis:
         return Rate(*self._engine.rate_per_second(side))
 
     @property
+    def deserves_second_look(self) -> bool:
+        """Whether both captures hold many packets that the other does not."""
+        return self._engine.deserves_second_look
+
+    @property
     def worst(self) -> Worst:
         """The worst packets."""
         return Worst(*self._engine.worst)
@@ -399,7 +443,7 @@ class Analysis:
         -------
         pyarrow.Table or None
             Columns ``seq``, ``pre_ns`` and ``latency_ns``, all uint64; of a recording also
-            ``intended_ns`` and ``tainted``.
+            ``intended_ns``, ``tainted`` and ``instrument_stall_ns``.
         """
         series = self.series
         if series is None:
@@ -439,6 +483,8 @@ def engine_errors() -> Iterator[None]:
         raise CaptureError(str(error), hint=error.hint) from None
     except _engine.ClocksApartError as error:
         raise ClocksApartError(str(error), hint=error.hint) from None
+    except _engine.KeyChangesError as error:
+        raise KeyChangesError(str(error), key=error.key, hint=error.hint) from None
     except _engine.SwappedError as error:
         raise SwappedError(str(error), hint=error.hint) from None
     except _engine.KeysRepeatError as error:
@@ -554,6 +600,7 @@ def analyze(
     trim: int | str = 0,
     window: int | str = "5s",
     worst: int = 5000,
+    joined_by: str | None = None,
     clocks: str | ClockDifference = "detect",
     series: bool = True,
     sink: Sink | None = None,
@@ -578,6 +625,9 @@ def analyze(
         A post packet matches a pre packet that is younger than this.
     worst : int
         Number of worst packets to keep.
+    joined_by : str, optional
+        Of the keys that ``auto`` tries, the most specific that may be taken: what a
+        `KeyChangesError` names.
     clocks : str or ClockDifference
         ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
         clock), ``same`` trusts them, ``estimate`` reads them twice and takes the difference out,
@@ -604,9 +654,12 @@ def analyze(
         If the clocks are apart and `clocks` is ``detect``.
     SwappedError
         If packets were seen behind the device first.
+    KeyChangesError
+        If packets change their form within the captures and `sink` has received matches: without a
+        sink they are matched again by the key that joins them.
     AnalysisError
-        If the figures would not be true, nothing can follow from the two captures, or too many
-        packets are in flight.
+        If a clock stepped, the figures would not be true, nothing can follow from the two captures,
+        or too many packets are in flight.
     """
     trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
     if worst < 0:
@@ -617,21 +670,44 @@ def analyze(
         )
     else:
         known = clocks_of(pre, post, clocks)
-    with engine_errors():
-        return Analysis(
-            _engine.analyze(
-                source_of(pre),
-                source_of(post),
-                match_on=match_on,
-                trim_ns=trim_ns,
-                window_ns=window_ns,
-                worst=worst,
-                clocks=known,
-                series=series,
-                sink=sink,
-                progress=progress,
+
+    def find(joined_by: str | None) -> Analysis:
+        with engine_errors():
+            return Analysis(
+                _engine.analyze(
+                    source_of(pre),
+                    source_of(post),
+                    match_on=match_on,
+                    trim_ns=trim_ns,
+                    window_ns=window_ns,
+                    worst=worst,
+                    joined_by=joined_by,
+                    clocks=known,
+                    series=series,
+                    sink=sink,
+                    progress=progress,
+                )
             )
-        )
+
+    try:
+        return find(joined_by)
+    except KeyChangesError as changes:
+        if sink is not None:
+            raise
+        joined_by = changes.key
+    # By a less specific key each time, of which there are few.
+    return analyze(
+        pre,
+        post,
+        match_on=match_on,
+        trim=trim,
+        window=window,
+        worst=worst,
+        joined_by=joined_by,
+        clocks=clocks if known is None else known,
+        series=series,
+        progress=progress,
+    )
 
 
 def analyze_recording(
@@ -648,7 +724,8 @@ def analyze_recording(
 
     The summary also says how late packets left (``departure_error_ns_*``), latency from when they
     were meant to (``intended_latency_ns_*``), how many samples the instrument's own stalls taint
-    (``tainted``), and latency without those (``untainted_latency_ns_*``).
+    (``tainted``), and the least that latencies can have been, without any of its stalls
+    (``least_latency_ns_*``).
 
     Parameters
     ----------
@@ -660,9 +737,9 @@ def analyze_recording(
     worst : int
         Number of worst packets to keep.
     series : bool
-        Keep every match (33 bytes each) for `Analysis.series`.
+        Keep every match (41 bytes each) for `Analysis.series`.
     sink : callable, optional
-        Receives every match in the order of departure, as chunks of five arrays: the columns of
+        Receives every match in the order of departure, as chunks of six arrays: the columns of
         `Series`.
     progress : callable, optional
         Receives (bytes done, bytes in total).

@@ -7,6 +7,7 @@
     ├── AnalysisError              the engine could not reach a true answer
     │   ├── CaptureError           a capture cannot be read
     │   ├── ClocksApartError       two captures were taken by clocks that differ
+    │   ├── KeyChangesError        packets change their form within two captures
     │   ├── SwappedError           two captures seem to be named in the wrong order
     │   └── KeysRepeatError        slices of a pair do not tell its packets apart
     ├── ModelError                 figures do not carry the conclusion that is asked for
@@ -41,6 +42,7 @@ __all__ = [
     "DataplaneError",
     "EvidenceError",
     "HostError",
+    "KeyChangesError",
     "KeysRepeatError",
     "ModelError",
     "NotSharedError",
@@ -92,6 +94,20 @@ class ClocksApartError(AnalysisError):
 
 class SwappedError(AnalysisError):
     """Every packet was seen behind the device before it was seen in front of it."""
+
+
+class KeyChangesError(AnalysisError):
+    """Packets change their form within two captures, and only a less specific key joins them.
+
+    Attributes
+    ----------
+    key : str
+        That key.
+    """
+
+    def __init__(self, message: str, *, key: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
 
 
 class KeysRepeatError(AnalysisError):

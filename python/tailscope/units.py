@@ -7,7 +7,9 @@ import re
 from tailscope.exceptions import UsageError
 
 __all__ = [
+    "between_text",
     "count_text",
+    "counted",
     "duration_ns",
     "duration_text",
     "long_text",
@@ -24,6 +26,8 @@ __all__ = [
 _SHARE = re.compile(r"\d*\.?\d+", re.ASCII)
 _PERCENTILE = re.compile(r"p(\d*\.?\d+)|(\d*\.?\d+)%", re.ASCII)
 _PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+_SHOWN_DIGITS = 4
+"""Digits that are told of what the instrument may have changed."""
 _UNITS = ((1_000_000_000, 9, "s"), (1_000_000, 6, "ms"), (1_000, 3, "µs"))
 
 
@@ -50,6 +54,34 @@ def duration_text(ns: float) -> str:
     return f"{sign}{value} ns"
 
 
+def between_text(low_ns: float, high_ns: float) -> str | None:
+    """Write two durations in the unit of the longer one, to its fourth digit.
+
+    Parameters
+    ----------
+    low_ns, high_ns : int or float
+        In ns, neither negative.
+
+    Returns
+    -------
+    str or None
+        None where both are written alike.
+
+    Examples
+    --------
+    >>> between_text(2_991, 16_042)
+    '2.99 to 16.04 µs'
+    >>> between_text(16_040, 16_042) is None
+    True
+    """
+    size, unit = next(
+        ((size, unit) for size, _, unit in _UNITS if round(high_ns) >= size), (1, "ns")
+    )
+    digits = _SHOWN_DIGITS - len(str(round(high_ns) // size)) if size > 1 else 0
+    ends = [f"{end / size:.{max(0, digits)}f}" for end in (low_ns, high_ns)]
+    return None if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} {unit}"
+
+
 def long_text(seconds: float) -> str:
     """Write how long something lasts, roughly.
 
@@ -73,6 +105,17 @@ def count_text(count: int) -> str:
     '289,992'
     """
     return f"{count:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun, in the plural but for one.
+
+    Examples
+    --------
+    >>> counted(1, "packet"), counted(12345, "packet")
+    ('1 packet', '12,345 packets')
+    """
+    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def percentile_name(q: float) -> str:

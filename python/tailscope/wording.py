@@ -9,7 +9,9 @@ from tailscope.store.records.run import RunInfo
 from tailscope.store.records.summary import QUANTILES
 from tailscope.store.run import EMULATED, about_of, clock_of, foreign_text, is_emulated
 from tailscope.units import (
+    between_text,
     count_text,
+    counted,
     duration_text,
     percentile_name,
     printable,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.overload import OverloadRecord
-    from tailscope.store.records.run import PowerRecord, Stalls
+    from tailscope.store.records.run import Instrument, PowerRecord, Stalls
     from tailscope.store.records.tail import TailRecord
     from tailscope.store.records.verdict import VerdictRecord
 
@@ -41,7 +43,9 @@ __all__ = [
     "explained_text",
     "has_bounds",
     "instrument_rows",
+    "instrument_text",
     "latency_rows",
+    "lost_text",
     "median_and_tail",
     "part_text",
     "platform_text",
@@ -68,7 +72,7 @@ NOTHING = "-"
 
 _COUNTS = {
     "pre_packets": "packets before",
-    "post_packets": "packets after",
+    "post_packets": "packets behind",
     "sent": "sent",
     "count": "matched",
     "lost": "lost",
@@ -81,19 +85,21 @@ _COUNTS_IF_ANY = {
     "outside": "outside",
     "negative": "seen before they were sent",
     "repeated": "repeated",
-    "reverse": "the other way",
+    "reverse": "travelling the other way",
     "local": "of the link only",
     "corrupt": "corrupt",
+    "resegmented": "divided or merged",
     "pre_trimmed": "trimmed before",
-    "post_trimmed": "trimmed after",
-    "pre_unkeyed": "without key before",
-    "post_unkeyed": "without key after",
-    "post_ambiguous": "ambiguous after",
-    "post_negative": "too early after",
-    "post_reverse": "the other way after",
-    "post_late": "late after",
-    "post_outside": "outside after",
-    "post_unknown": "only seen after",
+    "post_trimmed": "trimmed behind",
+    "pre_unkeyed": "without a key before",
+    "post_unkeyed": "without a key behind",
+    "post_ambiguous": "ambiguous behind",
+    "post_negative": "too early behind",
+    "post_reverse": "the other way, behind",
+    "post_late": "late behind",
+    "post_outside": "outside behind",
+    "post_resegmented": "divided or merged behind",
+    "post_unknown": "only seen behind",
 }
 _PARTS = {
     "service": "service, as the median packet",
@@ -126,23 +132,38 @@ class Row(NamedTuple):
 def count_rows(summary: Mapping[str, Figure]) -> list[Row]:
     """Say what became of the packets; a rare fate only when a packet met it."""
     rows = [
-        Row(label, _count(summary[name]), _share(summary, name)) for name, label in _COUNTS.items()
+        Row(
+            label,
+            lost_text(summary) if name == "lost" else _count(summary[name]),
+            _share(summary, name),
+        )
+        for name, label in _COUNTS.items()
     ]
     rows += [
-        Row(label, _count(summary[name])) for name, label in _COUNTS_IF_ANY.items() if summary[name]
+        Row(label, _count(summary[name]))
+        for name, label in _COUNTS_IF_ANY.items()
+        if summary.get(name)
     ]
     rate = summary["transfer_rate"]
     rows.append(Row("transfer rate", NOTHING if rate is None else f"{rate:.6f}"))
     return rows
 
 
+def lost_text(summary: Mapping[str, Figure]) -> str:
+    """How many packets were lost; from .. to where the captures do not prove all of them."""
+    lost, proven = summary["lost"], summary.get("lost_proven")
+    if lost is None or proven is None or proven == lost:
+        return _count(lost)
+    return f"{_count(proven)} to {_count(lost)}"
+
+
 def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
     """Say how long the packets took; a quantile without support is a bound."""
     return [
         Row("min", _duration(summary["latency_ns_min"])),
-        Row("mean", _duration(summary["latency_ns_mean"])),
+        Row("mean", _latency(summary, "mean")),
         *_quantile_rows(summary),
-        Row("max", _duration(summary["latency_ns_max"])),
+        Row("max", _latency(summary, "max")),
     ]
 
 
@@ -154,7 +175,8 @@ def part_text(part: str, cause: str) -> str:
 def explained_text(explanation: Explanation) -> str:
     """Say of which packets the rows of `cause_rows` are."""
     return (
-        f"{count_text(explanation.packets)} packets lie beyond"
+        f"{counted(explanation.packets, 'packet')}"
+        f" {'lies' if explanation.packets == 1 else 'lie'} beyond"
         f" {percentile_name(explanation.quantile)},"
         f" {duration_text(explanation.threshold_ns)}; the median takes"
         f" {duration_text(explanation.service_ns)}. Causes of their additional delay:"
@@ -205,13 +227,7 @@ def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
     instrument = info.instrument
     if instrument is None:
         return []
-    rows = [
-        Row("unsent", _count(instrument.unsent)),
-        Row("lost in the DuT", _count(instrument.lost_in_dut)),
-        Row("lost in the instrument", _count(instrument.lost_in_instrument)),
-    ]
-    if instrument.dropped_by_dut is not None:
-        rows.append(Row("dropped by the DuT", _count(instrument.dropped_by_dut)))
+    rows = [_unsent_row(instrument), *_loss_rows(instrument)]
     rows += _floor_rows(info.floor)
     # A timestamper knows when packets passed, not when they were meant to.
     stamped_here = "tainted" in summary
@@ -219,7 +235,29 @@ def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
     rows.append(_stall_row("stalls of the generator", instrument.stalls.generator))
     if instrument.stalls.dut is not None:
         rows.append(_stall_row("stalls of the DuT", instrument.stalls.dut))
-    return rows + (_taint_rows(summary) if stamped_here else [])
+    if stamped_here:
+        rows.append(Row("tainted", _count(summary["tainted"]), _share(summary, "tainted")))
+    return rows
+
+
+def _unsent_row(instrument: Instrument) -> Row:
+    held_back = instrument.unsent_generator
+    whose = f"{_count(held_back)} by the generator" if instrument.unsent and held_back else ""
+    return Row("unsent", _count(instrument.unsent), whose)
+
+
+def _loss_rows(instrument: Instrument) -> list[Row]:
+    in_dut, dropped = instrument.lost_in_dut, instrument.dropped_by_dut
+    unknown = instrument.lost_where_unknown
+    if unknown is None:
+        # What nobody counted was taken for the device's by older versions.
+        in_dut, unknown = dropped or 0, instrument.lost_elsewhere
+    rows = [
+        Row("lost in the DuT", _count(in_dut)),
+        Row("lost in the instrument", _count(instrument.lost_in_instrument)),
+        Row("lost: where is not known", _count(unknown)),
+    ]
+    return rows if dropped is None else [*rows, Row("dropped by the DuT", _count(dropped))]
 
 
 def _departure_rows(summary: Mapping[str, Figure]) -> list[Row]:
@@ -230,21 +268,6 @@ def _departure_rows(summary: Mapping[str, Figure]) -> list[Row]:
             f"{_duration(summary[f'untainted_departure_error_ns_{name}'])} outside stalls",
         )
         for label, name in (("p50", "p50"), ("p99.9", "p999"), ("max", "max"))
-    ]
-
-
-def _taint_rows(summary: Mapping[str, Figure]) -> list[Row]:
-    return [
-        Row("tainted", _count(summary["tainted"]), _share(summary, "tainted")),
-        *(
-            Row(
-                f"{label} without tainted",
-                _duration(summary[f"untainted_latency_ns_{name}"]),
-                f"{_duration(summary[f'latency_ns_{name}'])} with",
-            )
-            for name, label in QUANTILES.items()
-            if summary[f"latency_ns_{name}_supported"]
-        ),
     ]
 
 
@@ -302,11 +325,17 @@ def _overload_rows(found: OverloadRecord | None) -> Iterator[Row]:
     if found is None:
         return
     value = _quantity(found.rate_max_pps, "packets/s")
+    name = "highest rate, R_max"
+    if found.rate_max_pps_ci_high is None:
+        name += ", if packets are worked on one at a time"
     if found.is_upper_bound:
-        yield Row("highest rate, R_max, at most", value, "without the noise of the device")
+        yield Row(name, value, "without the noise of the device")
+    elif found.rate_max_pps_ci_high is None:
+        low = _quantity(found.rate_max_pps_ci_low, "packets/s")
+        yield Row(name, value, f"at least {low}")
     else:
         ends = (found.rate_max_pps_ci_low, found.rate_max_pps_ci_high)
-        yield Row("highest rate, R_max", value, _quantities(ends, "packets/s"))
+        yield Row(name, value, _quantities(ends, "packets/s"))
 
 
 def _tail_rows(found: TailRecord | None) -> Iterator[Row]:
@@ -513,9 +542,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
         lost = int(summary["lost"] or 0)
         loss = f", {_count(lost)} of {_count(summary['sent'])} packets lost" if lost else ""
         rate = count_text(info.measured.rate_pps)
-        parts.append(
-            f"at {rate} packets/s the median is {_duration(summary['latency_ns_p50'])}{tail}{loss}"
-        )
+        parts.append(f"at {rate} packets/s the median is {_latency(summary, 'p50')}{tail}{loss}")
     tainted = sum(int(summary.get("tainted") or 0) for summary, _ in runs)
     matched = sum(int(summary["count"] or 0) for summary, _ in runs)
     share = f"{100 * tainted / matched:.2g} %" if matched else NOTHING
@@ -536,7 +563,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
 
 def sentence(summary: Mapping[str, Figure]) -> str:
     """Say in one sentence what was measured, without a verdict."""
-    sent, lost = _count(summary["sent"]), _count(summary["lost"])
+    sent, lost = _count(summary["sent"]), lost_text(summary)
     losses = "losses unknown" if summary["lost"] is None else f"{lost} of {sent} packets lost"
     if not summary["count"]:
         return f"No packet was matched; {lost} of {sent} sent packets are lost."
@@ -544,8 +571,8 @@ def sentence(summary: Mapping[str, Figure]) -> str:
     tail = f", {best.label} {best.value} (95 % interval {best.interval})" if best else ""
     return (
         f"Latency of {_count(summary['count'])} packets: median"
-        f" {_duration(summary['latency_ns_p50'])}{tail}, maximum"
-        f" {_duration(summary['latency_ns_max'])}; {losses}."
+        f" {_latency(summary, 'p50')}{tail}, maximum"
+        f" {_latency(summary, 'max')}; {losses}."
     )
 
 
@@ -567,15 +594,39 @@ def _quantile_rows(summary: Mapping[str, Figure]) -> Iterator[Row]:
 
 def _quantile_row(summary: Mapping[str, Figure], name: str) -> Row:
     flat, label = f"latency_ns_{name}", QUANTILES[name]
-    value, low = summary[flat], summary[f"{flat}_ci_low"]
+    low = _least(summary, f"{name}_ci_low")
     interval = _interval(low, summary[f"{flat}_ci_high"])
-    if value is None:
+    if summary[flat] is None:
         return Row(label, NOTHING, NOTHING, NOTHING)
     beyond = _count(summary[f"{flat}_beyond"])
     if summary[f"{flat}_supported"]:
-        return Row(label, _duration(value), interval, beyond)
+        return Row(label, _latency(summary, name), interval, beyond)
     bound = NOTHING if low is None else f"≥ {_duration(low)}"
-    return Row(f"{label} *", bound, f"sample {_duration(value)}", beyond)
+    return Row(f"{label} *", bound, f"sample {_latency(summary, name)}", beyond)
+
+
+def _latency(summary: Mapping[str, Figure], name: str) -> str:
+    """A figure of the latency, from the least that it can have been where that is another one."""
+    return instrument_text(_least(summary, name), summary[f"latency_ns_{name}"])
+
+
+def _least(summary: Mapping[str, Figure], name: str) -> Figure:
+    """The least that a figure of the latency can have been; it itself where that is not known."""
+    least = summary.get(f"least_latency_ns_{name}")
+    return summary[f"latency_ns_{name}"] if least is None else least
+
+
+def instrument_text(least_ns: Figure, latency_ns: Figure) -> str:
+    """Write a latency, from the least that it can have been where that differs.
+
+    Parameters
+    ----------
+    least_ns, latency_ns : int, float or None
+    """
+    if least_ns is None or latency_ns is None:
+        return _duration(latency_ns)
+    between = between_text(float(least_ns), float(latency_ns))
+    return _duration(latency_ns) if between is None else f"{between} (instrument)"
 
 
 def _interval(low: Figure, high: Figure) -> str:
@@ -596,4 +647,10 @@ def _duration(value: Figure) -> str:
 
 def _share(summary: Mapping[str, Figure], name: str) -> str:
     part, whole = summary[name], summary.get(_SHARES.get(name, ""))
-    return f"{100 * int(part) / int(whole):.4g} %" if part is not None and whole else ""
+    if part is None or not whole:
+        return ""
+    share = f"{100 * int(part) / int(whole):.4g} %"
+    proven = summary.get("lost_proven") if name == "lost" else None
+    if proven is None or proven == part:
+        return share
+    return f"{100 * int(proven) / int(whole):.4g} % to {share}"

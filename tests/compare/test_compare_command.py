@@ -46,7 +46,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(folder / "late", np.where(late, 6_000_000_000, queued(8)))
     write_run(folder / "lossy", queued(8), lost=600)
     stalled = np.arange(PACKETS) % 100 == 50
-    write_run(folder / "tainted", np.where(stalled, 90_000, queued(9)), stalled=stalled)
+    write_run(
+        folder / "tainted", np.where(stalled, 90_000, queued(9)), stalled=stalled, stall_ns=88_000
+    )
     write_run(
         folder / "elsewhere",
         queued(10),
@@ -244,11 +246,28 @@ def test_a_single_burst_of_lost_packets_is_one_event(runs: Path) -> None:
     assert by_name["lost"]["verdict"] == "no difference"
 
 
+def test_lost_packets_are_said_to_count_where_they_do(tailscope: Run, runs: Path) -> None:
+    shown = tailscope("compare", runs / "a", runs / "lossy").stdout
+    lines = {line.split(":")[0].strip(): line for line in shown.splitlines()}
+    by_name = figures(compared(runs / "a", runs / "lossy"))
+    note = "; packets that never came count as 5s each, those that came have "
+    assert by_name["p99"]["candidate"] == 5e9
+    assert by_name["p99"]["candidate_of_those_that_came"] < 1e6
+    assert note in lines["p99"]
+    assert note not in lines["lost"] and note not in lines["transfer"]
+    unspoilt = tailscope("compare", runs / "a", runs / "b").stdout
+    assert "never c" not in unspoilt
+
+
 def test_a_difference_that_the_instrument_made_is_unclear(tailscope: Run, runs: Path) -> None:
     by_name = figures(compared(runs / "a", runs / "tainted"))
     each = by_name["p99.9"]
     assert each["verdict"] == "unclear" and each["difference"] > 50_000
-    assert "200 tainted samples: higher with them, no difference without" in each["reason"]
+    assert (
+        "200 samples that overlap its stalls: higher or no difference within its bounds"
+        in each["reason"]
+    )
+    assert each["difference_ci_low"] < 0 < 50_000 < each["difference_ci_high"]
     assert by_name["p50"]["verdict"] == "no difference"
 
 

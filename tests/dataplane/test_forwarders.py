@@ -9,7 +9,7 @@ import pytest
 from processes import over_memif
 
 from tailscope.exceptions import AnalysisError, DataplaneError
-from tailscope.testbed.messages import FORWARDERS
+from tailscope.testbed.messages import FORWARDERS, WorkResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,11 +73,30 @@ def arrived(generator: GeneratorResult) -> int:
     return found.sent
 
 
+def test_work_takes_its_time() -> None:
+    """3000 packets come in 300 ms, and each takes 1 ms: no clock lets more through."""
+    _, dut = forwarded([], ["--law=fixed:1ms", "--batch=8"], "work")
+    lcore = dut.lcores[0]
+    assert 0 < lcore.tx_packets * 1_000_000 <= dut.duration_ns
+    assert isinstance(dut, WorkResult)
+    assert dut.work.batch_most == 8
+    assert dut.work.batches * 8 >= lcore.rx_packets
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(["--law=slow"], "slow"), (["--batch=0"], "0"), (["--batch=513"], "513")]
+)
+def test_work_that_cannot_be_done_is_refused(options: list[str], said: str) -> None:
+    with pytest.raises(DataplaneError, match="dut: ") as error:
+        forwarded([], options, "work")
+    assert said in str(error.value)
+
+
 IPV4 = ("--src-ip=10.0.0.1", "--dst-ip=10.0.1.1")
 IPV6 = ("--src-ip=fd00::1", "--dst-ip=fd00:1::1", "--size=84")
 
 
-@pytest.mark.parametrize("program", ["l2fwd", "l3fwd", "delay"])
+@pytest.mark.parametrize("program", ["l2fwd", "l3fwd", "delay", "work"])
 def test_a_single_port_forwards_to_itself(program: str) -> None:
     generator, dut = forwarded([], [], program, ports=1)
     lost = dut.lcores[0].tx_dropped

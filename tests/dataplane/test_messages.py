@@ -40,6 +40,7 @@ TRAFFIC = {
 def result(program: str, own: Any) -> dict[str, Any]:
     common = {"event": "result", "program": program, "complete": True, "clock": CLOCK}
     whole = {"duration_ns": 1, "hugepages": False, "started_tsc": 2, "partial": [], "record": []}
+    whole["monitor_tid"] = 78
     return {**common, **whole, "lcores": [LCORE], "ports": [PORT], program: own}
 
 
@@ -51,7 +52,7 @@ def test_a_result_is_kept_as_it_was_said() -> None:
     said = result("gen", TRAFFIC)
     found = read(said)
     assert isinstance(found, GeneratorResult) and type(found.counts) is GeneratorCounts
-    left_out = {"event", "clock", "partial", "record"}
+    left_out = {"event", "clock", "partial", "record", "monitor_tid"}
     assert as_content(found.counts) == {name: said[name] for name in said.keys() - left_out}
 
 

@@ -12,17 +12,26 @@ from measurements import QUICK, Place, started
 from msgspec import convert
 from synthetic import floor_of
 
-from tailscope.analysis import Quantile
 from tailscope.experiment.plan import RunPlan
 from tailscope.store import floor
-from tailscope.store.records.floor import FloorRecord
+from tailscope.store.records.floor import FloorQuantile, FloorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def quantile(q: float, value_ns: int, *, supported: bool = True) -> Quantile:
-    return Quantile(q, value_ns, None, None, 100, supported)
+def quantile(
+    q: float, value_ns: int, least_ns: int | None = None, *, supported: bool = True
+) -> FloorQuantile:
+    return FloorQuantile(
+        q=q,
+        value_ns=value_ns,
+        ci_low_ns=None,
+        ci_high_ns=None,
+        beyond=100,
+        supported=supported,
+        least_ns=least_ns,
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,13 +39,14 @@ def quantile(q: float, value_ns: int, *, supported: bool = True) -> Quantile:
     [
         ([quantile(0.5, 100), quantile(0.99, 1000), quantile(0.999, 1001)], 0.99),
         ([quantile(0.5, 100), quantile(0.99, 1001), quantile(0.999, 1000)], 0.5),
+        ([quantile(0.5, 100, 100), quantile(0.99, 5000, 1000), quantile(0.999, 5000, 1001)], 0.99),
         ([quantile(0.5, 100), quantile(0.99, 200, supported=False)], 0.5),
         ([quantile(0.5, 100, supported=False)], None),
         ([], None),
     ],
 )
 def test_belief_ends_where_the_floor_rises(
-    quantiles: list[Quantile], believed: float | None
+    quantiles: list[FloorQuantile], believed: float | None
 ) -> None:
     assert floor.believed_up_to(quantiles) == believed
 

@@ -45,9 +45,10 @@ PDR = 0.005
 def figures(rate_pps: int, **more: Any) -> dict[str, Any]:
     """Of a trial of a second in which nothing was lost."""
     found = {"unsent": 0, "lost_in_dut": 0, "lost_in_instrument": 0, "dropped_by_dut": None}
-    found |= {"late": 0, "corrupt": 0, "latency_ns_p50": 1_000, **more}
+    found |= {"lost_where_unknown": 0, "late": 0, "corrupt": 0, "latency_ns_p50": 1_000, **more}
     found["sent"] = rate_pps - found["unsent"]
-    found["count"] = found["sent"] - found["lost_in_dut"] - found["lost_in_instrument"]
+    lost = found["lost_in_dut"] + found["lost_in_instrument"] + found["lost_where_unknown"]
+    found["count"] = found["sent"] - lost
     return found
 
 
@@ -191,6 +192,7 @@ def test_no_packet_says_nothing() -> None:
 def test_drops_on_purpose_are_no_loss() -> None:
     assert loss_ratio(figures(100, lost_in_dut=10, dropped_by_dut=10)) == 0
     assert loss_ratio(figures(100, lost_in_dut=10, dropped_by_dut=4)) == 0.06
+    assert loss_ratio(figures(100, lost_where_unknown=5)) == 0.05
     assert loss_ratio(figures(100, late=1, corrupt=2)) == 0.03
     assert loss_ratio(figures(0)) == 0
 

@@ -2,7 +2,19 @@
 
 # Each module enters its kinds.
 # ruff: noqa: F401, I001
-from . import headers, directions, tunnels, repeats, spans, clocks, links, formats, kernel, refused
+from . import (
+    headers,
+    directions,
+    tunnels,
+    repeats,
+    spans,
+    clocks,
+    links,
+    formats,
+    forms,
+    kernel,
+    refused,
+)
 from .case import CASES
 
 __all__ = ["CASES"]

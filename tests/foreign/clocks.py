@@ -10,8 +10,10 @@ from .case import Made, case, in_files
 from .files import SECOND, Packet, pcap
 from .frames import routed_frame, udp_frame
 from .stream import (
+    PACKETS,
     ROUTED,
     START_NS,
+    UNCHANGED,
     Stream,
     above_fastest,
     middle,
@@ -118,3 +120,21 @@ def growing_latency(folder: Path) -> Made:
     filling = Stream(traffic.sent_ns, traffic.latency_ns + queue, traffic.lost)
     taps = in_files(folder, filling.before(udp_frame), filling.behind(routed_frame))
     return Made(taps, filling.truth(ROUTED))
+
+
+@case("sides of a bridge swapped, latencies with a tail towards 0")
+def swapped_or_late(folder: Path) -> Made:
+    """Mirrored, such latencies look like those of a device, and of a clock that is late."""
+    traffic = stream(414, gap_ns=SLOW_GAP_NS)
+    chance = np.random.default_rng(414)
+    skewed = np.maximum(60_000 - chance.exponential(8_000, PACKETS), 5_000).astype(np.int64)
+    traffic = Stream(traffic.sent_ns, skewed, np.zeros(PACKETS, dtype=bool))
+    tap_in, tap_out = in_files(folder, traffic.before(udp_frame), traffic.behind(udp_frame))
+    truth = traffic.truth(
+        UNCHANGED,
+        latency_ns_p50=None,
+        relative=None,
+        reordered=(0, PACKETS),
+        warns="clocks.*captures are swapped",
+    )
+    return Made((tap_out, tap_in), truth)

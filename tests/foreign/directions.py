@@ -124,6 +124,21 @@ def noise_on(name: str, side: int) -> None:
         return Made(paths, traffic.truth(ROUTED, local=local))
 
 
+@case("broadcasts and multicasts before a router")
+def to_all_stations(folder: Path) -> Made:
+    """A router forwards neither, unless it routes multicast: none of them is proven to be lost."""
+    traffic = stream(52)
+    times = traffic.sent_ns[:3600:30].tolist()
+    groups = (("10.1.255.255", b"\xff" * 6), ("239.1.2.3", bytes.fromhex("01005e010203")))
+    noise = []
+    for at, ts in enumerate(times):
+        dst, mac = groups[at % 2]
+        data = udp_frame(90_000 + at, dst=dst, macs=mac + FROM_CLIENT[6:])
+        noise.append(Packet(ts + 50_000, data, len(data)))
+    taps = in_files(folder, sorted(traffic.before(udp_frame) + noise), traffic.behind(routed_frame))
+    return Made(taps, traffic.truth(ROUTED, local=exactly(len(noise))))
+
+
 def control_traffic(traffic: Stream) -> list[Packet]:
     """ARP, neighbour discovery and LLDP, 40 of each, between the packets."""
     kinds = (ARP, NEIGHBOUR, LLDP)

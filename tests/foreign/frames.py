@@ -56,11 +56,13 @@ def ipv4(
     ttl: int = 64,
     ident: int = 0,
     options: bytes = b"",
+    tos: int = 0,
+    fragment: int = 0x4000,
 ) -> bytes:
-    """An IPv4 packet that may not be fragmented."""
+    """An IPv4 packet, that may not be fragmented unless `fragment` says something else."""
     size = 20 + len(options)
     first = struct.pack(
-        ">BBHHHBB", 0x40 | size // 4, 0, size + len(body), ident, 0x4000, ttl, protocol
+        ">BBHHHBB", 0x40 | size // 4, tos, size + len(body), ident, fragment, ttl, protocol
     )
     addresses = ip_address(src).packed + ip_address(dst).packed + options
     header_sum = struct.pack(">H", checksum(first, addresses))
@@ -136,12 +138,13 @@ def udp_frame(
     macs: bytes = FROM_CLIENT,
     padded: bool = True,
     options: bytes = b"",
+    tos: int = 0,
     payload: bytes | None = None,
 ) -> bytes:
     """An Ethernet frame of a numbered UDP datagram."""
     payload = counted(number, size) if payload is None else payload
     datagram = udp(payload, src=src, dst=dst, sport=sport, dport=dport)
-    body = ipv4(UDP, datagram, src=src, dst=dst, ttl=ttl, options=options)
+    body = ipv4(UDP, datagram, src=src, dst=dst, ttl=ttl, options=options, tos=tos)
     return ethernet(body, macs=macs, padded=padded)
 
 

@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 MIRROR_NS = 2_000
 
 
-def mirrored(packets: Sequence[Packet]) -> list[Packet]:
+def mirrored(packets: Sequence[Packet], seed: int = 7) -> list[Packet]:
     """What a port delivers to which both directions of another are mirrored: each packet twice."""
-    chance = np.random.default_rng(7)
+    return sorted([*packets, *copies_of(packets, seed)])
+
+
+def copies_of(packets: Sequence[Packet], seed: int) -> list[Packet]:
+    """One copy of each packet, soon after it."""
+    chance = np.random.default_rng(seed)
     delays = chance.integers(300, MIRROR_NS, len(packets)).tolist()
-    copies = [one._replace(ts=one.ts + ns) for one, ns in zip(packets, delays, strict=True)]
-    return sorted([*packets, *copies])
+    return [one._replace(ts=one.ts + ns) for one, ns in zip(packets, delays, strict=True)]
 
 
 def mirror(name: str, before: bool, behind: bool) -> None:
@@ -60,6 +64,64 @@ def mirror_truth(traffic: Stream, before: bool, behind: bool) -> Truth:
 mirror("mirror port before: each packet twice", before=True, behind=False)
 mirror("mirror port behind: each packet twice", before=False, behind=True)
 mirror("mirror ports on both sides", before=True, behind=True)
+
+
+@case("three mirrored ports: each packet three times")
+def three_times(folder: Path) -> Made:
+    traffic = stream(201)
+    tap_in = traffic.before(udp_frame)
+    before = sorted([*mirrored(tap_in), *copies_of(tap_in, 8)])
+    taps = in_files(folder, before, traffic.behind(routed_frame))
+    low, high = middle(traffic.latency_ns[~traffic.lost])
+    truth = traffic.truth(
+        ROUTED,
+        packets=3 * PACKETS,
+        repeated=exactly(2 * PACKETS),
+        latency_ns_p50=(low - MIRROR_NS, high),
+    )
+    return Made(taps, truth)
+
+
+@case("three mirrored ports before a NAT")
+def three_times_translated(folder: Path) -> Made:
+    traffic = stream(202)
+    tap_in = traffic.before(udp_frame)
+    before = sorted([*mirrored(tap_in), *copies_of(tap_in, 8)])
+    translated = partial(udp_frame, src=PUBLIC, sport=20_000, ttl=63)
+    taps = in_files(folder, before, traffic.behind(translated))
+    truth = traffic.truth(REWRITTEN, packets=3 * PACKETS, repeated=exactly(2 * PACKETS))
+    return Made(taps, truth)
+
+
+@case("mirror port before: a third of the packets twice")
+def mirrored_in_part(folder: Path) -> Made:
+    """A copy of a lost packet is no second loss."""
+    traffic = stream(203, lost=200)
+    tap_in = traffic.before(udp_frame)
+    some = tap_in[::3]
+    before = sorted([*tap_in, *copies_of(some, 9)])
+    taps = in_files(folder, before, traffic.behind(routed_frame))
+    packets = PACKETS + len(some)
+    return Made(taps, traffic.truth(ROUTED, packets=packets, repeated=exactly(len(some))))
+
+
+@case("a third of the packets sent twice")
+def sent_twice(folder: Path) -> Made:
+    """What comes out twice was sent twice: no copy."""
+    once = stream(204, lost=0)
+    again = np.arange(0, PACKETS, 3)
+    sent = np.concatenate([once.sent_ns, once.sent_ns[again] + MIRROR_NS])
+    latency = np.concatenate([once.latency_ns, once.latency_ns[again]])
+    numbers = np.concatenate([np.arange(PACKETS), again])
+    order = np.argsort(sent, kind="stable")
+    traffic = Stream(sent[order], latency[order], np.zeros(len(order), dtype=bool))
+    numbered = numbers[order].tolist()
+    taps = in_files(
+        folder,
+        traffic.before(lambda at: udp_frame(numbered[at])),
+        traffic.behind(lambda at: routed_frame(numbered[at])),
+    )
+    return Made(taps, traffic.truth(ROUTED))
 
 
 def probe(_number: int) -> bytes:

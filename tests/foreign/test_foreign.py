@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
     from .case import Made
 
+UNCONFIRMED = ("cut", "swapped", "broadcasts")
+"""Words in names of kinds that tshark does not read, or of which it tells less than is true."""
+
 CONFIRMED = [
     name
     for name, kind in CASES.items()
     if kind.make.__module__.endswith(
         ("headers", "directions", "tunnels", "links", "spans", "clocks")
     )
-    and "cut" not in name
+    and not any(word in name for word in UNCONFIRMED)
 ]
 """Kinds whose files tshark reads, and whose packets it can tell apart by what they carry."""
 

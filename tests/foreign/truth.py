@@ -18,11 +18,11 @@ ANY_NUMBER: Bounds = (0, float("inf"))
 
 BOUNDED = (
     *("count", "lost", "late", "negative", "outside", "ambiguous", "repeated", "duplicated"),
-    *("reverse", "local", "reordered"),
+    *("reverse", "local", "reordered", "resegmented"),
 )
 """Counts that are compared one by one."""
 
-SENT = ("count", "lost", "late", "negative", "outside", "ambiguous", "repeated")
+SENT = ("count", "lost", "late", "negative", "outside", "ambiguous", "repeated", "resegmented")
 """What becomes of a packet before the device that travels forward: exactly one of these."""
 
 
@@ -51,7 +51,7 @@ class Truth:
     relative : bool or None
         The clocks are apart: latencies are told above the fastest one, or not at all. None where
         either may be told.
-    clock_offset_ns, clock_drift_ppm, resolution_ns : Bounds, optional
+    lost_proven, clock_offset_ns, clock_drift_ppm, resolution_ns : Bounds, optional
     warns : str
         A pattern of which some warning tells.
     """
@@ -69,6 +69,8 @@ class Truth:
     reverse: Bounds = NOTHING
     local: Bounds = NOTHING
     reordered: Bounds = NOTHING
+    resegmented: Bounds = NOTHING
+    lost_proven: Bounds | None = None
     latency_ns_p50: Bounds | None = None
     relative: bool | None = False
     clock_offset_ns: Bounds | None = None
@@ -78,7 +80,16 @@ class Truth:
 
     def __str__(self) -> str:
         told = {"matched": self.count, "lost": self.lost}
-        rest = ("outside", "ambiguous", "repeated", "duplicated", "reverse", "local", "reordered")
+        rest = (
+            "outside",
+            "ambiguous",
+            "repeated",
+            "duplicated",
+            "reverse",
+            "local",
+            "reordered",
+            "resegmented",
+        )
         told |= {name: value for name in rest if (value := getattr(self, name)) != NOTHING}
         return ", ".join(f"{name} {_spoken(value)}" for name, value in told.items())
 
@@ -164,7 +175,7 @@ def _outside_of(name: str, value: float, bounds: Bounds) -> str:
 
 def _times(figures: dict[str, Any], truth: Truth) -> list[str]:
     found = []
-    for name in ("clock_offset_ns", "clock_drift_ppm", "resolution_ns"):
+    for name in ("clock_offset_ns", "clock_drift_ppm", "resolution_ns", "lost_proven"):
         bounds, value = getattr(truth, name), figures.get(name)
         if bounds is not None and (value is not None or _outside_of(name, 0, bounds)):
             found.append(f"no {name}" if value is None else _outside_of(name, value, bounds))

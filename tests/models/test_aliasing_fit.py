@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import tailscope
-from tailscope.models.aliasing.fit import Fit, fit, given
-from tailscope.models.aliasing.prediction import figures, predict
+from tailscope.models.aliasing.doubts import mismatch
+from tailscope.models.aliasing.fit import fit, given
+from tailscope.models.aliasing.prediction import Prediction, figures, predict
 from tailscope.models.aliasing.search import FALSE_ALARMS
 from tailscope.models.aliasing.simulation import Periodic, simulate
+from tailscope.models.aliasing.wander import Wander
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tailscope.models.aliasing.sources import Fit
 
 BASE_NS = 3_000
 
@@ -205,21 +210,111 @@ def test_intervals_hold_the_truth() -> None:
 
 
 def test_waits_that_are_not_even_have_no_interval() -> None:
-    """Packets in step with the clock meet two moments of it, and cannot say what lies beyond."""
-    arrival = (np.arange(40_000)[:, None] * 1_000_000 + [0, 3_000]).ravel()
-    arrival += np.random.default_rng(3).integers(0, 900, len(arrival))
-    found = fit(arrival, simulate(arrival, [Periodic(2_000_000, 9_000, -2_000)], base_ns=BASE_NS))
+    """Packets that never meet the middle of an interruption cannot say what lies beyond its end."""
+    arrival = poisson(np.random.default_rng(3), 10_000, 20)
+    latency = simulate(arrival, [Periodic(4_000_195, 9_000, 700_000)], base_ns=BASE_NS)
+    apart = np.abs(latency - BASE_NS - 4_500) > 3_000
+    found = fit(arrival[apart], latency[apart])
     assert found.sources
     assert all(source.duration_ci_ns is None for source in found.sources)
 
 
+def test_packets_in_step_with_a_clock_are_refused() -> None:
+    """Nothing tells it from work that comes with each second packet."""
+    arrival = (np.arange(20_000)[:, None] * 1_000_000 + [0, 3_000]).ravel()
+    arrival += np.random.default_rng(3).integers(0, 900, len(arrival))
+    found = fit(arrival, simulate(arrival, [Periodic(2_000_000, 9_000, -2_000)], base_ns=BASE_NS))
+    assert not found.sources
+    assert "keep step with 500.0000 Hz, 2 times as often" in str(found.reason)
+
+
+def test_a_clock_may_wander() -> None:
+    """A crystal that warms up: 4 µs early in between, 8 µs late at the ends, noise 120 ns."""
+    rng = np.random.default_rng(12)
+    arrival = cbr(10_000, 20)
+    truth = [
+        replace(each, wander=Wander(0.0, 20e9, (8_000.0,)), duration_ns=each.duration_ns + 5_000)
+        for each in PAPER
+    ]
+    found = fit(arrival, measured(rng, arrival, truth, 120))
+    assert_found(found, truth, 0, 120)
+    for source in found.sources:
+        assert source.periodic.wander.largest_ns == pytest.approx(8_000, rel=0.1)
+
+
+def test_two_clocks_of_one_period_are_told_apart() -> None:
+    """A host and its guest, a fifth or half a period apart: half has no peak at their rate."""
+    rng = np.random.default_rng(13)
+    for apart in (0.21, 0.505):
+        first = Periodic(4_000_195, 14_000, 700_000)
+        second = Periodic(4_000_195, 11_000, 700_000 + apart * 4_000_195)
+        arrival = poisson(rng, 10_000, 20)
+        found = fit(arrival, measured(rng, arrival, [first, second], 120))
+        assert_found(found, [first, second], int(arrival[0]), 120)
+        assert all(source.p_value <= FALSE_ALARMS for source in found.sources)
+
+
+def prediction(**figures: object) -> Prediction:
+    usual = {
+        "latency_ns": np.zeros(1, np.int64),
+        "measured": {"delayed": 100},
+        "predicted": {"delayed": 110},
+        "tolerance_ns": 400,
+        "delay_ns_p50": 5_000,
+        "agreement": 0.9,
+    }
+    return Prediction(**{**usual, **figures})
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({}, None),
+        ({"agreement": 0.59}, "only 59.0% of the delayed packets"),
+        ({"agreement": None}, "only 0.0% of the delayed packets"),
+        ({"predicted": {"delayed": 181}}, "would delay 181 packets, and 100 were"),
+        ({"predicted": {"delayed": 180}}, None),
+        ({"tolerance_ns": 2_500}, "any prediction would meet them"),
+    ],
+)
+def test_what_packets_contradict_is_refused(figures: dict[str, object], said: str | None) -> None:
+    doubt = mismatch(prediction(**figures))
+    assert doubt is None if said is None else said in str(doubt)
+
+
+def series(data: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Packets of a pair of captures, in the order in which they came."""
+    (pre,), (post,) = (data / name).glob("*-pre-*"), (data / name).glob("*-post-*")
+    found = tailscope.analyze(pre, post, trim="1s").series
+    assert found is not None
+    order = np.argsort(found.pre_ns, kind="stable")
+    return found.pre_ns.astype(np.int64)[order], found.latency_ns.astype(np.int64)[order]
+
+
 @pytest.fixture(scope="module")
 def packets(data: Path) -> tuple[np.ndarray, np.ndarray]:
-    folder = data / "noms2020" / "dpdk-l2fwd" / "hw"
-    (pre,), (post,) = folder.glob("*-pre-*"), folder.glob("*-post-*")
-    series = tailscope.analyze(pre, post).series
-    assert series is not None
-    return series.pre_ns.astype(np.int64), series.latency_ns.astype(np.int64)
+    return series(data, "noms2020/dpdk-l2fwd/hw")
+
+
+def test_the_clocks_of_a_guest_and_its_host_are_found(data: Path) -> None:
+    """Table V, VM: 166.7 + 83.3 Hz of the host and 250 Hz of the guest, 0.78 ms apart.
+
+    The longest of each reach 16.3, 19.2 and 16.5 µs in this capture; the paper says 17.5, 19.2 and
+    17.5 µs, and no packet of the first and the third took that long.
+    """
+    arrival, latency = series(data, "noms2020-vm/dpdk-l2fwd")
+    found = fit(arrival, latency)
+    slow, host, guest = sorted(found.sources, key=lambda source: source.periodic.rate_hz)
+    assert slow.periodic.rate_hz == pytest.approx(83.3, abs=0.1)
+    assert host.periodic.rate_hz == pytest.approx(166.7, abs=0.1)
+    assert guest.periodic.rate_hz == pytest.approx(250, abs=0.1)
+    assert slow.latency_ns == pytest.approx(19_200, abs=200)
+    assert host.latency_ns == pytest.approx(16_325, abs=300)
+    assert guest.latency_ns == pytest.approx(16_500, abs=300)
+    apart_ns = host.periodic.phase_ns - guest.periodic.phase_ns
+    assert apart_ns % 4_000_196 == pytest.approx(780_000, abs=5_000)
+    assert max(source.p_value for source in found.sources) <= FALSE_ALARMS
+    assert predict(found, arrival, latency).agreement > 0.95
 
 
 def test_the_interrupts_of_noms2020_are_found(packets: tuple[np.ndarray, np.ndarray]) -> None:
@@ -257,14 +352,19 @@ def test_prediction_is_as_measured_in_noms2020(packets: tuple[np.ndarray, np.nda
     assert prediction.predicted["delayed"] == pytest.approx(found.delayed, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["motivation", "snort-filter/hw"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "noms2020/motivation",
+        "noms2020/snort-filter/hw",
+        "noms2020/burst-4batch/vm",
+        "noms2020/burst-32batch/vm",
+        "hipnet21/snort-filter-tlbshootdown/vm",
+    ],
+)
 def test_no_interrupts_are_made_up(data: Path, name: str) -> None:
-    """Slower devices, whose delays recur, but whose packets leave one by one."""
-    folder = data / "noms2020" / name
-    (pre,), (post,) = folder.glob("*-pre-*"), folder.glob("*-post-*")
-    series = tailscope.analyze(pre, post).series
-    assert series is not None
-    found = fit(series.pre_ns.astype(np.int64), series.latency_ns.astype(np.int64))
+    """Slower devices, whose delays recur, and devices that work in batches."""
+    found = fit(*series(data, name))
     assert not found.sources
     assert "do not leave together" in str(found.reason)
 
@@ -291,7 +391,7 @@ def test_quantiles_are_those_of_the_engine(packets: tuple[np.ndarray, np.ndarray
     latency = packets[1]
     counted = figures(latency, None)
     in_order = np.sort(latency)
-    for name, rank in (("p50", 150_000), ("p99", 297_000), ("p999", 299_700), ("p9999", 299_970)):
+    for name, rank in (("p50", 144_996), ("p99", 287_093), ("p999", 289_703), ("p9999", 289_964)):
         assert counted[f"latency_ns_{name}"] == in_order[rank - 1]
     assert counted["latency_ns_max"] == in_order[-1]
     assert counted["delayed"] is None

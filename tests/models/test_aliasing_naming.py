@@ -25,8 +25,28 @@ def test_the_interrupts_of_noms2020_have_names(data: Path) -> None:
     [path] = (data / "noms2020" / "dpdk-l2fwd" / "hw").glob("irq-*.csv")
     rates = rates_hz(read_samples(path), path)
     timer, work = "LOC Local timer interrupts", "IWI IRQ work interrupts"
-    assert counted_as(SHORT, rates) == [timer]
-    assert counted_as(LONG, rates) == [timer, work]
+    assert counted_as([SHORT, LONG], {"host": rates}) == [
+        [("host", timer)],
+        [("host", timer), ("host", work)],
+    ]
+
+
+def test_a_host_and_its_guest_are_told_apart() -> None:
+    """Both tick alike, and only the host has a counter for each third tick."""
+    timer, work = "LOC Local timer interrupts", "IWI IRQ work interrupts"
+    machines = {
+        "guest": {timer: [249.9, 250.1], "RES": [2.7]},
+        "host": {timer: [250.0, 251.0, 252.6], work: [83.3, 83.3]},
+    }
+    guest = Periodic(4_000_196, 13_162, 1_947_000)
+    named = counted_as([SHORT, LONG, guest], machines)
+    assert named == [
+        [("host", timer)],
+        [("host", timer), ("host", work)],
+        [("guest", timer)],
+    ]
+    both = [("guest", timer), ("host", timer)]
+    assert counted_as([guest], machines) == [both]
 
 
 def test_counters_of_a_run_are_read_back(tmp_path: Path) -> None:
@@ -41,7 +61,7 @@ def test_counters_of_a_run_are_read_back(tmp_path: Path) -> None:
     samples = read_samples(path)
     assert columns(samples) == table
     assert rates_hz(samples, path) == {"LOC x": [250.0]}
-    assert counted_as(SHORT, rates_hz(samples, path)) == ["LOC x"]
+    assert counted_as([SHORT], {"run": rates_hz(samples, path)}) == [[("run", "LOC x")]]
 
 
 def test_what_are_no_counters_is_refused(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def energy(watts: tuple[int, ...], skipped: int = 0) -> RunEnergy:
         for second in at_s[skipped:]
     ]
     phases = {name: (at * 100 * S, (at * 100 + PHASE_S) * S) for at, name in enumerate(PHASES[:2])}
-    recorded = RecordedPower(Ipmi(), None, readings, [], phases)
+    recorded = RecordedPower(Ipmi(), None, readings, [], phases, [])
     left = np.linspace(200 * S, (200 + PHASE_S) * S, PACKETS).astype(np.uint64)
     nothing = np.empty(0, np.uint64)
     recording = Recording(Clock(S, 0, 0), left, left, *[nothing] * 5)

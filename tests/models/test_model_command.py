@@ -212,4 +212,4 @@ def test_packets_are_read_as_they_were_written(runs: Path) -> None:
     assert np.array_equal(np.diff(series.pre_ns.astype(np.int64)), [GAP_NS] * (PACKETS - 1))
     assert series.latency_ns.max() == run.summary["latency_ns_max"]
     assert series.intended_ns is None
-    assert series.tainted is None
+    assert series.tainted is None and series.instrument_stall_ns is None

@@ -24,6 +24,8 @@ Run = Callable[..., Any]
 
 PACKETS = 2_000
 FORWARDER_NS, FUNCTION_NS = 3_100, 14_500
+WORK_NS = FUNCTION_NS - FORWARDER_NS
+BURSTS_APART_NS = 5_000_000
 STALL_NS, STALLS_HZ = 50_000, 100
 
 
@@ -39,6 +41,12 @@ def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "constant": (np.full(PACKETS, FUNCTION_NS), 100_000),
         "few": (FUNCTION_NS + noise[:1], 100_000),
     }
+    # 40 bursts of 50 packets: one packet after the other, or all of them at once.
+    place = np.tile(np.arange(50), 40)
+    apart = np.where(place == 49, BURSTS_APART_NS, 100).tolist()
+    latencies["bursts"] = (FORWARDER_NS + (place + 1) * WORK_NS - place * 100, apart)
+    latencies["delayed bursts"] = (np.full(2_000, FUNCTION_NS), apart)
+    latencies["far bursts"] = (np.full(2_000, FUNCTION_NS), 100_000)
     for name, (values, gap) in latencies.items():
         pair = captures.pair(folder / f"{name} pair", values.tolist(), gap=gap)
         done = tailscope("analyze", *pair, "--out", folder / name)
@@ -93,11 +101,68 @@ def test_a_rate_follows_from_two_runs(tailscope: Run, runs: Path) -> None:
     assert found["e2e_ns"] == pytest.approx(FUNCTION_NS, abs=10)
     assert found["cpu_ns"] == found["e2e_ns"] - found["transfer_ns"]
     assert found["rate_max_pps"] == 1e9 / found["cpu_ns"]
-    for name in ("transfer_ns", "e2e_ns", "cpu_ns", "rate_max_pps"):
+    for name in ("transfer_ns", "e2e_ns", "cpu_ns"):
         assert found[f"{name}_ci_low"] < found[name] < found[f"{name}_ci_high"]
+    assert found["rate_max_pps_ci_low"] < found["rate_max_pps"]
     assert found["is_upper_bound"] and found["noise_ns_per_s"] is None
-    assert found["interruptions"] == []
+    assert found["interruptions"] == [] and found["noise_source"] is None
     assert any("an upper bound" in warning for warning in found["warnings"])
+
+
+def test_without_queues_the_rate_has_no_upper_end(tailscope: Run, runs: Path) -> None:
+    """Nothing tells such captures from those of a device that holds packets side by side."""
+    arguments = (runs / "forwarder", runs / "function")
+    found = figures(tailscope, *arguments)
+    assert found["rate_max_pps_ci_high"] is None and found["queues"] is None
+    assert (found["queued_cpu_ns"], found["queued_packets"]) == (None, 0)
+    assert any("no packets were seen that queued" in warning for warning in found["warnings"])
+    text = tailscope("model", "overload", *arguments).stdout
+    assert "R_max, at most, one at a time" in text and " or more" in text
+
+
+def test_packets_that_queued_give_a_second_estimate(tailscope: Run, runs: Path) -> None:
+    arguments = (runs / "forwarder", runs / "function", runs / "bursts")
+    found = figures(tailscope, *arguments)
+    assert found["queued_cpu_ns"] == pytest.approx(WORK_NS)
+    assert (found["queues"], found["queued_packets"]) == ("bursts", 40 * 49)
+    assert found["rate_max_pps"] == pytest.approx(1e9 / WORK_NS)
+    low, high = found["rate_max_pps_ci_low"], found["rate_max_pps_ci_high"]
+    assert low <= found["rate_max_pps"] <= high < 1.05 * low
+    assert not found["is_upper_bound"]
+    assert any("the time of packets that queued includes it" in each for each in found["warnings"])
+    text = tailscope("model", "overload", *arguments).stdout
+    assert "t_CPU, a packet, by medians" in text and "t_CPU, a packet, by queues" in text
+    assert "queues    bursts, 1,960 packets queued" in text
+
+
+def test_no_rate_of_a_delay_line(tailscope: Run, runs: Path) -> None:
+    """It holds packets side by side: they leave as they came."""
+    arguments = (runs / "forwarder", runs / "function", runs / "delayed bursts")
+    done = tailscope("model", "overload", *arguments)
+    assert done.returncode == 3 and not done.stdout
+    assert "the medians give 11,4" in done.stderr and "packets that queued 100 ns" in done.stderr
+    assert "packets leave faster than one after the other" in done.stderr
+    assert "tailscope search" in done.stderr
+
+
+def test_bursts_that_did_not_queue_are_refused(tailscope: Run, runs: Path) -> None:
+    arguments = (runs / "forwarder", runs / "function", runs / "far bursts")
+    done = tailscope("model", "overload", *arguments)
+    assert done.returncode == 3 and not done.stdout
+    assert "far bursts: packets queued fewer than 20 times" in done.stderr
+    assert "hint: longer bursts" in done.stderr
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_a_measured_device_must_show_that_it_queues(
+    tailscope: Run, measure: Run, runs: Path
+) -> None:
+    """At 100 packets/s a stall of the machine cannot make packets wait for each other."""
+    delayed = measure("--dut", "delay", "--dut-option", "law=fixed:20us", "--rate", "100")["out"]
+    done = tailscope("model", "overload", runs / "forwarder", delayed)
+    assert done.returncode == 3 and not done.stdout
+    assert "nothing shows that the function works on one packet at a time" in done.stderr
+    assert "--burst 128" in done.stderr
 
 
 def test_noise_is_taken_off(tailscope: Run, runs: Path, watched: Path) -> None:
@@ -107,10 +172,53 @@ def test_noise_is_taken_off(tailscope: Run, runs: Path, watched: Path) -> None:
     assert found["noise_ns_per_s_ci_low"] < expected < found["noise_ns_per_s_ci_high"]
     assert found["rate_max_pps"] == pytest.approx((1e9 - expected) / found["cpu_ns"])
     assert not found["is_upper_bound"]
+    assert found["noise_source"] == "recorded"
     [row] = found["interruptions"]
     assert row["cause"] == "stall" and row["rate_hz"] == pytest.approx(STALLS_HZ / 2)
     assert row["duration_ns"] == STALL_NS
     assert row["ns_per_s"] == pytest.approx(row["rate_hz"] * row["duration_ns"])
+
+
+def test_noise_is_given_as_table_5_has_it(tailscope: Run, runs: Path) -> None:
+    pairs = "166.7:10.9us,83.3:13.6us"
+    found = figures(tailscope, runs / "forwarder", runs / "function", "--noise", pairs)
+    assert found["noise_ns_per_s"] == pytest.approx(2_949_910)
+    assert found["noise_source"] == "given" and not found["is_upper_bound"]
+    rows = [(row["cause"], row["duration_ns"]) for row in found["interruptions"]]
+    assert rows == [("166.7 Hz", 10_900), ("83.3 Hz", 13_600)]
+
+
+def test_noise_is_read_from_what_aliasing_found(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    clock = {"rate_hz": 250.0, "duration_ns": 8_000, "teeth": [0]}
+    ends = {"duration_ns_ci_low": 7_000, "duration_ns_ci_high": 9_000}
+    ends |= {"rate_hz_ci_low": 249.0, "rate_hz_ci_high": 251.0}
+    file = tmp_path / "aliasing.json"
+    file.write_text(json.dumps({"agreement": 0.9, "sources": [clock, {**clock, **ends}]}))
+    found = figures(tailscope, runs / "forwarder", runs / "function", "--noise", file)
+    assert found["noise_ns_per_s"] == pytest.approx(2 * 250 * 8_000)
+    assert found["noise_ns_per_s_ci_low"] == pytest.approx(250 * 8_000 + 249 * 7_000)
+    assert found["noise_source"] == "aliasing"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("often:1us", "--noise: got 'often:1us', expected a path, or RATE:DURATION"),
+        ("-1:1us", "--noise: got '-1:1us'"),
+        ("0:1us", "--noise: got '0:1us'"),
+        ("inf:1us", "--noise: got 'inf:1us'"),
+        ("250:", '"" is not a duration'),
+        ("250:0us", "--noise 250:0us: expected at least 1ns"),
+        ("250:5ms", "interrupts take all of the CPU's time"),
+    ],
+)
+def test_what_are_no_interrupts_is_refused(
+    tailscope: Run, runs: Path, given: str, expected: str
+) -> None:
+    arguments = ("model", "overload", runs / "forwarder", runs / "function")
+    done = tailscope(*arguments, f"--noise={given}")
+    assert done.returncode == 1 and not done.stdout
+    assert expected in done.stderr
 
 
 def test_noise_is_read_over_time(watched: Path) -> None:
@@ -160,7 +268,22 @@ def test_the_authors_captures_predict_their_rate(tailscope: Run, data: Path, scr
     found = figures(tailscope, scratch / "dpdk-l2fwd", scratch / "snort-filter")
     assert (found["transfer_ns"], found["e2e_ns"], found["cpu_ns"]) == (3_137, 17_387, 14_250)
     assert (1e9 - 2_949_900) / found["cpu_ns"] == pytest.approx(69_968, abs=1)
-    assert found["rate_max_pps_ci_low"] <= found["rate_max_pps"] <= found["rate_max_pps_ci_high"]
+    assert found["rate_max_pps_ci_low"] <= found["rate_max_pps"]
+    table_5 = figures(
+        tailscope,
+        *(scratch / "dpdk-l2fwd", scratch / "snort-filter"),
+        *("--noise", "166.7:10.9us,83.3:13.6us"),
+    )
+    assert table_5["rate_max_pps"] == pytest.approx(69_968, abs=1)
+    clocks = scratch / "clocks.json"
+    done = tailscope("model", "aliasing", scratch / "dpdk-l2fwd", "--json", clocks)
+    assert done.returncode == 0, done.stderr
+    captured = figures(
+        tailscope, scratch / "dpdk-l2fwd", scratch / "snort-filter", "--noise", clocks
+    )
+    # Table V counts the way of the packet that met an interrupt as part of it.
+    assert captured["rate_max_pps"] == pytest.approx(table_5["rate_max_pps"], rel=0.002)
+    assert captured["noise_source"] == "aliasing"
 
 
 def broken(path: Path, name: str, content: str) -> Path:

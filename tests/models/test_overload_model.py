@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tailscope.exceptions import ModelError
+from tailscope.exceptions import EvidenceError, ModelError
 from tailscope.models.estimate import Estimate
 from tailscope.models.overload.noise import (
     Interruption,
@@ -19,7 +19,13 @@ from tailscope.models.overload.noise import (
     noise_of,
     noise_over_time,
 )
-from tailscope.models.overload.prediction import FEWEST_SAMPLES, highest_rate, predict
+from tailscope.models.overload.prediction import (
+    AGREE,
+    FEWEST_SAMPLES,
+    cpu_time,
+    highest_rate,
+    predict,
+)
 
 PACKETS = 290_000
 TABLE_V = {
@@ -100,7 +106,7 @@ def test_ends_are_those_of_all_inputs(
     taken = Estimate(
         estimate=noise, ci_low=noise - widths[2], ci_high=noise + widths[2], n=20, method="given"
     )
-    found = predict(forwarder, function, taken).rate_max_pps
+    found = highest_rate(cpu_time(forwarder, function), taken)
     for ends in np.ndindex(3, 3, 3):
         f, e, d = (
             (each.ci_low, each.estimate, each.ci_high)[end]
@@ -132,11 +138,8 @@ def test_intervals_hold() -> None:
         forwarder = 3_000 * np.exp(chance.normal(0, 0.2, 400))
         function = 14_000 * np.exp(chance.normal(0, 0.3, 400))
         slices = chance.poisson(250, 20) * 20_000.0
-        found = predict(
-            sampled_median(np.sort(forwarder)),
-            sampled_median(np.sort(function)),
-            noise_over_time(slices),
-        ).rate_max_pps
+        cpu = cpu_time(sampled_median(np.sort(forwarder)), sampled_median(np.sort(function)))
+        found = highest_rate(cpu, noise_over_time(slices))
         held += found.ci_low <= true <= found.ci_high
         widths.append((found.ci_high - found.ci_low) / found.estimate)
     assert held >= 0.95 * runs
@@ -162,9 +165,8 @@ def test_without_noise_it_is_an_upper_bound() -> None:
 
 
 def test_constant_figures_have_intervals_of_no_width() -> None:
-    found = predict(median(1000), median(3000), noise_over_time([5.0] * 20))
-    assert found.rate_max_pps.ci_low == found.rate_max_pps.estimate == found.rate_max_pps.ci_high
-    assert found.rate_max_pps.estimate == (1e9 - 5) / 2000
+    found = highest_rate(cpu_time(median(1000), median(3000)), noise_over_time([5.0] * 20))
+    assert found.ci_low == found.estimate == found.ci_high == (1e9 - 5) / 2000
 
 
 def test_noise_that_may_take_all_leaves_a_rate_of_0_at_least() -> None:
@@ -194,6 +196,41 @@ def test_nothing_follows_from_such_medians(
 ) -> None:
     with pytest.raises(ModelError, match=expected):
         predict(forwarder, function)
+
+
+def test_without_queues_there_is_no_upper_end() -> None:
+    found = predict(median(3000), median(13_000)).rate_max_pps
+    assert (found.ci_low, found.estimate, found.ci_high) == (1e5, 1e5, math.inf)
+
+
+@settings(deadline=None)
+@given(cpu=st.floats(100, 1e6), share=st.floats(0.81, 1.24))
+def test_two_estimates_that_agree_make_one_interval(cpu: float, share: float) -> None:
+    found = predict(median(3000), median(3000 + cpu), None, median(share * cpu)).rate_max_pps
+    rates = sorted((1e9 / cpu, 1e9 / (share * cpu)))
+    assert (found.ci_low, found.ci_high) == pytest.approx(rates)
+    assert found.estimate == pytest.approx(1e9 / (share * cpu))
+
+
+def test_the_forwarders_own_work_may_be_work() -> None:
+    """The whole latency of 1.2 us may be time on the CPU: nothing tells the parts apart."""
+    found = predict(median(300), median(1_200), None, median(1_200)).rate_max_pps
+    assert (found.ci_low, found.ci_high) == pytest.approx((1e9 / 1_200, 1e9 / 900))
+
+
+@pytest.mark.parametrize(
+    ("queued", "expected"),
+    [
+        (10_000 / (1 + AGREE) - 1, "packets leave faster than one after the other"),
+        (100, "packets that queued 100 ns"),
+        (13_001, "takes more of the CPU than its latency shows"),
+    ],
+)
+def test_two_estimates_that_disagree_are_refused(queued: float, expected: str) -> None:
+    with pytest.raises(EvidenceError, match=expected) as error:
+        predict(median(3000), median(13_000), None, median(queued))
+    assert "the medians give 10,000 ns" in str(error.value)
+    assert error.value.hint is not None and "tailscope search" in error.value.hint
 
 
 @pytest.mark.parametrize("noise", [1e9, 2e9, math.nan, -1.0])

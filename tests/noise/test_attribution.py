@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailscope.noise.attribution import EARLIER, Blocked, Explained, explain
+from tailscope.noise.attribution import (
+    EARLIER,
+    Blocked,
+    Explained,
+    blocked_by,
+    explain,
+    own_work_ns,
+)
 from tailscope.noise.explanation import Packets, explain_tail
 from tailscope.noise.story import tell
+from tailscope.noise.timeline import Timeline
+from tailscope.store.records.run import OwnWork
 
 NAMES = ["timer", "shootdown", "task"]
 
@@ -149,3 +158,46 @@ def test_a_story_lists_the_largest_part_first() -> None:
         ("service", "", 100),
     ]
     assert sum(line.share for line in story.lines) == pytest.approx(1)
+
+
+def timeline(cpu: int, *pieces: tuple[int, int, str]) -> Timeline:
+    """A CPU's time, each piece an event."""
+    causes = sorted({cause for *_, cause in pieces})
+    numbers = np.arange(len(pieces))
+    return Timeline(
+        cpu,
+        np.array([start for start, *_ in pieces], np.int64),
+        np.array([end for _, end, _ in pieces], np.int64),
+        numbers,
+        np.array([causes.index(cause) for *_, cause in pieces], np.int64),
+        np.zeros(len(pieces), np.int64),
+        causes,
+        [""],
+    )
+
+
+def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s() -> None:
+    dut = [
+        timeline(1, (0, 10, "task cc1"), (20, 40, "tailscope's tracer")),
+        timeline(2, (30, 50, "local timer"), (60, 70, "softirq NET_RX")),
+    ]
+    instrument = [timeline(0, (25, 60, "task mypy"))]
+    own = OwnWork(instrument=(), dut=("softirq NET_",))
+    found = blocked_by(dut, instrument, own_work=own)
+    rows = [
+        (start, end, found.names[cause], bool(is_dut))
+        for start, end, cause, is_dut in zip(
+            found.start_ns, found.end_ns, found.cause, found.is_dut, strict=True
+        )
+    ]
+    # Where both were blocked it was the device; tailscope's work on its CPU comes second.
+    assert rows == [
+        (0, 10, "task cc1", True),
+        (20, 30, "tailscope's tracer", False),
+        (30, 50, "local timer", True),
+        (50, 60, "task mypy", False),
+    ]
+    start, end = own_work_ns([*dut, timeline(3, (39, 45, "tailscope's supervisor"))], own)
+    assert (start.tolist(), end.tolist()) == ([20], [45])
+    in_softirqs = OwnWork(instrument=(), dut=("softirq NET_", "task ", "tailscope's "))
+    assert not len(own_work_ns(dut, in_softirqs)[0])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ STALLS = (
     *("--dut-option", "stall-period=50ms", "--duration", "3s", "--rate", "50k"),
 )
 OWN = "task tailscope-dp"
+BUSY_METER = "sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 1'"
 LONG = ("--rate", "100k", "--duration", "60s", "--warm-up", "0s")
 PARTS = ("service_ns", "dut_ns", "queue_ns", "instrument_ns", "unexplained_ns")
 
@@ -39,6 +41,17 @@ PARTS = ("service_ns", "dut_ns", "queue_ns", "instrument_ns", "unexplained_ns")
 def explanation(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((out / "explanation.json").read_text())
     return found
+
+
+@contextmanager
+def on(cpus: list[int]) -> Iterator[None]:
+    """Have no other CPUs."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +174,7 @@ def test_a_device_of_the_kernel_is_not_noise_to_itself(measure: Measure) -> None
     info = sound(found["out"])
     assert info["noise"]["own_work"] == {
         "instrument": ["softirq NET_"],
-        "dut": ["softirq NET_", "task "],
+        "dut": ["softirq NET_", "task ", "tailscope's "],
     }
     assert info["noise"]["counter_samples"] > 4
     assert any("counters are read during the measurement" in text for text in found["warnings"])
@@ -171,6 +184,46 @@ def test_a_device_of_the_kernel_is_not_noise_to_itself(measure: Measure) -> None
     assert not any(cause.startswith(("softirq NET", "task ")) for cause in causes)
     samples = pq.read_table(found["out"] / "interrupts.parquet").to_pydict()
     assert len(set(samples["unix_ns"])) == info["noise"]["counter_samples"]
+
+
+@AS_ROOT
+def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s(
+    measure: Measure, tailscope: Run
+) -> None:
+    """On two CPUs everything else shares those that poll: readings of power, for one."""
+    cpus = sorted(os.sched_getaffinity(0))[-2:]
+    meter = ("--power", f"command:{BUSY_METER}", "--power-phase", "100ms")
+    options = ("--cpus", ",".join(map(str, cpus)), "--duration", "3s", "--noise", "events")
+    with on(cpus):
+        found = measure("--dut", "l2fwd", "--rate", "50k", *options, *meter)
+    table = pq.read_table(found["out"] / "noise.parquet").to_pydict()
+    own = [
+        (start, start + lasted)
+        for source, cause, start, lasted in zip(
+            *(table[name] for name in ("source", "cause", "start_ns", "duration_ns")), strict=True
+        )
+        if source == "dut" and cause.startswith("tailscope's ")
+    ]
+    causes = {cause for cause in table["cause"] if cause.startswith("tailscope's ")}
+    assert "tailscope's reader of power" in causes
+    packets = pq.read_table(found["out"] / "latency.parquet").to_pydict()
+    pre, latency = (np.array(packets[name], np.int64) for name in ("pre_ns", "latency_ns"))
+    met = np.zeros(len(pre), np.int64)
+    for start, end in own:
+        met += np.maximum(np.minimum(pre + latency, end) - np.maximum(pre, start), 0)
+    assert met.any()
+    assert np.array(packets["tainted"])[2 * met > latency].all()
+    done = tailscope("explain", found["out"], "--quantile", "0", "--json", "-")
+    parts = {
+        cause["part"]
+        for cause in json.loads(done.stdout)["tail"]["causes"]
+        if cause["cause"].startswith("tailscope's ")
+    }
+    assert "instrument" in parts and "dut" not in parts
+    assert (
+        "instrument: tailscope's " in tailscope("explain", found["out"], "--quantile", "0").stdout
+    )
+    sound(found["out"])
 
 
 @AS_ROOT

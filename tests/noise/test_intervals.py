@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from intervals import disjoint, points
 
-from tailscope.noise.intervals import covered, overlaps, subtract
+from tailscope.noise.intervals import covered, overlaps, subtract, union
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), max_size=8)
 
@@ -47,3 +47,15 @@ def test_overlaps_are_what_both_cover(
         assert points(met.start[mine], met.end[mine]) == own & whole
         assert total[at] == len(own & whole)
     assert (met.end > met.start).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=8))
+def test_a_union_covers_what_any_covers(some: list[tuple[int, int]]) -> None:
+    low = np.array([low for low, _ in some], np.int64)
+    high = low + np.array([length for _, length in some], np.int64)
+    start, end = union(low, high)
+    assert points(start, end) == points(low, high)
+    assert (end > start).all() and (start[1:] >= end[:-1]).all()
+    # What only touches stays as it is.
+    again = union(start, end)
+    assert (again[0].tolist(), again[1].tolist()) == (start.tolist(), end.tolist())

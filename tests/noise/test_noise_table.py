@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,9 @@ import pytest
 from tailscope.analysis import Clock
 from tailscope.exceptions import RunCorruptError
 from tailscope.noise.attribution import blocked_by
-from tailscope.noise.recorder import RecordedNoise, Thread, marked_threads
+from tailscope.noise.recorder import RecordedNoise, Thread, marked_threads, own_threads
 from tailscope.noise.table import DISTURBANCES, columns, read_timelines, side_noise
+from tailscope.noise.tracer import TRACER_THREAD
 from tailscope.testbed.places import MARK
 
 if TYPE_CHECKING:
@@ -84,17 +86,50 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def noise(threads: list[Thread]) -> RecordedNoise:
     nothing: Any = []
-    return RecordedNoise(None, None, nothing, {}, (), threads)
+    return RecordedNoise(None, None, nothing, {}, (), threads, {1: "supervisor"})
 
 
 @pytest.mark.usefixtures("alone")
 def test_a_device_has_the_threads_of_its_mark() -> None:
-    threads = [Thread(10, 10, "x"), Thread(20, 3, "x-platform"), Thread(21, 4, "x-platform")]
+    threads = [
+        Thread(10, 10, "x", 10),
+        Thread(20, 3, "x-platform", 20),
+        Thread(21, 4, "x-platform", 20),
+    ]
     found = noise(threads)
     assert found.threads_of("x") == [10]
     assert found.threads_of("x-platform") == [20, 21]
     assert found.threads_of("x-platform", [4]) == [21]
     assert found.threads_of("x-platform", [99]) == [20, 21]
+
+
+def test_threads_of_tailscope_are_known_by_what_they_are_for() -> None:
+    threads = [
+        Thread(10, 10, "x", 10),
+        Thread(11, 11, "x", 10),
+        Thread(20, 3, "x-platform", 20),
+        Thread(21, 4, "x-platform", 20),
+        Thread(30, 30, "x-platform", 30),
+        Thread(40, 40, "x-2-platform", 40),
+    ]
+    own = noise(threads).own_threads("platform", [21])
+    # A container and another device are no work of tailscope's.
+    assert own == {1: "supervisor", 10: "generator", 11: "generator", 20: "device monitor"}
+    assert 20 not in noise(threads).own_threads("platform", [20, 21])
+
+
+def test_threads_of_this_process_have_their_purposes() -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name=TRACER_THREAD)
+    thread.start()
+    try:
+        found = own_threads()
+    finally:
+        end.set()
+        thread.join()
+    assert thread.native_id is not None
+    assert found[thread.native_id] == "tracer"
+    assert found[threading.get_native_id()] == "supervisor"
 
 
 @pytest.mark.usefixtures("alone")

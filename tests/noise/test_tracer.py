@@ -109,9 +109,47 @@ def test_lost_events_are_counted() -> None:
 
 @AS_ROOT
 @pytest.mark.usefixtures("alone")
+def test_what_tailscope_does_itself_is_called_so() -> None:
+    with RunFolder() as folder:
+        found = recorded(folder)
+        [events] = read_events(found, CLOCK, [CPU], [], {os.getpid(): "supervisor"})
+    own = events.named("tailscope's supervisor")
+    pieces = np.isin(events.piece_event, own)
+    assert (events.piece_end_ns - events.piece_start_ns)[pieces].sum() > 0
+    notes = {events.details[detail] for detail in events.detail[own].tolist()}
+    assert notes == {f"pid {os.getpid()}"}
+
+
+@AS_ROOT
+@pytest.mark.usefixtures("alone")
+def test_buffers_are_read_when_they_fill_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "_READ_AFTER_S", 600.0)
+    monkeypatch.setattr(Tracer.__init__, "__kwdefaults__", {"clock": None, "buffer_kb": 256})
+    reads: list[float] = []
+    drain = tracer.Tracer._drain
+
+    def noted(running: Tracer) -> None:
+        reads.append(time.monotonic())
+        drain(running)
+
+    monkeypatch.setattr(tracer.Tracer, "_drain", noted)
+    yields = f"import os\nos.sched_setaffinity(0, {{{CPU}}})\n"
+    yields += "for _ in range(200_000): os.sched_yield()"
+    with RunFolder() as folder, Tracer(folder, [CPU]) as running:
+        for other in [subprocess.Popen([sys.executable, "-c", yields]) for _ in range(2)]:
+            other.wait()
+        while_it_ran = len(reads)
+        running.finish()
+    assert while_it_ran > 0, "half of 256 KiB fills with far fewer switches"
+    pauses = np.diff(reads[:while_it_ran])
+    assert (pauses >= tracer._PAUSE_S).all()
+
+
+@AS_ROOT
+@pytest.mark.usefixtures("alone")
 def test_lost_events_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tracer.__init__, "__kwdefaults__", {"clock": None, "buffer_kb": 8})
-    monkeypatch.setattr(tracer, "_READ_EVERY_S", 60.0)
+    monkeypatch.setattr(tracer, "_PAUSE_S", 60.0)
     with RunFolder() as folder, NoiseRecorder(folder, [CPU], what="events") as recorder:
         yields = (
             f"import os\nos.sched_setaffinity(0, {{{CPU}}})\nfor _ in range(3000): os.sched_yield()"

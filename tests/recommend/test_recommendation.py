@@ -12,6 +12,7 @@ from synthetic import OPTIMISED, PACKETS, floor_of, info_of, instrument, latenci
 from tailscope.plan import PlanFields
 from tailscope.recommend.compare import (
     best_quantile,
+    least,
     ratio,
     tail_of,
     why_not_above,
@@ -204,13 +205,25 @@ def test_no_choice_of_kernel(make: Make) -> None:
     assert "one kernel only" in silent("III", make("slower", HIGH), faster)
 
 
-def test_what_only_tainted_samples_show_is_not_said(make: Make) -> None:
+def test_what_only_the_instrument_shows_is_not_said(make: Make) -> None:
     tail = HIGH > 10_000
-    stalled = make("stalled", HIGH, stalled=tail)
-    reason = silent("III", stalled, make("rt", LOW, host=RT))
-    assert "it depends on tainted samples which p99.9 is higher" in reason
+    rt = make("rt", LOW, host=RT)
+    stalled = make("stalled", HIGH, stalled=tail, stall_ns=1_000_000_000)
+    reason = silent("III", stalled, rt)
+    assert "it depends on the instrument's stalls which p99.9 is higher" in reason
     (row,) = [case.run.summary for case in evidence(stalled).cases]
-    assert row["tainted"] == tail.sum()
+    assert row["tainted"] >= tail.sum()
+    hardly = make("hardly stalled", HIGH, stalled=tail, stall_ns=100)
+    text, _, figures = spoken("III", hardly, rt)
+    assert "(instrument)" in text
+    assert {each["figure"] for each in figures} >= {"latency_ns_p999", "least_latency_ns_p999"}
+
+
+def test_of_an_older_run_nothing_bounds_what_the_instrument_stalled() -> None:
+    figures = {"tainted": 3, "latency_ns_p99": 90, "least_latency_ns_p99": None}
+    assert least(figures, "latency_ns_p99") == 0
+    assert least({**figures, "tainted": 0}, "latency_ns_p99") == 90
+    assert least({"latency_ns_p99": 90}, "latency_ns_p99") == 90
 
 
 def test_every_repeat_counts(make: Make) -> None:

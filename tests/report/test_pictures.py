@@ -114,13 +114,13 @@ def test_a_page_says_what_was_concluded(run: Run) -> None:
 
 def test_a_bound_is_no_estimate(run: Run) -> None:
     assert run.kept.overload is not None
-    bound = structs.replace(run.kept.overload, is_upper_bound=True)
+    bound = structs.replace(run.kept.overload, rate_max_pps_ci_high=None)
     (picture,) = (
         each
         for each in pictures([Material(replace(run, kept=Conclusions(overload=bound)))])
         if each.name == "overload"
     )
-    assert picture.y.names == ("this run", "R_max, at most")
+    assert picture.y.names == ("this run", "R_max, one at a time")
     assert [layer.mark for layer in picture.layers] == ["bars", "bars"]
 
 

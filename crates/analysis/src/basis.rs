@@ -48,7 +48,22 @@ pub enum Clocks {
         skew: Skew,
         /// Whether latencies are above that of the fastest packet, as where the offset is not known.
         relative: bool,
+        /// What an estimate may be off by.
+        bounds: Bounds,
     },
+}
+
+/// What the packets of two captures prove of the offset and the drift of their clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// The least offset, in ns: no packet that travels the other way arrived before it was sent;
+    /// `None` where none does.
+    pub offset_low_ns: Option<i64>,
+    /// The highest offset, in ns: no packet arrived before it was sent.
+    pub offset_high_ns: Option<i64>,
+    /// By how much the drift may be wrong either way, in parts per 10¹², if the fastest packets take
+    /// as long at any time; `None` where there are too few of them, or the captures are too short.
+    pub drift_error_ppt: Option<i64>,
 }
 
 impl Clocks {
@@ -93,6 +108,8 @@ pub struct Basis {
     pub copies_ns: u64,
     /// Whether packets travel both ways.
     pub two_way: bool,
+    /// Whether packets lose hops in between, as in a router.
+    pub routed: bool,
     /// Flows of the sample that travel the other way, by source and destination.
     pub back: BTreeSet<Flow>,
     /// The grid of the times of both captures.
@@ -126,6 +143,7 @@ impl Default for Basis {
             limit_bytes: None,
             copies_ns: 0,
             two_way: false,
+            routed: false,
             back: BTreeSet::new(),
             grid: Grid::FINEST,
             tried: vec![],

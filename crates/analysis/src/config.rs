@@ -12,6 +12,9 @@ use crate::matcher::MAX_WINDOW;
 pub struct Config {
     /// What makes a packet the same before and after the device.
     pub match_on: MatchOn,
+    /// Of what [`MatchOn::Auto`] tries, the most specific that may be taken: what an
+    /// [`Error::KeyChanges`] names.
+    pub joined_by: Option<MatchOn>,
     /// How long a packet may take.
     pub window: Nanos,
     /// How much of the beginning is left out.
@@ -37,6 +40,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             match_on: MatchOn::Auto,
+            joined_by: None,
             window: Nanos(5_000_000_000),
             trim: Nanos(0),
             worst: 5000,

@@ -3,9 +3,9 @@
 /// What became of every packet (`docs/statistics.md`).
 ///
 /// `pre packets = pre_trimmed + pre_unkeyed + ambiguous + repeated + reverse + local + sent`,
-/// `sent = matched + lost + late + negative + outside + corrupt`, `post packets = post_trimmed +
+/// `sent = matched + lost + late + negative + outside + corrupt + resegmented`, `post packets = post_trimmed +
 /// post_unkeyed + matched + duplicated + post_negative + post_reverse + post_ambiguous + post_late +
-/// post_outside + post_unknown`. [`Counts::assert_conserved`] holds them to it.
+/// post_outside + post_resegmented + post_unknown`. [`Counts::assert_conserved`] holds them to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets of pre outside of the trimmed interval.
@@ -36,6 +36,9 @@ pub struct Counts {
     pub outside: u64,
     /// Sent packets that only came back changed. A recording knows them; in captures they are lost.
     pub corrupt: u64,
+    /// Sent packets that came out divided or merged: each of their bytes was seen behind the device, in
+    /// packets that are like none before it.
+    pub resegmented: u64,
     /// Packets of post outside of the trimmed interval.
     pub post_trimmed: u64,
     /// Packets of post that have no key.
@@ -53,12 +56,14 @@ pub struct Counts {
     /// Posts whose key no pre packet carries, while the capture before the device had not begun yet,
     /// had ended, or dropped as many itself.
     pub post_outside: u64,
+    /// Posts that are parts of packets of pre, or were merged of them.
+    pub post_resegmented: u64,
     /// Posts whose key no pre packet carries.
     pub post_unknown: u64,
 }
 
 /// How many figures [`Counts`] has.
-const FIGURES: usize = 22;
+const FIGURES: usize = 24;
 
 impl Counts {
     /// # Panics
@@ -78,13 +83,14 @@ impl Counts {
     fn sums(&self) -> [u128; 3] {
         let sum = |counts: &[u64]| counts.iter().copied().map(u128::from).sum();
         let seen = [self.matched, self.lost, self.late, self.negative, self.outside, self.corrupt];
+        let changed = [self.resegmented];
         let left = [self.pre_trimmed, self.pre_unkeyed, self.ambiguous, self.repeated];
         let other = [self.reverse, self.local, self.sent];
         let arrived = [self.matched, self.duplicated, self.post_negative, self.post_reverse];
         let strayed = [self.post_ambiguous, self.post_late, self.post_outside, self.post_unknown];
-        let behind = [self.post_trimmed, self.post_unkeyed];
+        let behind = [self.post_trimmed, self.post_unkeyed, self.post_resegmented];
         [
-            sum(&seen),
+            sum(&[&seen[..], &changed].concat()),
             sum(&[&left[..], &other].concat()),
             sum(&[&arrived[..], &strayed, &behind].concat()),
         ]
@@ -109,6 +115,13 @@ impl Counts {
         self.post_outside += arrived;
     }
 
+    /// Lost packets of which none can be one that came out in another form: each unknown post stands
+    /// for one.
+    #[must_use]
+    pub fn lost_proven(&self) -> u64 {
+        self.lost.saturating_sub(self.post_unknown)
+    }
+
     /// Every count, in a fixed order.
     pub(crate) fn all(&mut self) -> [&mut u64; FIGURES] {
         [
@@ -125,6 +138,7 @@ impl Counts {
             &mut self.negative,
             &mut self.outside,
             &mut self.corrupt,
+            &mut self.resegmented,
             &mut self.post_trimmed,
             &mut self.post_unkeyed,
             &mut self.duplicated,
@@ -133,6 +147,7 @@ impl Counts {
             &mut self.post_ambiguous,
             &mut self.post_late,
             &mut self.post_outside,
+            &mut self.post_resegmented,
             &mut self.post_unknown,
         ]
     }

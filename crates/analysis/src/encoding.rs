@@ -5,9 +5,10 @@ use std::ops::RangeInclusive;
 use capture::{
     ByteOrder, ChosenInterface, Compression, Cut, Format, Info, LinkType, Mark, Resolution,
 };
+use probe::key::MatchOn;
 use units::Nanos;
 
-use crate::basis::{Basis, Clocks, Grid, Skew, Tried};
+use crate::basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
 use crate::bytes::{MOST, Reading, Writing, open};
 use crate::config::Config;
 use crate::counts::Counts;
@@ -24,7 +25,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
@@ -138,6 +139,8 @@ impl Part {
             instrument,
             tail,
             floor,
+            residue: None,
+            considerable: false,
             torn,
         };
         Ok(Self { heads, covered, found })
@@ -146,26 +149,31 @@ impl Part {
 
 fn write_config(to: &mut Writing, config: &Config) {
     to.text(&config.match_on.to_string());
+    to.option(config.joined_by.as_ref(), |to, key| to.text(&key.to_string()));
     to.number(config.window.0);
     to.number(config.trim.0);
     to.number(config.worst as u64);
     to.number(config.max_in_flight as u64);
-    let (kind, skew, relative) = match config.clocks {
-        Clocks::Detect => (0, Skew::NONE, false),
-        Clocks::Same => (1, Skew::NONE, false),
-        Clocks::Apart { skew, relative } => (2, skew, relative),
+    let (kind, skew, relative, bounds) = match config.clocks {
+        Clocks::Detect => (0, Skew::NONE, false, Bounds::default()),
+        Clocks::Same => (1, Skew::NONE, false, Bounds::default()),
+        Clocks::Apart { skew, relative, bounds } => (2, skew, relative, bounds),
     };
     to.number(kind);
     to.signed(skew.offset_ns);
     to.signed(skew.drift_ppt);
     to.number(skew.since_ns);
     to.number(relative.into());
+    to.option(bounds.offset_low_ns, Writing::signed);
+    to.option(bounds.offset_high_ns, Writing::signed);
+    to.option(bounds.drift_error_ppt, Writing::signed);
 }
 
 fn write_basis(to: &mut Writing, basis: &Basis) {
     to.option(basis.limit_bytes, |to, limit| to.number(limit.into()));
     to.number(basis.copies_ns);
     to.number(basis.two_way.into());
+    to.number(basis.routed.into());
     to.list(&basis.back.iter().collect::<Vec<_>>(), |to, (from, into)| {
         to.list(from, |to, byte| to.number((*byte).into()));
         to.list(into, |to, byte| to.number((*byte).into()));
@@ -185,13 +193,13 @@ fn read_basis(from: &mut Reading<'_>) -> Result<Basis, Error> {
         u32::try_from(limit).map_err(|_| from.flaw(limit, "less than 2^32"))
     };
     let (limit_bytes, copies_ns) = (from.option(limit)?, from.number()?);
-    let two_way = read_flag(from)?;
+    let (two_way, routed) = (read_flag(from)?, read_flag(from)?);
     let back = from.list(|from| Ok((read_bytes(from)?, read_bytes(from)?)))?.into_iter().collect();
     let grid = Grid { ns: from.number()?, ticks: from.number()? };
     from.expect(grid.ns > 0 && grid.ticks > 0, "none", "a grid")?;
     let tried = from
         .list(|from| Ok(Tried { key: from.text()?, matched: from.count()?, of: from.count()? }))?;
-    Ok(Basis { limit_bytes, copies_ns, two_way, back, grid, tried })
+    Ok(Basis { limit_bytes, copies_ns, two_way, routed, back, grid, tried })
 }
 
 fn read_bytes(from: &mut Reading<'_>) -> Result<Vec<u8>, Error> {
@@ -227,9 +235,13 @@ fn read_floor(from: &mut Reading<'_>) -> Result<Floor, Error> {
 }
 
 fn read_config(from: &mut Reading<'_>) -> Result<Config, Error> {
-    let text = from.text()?;
+    let key = |from: &mut Reading<'_>| {
+        let text = from.text()?;
+        text.parse::<MatchOn>().map_err(|error| from.flaw(error, "what to match on"))
+    };
     let config = Config {
-        match_on: text.parse().map_err(|error| from.flaw(error, "what to match on"))?,
+        match_on: key(from)?,
+        joined_by: from.option(key)?,
         window: Nanos(from.number()?),
         trim: Nanos(from.number()?),
         worst: from.number()? as usize,
@@ -245,10 +257,15 @@ fn read_clocks(from: &mut Reading<'_>) -> Result<Clocks, Error> {
     let (offset_ns, drift_ppt) = (from.signed()?, from.signed()?);
     let skew = Skew { offset_ns, drift_ppt, since_ns: from.number()? };
     let relative = read_flag(from)?;
+    let bounds = Bounds {
+        offset_low_ns: from.option(Reading::signed)?,
+        offset_high_ns: from.option(Reading::signed)?,
+        drift_error_ppt: from.option(Reading::signed)?,
+    };
     match kind {
         0 => Ok(Clocks::Detect),
         1 => Ok(Clocks::Same),
-        2 => Ok(Clocks::Apart { skew, relative }),
+        2 => Ok(Clocks::Apart { skew, relative, bounds }),
         other => Err(from.flaw(other, "0, 1 or 2")),
     }
 }

@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// Packets passed the capture behind the device first, as their hops tell.
     #[error(
-        "{pre} and {post} are swapped: packets have more hops to live behind the device than before it"
+        "{pre} and {post} are swapped: packets have a higher TTL behind the device than before it"
     )]
     Swapped {
         /// The file before the device.
@@ -67,8 +67,29 @@ pub enum Error {
         /// What shows it.
         why: String,
     },
+    /// One of the two clocks stepped.
+    #[error(
+        "one of the two clocks stepped: {at} after the first packet before the device, packets begin to \
+         lie {by} further {way} from one capture to the other"
+    )]
+    ClockSteps {
+        /// Since the first packet before the device.
+        at: Nanos,
+        /// By how much.
+        by: Nanos,
+        /// Which way: `on` or `back`.
+        way: &'static str,
+    },
+    /// Some packets come out in another form only behind the beginning of the captures.
+    #[error("packets change their form within the captures: only {key} joins those that are left")]
+    KeyChanges {
+        /// The key by which all are the same.
+        key: String,
+    },
     /// The difference of two clocks cannot be told from so little.
-    #[error("the clocks of the two captures are apart, and {got} do not tell by how much")]
+    #[error(
+        "the clocks of the two captures are apart, and {got} do not suffice to estimate by how much"
+    )]
     ClocksUnknown {
         /// What there is.
         got: String,
@@ -109,8 +130,8 @@ pub enum Error {
     },
     /// More packets wait for their counterpart than memory is meant for.
     #[error(
-        "more than {limit} packets within the window of {window} at {at_ns} ns ({unmatched} unmatched \
-         after it, {orphans} behind the device without a counterpart)"
+        "more than {limit} packets wait for their counterpart at {at_ns} ns, within a window of {window}: \
+         {unmatched} have left the window unmatched, {orphans} behind the device have none before it"
     )]
     InFlight {
         /// The bound.
@@ -197,6 +218,11 @@ impl Error {
         Self::TimeGoesBack { file: file.into(), offset, packet: number, got_ns, expected_ns }
     }
 
+    pub(crate) fn clock_steps(at: Nanos, by_ns: i64) -> Self {
+        let way = if by_ns < 0 { "back" } else { "on" };
+        Self::ClockSteps { at, by: Nanos(by_ns.unsigned_abs()), way }
+    }
+
     pub(crate) fn wrong(field: &'static str, at: usize, got: u64, expected: &str) -> Self {
         Self::Recording { field, at, got, expected: expected.into() }
     }
@@ -216,14 +242,19 @@ impl Error {
                 "check that both were taken at the same time; a device that changes the payload needs \
                  --match-on bytes:OFF+LEN/OFF+LEN",
             ),
-            Self::Swapped { .. } => Some("give them in the other order"),
+            Self::Swapped { .. } => Some("give the captures in the other order"),
             Self::SwappedOrApart { .. } => Some(
-                "give them in the other order; or, if their clocks are apart, say --clocks estimate",
+                "give the captures in the other order; or, if two clocks stamped them, say --clocks estimate",
             ),
             Self::ClocksApart { .. } => Some(
                 "--clocks estimate gives latencies above the fastest packet, --clocks offset=TIME takes \
                  a difference that you know, --clocks same trusts the captures",
             ),
+            Self::ClockSteps { .. } => Some(
+                "cut both captures there, for instance with editcap -A and -B, and analyse each part; \
+                 --clocks same trusts the captures, if it was the device that became slower",
+            ),
+            Self::KeyChanges { .. } => Some("match on that key: --match-on KEY"),
             Self::ClocksUnknown { .. } => {
                 Some("say --clocks offset=TIME, if you know the difference")
             }

@@ -98,6 +98,11 @@ impl<T> Entry<T> {
     pub fn new(key: Key, ts: u64, state: T) -> Self {
         Self { tag: key.hi, ts, slot: key.lo as u32, state }
     }
+
+    /// As much of its key as is compared.
+    pub fn key(&self) -> Key {
+        Key { hi: self.tag, lo: u64::from(self.slot) }
+    }
 }
 
 /// A queue of packets in order of time, with an index of the newest packet of each key.

@@ -19,7 +19,14 @@ const LEAST_SPANS: usize = 16;
 const LEAST_NS: u64 = 5_000_000_000;
 /// The drifts that are looked for, in parts per 10¹²: 0.5 ppm, below which a device that slowly warms up
 /// looks the same, to 1000 ppm, which no clock of a computer reaches.
-const DRIFTS_PPT: RangeInclusive<f64> = 5e5..=1e9;
+pub(crate) const DRIFTS_PPT: RangeInclusive<f64> = 5e5..=1e9;
+
+/// A step is at least so long, in ns, and so many times what the fastest packets differ on either side
+/// of it: those of a device that becomes slower do so over time.
+const STEP_NS: i64 = 100_000_000;
+const STEP_SPREADS: i64 = 10;
+/// Spans on either side that a step is told by.
+const STEP_SPANS: usize = 3;
 
 /// The fastest packet of each span of time. Spans begin at multiples of their length, which doubles
 /// until there are few enough: so the same packets, in whatever order, leave the same floor.
@@ -87,9 +94,14 @@ impl Floor {
         points.into_iter().for_each(|(ts, ns)| self.push(ts, ns));
     }
 
-    /// A drift that the fastest packets prove: they follow the line below all latencies, all of the
-    /// time, and it leads further than they lie from it. Its slope, in parts per 10¹².
+    /// A drift that the fastest packets prove, in parts per 10¹².
     pub fn drift_ppt(&self, step_ns: f64) -> Option<f64> {
+        self.drift(step_ns).filter(|drift| drift.proven).map(|drift| drift.ppt)
+    }
+
+    /// The slope of the line below all latencies, and how far the fastest packets lie from it;
+    /// `None` where they are too few, or follow each other too soon.
+    pub fn drift(&self, step_ns: f64) -> Option<Drift> {
         let points: Vec<Point> = self.fastest().iter().map(|point| self.point(*point)).collect();
         let lasts_ns = (self.fastest.len() as u64) << self.span_bits;
         if points.len() < LEAST_SPANS || lasts_ns < LEAST_NS {
@@ -105,12 +117,36 @@ impl Floor {
         let typical = median(points.iter().map(height).collect());
         let reach = (end[end.len() / 2].0 - begin[begin.len() / 2].0).max(1.0);
         let error = ((lowest(begin) - lowest(end)).abs() + typical) / reach;
-        let drift_ppt = slope * 1e12;
+        let ppt = slope * 1e12;
         let lasts = lasts_ns as f64;
         let strays_ns = (error * lasts).max(2.0 * step_ns);
-        let proven =
-            DRIFTS_PPT.contains(&drift_ppt.abs()) && (slope * lasts).abs() > 5.0 * strays_ns;
-        (proven && self.is_monotone(slope)).then_some(drift_ppt)
+        let further = DRIFTS_PPT.contains(&ppt.abs()) && (slope * lasts).abs() > 5.0 * strays_ns;
+        let proven = further && self.is_monotone(slope);
+        Some(Drift { ppt, error_ppt: strays_ns / lasts * 1e12, proven })
+    }
+
+    /// A step of one of the clocks: from one time on, in ns, all of the fastest packets take another
+    /// time than all of those before, and by how much, in ns.
+    pub fn step(&self) -> Option<(u64, i64)> {
+        let points = self.fastest();
+        let ends = |(low, high): (i64, i64), ns: i64| (low.min(ns), high.max(ns));
+        let ranges = |points: &mut dyn Iterator<Item = &(u64, i64)>| {
+            let widened = points.scan((i64::MAX, i64::MIN), |range, (_, ns)| {
+                *range = ends(*range, *ns);
+                Some(*range)
+            });
+            widened.collect::<Vec<_>>()
+        };
+        let before = ranges(&mut points.iter());
+        let behind = ranges(&mut points.iter().rev());
+        (STEP_SPANS..(points.len() + 1).saturating_sub(STEP_SPANS)).find_map(|at| {
+            let ((low, high), (next_low, next_high)) =
+                (before[at - 1], behind[points.len() - 1 - at]);
+            let gap = (next_low - high).max(low - next_high);
+            let spread = (high - low).max(next_high - next_low);
+            let by_ns = (next_low + next_high) / 2 - (low + high) / 2;
+            (gap >= STEP_NS && gap >= STEP_SPREADS * spread).then_some((points[at].0, by_ns))
+        })
     }
 
     fn since_ns(&self) -> u64 {
@@ -131,6 +167,18 @@ impl Floor {
             |pair: &[i64]| if slope > 0.0 { pair[0] < pair[1] } else { pair[0] > pair[1] };
         floors.len() >= 6 && floors.windows(2).all(follows)
     }
+}
+
+/// The drift of two clocks, as the fastest packets tell it, in parts per 10¹².
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drift {
+    pub ppt: f64,
+    /// How far the fastest packets of one half of the time may say something else than those of the
+    /// other.
+    pub error_ppt: f64,
+    /// Whether the fastest packets follow the line all of the time, and it leads further than they
+    /// lie from it.
+    pub proven: bool,
 }
 
 /// The lower convex hull of latencies over time.
@@ -167,6 +215,21 @@ impl Hull {
         let ((from, low), (to, high)) = (edge[0], edge[1]);
         let slope = (high - low) as f64 / (to - from) as f64;
         Some((low as f64 - slope * (from as f64 - since_ns as f64), slope))
+    }
+
+    /// How high a line below all points can be at `at_ns`, in ns, if its slope is one of `slopes`.
+    pub fn most_ns(&self, at_ns: u64, slopes: RangeInclusive<f64>) -> Option<f64> {
+        let ends = [*slopes.start(), *slopes.end()];
+        let edges = self
+            .points
+            .windows(2)
+            .map(|edge| (edge[1].1 - edge[0].1) as f64 / (edge[1].0 - edge[0].0) as f64);
+        let touching = edges.filter(|slope| slopes.contains(slope)).chain(ends);
+        let height = |slope: f64| {
+            let below = |&(ts, ns): &(u64, i64)| ns as f64 - slope * (ts as f64 - at_ns as f64);
+            self.points.iter().map(below).reduce(f64::min)
+        };
+        touching.filter_map(height).reduce(f64::max)
     }
 
     /// The least latency, in ns.
@@ -225,11 +288,52 @@ mod tests {
     }
 
     #[test]
+    fn the_error_of_a_drift_holds_the_truth_and_shrinks_with_time() {
+        for ppm in [-100.0, -20.0, 0.0, 3.0] {
+            let [short, long] = [10, 80].map(|seconds| {
+                let drift = floor(seconds, ppm * 1e-6, jitter).drift(1.0).expect("spans enough");
+                assert!((drift.ppt - ppm * 1e6).abs() <= drift.error_ppt, "{ppm}: {drift:?}");
+                drift.error_ppt
+            });
+            assert!(long < short / 2.0, "{ppm}: {short} {long}");
+        }
+    }
+
+    #[test]
+    fn no_line_below_the_points_is_higher() {
+        let mut hull = Hull::default();
+        for (ts, ns) in [(10, 7), (20, 4), (30, 5), (40, 3), (60, 6)] {
+            hull.push(ts, ns);
+        }
+        assert_eq!(hull.most_ns(10, 0.0..=0.0), Some(3.0));
+        assert_eq!(hull.most_ns(10, -0.3..=0.1), Some(7.0));
+        assert_eq!(hull.most_ns(10, -0.1..=0.0), Some(5.0));
+        assert_eq!(Hull::default().most_ns(10, 0.0..=0.0), None);
+    }
+
+    #[test]
     fn none_is_where_none_is() {
         assert_eq!(floor(40, 0.0, jitter).drift_ppt(1.0), None);
         assert_eq!(floor(1, 0.0, |_, _| 0.0).drift_ppt(1.0), None);
-        // A device that becomes slower once is no clock.
+        // A device that becomes slower once is no clock, but if at once by a tenth of a second.
         let step = |i: u64, dice: u64| if i > 200_000 { 30_000.0 } else { 0.0 } + jitter(i, dice);
         assert_eq!(floor(40, 0.0, step).drift_ppt(1.0), None);
+        assert_eq!(floor(40, 0.0, step).step(), None);
+    }
+
+    #[test]
+    fn a_step_is_a_jump_of_all_that_follow() {
+        let step = |i: u64, dice: u64| if i >= 200_000 { 2e9 } else { 0.0 } + jitter(i, dice);
+        let (at_ns, by_ns) = floor(40, 0.0, step).step().expect("a step");
+        // Within the span that it lies in.
+        assert!(at_ns.abs_diff(20_000_000_000) < 1_000_000_000, "{at_ns}");
+        assert!((by_ns - 2_000_000_000).abs() < 10_000, "{by_ns}");
+        let outage = |i: u64, dice: u64| {
+            let held = 2e9 - (i as f64 - 200_000.0) * 1e5;
+            jitter(i, dice) + if i >= 200_000 { held.max(0.0) } else { 0.0 }
+        };
+        assert_eq!(floor(40, 0.0, outage).step(), None);
+        let filling = |i: u64, dice: u64| i as f64 * 1e4 + jitter(i, dice);
+        assert_eq!(floor(40, 0.0, filling).step(), None);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use capture::{Cut, Info, Mark, Packet, Reader};
 use probe::headers::addresses;
-use probe::is_local;
 use probe::key::{Key, Keyed, Keyer};
+use probe::{is_local, is_to_group};
 use units::Nanos;
 
 use crate::basis::{Flow, Skew};
@@ -103,11 +103,26 @@ impl Ahead {
         let mut bytes: usize = ahead.iter().map(|packet| packet.data.len()).sum();
         while ahead.len() < most && bytes < most_bytes {
             let Some(packet) = reader.next()? else { break };
-            let Packet { ts, orig_len, offset, data } = packet;
-            bytes += data.len();
-            ahead.push(Self { ts, orig_len, offset, data: data.to_vec() });
+            bytes += packet.data.len();
+            ahead.push(Self::of(&packet));
         }
         Ok(())
+    }
+
+    /// Passes over what lies before `ts_ns`, up to the first that does not.
+    pub fn skip_to(reader: &mut Reader, ahead: &mut Vec<Self>, ts_ns: u64) -> Result<(), Error> {
+        while let Some(packet) = reader.next()? {
+            if packet.ts.0 >= ts_ns {
+                ahead.push(Self::of(&packet));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn of(packet: &Packet<'_>) -> Self {
+        let Packet { ts, orig_len, offset, data } = *packet;
+        Self { ts, orig_len, offset, data: data.to_vec() }
     }
 
     pub fn ts(&self) -> Nanos {
@@ -146,6 +161,8 @@ pub(crate) struct Reading {
     pub skew: Skew,
     /// Whether control traffic of the link is marked.
     pub marks_local: bool,
+    /// Whether frames to several stations are, too.
+    pub marks_groups: bool,
     /// Flows that travel the other way.
     pub back: BTreeSet<Flow>,
 }
@@ -155,6 +172,7 @@ impl Reading {
     fn kind(&self, frame: &[u8]) -> Kind {
         match () {
             () if self.marks_local && is_local(frame) => Kind::Local,
+            () if self.marks_groups && is_to_group(frame) => Kind::Local,
             () if !self.back.is_empty() && self.is_back(frame) => Kind::Back,
             () => Kind::Forward,
         }

@@ -11,17 +11,39 @@ pub struct Recorded {
     pub found: Match,
     /// When the packet was meant to leave, in ns.
     pub intended_ns: u64,
-    /// Whether the instrument stalled between its departure and its arrival.
-    pub tainted: bool,
+    /// How long the instrument stalled between its departure and its arrival: at most this much of
+    /// the latency is the instrument's.
+    pub instrument_stall_ns: u64,
+}
+
+/// Digits of a latency that people are shown where the instrument may have changed it.
+const DIGITS: u32 = 4;
+
+impl Recorded {
+    /// The least that the packet can have taken: its latency without all stalls of the instrument.
+    #[must_use]
+    pub fn least_ns(&self) -> u64 {
+        self.found.latency_ns - self.instrument_stall_ns
+    }
+
+    /// Whether the stalls could change the first four digits of the latency.
+    #[must_use]
+    pub fn tainted(&self) -> bool {
+        let latency = self.found.latency_ns;
+        let digits = latency.checked_ilog10().map_or(0, |power| power + 1);
+        let unit = 10_u64.pow(digits.saturating_sub(DIGITS));
+        let shown = |ns: u64| (ns + unit / 2) / unit;
+        self.instrument_stall_ns > 0 && shown(self.least_ns()) != shown(latency)
+    }
 }
 
 /// The instrument's part in the figures.
 #[derive(Clone, Debug, Default)]
 pub struct Instrument {
-    /// Matches during which the instrument stalled.
+    /// Matches whose latency its stalls could change in its first four digits.
     pub tainted: u64,
-    /// Latencies of the other matches.
-    pub untainted_latency: Histogram,
+    /// The least that matches can have taken: latencies without all stalls of the instrument.
+    pub least_latency: Histogram,
     /// From when packets were meant to leave until they arrived: no coordinated omission.
     pub intended_latency: Histogram,
     /// By how much packets left later than they were meant to.
@@ -38,27 +60,24 @@ pub struct Instrument {
 
 impl Instrument {
     pub(crate) fn push(&mut self, recorded: &Recorded) {
-        let Recorded { found, intended_ns, tainted } = *recorded;
+        let Recorded { found, intended_ns, .. } = *recorded;
         self.intended_latency.record(found.pre_ns + found.latency_ns - intended_ns);
-        if tainted {
-            self.tainted += 1;
-        } else {
-            self.untainted_latency.record(found.latency_ns);
-        }
+        self.least_latency.record(recorded.least_ns());
+        self.tainted += u64::from(recorded.tainted());
     }
 
     pub(crate) fn warnings(&self, latency: &Histogram) -> Option<String> {
         let qs = QUANTILES.map(|(q, _)| q);
-        let (all, untainted) = (latency.quantiles(&qs), self.untainted_latency.quantiles(&qs));
-        let differs = all.iter().zip(&untainted).zip(QUANTILES).find(|((all, untainted), _)| {
-            all.supported && untainted.supported && all.value_ns > untainted.value_ns * 11 / 10
+        let (all, least) = (latency.quantiles(&qs), self.least_latency.quantiles(&qs));
+        let differs = all.iter().zip(&least).zip(QUANTILES).find(|((all, least), _)| {
+            all.supported && all.value_ns > least.value_ns.saturating_mul(11) / 10
         });
-        let ((all, untainted), (q, _)) = differs?;
+        let ((all, least), (q, _)) = differs?;
         Some(format!(
-            "from p{} on the instrument's own stalls show: {} ns with tainted samples, {} ns without",
-            percent(q),
+            "from p{q} on the instrument's own stalls show: p{q} lies between {} and {} ns",
+            least.value_ns,
             all.value_ns,
-            untainted.value_ns
+            q = percent(q),
         ))
     }
 }
@@ -72,22 +91,46 @@ fn percent(q: f64) -> String {
 /// Stalls in order of time, asked for intervals whose begin never decreases.
 #[derive(Debug)]
 pub(crate) struct Stalls<'a> {
-    stalls: &'a [(u64, u64)],
+    stalls: &'a [Stall],
     next: usize,
 }
 
+/// A stall of the instrument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stall {
+    /// When it began, in ns.
+    pub start_ns: u64,
+    /// When it ended, in ns.
+    pub end_ns: u64,
+    /// Ns of all stalls before it.
+    pub before_ns: u64,
+}
+
 impl<'a> Stalls<'a> {
-    /// `stalls` are (start, end) in ns, apart from each other.
-    pub fn new(stalls: &'a [(u64, u64)]) -> Self {
+    /// `stalls` lie apart from each other.
+    pub fn new(stalls: &'a [Stall]) -> Self {
         Self { stalls, next: 0 }
     }
 
-    /// Whether one overlaps `[start, end]`.
-    pub fn overlap(&mut self, start: u64, end: u64) -> bool {
-        while self.stalls.get(self.next).is_some_and(|(_, ends)| *ends <= start) {
+    /// How much of `[start, end]` they take, in ns.
+    #[inline]
+    pub fn overlap_ns(&mut self, start: u64, end: u64) -> u64 {
+        while self.stalls.get(self.next).is_some_and(|stall| stall.end_ns <= start) {
             self.next += 1;
         }
-        self.stalls.get(self.next).is_some_and(|(begins, _)| *begins <= end)
+        match self.stalls.get(self.next) {
+            Some(first) if first.start_ns < end => self.overlap_from(*first, start, end),
+            _ => 0,
+        }
+    }
+
+    /// The same where `first` is the first of those that reach into it.
+    fn overlap_from(&self, first: Stall, start: u64, end: u64) -> u64 {
+        let rest = &self.stalls[self.next..];
+        let last = rest[rest.partition_point(|stall| stall.start_ns < end) - 1];
+        let until_end = last.before_ns + (last.end_ns.min(end) - last.start_ns);
+        let until_start = first.before_ns + start.saturating_sub(first.start_ns);
+        until_end - until_start
     }
 }
 
@@ -96,26 +139,43 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn stalls_of(gaps: Vec<(u64, u64)>) -> Vec<Stall> {
+        let (mut at, mut before_ns) = (0, 0);
+        let stall = |(gap, lasts)| {
+            let stall = Stall { start_ns: at + gap, end_ns: at + gap + lasts, before_ns };
+            (at, before_ns) = (stall.end_ns, before_ns + lasts);
+            stall
+        };
+        gaps.into_iter().map(stall).collect()
+    }
+
     proptest! {
         #[test]
         fn overlaps_are_those_of_every_stall(
-            gaps in prop::collection::vec((0..50_u64, 1..20_u64), 0..20),
-            mut asked in prop::collection::vec((0..1000_u64, 0..100_u64), 1..50),
+            gaps in prop::collection::vec((0..50_u64, 0..20_u64), 0..20),
+            mut asked in prop::collection::vec((0..1000_u64, 0..400_u64), 1..50),
         ) {
-            let mut at = 0;
-            let stalls: Vec<_> = gaps.into_iter().map(|(gap, lasts)| {
-                let start = at + gap;
-                at = start + lasts;
-                (start, at)
-            }).collect();
+            let stalls = stalls_of(gaps);
             asked.sort_unstable();
             let mut overlaps = Stalls::new(&stalls);
             for (start, lasts) in asked {
                 let end = start + lasts;
-                let expected = stalls.iter().any(|(begins, ends)| *begins <= end && *ends > start);
-                prop_assert_eq!(overlaps.overlap(start, end), expected);
+                let of = |stall: &Stall| stall.end_ns.min(end).saturating_sub(stall.start_ns.max(start));
+                let expected: u64 = stalls.iter().map(of).sum();
+                prop_assert_eq!(overlaps.overlap_ns(start, end), expected);
             }
         }
+    }
+
+    #[test]
+    fn a_sample_is_tainted_from_its_fourth_digit_on() {
+        let tainted = |latency_ns, instrument_stall_ns| {
+            let found = Match { seq: 0, post_seq: 0, pre_ns: 0, latency_ns, tag: 0 };
+            Recorded { found, intended_ns: 0, instrument_stall_ns }.tainted()
+        };
+        assert!(!tainted(0, 0) && tainted(1, 1) && tainted(9_999, 1));
+        assert!(!tainted(5_000_400, 800) && tainted(5_000_400, 901) && tainted(5_000_499, 1_000));
+        assert!(!tainted(5_000_000, 0) && tainted(u64::MAX / 2, u64::MAX / 2));
     }
 
     #[test]

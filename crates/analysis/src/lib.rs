@@ -8,6 +8,9 @@
 //! Start reading in `pair.rs`: it merges two streams of keyed packets (`ingest.rs`) by time and hands
 //! them to the matcher (`matcher.rs`, over `flight.rs`); what the matcher decides goes to the
 //!
+//! [`analyze_files`] takes a second look (`second.rs`) at what was found on one side alone (`residue.rs`):
+//! whether another key joins it, or it was divided or merged (`forms.rs`).
+//!
 //! A large pair can be analysed in slices of time: [`Plan`] divides it (`slice.rs`, over `skim.rs`),
 //! [`analyze_slice`] analyses one, and [`Part`]s are joined into the [`Analysis`] of the pair (`part.rs`).
 
@@ -22,6 +25,7 @@ mod encoding;
 mod error;
 mod flight;
 mod floor;
+mod forms;
 mod histogram;
 mod hlog;
 mod ingest;
@@ -33,6 +37,8 @@ mod pair;
 mod part;
 mod quantile;
 mod recording;
+mod residue;
+mod second;
 mod side;
 mod skim;
 mod slice;
@@ -41,7 +47,7 @@ mod survey;
 mod variation;
 mod worst;
 
-pub use basis::{Basis, Clocks, Grid, Skew, Tried};
+pub use basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
 pub use clocks::estimate_clocks;
 pub use config::Config;
 pub use counts::Counts;
@@ -54,6 +60,7 @@ pub use pair::{Analysis, Captured, Observer, Progress, analyze_pair, analyze_pai
 pub use part::Part;
 pub use quantile::{LEVEL, QUANTILES, Quantile, SUPPORT, interval_ranks, lower_bound_rank, rank};
 pub use recording::{Recording, analyze_recording};
+pub use second::analyze_files;
 pub use side::Side;
 pub use slice::{Plan, Slice, analyze_slice};
 pub use summary::Value;

@@ -18,6 +18,7 @@ use crate::counts::Counts;
 use crate::error::Error;
 use crate::flight::{Entry, Flight, MOST};
 use crate::ingest::Kind;
+use crate::residue::Residue;
 
 /// A packet that was seen on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +208,8 @@ pub(crate) struct Matcher {
     newest_post_ns: Option<u64>,
     tail: Tail,
     counts: Counts,
+    /// Packets without a counterpart, if they are to be kept.
+    residue: Option<Residue>,
     matches: Vec<Match>,
 }
 
@@ -234,6 +237,7 @@ impl Matcher {
             newest_post_ns: None,
             tail: Tail::default(),
             counts: Counts::default(),
+            residue: None,
             matches: Vec::new(),
         }
     }
@@ -241,6 +245,15 @@ impl Matcher {
     /// Judges what lies before the other side's first packet, too: somebody looked.
     pub fn judge_all(&mut self) {
         self.rules.begin_ns = [0, 0];
+    }
+
+    /// Keeps what is left without a counterpart.
+    pub fn keep_residue(&mut self) {
+        self.residue = Some(Residue::default());
+    }
+
+    pub fn take_residue(&mut self) -> Option<Residue> {
+        self.residue.take()
     }
 
     /// The next packet of pre. Times must not go back, and at one time pre comes before post.
@@ -484,8 +497,7 @@ impl Matcher {
         let passed = state.is(passed);
         let early = ts < self.rules.begin_ns[1];
         if !matched && !ambiguous && !passed {
-            let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
-            self.unmatched.insert(Entry::new(key, ts, Unmatched { late: !kept, early }));
+            self.unmatched.insert(Entry::new(entry.key(), ts, Unmatched { late: !kept, early }));
         }
         if !owned {
             return;
@@ -499,11 +511,19 @@ impl Matcher {
             () if ambiguous => return counts.ambiguous += 1,
             () if state.is(Sent::SEEN_BEFORE) && two_way => return counts.reverse += 1,
             () if state.is(Sent::BACK) => return counts.reverse += 1,
-            () if state.is(Sent::SEEN_BEFORE) => counts.negative += 1,
+            () if state.is(Sent::SEEN_BEFORE) => {
+                counts.negative += 1;
+                if let Some(residue) = &mut self.residue {
+                    residue.negative[0].push(ts, entry.key());
+                }
+            }
             () if state.is(Sent::LOCAL) => return counts.local += 1,
             () if early => counts.outside += 1,
             () => {
                 counts.lost = counts.lost.wrapping_add(1);
+                if let Some(residue) = &mut self.residue {
+                    residue.unmatched[0].push(ts, entry.key());
+                }
                 match self.newest_post_ns {
                     Some(newest) if ts <= newest => {
                         self.tail.near_ns.extend((newest - ts < self.window).then_some(ts));
@@ -518,8 +538,7 @@ impl Matcher {
     /// Whether a packet that shares its key leaves without anybody knowing if it arrived.
     #[cold]
     fn leaves_ambiguous(&mut self, place: u64, entry: &Entry<Sent>) -> bool {
-        let key = Key { hi: entry.tag, lo: u64::from(entry.slot) };
-        self.chains.leaves_ambiguous(key, (place, entry.ts), self.window)
+        self.chains.leaves_ambiguous(entry.key(), (place, entry.ts), self.window)
     }
 
     /// The posts of a pre packet beside its match; all its posts where it is ambiguous.
@@ -628,8 +647,17 @@ impl Matcher {
     }
 
     fn settle_orphan(&mut self) {
-        let (_, Entry { ts, state: Orphan { kept, claimed, lateness, .. }, .. }) =
-            self.orphans.pop();
+        let (_, entry) = self.orphans.pop();
+        let Entry { ts, state: Orphan { kept, claimed, lateness, .. }, .. } = entry;
+        if let Some(residue) = self.residue.as_mut().filter(|_| kept) {
+            match lateness {
+                _ if claimed => residue.negative[1].push(ts, entry.key()),
+                Lateness::Unknown if ts >= self.rules.begin_ns[0] => {
+                    residue.unmatched[1].push(ts, entry.key());
+                }
+                _ => {}
+            }
+        }
         if claimed || !self.owns(ts) {
             return;
         }

@@ -20,8 +20,9 @@ use crate::histogram::Histogram;
 use crate::ingest::{Ahead, End, Extent, Ingest, Message, Reading, Stamped};
 use crate::instrument::{Instrument, Recorded};
 use crate::matcher::{AT_ONCE, Match, Matcher, Rules, Stretch, Tail};
+use crate::residue::Residue;
 use crate::side::Side;
-use crate::survey::{Survey, decide};
+use crate::survey::{Relation, Survey, decide};
 use crate::variation::Variation;
 use crate::worst::{Worst, WorstPackets};
 
@@ -99,6 +100,9 @@ pub struct Analysis {
     pub instrument: Option<Instrument>,
     pub(crate) tail: Tail,
     pub(crate) floor: Floor,
+    pub(crate) residue: Option<Residue>,
+    /// Whether much was found on one side alone.
+    pub(crate) considerable: bool,
     /// Whether packets that share a key reach back before what was read.
     pub(crate) torn: bool,
 }
@@ -117,13 +121,9 @@ pub fn analyze_pair(
     config.check()?;
     let (config, Survey { basis, relation, ahead, .. }) = decide(&mut pre, &mut post, config)?;
     let [pre_name, post_name] = [pre.info().name, post.info().name];
-    let found = analyze_on((pre, post), ahead, &config, basis, observer)?;
-    if found.counts.matched == 0 && relation.is_none() {
-        let tried = found.basis.in_words();
-        return Err(Error::DifferentTraffic { pre: pre_name, post: post_name, tried });
-    }
-    found.check_clocks()?;
-    Ok(found)
+    let found = start_on((pre, post), ahead, &config, basis)?.finish(observer)?;
+    found.check_step(&[vec![], vec![]])?;
+    found.checked(relation, [pre_name, post_name])
 }
 
 /// As [`analyze_pair`], where `config` and `basis` have decided everything: in one pass.
@@ -143,20 +143,28 @@ pub fn analyze_pair_on(
 
 /// The same behind packets that were read ahead.
 pub(crate) fn analyze_on(
-    (pre, post): (Reader, Reader),
-    [pre_ahead, post_ahead]: [Vec<Ahead>; 2],
+    captures: (Reader, Reader),
+    ahead: [Vec<Ahead>; 2],
     config: &Config,
     basis: Basis,
     observer: &mut dyn Observer,
 ) -> Result<Analysis, Error> {
+    Ok(start_on(captures, ahead, config, basis)?.finish(observer)?.judged())
+}
+
+pub(crate) fn start_on(
+    (pre, post): (Reader, Reader),
+    [pre_ahead, post_ahead]: [Vec<Ahead>; 2],
+    config: &Config,
+    basis: Basis,
+) -> Result<Run<Ingested>, Error> {
     let total_bytes = pre.total_bytes().zip(post.total_bytes()).map(|(pre, post)| pre + post);
     let start = |reader, ahead, tap| {
         let reading = Reading::new(config, &basis, tap);
         Ingested::start(reader, ahead, reading, Extent::WHOLE, Side::new(config.trim))
     };
     let (pre, post) = (start(pre, pre_ahead, Tap::Pre), start(post, post_ahead, Tap::Post));
-    let found = Run::whole(pre, post, config.clone(), basis, total_bytes)?.finish(observer)?;
-    Ok(found.judged())
+    Run::whole(pre, post, config.clone(), basis, total_bytes)
 }
 
 impl Reading {
@@ -166,15 +174,31 @@ impl Reading {
             keyer: Keyer::new(&config.match_on, tap, basis.limit_bytes),
             skew: if tap == Tap::Post { config.clocks.skew() } else { Skew::NONE },
             marks_local: marked && tap == Tap::Pre,
+            marks_groups: basis.routed && tap == Tap::Pre,
             back: if tap == Tap::Pre { basis.back.clone() } else { BTreeSet::new() },
         }
     }
 }
 
 impl Analysis {
+    /// The same, judged, if anything follows from it.
+    pub(crate) fn checked(
+        self,
+        relation: Option<Relation>,
+        [pre, post]: [String; 2],
+    ) -> Result<Self, Error> {
+        let found = self.judged();
+        if found.counts.matched + found.counts.resegmented == 0 && relation.is_none() {
+            return Err(Error::DifferentTraffic { pre, post, tried: found.basis.in_words() });
+        }
+        found.check_clocks()?;
+        Ok(found)
+    }
+
     /// What the captures do not prove to be lost is outside: packets that would have come out when the
     /// one behind the device had ended, and as many as it dropped itself.
     pub(crate) fn judged(mut self) -> Self {
+        self.considerable = Residue::is_considerable(&self.counts);
         let dropped =
             |of: &Captured| of.info.as_ref().and_then(|info| info.dropped_packets).unwrap_or(0);
         let (dropped, pre_dropped) = (dropped(&self.post), dropped(&self.pre));
@@ -200,7 +224,8 @@ impl Analysis {
         if negative * STRAYS <= self.counts.matched {
             return Ok(());
         }
-        let why = format!("{negative} packets were seen behind the device before they were sent");
+        let which = if negative == 1 { "packet was" } else { "packets were" };
+        let why = format!("{negative} {which} seen behind the device before being sent");
         Err(Error::ClocksApart { why })
     }
 }
@@ -350,6 +375,12 @@ impl<S: Source> Run<S> {
         Ok(run)
     }
 
+    /// The same, for a second look at what is left.
+    pub(crate) fn keeping_residue(mut self) -> Self {
+        self.matcher.keep_residue();
+        self
+    }
+
     /// What is counted of it is `own`; it is read from `read_from` on.
     pub fn slice(
         [mut pre, mut post]: [S; 2],
@@ -442,6 +473,8 @@ impl<S: Source> Run<S> {
             instrument: None,
             tail: self.matcher.tail().clone(),
             floor: self.floor,
+            residue: self.matcher.take_residue(),
+            considerable: false,
             torn: self.matcher.is_torn(),
         })
     }

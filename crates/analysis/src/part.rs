@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use units::counted;
+
 use crate::error::Error;
 use crate::matcher::Tail;
 use crate::pair::{Analysis, Captured};
@@ -120,6 +122,7 @@ impl Part {
         if !counts.are_conserved(pre.side.packets, post.side.packets) {
             return Err(not_parts("counts", format!("{counts:?}"), "counts that add up"));
         }
+        self.found.check_step(&[vec![], vec![]])?;
         let found = self.found.judged();
         found.check_clocks()?;
         Ok(found)
@@ -202,7 +205,12 @@ fn ends<T>(former: Option<(T, T)>, later: Option<(T, T)>) -> Option<(T, T)> {
 
 /// A capture in a few words.
 fn told(head: &Head) -> String {
-    format!("{} with {} packets from {:?} ns on", head.info.name, head.packets, head.first_ns)
+    format!(
+        "{} with {} from {:?} ns on",
+        head.info.name,
+        counted(head.packets, "packet"),
+        head.first_ns
+    )
 }
 
 fn not_parts(what: &'static str, got: impl ToString, expected: impl ToString) -> Error {

@@ -9,7 +9,7 @@ use units::Clock;
 use crate::config::Config;
 use crate::error::Error;
 use crate::ingest::Stamped;
-use crate::instrument::{Instrument, Recorded, Stalls};
+use crate::instrument::{Instrument, Recorded, Stall, Stalls};
 use crate::matcher::Match;
 use crate::order::BATCH;
 use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source};
@@ -68,8 +68,8 @@ pub fn analyze_recording(
     recording.add_departures(&stalls, &mut instrument);
     let corrupt = recording.corrupt(&analysis);
     let counts = &analysis.counts;
-    let told = instrument.tainted + instrument.untainted_latency.count();
-    assert_eq!(told, counts.matched, "a match is tainted or not");
+    let told = instrument.least_latency.count();
+    assert_eq!(told, counts.matched, "every match has the least that it can have taken");
     let departures = instrument.departure_error.count();
     assert_eq!(departures, analysis.pre.side.packets, "every departure has its error");
     assert!(corrupt <= counts.lost, "what came back changed counts as lost so far");
@@ -118,32 +118,40 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Start and end in ns; what would reach into the next ends there.
-    fn stalls(&self) -> Vec<(u64, u64)> {
+    /// In ns; what would reach into the next ends there.
+    fn stalls(&self) -> Vec<Stall> {
         let unix = |tsc| self.clock.unix(tsc).0;
-        let both = self.stall_start_tsc.iter().zip(self.stall_duration_tsc);
-        let mut stalls: Vec<_> =
-            both.map(|(start, lasts)| (unix(*start), unix(start.saturating_add(*lasts)))).collect();
-        for at in 1..stalls.len() {
-            let next = stalls[at].0;
-            stalls[at - 1].1 = stalls[at - 1].1.min(next);
-        }
-        assert!(stalls.iter().all(|(start, end)| start <= end), "stalls end after they begin");
-        assert!(stalls.is_sorted_by(|a, b| a.1 <= b.0), "no stall reaches into the next");
+        let ends = |at: usize| {
+            let end = self.stall_start_tsc[at].saturating_add(self.stall_duration_tsc[at]);
+            unix(self.stall_start_tsc.get(at + 1).map_or(end, |next| end.min(*next)))
+        };
+        let mut before_ns = 0;
+        let stalls: Vec<_> = (0..self.stall_start_tsc.len())
+            .map(|at| {
+                let (start_ns, end_ns) = (unix(self.stall_start_tsc[at]), ends(at));
+                let stall = Stall { start_ns, end_ns, before_ns };
+                before_ns += end_ns - start_ns;
+                stall
+            })
+            .collect();
+        assert!(
+            stalls.is_sorted_by(|a, b| a.end_ns <= b.start_ns),
+            "no stall reaches into the next"
+        );
         stalls
     }
 
-    fn add_departures(&self, stalls: &[(u64, u64)], instrument: &mut Instrument) {
+    fn add_departures(&self, stalls: &[Stall], instrument: &mut Instrument) {
         let mut overlaps = Stalls::new(stalls);
         for (intended, departure) in self.intended_tsc.iter().zip(self.departure_tsc) {
             let (intended, departure) =
                 (self.clock.unix(*intended).0, self.clock.unix(*departure).0);
             instrument.departure_error.record(departure - intended);
-            if !overlaps.overlap(intended, departure) {
+            if overlaps.overlap_ns(intended, departure) == 0 {
                 instrument.untainted_departure_error.record(departure - intended);
             }
         }
-        let lasts = stalls.iter().map(|(start, end)| end - start);
+        let lasts = stalls.iter().map(|stall| stall.end_ns - stall.start_ns);
         instrument.stalls = stalls.len() as u64;
         instrument.stall_ns_total = lasts.clone().sum();
         instrument.stall_ns_max = lasts.max().unwrap_or(0);
@@ -254,9 +262,10 @@ impl Observer for Instrumented<'_, '_> {
         self.batch.clear();
         for found in batch {
             let intended = self.recording.intended_tsc[found.seq as usize];
-            let tainted = self.stalls.overlap(found.pre_ns, found.pre_ns + found.latency_ns);
+            let arrival_ns = found.pre_ns + found.latency_ns;
+            let instrument_stall_ns = self.stalls.overlap_ns(found.pre_ns, arrival_ns);
             let intended_ns = self.recording.clock.unix(intended).0;
-            let recorded = Recorded { found: *found, intended_ns, tainted };
+            let recorded = Recorded { found: *found, intended_ns, instrument_stall_ns };
             self.instrument.push(&recorded);
             self.batch.push(recorded);
         }

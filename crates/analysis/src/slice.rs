@@ -143,7 +143,7 @@ impl Plan {
                 Some("the clocks of the two captures are apart")
             }
             () if self.basis.two_way => Some("packets travel both ways"),
-            () if self.basis.copies_ns > 0 => Some("the capture holds each packet twice"),
+            () if self.basis.copies_ns > 0 => Some("the capture holds packets several times"),
             () => None,
         }
     }

@@ -1,8 +1,9 @@
 //! Every figure under its name.
 
 use probe::key::MatchOn;
+use units::counted;
 
-use crate::basis::{Basis, Clocks, Tried, nearest_whole, whole};
+use crate::basis::{Basis, Bounds, Clocks, Skew, Tried, nearest_whole, whole};
 use crate::histogram::Histogram;
 use crate::instrument::Instrument;
 use crate::pair::{Analysis, Captured};
@@ -116,10 +117,12 @@ impl Analysis {
         figures.add("count", counts.matched);
         figures.add("sent", counts.sent);
         figures.add("lost", counts.lost);
+        figures.add("lost_proven", self.lost_proven());
         figures.add("loss_ratio", ratio(counts.lost, counts.sent - counts.outside));
         figures.add("late", counts.late);
         figures.add("outside", counts.outside);
         figures.add("corrupt", counts.corrupt);
+        figures.add("resegmented", counts.resegmented);
         figures.add("ambiguous", counts.ambiguous);
         figures.add("repeated", counts.repeated);
         figures.add("reverse", counts.reverse);
@@ -140,7 +143,14 @@ impl Analysis {
         figures.add("post_reverse", counts.post_reverse);
         figures.add("post_late", counts.post_late);
         figures.add("post_outside", counts.post_outside);
+        figures.add("post_resegmented", counts.post_resegmented);
         figures.add("post_unknown", counts.post_unknown);
+    }
+
+    /// Of the lost packets those that cannot be among what is only known from behind the device. A
+    /// recording knows each packet that it sent.
+    fn lost_proven(&self) -> u64 {
+        if self.instrument.is_some() { self.counts.lost } else { self.counts.lost_proven() }
     }
 
     fn add_latency(&self, figures: &mut Figures) {
@@ -209,12 +219,17 @@ impl Analysis {
         figures.add("span_start_s", span.map(|(start, _)| (start - since) as f64 / 1e9));
         figures.add("span_s", span.map(|(start, end)| (end - start) as f64 / 1e9));
         let apart = match self.config.clocks {
-            Clocks::Apart { skew, relative } => Some((skew, relative)),
+            Clocks::Apart { skew, relative, bounds } => Some((skew, relative, bounds)),
             Clocks::Detect | Clocks::Same => None,
         };
-        figures.add("clock_offset_ns", apart.map(|(skew, _)| skew.offset_ns));
-        figures.add("clock_drift_ppm", apart.map(|(skew, _)| skew.drift_ppt as f64 / 1e6));
-        figures.add("latency_relative", apart.is_some_and(|(_, relative)| relative));
+        let ppm = |ppt: i64| ppt as f64 / 1e6;
+        let bounds = apart.map_or(Bounds::default(), |(_, _, bounds)| bounds);
+        figures.add("clock_offset_ns", apart.map(|(skew, ..)| skew.offset_ns));
+        figures.add("clock_offset_ns_low", bounds.offset_low_ns);
+        figures.add("clock_offset_ns_high", bounds.offset_high_ns);
+        figures.add("clock_drift_ppm", apart.map(|(skew, ..)| ppm(skew.drift_ppt)));
+        figures.add("clock_drift_ppm_error", bounds.drift_error_ppt.map(ppm));
+        figures.add("latency_relative", apart.is_some_and(|(_, relative, _)| relative));
         figures.add("floor_ns", Value::Missing);
     }
 
@@ -238,38 +253,81 @@ impl Analysis {
         }
         if let Some(limit) = limit_bytes {
             warnings.push(format!(
-                "the captures hold {limit} bytes of each packet from its network header on: keys go no further"
+                "the captures hold only the beginning of each packet: keys end {limit} bytes behind the \
+                 link-layer header"
+            ));
+        }
+        if let Some(key) = &self.config.joined_by {
+            warnings.push(format!(
+                "behind the beginning of the captures some packets come out in another form: {key} joins \
+                 them, and all are matched by it"
             ));
         }
         if *copies_ns > 0 {
             warnings.push(format!(
-                "the capture before the device holds each packet twice within {copies_ns} ns, as a mirror port \
-                 may deliver it: the second copy counts as repeated"
+                "the capture before the device holds packets several times within {copies_ns} ns, as mirror \
+                 ports may deliver them: all but the first count as repeated"
             ));
         }
         if self.counts.reverse > 0 {
             warnings.push(format!(
-                "packets travel both ways: {} that came from behind the device are left out; give the \
-                 captures in the other order to analyse them",
+                "packets travel both ways: those that came from behind the device ({}) are left out; give \
+                 the captures in the other order to analyse them",
                 self.counts.reverse
             ));
         }
-        if let Clocks::Apart { skew, relative } = self.config.clocks {
-            let named = whole(nearest_whole(skew.offset_ns));
-            let by = named.unwrap_or_else(|| format!("{} ns", skew.offset_ns.unsigned_abs()));
-            let way = if skew.offset_ns < 0 { "behind" } else { "ahead" };
-            let drift = match skew.drift_ppt {
-                0 => String::new(),
-                ppt => format!(" and drifts by {:.3} ppm", ppt as f64 / 1e6),
-            };
-            let told =
-                if relative { "; latencies are above that of the fastest packet" } else { "" };
-            warnings.push(format!(
-                "the clocks are apart: the one behind the device is {way} by {by}{drift}; that was \
-                 taken out{told}. If one clock stamped both, a queue that grows looks the same: say \
-                 --clocks same"
-            ));
+        if let Clocks::Apart { skew, relative, bounds } = self.config.clocks {
+            warnings.push(self.apart_in_words(skew, relative, bounds));
         }
+    }
+
+    /// What was taken out, and what else it may have been.
+    fn apart_in_words(&self, skew: Skew, relative: bool, bounds: Bounds) -> String {
+        let named = whole(nearest_whole(skew.offset_ns));
+        let by = named.unwrap_or_else(|| format!("{} ns", skew.offset_ns.unsigned_abs()));
+        let way = if skew.offset_ns < 0 { "behind" } else { "ahead" };
+        let drift = match (skew.drift_ppt, bounds.drift_error_ppt) {
+            (0, _) => String::new(),
+            (ppt, None) => format!(" and drifts by {:.3} ppm", ppt as f64 / 1e6),
+            (ppt, Some(error)) => {
+                format!(" and drifts by {:.3} ± {:.3} ppm", ppt as f64 / 1e6, error as f64 / 1e6)
+            }
+        };
+        let found = format!(
+            "the clocks are apart: the one behind the device is {way} by {by}{drift}; that was taken out"
+        );
+        if !relative {
+            return format!("{found}.");
+        }
+        let proven = match (bounds.offset_low_ns, bounds.offset_high_ns) {
+            (Some(low), Some(high)) => format!(
+                "Packets of both directions prove that its offset is {low} to {high} ns at the first packet."
+            ),
+            (_, Some(high)) => format!(
+                "Packets of one direction prove only that its offset is at most {high} ns at the first packet."
+            ),
+            _ => String::new(),
+        };
+        let swapped = if self.may_be_swapped(skew) {
+            " Every packet was seen behind the device first: if one clock stamped both, the captures are \
+             swapped, so give them in the other order."
+        } else {
+            " If one clock stamped both, a queue that grows looks the same: say --clocks same."
+        };
+        format!("{found}; latencies are above that of the fastest packet. {proven}{swapped}")
+    }
+
+    /// Whether all packets were seen behind the device first, and their hops do not tell why.
+    fn may_be_swapped(&self, skew: Skew) -> bool {
+        let slowest = self.latency.max().map_or(0, |ns| ns as i64);
+        let named = nearest_whole(skew.offset_ns) != 0;
+        let two_way = self.basis.two_way;
+        let drifts = skew.drift_ppt != 0;
+        !self.basis.routed
+            && !two_way
+            && !named
+            && !drifts
+            && skew.offset_ns.saturating_add(slowest) < 0
     }
 
     /// What each key that was tried has matched.
@@ -307,73 +365,95 @@ impl Analysis {
                 format!("no packet was matched by {}", self.config.match_on)
             });
         }
-        let mut warn = |count: u64, what: &str| {
+        let mut warn = |count: u64, [one, several]: [&str; 2], what: &str| {
             if count > 0 {
-                warnings.push(format!("{count} {what}"));
+                let which = if count == 1 { one } else { several };
+                warnings.push(format!("{count} {which} {what}"));
             }
         };
         warn(
             counts.ambiguous,
-            "packets share their key with another one within the window, and order does not tell them apart: \
+            ["packet shares its key", "packets share their key"],
+            "with another one within the window, and order does not tell them apart: \
              not matched",
         );
         let dropped = self.post.info.as_ref().and_then(|info| info.dropped_packets).unwrap_or(0);
         warn(
             counts.outside,
+            ["packet is", "packets are"],
             if dropped > 0 {
-                "packets are outside of what both captures saw, or among those that the capture behind the \
-                 device dropped: not judged"
+                "outside of what both captures saw, or among those that the capture behind the device \
+                 dropped: not judged"
             } else {
-                "packets are outside of what both captures saw: not judged"
+                "outside of what both captures saw: not judged"
             },
         );
-        let others = counts.post_unknown + counts.post_outside;
         warn(
-            if others > 0 && others >= counts.lost.div_ceil(OTHERS) {
-                counts.lost.min(others)
-            } else {
-                0
-            },
-            "packets count as lost, and as many behind the device are like none before it: they may be \
-             the same, merged, divided, rewritten or stamped by a clock that stepped",
+            counts.resegmented,
+            ["packet", "packets"],
+            "came out divided or merged (segmentation offload, or fragments): the bytes were seen behind the \
+             device in others, so nothing of it is lost, and there is no latency",
         );
         warn(
             counts.negative,
-            "packets were seen behind the device before they were sent: the clocks disagree",
+            ["packet was", "packets were"],
+            "seen behind the device before being sent: the clocks disagree",
         );
         warn(
             counts.local,
-            "packets of the link's own control traffic did not come out: not judged",
+            ["packet", "packets"],
+            "that nobody expects to be forwarded, such as control traffic of the link, did not come out: \
+             not judged",
         );
-        warn(counts.pre_unkeyed, "packets before the device have no key: not matched");
-        warn(counts.post_unkeyed, "packets behind the device have no key: not matched");
-        warn(counts.corrupt, "packets came back changed");
+        warn(
+            counts.pre_unkeyed,
+            ["packet before the device has", "packets before the device have"],
+            "no key: not matched",
+        );
+        warn(
+            counts.post_unkeyed,
+            ["packet behind the device has", "packets behind the device have"],
+            "no key: not matched",
+        );
+        warn(counts.corrupt, ["packet", "packets"], "came back changed");
+        warn_of_loss(counts.lost, self.lost_proven(), counts.post_unknown, warnings);
         if let Some(instrument) = &self.instrument {
             warnings.extend(instrument.warnings(&self.latency));
         }
     }
 }
 
-/// Where packets that nobody sent are at least one for so many lost ones, those may be the same.
-const OTHERS: u64 = 10;
+/// Says how many packets were lost for certain, and why not all.
+fn warn_of_loss(lost: u64, proven: u64, unknown: u64, warnings: &mut Vec<String>) {
+    if proven < lost {
+        warnings.push(format!(
+            "lost {proven} to {lost}: {unknown} packets behind the device are not known from before it, and \
+             may be some of the lost ones in another form (a proxy, or encryption)"
+        ));
+    }
+}
 
 impl Captured {
     fn warn(&self, warnings: &mut Vec<String>) {
         let name = &self.name;
         if let Some(cut) = &self.cut {
             warnings.push(format!(
-                "{name}: cut off at byte {}: {}; analysed the {} packets up to there",
-                cut.offset, cut.reason, cut.packets
+                "{name}: cut off at byte {}: {}; analysed {} up to there",
+                cut.offset,
+                cut.reason,
+                counted(cut.packets, "packet")
             ));
         }
         let dropped = self.info.as_ref().and_then(|info| info.dropped_packets);
         if let Some(dropped) = dropped.filter(|dropped| *dropped > 0) {
-            warnings.push(format!("{name}: the capture dropped {dropped} packets itself"));
+            let packets = counted(dropped, "packet");
+            warnings.push(format!("{name}: the capture dropped {packets} itself"));
         }
         if self.side.disordered > 0 {
             warnings.push(format!(
-                "{name}: {} packets were out of order by at most {} ns: put in order",
-                self.side.disordered, self.side.disorder_ns_max
+                "{name}: {} out of order by at most {} ns: put in order",
+                counted(self.side.disordered, "packet"),
+                self.side.disorder_ns_max
             ));
         }
     }
@@ -403,8 +483,8 @@ fn add_instrument(figures: &mut Figures, instrument: &Instrument) {
     figures.add("stalls", instrument.stalls);
     figures.add("stall_ns_total", instrument.stall_ns_total);
     figures.add("stall_ns_max", instrument.stall_ns_max);
+    add_least_latency(figures, &instrument.least_latency);
     for (name, histogram) in [
-        ("untainted_latency_ns", &instrument.untainted_latency),
         ("intended_latency_ns", &instrument.intended_latency),
         ("departure_error_ns", &instrument.departure_error),
         ("untainted_departure_error_ns", &instrument.untainted_departure_error),
@@ -413,4 +493,17 @@ fn add_instrument(figures: &mut Figures, instrument: &Instrument) {
         figures.add_supported(name, histogram, 0);
         figures.add(format!("{name}_max"), histogram.max());
     }
+}
+
+/// The lower ends of the latency, beside its quantiles: `latency_ns_pX_supported` is of both.
+fn add_least_latency(figures: &mut Figures, least: &Histogram) {
+    figures.add("least_latency_ns_mean", least.mean());
+    let found = least.quantiles(&QUANTILES.map(|(q, _)| q));
+    for (i, (_, label)) in QUANTILES.iter().enumerate() {
+        let (name, quantile) = (format!("least_latency_ns_{label}"), found.get(i));
+        figures.add(name.clone(), quantile.map(|q| q.value_ns));
+        figures.add(format!("{name}_ci_low"), quantile.and_then(|q| q.ci_low_ns));
+        figures.add(format!("{name}_ci_high"), quantile.and_then(|q| q.ci_high_ns));
+    }
+    figures.add("least_latency_ns_max", least.max());
 }

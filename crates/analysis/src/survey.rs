@@ -1,15 +1,17 @@
 //! A look at the beginning of both captures: by which key packets are known again, which way they
 //! travel, on which grid their times lie, and whether the two clocks agree.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use capture::Reader;
 use probe::headers::addresses;
 use probe::key::{Key, Keyed, Keyer, MatchOn, Tap};
+use units::Nanos;
 
 use crate::basis::{Basis, Clocks, Flow, Tried, grid_of, nearest_whole, whole};
 use crate::config::Config;
 use crate::error::Error;
+use crate::floor::{Floor, Hull};
 use crate::ingest::Ahead;
 
 /// Packets of each capture that are looked at: the fewest that tell enough are.
@@ -33,12 +35,21 @@ const MOST_FLOWS: usize = 4096;
 const DISTINCT: f64 = 0.4;
 /// Copies of a mirror port follow each other within this time, in ns.
 const COPIES_NS: u64 = 1_000_000;
+/// They are at most so many.
+const MOST_COPIES: usize = 8;
+/// Where only part of the traffic is mirrored: so many packets with copies are needed, and within
+/// this time, in ns.
+const COPIED: usize = 20;
+const PARTIAL_COPIES_NS: u64 = 100_000;
 
 /// What was found, and the packets that were read for it.
 pub(crate) struct Survey {
     pub match_on: MatchOn,
     pub basis: Basis,
     pub relation: Option<Relation>,
+    /// What lies above the times that packets of the other way prove the clock behind the device to
+    /// be ahead, negative.
+    pub backward: Hull,
     pub ahead: [Vec<Ahead>; 2],
 }
 
@@ -50,6 +61,8 @@ pub(crate) enum Relation {
     /// Every packet was seen behind the device first. How the time from one to the other is spread
     /// tells whether the captures were swapped (`Some(true)`) or the clocks are apart.
     Before { least_ns: i64, swapped: Option<bool> },
+    /// Of the packets of the sample those from one time on lie further on, or back, than all before.
+    Stepped { at: Nanos, by_ns: i64 },
     /// As they cannot on one clock.
     Apart { offset_ns: i64 },
 }
@@ -65,6 +78,7 @@ fn lie_apart(offset_ns: i64) -> String {
 struct Ways {
     two_way: bool,
     back: BTreeSet<Flow>,
+    backward: Hull,
     relation: Option<Relation>,
 }
 
@@ -77,10 +91,7 @@ pub(crate) fn survey(
     let pipes = pre.total_bytes().is_none() || post.total_bytes().is_none();
     let looks = if pipes { &LOOKS[..LOOKS_OF_PIPES] } else { &LOOKS };
     let mut ahead = [Vec::new(), Vec::new()];
-    let candidates = match &config.match_on {
-        MatchOn::Auto => MatchOn::CANDIDATES.to_vec(),
-        decided => vec![decided.clone()],
-    };
+    let (candidates, may_limit) = (candidates(config), config.match_on == MatchOn::Auto);
     let mut found = None;
     for &most in looks {
         let before = [ahead[0].len(), ahead[1].len()];
@@ -95,7 +106,7 @@ pub(crate) fn survey(
         if found.is_some() && before == [ahead[0].len(), ahead[1].len()] {
             break;
         }
-        let joined = join_by_best(&candidates, &ahead);
+        let joined = join_by_best(&candidates, may_limit, &ahead);
         let enough = joined.tried.iter().any(|tried| tried.matched >= ENOUGH);
         found = Some(joined);
         if enough {
@@ -106,6 +117,22 @@ pub(crate) fn survey(
     if are_one(&ahead) {
         return Err(Error::SameCapture { pre: pre.info().name, post: post.info().name });
     }
+    Ok(conclude(found, ahead, config))
+}
+
+/// The keys that may be taken.
+fn candidates(config: &Config) -> Vec<MatchOn> {
+    match (&config.match_on, &config.joined_by) {
+        (MatchOn::Auto, None) => MatchOn::CANDIDATES.to_vec(),
+        (MatchOn::Auto, Some(least)) => {
+            MatchOn::CANDIDATES.into_iter().skip_while(|key| key != least).collect()
+        }
+        (decided, _) => vec![decided.clone()],
+    }
+}
+
+/// What follows from two samples that were joined.
+fn conclude(found: Joined, ahead: [Vec<Ahead>; 2], config: &Config) -> Survey {
     let times: Vec<u64> = ahead.iter().flatten().map(|packet| packet.ts().0).collect();
     let apart = found.best.as_ref().map_or_else(Vec::new, |best| best.apart(&ahead));
     let ways = found.best.as_ref().map_or(Ways::default(), |best| best.ways(&ahead));
@@ -113,14 +140,42 @@ pub(crate) fn survey(
         limit_bytes: found.best.as_ref().and_then(|best| best.limit_bytes),
         copies_ns: found.best.as_ref().map_or(0, |best| best.copies_ns(&ahead)),
         two_way: ways.two_way,
+        routed: found.best.as_ref().is_some_and(|best| best.is_routed(&ahead)),
         back: ways.back,
         grid: grid_of(&times, &apart),
         tried: found.tried,
     };
-    let fallback =
-        if config.match_on == MatchOn::Auto { MatchOn::Frame } else { config.match_on.clone() };
+    let fallback = match (&config.match_on, &config.joined_by) {
+        (MatchOn::Auto, least) => least.clone().unwrap_or(MatchOn::Frame),
+        (decided, _) => decided.clone(),
+    };
     let match_on = found.best.map_or(fallback, |best| best.match_on);
-    Ok(Survey { match_on, basis, relation: ways.relation, ahead })
+    Survey { match_on, basis, relation: ways.relation, backward: ways.backward, ahead }
+}
+
+/// The same of files, which `open` opens again: if their beginnings have nothing in common, the sample
+/// is taken where the second of them begins.
+fn survey_files(
+    [pre, post]: [&mut Reader; 2],
+    open: &dyn Fn() -> Result<[Reader; 2], Error>,
+    config: &Config,
+) -> Result<Survey, Error> {
+    let found = survey(pre, post, config)?;
+    let begin_ns = [0, 1].map(|side: usize| found.ahead[side][0].ts().0);
+    if found.relation.is_some() || begin_ns[0] == begin_ns[1] {
+        return Ok(found);
+    }
+    let later = begin_ns[0].max(begin_ns[1]);
+    let mut ahead = [Vec::new(), Vec::new()];
+    for (mut reader, ahead) in open()?.into_iter().zip(&mut ahead) {
+        Ahead::skip_to(&mut reader, ahead, later)?;
+        Ahead::read_on(&mut reader, ahead, LOOKS[1], MOST_BYTES)?;
+    }
+    let joined = join_by_best(&candidates(config), config.match_on == MatchOn::Auto, &ahead);
+    if joined.best.is_none() {
+        return Ok(found);
+    }
+    Ok(Survey { ahead: found.ahead, ..conclude(joined, ahead, config) })
 }
 
 /// The same, and `config` with what was found; refuses what nothing can follow from.
@@ -130,8 +185,26 @@ pub(crate) fn decide(
     config: &Config,
 ) -> Result<(Config, Survey), Error> {
     let found = survey(pre, post, config)?;
+    settle(found, [pre, post], config)
+}
+
+/// The same of files.
+pub(crate) fn decide_on_files(
+    [pre, post]: [&mut Reader; 2],
+    open: &dyn Fn() -> Result<[Reader; 2], Error>,
+    config: &Config,
+) -> Result<(Config, Survey), Error> {
+    let found = survey_files([pre, post], open, config)?;
+    settle(found, [pre, post], config)
+}
+
+fn settle(
+    found: Survey,
+    captures: [&mut Reader; 2],
+    config: &Config,
+) -> Result<(Config, Survey), Error> {
     if let Some(relation) = found.relation {
-        relation.check(config.clocks, [pre.info().name, post.info().name])?;
+        relation.check(config.clocks, captures.map(|capture| capture.info().name))?;
     }
     Ok((Config { match_on: found.match_on.clone(), ..config.clone() }, found))
 }
@@ -142,14 +215,17 @@ fn are_one([pre, post]: &[Vec<Ahead>; 2]) -> bool {
     same && pre.len() == post.len() && pre.len() > 1
 }
 
-struct Joined {
-    best: Option<Join>,
+pub(crate) struct Joined {
+    pub best: Option<Join>,
     tried: Vec<Tried>,
 }
 
 /// The most specific candidate of those by which most packets match.
-fn join_by_best(candidates: &[MatchOn], ahead: &[Vec<Ahead>; 2]) -> Joined {
-    let may_limit = candidates.len() > 1;
+pub(crate) fn join_by_best(
+    candidates: &[MatchOn],
+    may_limit: bool,
+    ahead: &[Vec<Ahead>; 2],
+) -> Joined {
     let joins: Vec<Join> = candidates.iter().map(|key| Join::new(key, may_limit, ahead)).collect();
     let tried = joins.iter().map(Join::tried).collect();
     let mut best: Option<Join> = None;
@@ -176,18 +252,36 @@ fn owned((from, to): &Way<'_>) -> Flow {
 }
 
 /// Two samples, joined by a key whatever their times are.
-struct Join {
-    match_on: MatchOn,
+pub(crate) struct Join {
+    pub match_on: MatchOn,
     limit_bytes: Option<u32>,
     keys: [Vec<Option<Key>>; 2],
     matched: u64,
     of: u64,
     /// Packets whose key is carried once on either side, by place.
-    pairs: Vec<(usize, usize)>,
+    pub pairs: Vec<(usize, usize)>,
+}
+
+/// A packet of a sample, and its copies behind it.
+struct Original {
+    key: Key,
+    copies: usize,
+    /// From it to its last copy, in ns.
+    longest_ns: u64,
+    /// Whether the copies equal it to the last byte.
+    identical: bool,
+}
+
+impl Original {
+    fn add(&mut self, gap_ns: u64, identical: bool) {
+        self.copies += 1;
+        self.longest_ns = self.longest_ns.max(gap_ns);
+        self.identical &= identical;
+    }
 }
 
 impl Join {
-    fn new(match_on: &MatchOn, may_limit: bool, ahead: &[Vec<Ahead>; 2]) -> Self {
+    pub fn new(match_on: &MatchOn, may_limit: bool, ahead: &[Vec<Ahead>; 2]) -> Self {
         let limit_bytes = if may_limit { limit(match_on, ahead) } else { None };
         let keys_of = |tap, packets: &[Ahead]| {
             let keyer = Keyer::new(match_on, tap, limit_bytes);
@@ -206,11 +300,11 @@ impl Join {
             of: 0,
             pairs: vec![],
         };
-        join.join();
+        join.join(ahead);
         join
     }
 
-    fn join(&mut self) {
+    fn join(&mut self, ahead: &[Vec<Ahead>; 2]) {
         let mut places: HashMap<Key, [Vec<usize>; 2]> = HashMap::new();
         for (side, keys) in self.keys.iter().enumerate() {
             for (place, key) in keys.iter().enumerate() {
@@ -219,7 +313,7 @@ impl Join {
                 }
             }
         }
-        if self.is_carried() && ![0, 1].into_iter().all(|side| self.is_distinct(side, &places)) {
+        if self.is_carried() && ![0, 1].into_iter().all(|side| self.is_distinct(side, ahead)) {
             return;
         }
         let mut matched_places: Vec<usize> = Vec::new();
@@ -241,10 +335,10 @@ impl Join {
         matches!(self.match_on, MatchOn::Payload | MatchOn::Inner)
     }
 
-    fn is_distinct(&self, side: usize, places: &HashMap<Key, [Vec<usize>; 2]>) -> bool {
-        let keyed = self.keys[side].iter().flatten().count();
-        let different = places.values().filter(|sides| !sides[side].is_empty()).count();
-        different as f64 >= DISTINCT * keyed as f64
+    fn is_distinct(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> bool {
+        let originals = self.originals(side, ahead);
+        let different: HashSet<Key> = originals.iter().map(|original| original.key).collect();
+        different.len() as f64 >= DISTINCT * originals.len() as f64
     }
 
     fn tried(&self) -> Tried {
@@ -252,29 +346,67 @@ impl Join {
     }
 
     /// Within which time a packet alike is a copy, where the capture before the device holds nearly
-    /// every packet twice.
+    /// every packet several times; or many, of which only one each comes out.
     fn copies_ns(&self, ahead: &[Vec<Ahead>; 2]) -> u64 {
-        let mut last: HashMap<Key, &Ahead> = HashMap::new();
-        let mut gaps = Vec::new();
-        for (key, packet) in self.keys[0].iter().zip(&ahead[0]) {
-            let Some(key) = key else { continue };
-            if let Some(former) = last.insert(*key, packet) {
-                let former: &Ahead = former;
-                let gap = packet.ts().0.abs_diff(former.ts().0);
-                let same = !self.is_carried() || packet.data == former.data;
-                gaps.extend((gap <= COPIES_NS && same).then_some(gap));
-            }
-        }
+        let originals = self.originals(0, ahead);
+        let copied: Vec<&Original> = originals.iter().filter(|one| one.copies > 0).collect();
+        let longest = copied.iter().map(|one| one.longest_ns).max();
+        let keys: HashSet<Key> = originals.iter().map(|one| one.key).collect();
         let keyed = self.keys[0].iter().flatten().count();
-        let twice = 2 * gaps.len() >= keyed * 9 / 10 && last.len() >= keyed * 9 / 20;
-        let longest = gaps.into_iter().max().filter(|_| twice && keyed > 1);
-        longest.map_or(0, |gap| (2 * gap).clamp(1, COPIES_NS))
+        let nearly_all = |part: usize| part >= originals.len() * 9 / 10;
+        let whole = nearly_all(copied.len())
+            && nearly_all(keys.len())
+            && keyed <= MOST_COPIES * originals.len();
+        let span = longest.filter(|_| whole && keyed > 1);
+        let span = span.or_else(|| self.partial_copies_ns(&copied));
+        span.map_or(0, |gap| (2 * gap).clamp(1, COPIES_NS))
+    }
+
+    /// The longest time to a copy, where it is copies, and not packets alike, that do not come out.
+    fn partial_copies_ns(&self, copied: &[&Original]) -> Option<u64> {
+        let mut arrived: HashMap<Key, usize> = HashMap::new();
+        self.keys[1].iter().flatten().for_each(|key| *arrived.entry(*key).or_default() += 1);
+        let soon = |one: &&&Original| one.identical && one.longest_ns <= PARTIAL_COPIES_NS;
+        let copied: Vec<_> = copied.iter().filter(soon).collect();
+        let keys: HashSet<Key> = copied.iter().map(|one| one.key).collect();
+        let came_out = keys.iter().filter_map(|key| arrived.get(key));
+        let (once, several): (Vec<usize>, Vec<usize>) = came_out.partition(|count| **count == 1);
+        let proven = once.len() >= COPIED && several.len() * 20 <= once.len();
+        copied.iter().map(|one| one.longest_ns).max().filter(|_| proven)
+    }
+
+    /// The packets of one side that are no copies, each with how many copies follow it.
+    fn originals(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> Vec<Original> {
+        let mut newest: HashMap<Key, (usize, &Ahead)> = HashMap::new();
+        let mut originals: Vec<Original> = Vec::new();
+        for (key, packet) in self.keys[side].iter().zip(&ahead[side]) {
+            let Some(key) = *key else { continue };
+            if let Some((at, first)) = newest.get(&key) {
+                let gap_ns = packet.ts().0.abs_diff(first.ts().0);
+                let identical = packet.data == first.data;
+                if gap_ns <= COPIES_NS && (identical || !self.is_carried()) {
+                    originals[*at].add(gap_ns, identical);
+                    continue;
+                }
+            }
+            newest.insert(key, (originals.len(), packet));
+            originals.push(Original { key, copies: 0, longest_ns: 0, identical: true });
+        }
+        originals
     }
 
     /// From before the device to behind it, of each packet that is known for certain, in ns.
-    fn apart(&self, ahead: &[Vec<Ahead>; 2]) -> Vec<i64> {
+    pub fn apart(&self, ahead: &[Vec<Ahead>; 2]) -> Vec<i64> {
         let ts = |side: usize, place: usize| i128::from(ahead[side][place].ts().0);
         self.pairs.iter().map(|&(pre, post)| (ts(1, post) - ts(0, pre)) as i64).collect()
+    }
+
+    /// When a clock stepped within the sample, in ns, and by how much.
+    fn step(&self, apart: &[i64], ahead: &[Vec<Ahead>; 2]) -> Option<(u64, i64)> {
+        let mut floor = Floor::default();
+        let pairs = self.pairs.iter().zip(apart);
+        pairs.for_each(|((pre, _), ns)| floor.push(ahead[0][*pre].ts().0, *ns));
+        floor.step()
     }
 
     /// Which ways packets travel, and how the times lie.
@@ -289,6 +421,10 @@ impl Join {
         if apart.is_empty() {
             return Ways::default();
         }
+        if let Some((at_ns, by_ns)) = self.step(&apart, ahead) {
+            let at = Nanos(at_ns.saturating_sub(ahead[0][0].ts().0));
+            return Ways { relation: Some(Relation::Stepped { at, by_ns }), ..Ways::default() };
+        }
         let Some((most_back, least_forth)) = both_ways(&flows) else {
             let relation = Some(self.one_way(apart, ahead));
             let back = if relation == Some(Relation::Same) {
@@ -296,11 +432,12 @@ impl Join {
             } else {
                 BTreeSet::new()
             };
-            return Ways { two_way: !back.is_empty(), back, relation };
+            return Ways { two_way: !back.is_empty(), back, relation, ..Ways::default() };
         };
         let is_back = |ns: &Vec<i64>| ns.iter().all(|ns| *ns <= most_back);
         let known = flows.iter().filter(|(_, ns)| is_back(ns)).map(|(flow, _)| owned(flow));
         let mut back: BTreeSet<Flow> = known.collect();
+        let backward = self.backward(&back, &apart, &ahead[0]);
         flows.retain(|_, ns| !is_back(ns));
         back.extend(self.answers(&flows, &ahead[0]));
         let relation = if most_back <= 0 && 0 <= least_forth {
@@ -308,7 +445,22 @@ impl Join {
         } else {
             Relation::Apart { offset_ns: most_back + (least_forth - most_back) / 2 }
         };
-        Ways { two_way: true, back, relation: Some(relation) }
+        Ways { two_way: true, back, backward, relation: Some(relation) }
+    }
+
+    /// When packets of the flows `back` were seen before the device, and how much sooner behind it.
+    fn backward(&self, back: &BTreeSet<Flow>, apart: &[i64], sent: &[Ahead]) -> Hull {
+        let mut points: Vec<(u64, i64)> = Vec::new();
+        for (&(pre, _), ns) in self.pairs.iter().zip(apart) {
+            let flow = addresses(&sent[pre].data);
+            if flow.is_some_and(|flow| back.contains(&owned(&flow))) {
+                points.push((sent[pre].ts().0, -ns));
+            }
+        }
+        points.sort_unstable();
+        let mut hull = Hull::default();
+        points.into_iter().for_each(|(ts, ns)| hull.push(ts, ns));
+        hull
     }
 
     /// Flows of packets without a counterpart that answer those with one.
@@ -343,13 +495,23 @@ impl Join {
         Relation::Before { least_ns: least, swapped: forward.then_some(false) }
     }
 
+    /// Hops that each packet loses from one capture to the other, by its TTL.
+    fn lost_hops(&self, ahead: &[Vec<Ahead>; 2]) -> impl Iterator<Item = Option<i32>> {
+        let ttl = |packet: &Ahead| probe::headers::ttl(&packet.data).map(i32::from);
+        self.pairs
+            .iter()
+            .map(move |&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?))
+    }
+
+    /// Whether every packet loses hops, whichever way it travels.
+    fn is_routed(&self, ahead: &[Vec<Ahead>; 2]) -> bool {
+        let loses = |hops: Option<i32>| hops.is_some_and(|hops| hops != 0);
+        self.match_on == MatchOn::L3 && !self.pairs.is_empty() && self.lost_hops(ahead).all(loses)
+    }
+
     /// Hops between the captures, by the TTL of a packet; 0 where not all agree that there are some.
     fn hops(&self, ahead: &[Vec<Ahead>; 2]) -> i32 {
-        let ttl = |packet: &Ahead| probe::headers::ttl(&packet.data).map(i32::from);
-        let mut hops = self
-            .pairs
-            .iter()
-            .map(|&(pre, post)| Some(ttl(&ahead[0][pre])? - ttl(&ahead[1][post])?));
+        let mut hops = self.lost_hops(ahead);
         let first = hops.next().flatten().unwrap_or(0);
         if self.match_on == MatchOn::L3 && hops.all(|other| other == Some(first)) {
             first
@@ -391,7 +553,8 @@ impl Relation {
     pub fn check(self, clocks: Clocks, names: [String; 2]) -> Result<(), Error> {
         let [pre, post] = names;
         match (self, clocks) {
-            (Self::Same, _) | (_, Clocks::Apart { .. }) => Ok(()),
+            (Self::Stepped { at, by_ns }, Clocks::Detect) => Err(Error::clock_steps(at, by_ns)),
+            (Self::Same | Self::Stepped { .. }, _) | (_, Clocks::Apart { .. }) => Ok(()),
             (Self::Before { swapped: Some(true), .. }, _) => Err(Error::Swapped { pre, post }),
             (Self::Before { least_ns, swapped: None }, _)
             | (Self::Before { least_ns, .. }, Clocks::Same) => {
@@ -407,7 +570,7 @@ impl Relation {
     /// By how much the clock behind the device is ahead, about, in ns.
     pub fn offset_ns(self) -> i64 {
         match self {
-            Self::Same => 0,
+            Self::Same | Self::Stepped { .. } => 0,
             Self::Before { least_ns, .. } => least_ns,
             Self::Apart { offset_ns } => offset_ns,
         }

@@ -113,7 +113,7 @@ fn captures(arrays: &Arrays, config: &Config) -> Analysis {
 
 /// The figures that both have: all but names of files, corrupt packets and the instrument's own.
 fn figures(analysis: &Analysis) -> Vec<(String, Value)> {
-    let instrument = ["tainted", "stall", "untainted_", "intended_", "departure_error_"];
+    let instrument = ["tainted", "stall", "least_", "untainted_", "intended_", "departure_error_"];
     let only_one = |name: &str| {
         let ends = ["_file", "_format", "_resolution", "_dropped", "_ci_low", "_ci_high", "clock"];
         let judged = ["lost", "loss_ratio", "corrupt", "outside", "post_outside", "post_unknown"];
@@ -152,30 +152,92 @@ proptest! {
     }
 
     #[test]
-    fn a_match_is_tainted_by_any_stall_between_its_ends(arrays in arrays()) {
+    fn a_match_carries_all_stalls_between_its_ends(arrays in arrays()) {
         let mut collected = Collected::default();
         let analysis = analyze_recording(&arrays.recording(), &Config::default(), &mut collected).unwrap();
         let unix = |tsc| CLOCK.unix(tsc).0;
         let stalls = arrays.stall_start.iter().zip(&arrays.stall_lasts);
         let stalls: Vec<_> = stalls.map(|(start, lasts)| (unix(*start), unix(start + lasts))).collect();
-        let mut tainted = 0;
+        let (mut tainted, mut least) = (0, Vec::new());
         for recorded in &collected.0 {
             let (seq, from) = (recorded.found.seq as usize, recorded.found.pre_ns);
             let to = from + recorded.found.latency_ns;
-            let expected = stalls.iter().any(|(start, end)| *start <= to && *end > from);
-            prop_assert_eq!(recorded.tainted, expected);
+            let of = |(start, end): &(u64, u64)| (*end).min(to).saturating_sub((*start).max(from));
+            prop_assert_eq!(recorded.instrument_stall_ns, stalls.iter().map(of).sum::<u64>());
             prop_assert_eq!(recorded.intended_ns, unix(arrays.intended[seq]));
-            tainted += u64::from(expected);
+            tainted += u64::from(recorded.tainted());
+            least.push(recorded.least_ns());
         }
+        least.sort_unstable();
         let instrument = analysis.instrument.unwrap();
         prop_assert_eq!(collected.0.len() as u64, analysis.counts.matched);
         prop_assert_eq!(instrument.tainted, tainted);
-        prop_assert_eq!(instrument.untainted_latency.count(), analysis.counts.matched - tainted);
+        let ranks: Vec<u64> = (1..=least.len() as u64).collect();
+        prop_assert_eq!(instrument.least_latency.values_at(&ranks), least);
         prop_assert_eq!(instrument.departure_error.count(), arrays.departure.len() as u64);
         let errors = arrays.intended.iter().zip(&arrays.departure);
         let worst = errors.map(|(intended, left)| unix(*left) - unix(*intended)).max();
         prop_assert_eq!(instrument.departure_error.max(), worst);
     }
+
+    /// The instrument stamps a departure, and may stall before the packet leaves; it stamps an
+    /// arrival once it runs again. How long the device took is known.
+    #[test]
+    fn the_truth_lies_between_the_least_and_the_latency(
+        stalls in prop::collection::vec((0..200_000_u64, 0..90_000_u64), 0..40),
+        packets in prop::collection::vec((1..20_000_u64, 0..300_000_u64), 1..300),
+    ) {
+        let (arrays, truth) = stalling(&stalls, &packets);
+        let mut collected = Collected::default();
+        let recording = Recording { clock: PLAIN, ..arrays.recording() };
+        let analysis = analyze_recording(&recording, &Config::default(), &mut collected).unwrap();
+        prop_assert_eq!(collected.0.len(), truth.len());
+        for recorded in &collected.0 {
+            let (took, latency) = (truth[recorded.found.seq as usize], recorded.found.latency_ns);
+            prop_assert!(recorded.least_ns() <= took && took <= latency, "{recorded:?}: {took}");
+            prop_assert!(recorded.instrument_stall_ns > 0 || took == latency);
+        }
+        let mut sorted = truth;
+        sorted.sort_unstable();
+        let least = analysis.instrument.unwrap().least_latency;
+        let qs = [0.0, 0.5, 0.9, 0.99, 1.0];
+        for (low, high) in least.quantiles(&qs).iter().zip(analysis.latency.quantiles(&qs)) {
+            let took = sorted[sorted.len() - 1 - high.beyond as usize];
+            prop_assert!(low.value_ns <= took && took <= high.value_ns);
+        }
+    }
+}
+
+const PLAIN: Clock = Clock { tsc_hz: 1_000_000_000, tsc: 0, unix_ns: 0 };
+
+/// What an instrument that stalls records of packets that leave some time after each other, and
+/// take some time; and what those that it saw took.
+fn stalling(stalls: &[(u64, u64)], packets: &[(u64, u64)]) -> (Arrays, Vec<u64>) {
+    let (mut arrays, mut at) = (Arrays::default(), 0);
+    for (gap, lasts) in stalls {
+        arrays.stall_start.push(at + gap);
+        arrays.stall_lasts.push(*lasts);
+        at += gap + lasts;
+    }
+    let both = || arrays.stall_start.iter().zip(&arrays.stall_lasts);
+    let runs = |now: u64| {
+        let within = both().find(|(start, lasts)| **start < now && now < **start + **lasts);
+        within.map_or(now, |(start, lasts)| start + lasts)
+    };
+    let leaves = |stamped: u64| {
+        both().find(|(start, _)| **start == stamped).map_or(stamped, |(start, lasts)| start + lasts)
+    };
+    let (mut due, mut departures, mut arrivals) = (0, Vec::new(), Vec::new());
+    for (seq, (gap, took)) in (0..).zip(packets) {
+        due += gap;
+        let stamped = runs(due);
+        departures.push((due, stamped));
+        arrivals.push((runs(leaves(stamped) + took), seq));
+    }
+    arrivals.sort_unstable();
+    (arrays.intended, arrays.departure) = departures.into_iter().unzip();
+    (arrays.arrival, arrays.seq) = arrivals.into_iter().unzip();
+    (arrays, packets.iter().map(|(_, took)| *took).collect())
 }
 
 #[test]

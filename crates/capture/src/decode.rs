@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 use lz4_flex::frame::{Error as Lz4Error, FrameDecoder};
-use lzma_rust2::XzReader;
+use lzma_rust2::{Action, Status, StreamResult, XzStream};
 use zstd::stream::read::Decoder;
 
 use crate::info::Compression;
@@ -36,8 +36,8 @@ pub(crate) fn decoder(
             Box::new(decoder)
         }
         Compression::Xz => {
-            let input = Watched::new(buffered(input));
-            Box::new(Xz(XzReader::new_mem_limit(input, true, XZ_MEMORY_KIB)))
+            let stream = XzStream::new_mem_limit(true, XZ_MEMORY_KIB);
+            Box::new(Xz { input: buffered(input), stream, failed: None })
         }
         Compression::Lz4 => Box::new(Lz4(FrameDecoder::new(Watched::new(buffered(input))))),
         Compression::Bzip2 => Box::new(MultiBzDecoder::new(buffered(input))),
@@ -77,15 +77,44 @@ impl<R: Read> Read for Watched<R> {
     }
 }
 
-/// The decoder calls a stream that ends within its magic damaged.
-struct Xz<R: Read>(XzReader<Watched<R>>);
+/// The library's own reader drops what it has decompressed before a cut; its stream hands it out.
+struct Xz<R> {
+    input: R,
+    stream: XzStream,
+    /// Why nothing follows what was handed out.
+    failed: Option<io::Error>,
+}
 
-impl<R: Read> Read for Xz<R> {
+impl<R: BufRead> Read for Xz<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer).map_err(|error| {
-            let is_cut = error.kind() == ErrorKind::InvalidData && self.0.inner().exhausted;
-            if is_cut { ErrorKind::UnexpectedEof.into() } else { error }
-        })
+        loop {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            let input = self.input.fill_buf()?;
+            let exhausted = input.is_empty();
+            let action = if exhausted { Action::Finish } else { Action::Run };
+            let before = self.stream.total_out();
+            let result = self.stream.process(input, buffer, action);
+            let len = (self.stream.total_out() - before) as usize;
+            match result {
+                Ok(StreamResult { bytes_consumed, status, .. }) => {
+                    self.input.consume(bytes_consumed);
+                    if len > 0 || status == Status::StreamEnd {
+                        return Ok(len);
+                    }
+                }
+                // An end within the magic of a further stream is called damage.
+                Err(_) if exhausted => self.failed = Some(ErrorKind::UnexpectedEof.into()),
+                Err(error) => self.failed = Some(error),
+            }
+            if len > 0 {
+                return Ok(len);
+            }
+            if exhausted && self.failed.is_none() {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
     }
 }
 

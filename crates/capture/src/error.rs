@@ -67,6 +67,19 @@ pub enum Error {
         /// The bytes that it takes, as far as they tell.
         expected: u64,
     },
+    /// Compressed data end so early that none of them can be decompressed.
+    #[error(
+        "{file}: cut off: the {compression} data end after {got_bytes} bytes, before the first block \
+         is complete; none of them can be decompressed"
+    )]
+    CompressedCut {
+        /// The file.
+        file: String,
+        /// How the file is compressed.
+        compression: Compression,
+        /// The compressed bytes that are there.
+        got_bytes: u64,
+    },
     /// A header, record or block contradicts the format or itself.
     #[error("{place}: {what}: got {got}, expected {expected}")]
     Corrupt {
@@ -195,7 +208,9 @@ impl Error {
             Self::LinkType { .. } => Some(
                 "capture on a network interface, not on a bus or in monitor mode; an interface that is not chosen may be of any link type",
             ),
-            Self::Compressed { .. } => Some("copy or download the file again"),
+            Self::Compressed { .. } | Self::CompressedCut { .. } => {
+                Some("copy or download the file again")
+            }
             _ => None,
         }
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Seek};
 use std::path::Path;
 
-use units::Nanos;
+use units::{Nanos, counted};
 
 use crate::error::Error;
 use crate::info::{ChosenInterface, Compression, Info};
@@ -49,7 +49,8 @@ pub struct Cut {
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cut off at byte {} after {} packets: {}", self.offset, self.packets, self.reason)
+        let packets = counted(self.packets, "packet");
+        write!(f, "cut off at byte {} after {packets}: {}", self.offset, self.reason)
     }
 }
 
@@ -418,6 +419,7 @@ impl Origin {
         let file = self.name.clone();
         match window.ending() {
             Ending::Failed(error) => self.failed(error, window),
+            Ending::Cut if head.is_empty() => self.compressed_cut(window),
             Ending::Cut if head.len() < MAGIC => self.header_cut(window, MAGIC),
             _ if head.is_empty() => Error::Empty { file },
             _ => match other_format(head) {
@@ -430,6 +432,11 @@ impl Origin {
     fn header_cut(&self, window: &Window, expected: usize) -> Error {
         let got = window.ahead().len() as u64;
         Error::HeaderCut { place: self.site(window).place(), got, expected: expected as u64 }
+    }
+
+    fn compressed_cut(&self, window: &Window) -> Error {
+        let (file, got_bytes) = (self.name.clone(), window.consumed());
+        Error::CompressedCut { file, compression: self.compression, got_bytes }
     }
 
     fn failed(&self, error: &io::Error, window: &Window) -> Error {

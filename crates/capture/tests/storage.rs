@@ -146,6 +146,37 @@ fn a_missing_tail_is_a_cut() {
 }
 
 #[test]
+fn what_lies_before_a_cut_is_read_as_far_as_blocks_allow() {
+    let (count, share) = (20_000, 0.8);
+    let expected = packets(count);
+    // As many bytes of a capture as can be missing: the rest of a block, as the tools write them.
+    for (compression, block) in [
+        (Compression::Gzip, 32 << 10),
+        (Compression::Zstd, 256 << 10),
+        (Compression::Xz, 4 << 10),
+        (Compression::Lz4, 64 << 10),
+        (Compression::Bzip2, 900_000),
+    ] {
+        let whole = stored(&expected, Format::Pcap, compression);
+        let (got, reader) = read(whole[..(whole.len() as f64 * share) as usize].to_vec());
+        assert!(reader.cut().is_some() && got == expected[..got.len()]);
+        let read_bytes = 116 * got.len() as u64 + block;
+        // Packets are alike to a compressor: a share of its bytes is about that share of them.
+        let least = (116.0 * count as f64 * (share - 0.02)) as u64;
+        assert!(read_bytes > least, "{compression}: {} packets", got.len());
+    }
+}
+
+#[test]
+fn a_short_xz_stream_is_read_up_to_its_cut() {
+    let expected = packets(300);
+    let whole = stored(&expected, Format::Pcap, Compression::Xz);
+    let (got, reader) = read(whole[..whole.len() * 3 / 4].to_vec());
+    assert!(got.len() > 150 && got == expected[..got.len()], "{} packets", got.len());
+    assert!(reader.cut().is_some());
+}
+
+#[test]
 fn a_stream_cut_between_two_packets_is_still_cut() {
     let expected = packets(10);
     for compression in COMPRESSED {
@@ -204,7 +235,9 @@ fn compressed_nothing_is_empty_and_compressed_text_is_no_capture() {
     for compression in COMPRESSED {
         let bytes = compress(b"hello", compression)[..5].into();
         let cut = Reader::from_bytes("x", bytes).err().expect("an error");
-        assert!(matches!(cut, Error::HeaderCut { .. }), "{compression}: {cut}");
+        assert!(matches!(cut, Error::CompressedCut { got_bytes: 5, .. }), "{compression}: {cut}");
+        assert!(cut.to_string().starts_with("x: cut off: the "), "{cut}");
+        assert!(cut.hint().is_some());
     }
 }
 

@@ -19,12 +19,21 @@ pub trait Book {
     fn next_seq(&self) -> u64;
     /// The next `count` packets left at `tsc`.
     fn departed(&mut self, count: usize, tsc: u64);
-    /// The next `count` packets of the schedule will not leave.
-    fn gave_up(&mut self, count: u64);
+    /// The next packets of the schedule will not leave.
+    fn gave_up(&mut self, late: GivenUp);
     /// This frame arrived at `tsc`.
     fn arrived(&mut self, frame: &[u8], tsc: u64);
     /// Whether everything that left has arrived.
     fn all_arrived(&self) -> bool;
+}
+
+/// Packets of the schedule that will not leave.
+#[derive(Clone, Copy, Debug)]
+pub struct GivenUp {
+    /// How many.
+    pub count: u64,
+    /// Of those, the first so many: since their time the wire has taken less than was due.
+    pub refused: u64,
 }
 
 /// Says which packet a frame is.
@@ -122,7 +131,7 @@ impl Book for WarmUp {
         self.sent += count as u64;
     }
 
-    fn gave_up(&mut self, _count: u64) {}
+    fn gave_up(&mut self, _late: GivenUp) {}
 
     fn arrived(&mut self, frame: &[u8], _tsc: u64) {
         let seq = moved_probe(frame).and_then(payload::read);
@@ -212,9 +221,10 @@ impl<I: Identify, const CAPTURE: bool> Book for Measured<'_, I, CAPTURE> {
         self.seen.sent.add(count as u64);
     }
 
-    fn gave_up(&mut self, count: u64) {
-        self.skipped.skip(count);
-        self.seen.unsent.add(count);
+    fn gave_up(&mut self, late: GivenUp) {
+        self.skipped.skip(late.refused, true);
+        self.skipped.skip(late.count - late.refused, false);
+        self.seen.unsent.add(late.count);
     }
 
     #[inline(always)]
@@ -260,19 +270,37 @@ fn moved_probe(frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Which packets of a schedule never left: a bit each.
+/// Which packets of a schedule never left, and which of them the wire refused: a bit each.
 #[derive(Debug)]
 pub struct Skipped {
-    bits: Vec<u64>,
+    bits: Bits,
+    refused: Bits,
     slot: u64,
+}
+
+#[derive(Debug)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn with_room(bits: u64) -> Self {
+        // Not zeros, which the system would only promise.
+        let mut words = vec![u64::MAX; (bits / 64 + 1) as usize];
+        words.fill(0);
+        Self(words)
+    }
+
+    fn set(&mut self, bit: u64) {
+        self.0[(bit / 64) as usize] |= 1 << (bit % 64);
+    }
+
+    fn has(&self, bit: u64) -> bool {
+        self.0[(bit / 64) as usize] >> (bit % 64) & 1 == 1
+    }
 }
 
 impl Skipped {
     fn with_room(scheduled: u64) -> Self {
-        // Not zeros, which the system would only promise.
-        let mut bits = vec![u64::MAX; (scheduled / 64 + 1) as usize];
-        bits.fill(0);
-        Self { bits, slot: 0 }
+        Self { bits: Bits::with_room(scheduled), refused: Bits::with_room(scheduled), slot: 0 }
     }
 
     #[inline(always)]
@@ -280,16 +308,24 @@ impl Skipped {
         self.slot += count;
     }
 
-    fn skip(&mut self, count: u64) {
+    fn skip(&mut self, count: u64, refused: bool) {
         for slot in self.slot..self.slot + count {
-            self.bits[(slot / 64) as usize] |= 1 << (slot % 64);
+            self.bits.set(slot);
+            if refused {
+                self.refused.set(slot);
+            }
         }
         self.slot += count;
     }
 
     /// Whether this packet of the schedule left.
     pub fn has_left(&self, slot: u64) -> bool {
-        slot < self.slot && self.bits[(slot / 64) as usize] >> (slot % 64) & 1 == 0
+        slot < self.slot && !self.bits.has(slot)
+    }
+
+    /// Whether this packet never left; and if so, whether the wire refused packets meanwhile.
+    pub fn was_refused(&self, slot: u64) -> Option<bool> {
+        (slot < self.slot && self.bits.has(slot)).then(|| self.refused.has(slot))
     }
 }
 
@@ -373,7 +409,7 @@ mod tests {
         let probes = Probes { payload_at: template.payload_at(), ticks: Ticks::new(CLOCK) };
         let mut book = Measured::<_, true>::with_room(10, 64, &probes, 0, &seen).unwrap();
         book.departed(2, 3000);
-        book.gave_up(3);
+        book.gave_up(GivenUp { count: 3, refused: 1 });
         book.departed(1, 9000);
         assert_eq!(book.next_seq(), 3);
         let mut changed = frame(&template, 1, 3000);
@@ -397,6 +433,8 @@ mod tests {
         assert_eq!((book.corrupt.as_slice(), book.warm_up_received), ([1].as_slice(), 1));
         let left: Vec<_> = (0..10).filter(|slot| book.skipped.has_left(*slot)).collect();
         assert_eq!((left, seen.unsent.get(), book.all_arrived()), (vec![0, 1, 5], 3, false));
+        let unsent: Vec<_> = (0..10).filter_map(|slot| book.skipped.was_refused(slot)).collect();
+        assert_eq!(unsent, [true, false, false]);
         let kept: Vec<_> = book.frames.iter().map(|(bytes, len)| (bytes.to_vec(), len)).collect();
         assert_eq!(kept, frames[..3].iter().map(|frame| (frame.clone(), 64)).collect::<Vec<_>>());
     }

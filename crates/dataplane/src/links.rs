@@ -63,6 +63,11 @@ impl Links {
         }
     }
 
+    /// Whether all were up at the last look.
+    pub fn are_up(&self) -> bool {
+        self.0.iter().all(|link| link.was_up)
+    }
+
     /// Waits until all are up.
     pub fn wait(&mut self, timeout: Nanos, stop: &Stop) -> Result<(), Error> {
         let began = Instant::now();

@@ -5,11 +5,14 @@ use crate::events;
 use crate::links::Links;
 use serde_json::Value;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// It may share a CPU with a loop, which each look keeps from its work.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// While a link is down, whose other end may come at any time.
+const LOOK_EVERY_WHILE_DOWN: Duration = Duration::from_millis(20);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// The thread, until it is ended.
@@ -19,20 +22,25 @@ pub struct Monitor<'scope> {
 }
 
 impl<'scope> Monitor<'scope> {
-    /// Starts it on `cpus`. `state` gives the fields of a progress event.
+    /// Starts it on `cpus`; `tid` becomes its number. `state` gives the fields of a progress event.
     pub fn start(
         cpus: Cpus,
         scope: &'scope Scope<'scope, '_>,
         mut links: Links,
+        tid: &Arc<AtomicU64>,
         mut state: impl FnMut() -> Value + Send + 'scope,
     ) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let ended = end.clone();
+        let tid = tid.clone();
         let thread = cpus.run(scope, move || {
+            // SAFETY: a system call without arguments.
+            tid.store(unsafe { libc::gettid() } as u64, Ordering::Relaxed);
             let started = Instant::now();
             let mut next = PROGRESS_EVERY;
             while !ended.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOK_EVERY);
+                let pause = if links.are_up() { LOOK_EVERY } else { LOOK_EVERY_WHILE_DOWN };
+                std::thread::park_timeout(pause);
                 links.look();
                 if started.elapsed() >= next {
                     next += PROGRESS_EVERY;
@@ -49,6 +57,7 @@ impl<'scope> Monitor<'scope> {
     /// Ends it and says how often each link went down.
     pub fn finish(self) -> Vec<u64> {
         self.end.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
         self.thread.join().expect("watching links does not panic")
     }
 }

@@ -12,6 +12,8 @@ use crate::stalls::{Stall, StallLog};
 use crate::stop::Stop;
 use dpdk::{Eal, Info, Lcore, Mempool, Port, PortConfig, RxQueue, TxQueue, tsc};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use units::Clock;
 
 /// Packets in a ring, where the driver lets us choose.
@@ -39,6 +41,8 @@ pub struct Session {
     pub links: Links,
     pub partial: Vec<String>,
     recorded: Vec<String>,
+    /// The thread that watches links; 0 while there was none.
+    monitor_tid: Arc<AtomicU64>,
     started_tsc: u64,
     /// The CPUs for everything but the loops.
     pub housekeeping: Cpus,
@@ -106,6 +110,7 @@ impl Session {
             links,
             partial: Vec::new(),
             recorded: Vec::new(),
+            monitor_tid: Arc::default(),
             started_tsc: tsc::now(),
             housekeeping,
             eal,
@@ -137,7 +142,7 @@ impl Session {
         scope: &'scope std::thread::Scope<'scope, 'env>,
         state: impl FnMut() -> Value + Send + 'scope,
     ) -> Monitor<'scope> {
-        Monitor::start(self.housekeeping, scope, self.links.clone(), state)
+        Monitor::start(self.housekeeping, scope, self.links.clone(), &self.monitor_tid, state)
     }
 
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
@@ -197,6 +202,7 @@ impl Session {
             "lcores": lcores,
             "ports": ports,
             "record": self.recorded,
+            "monitor_tid": self.monitor_tid.load(Ordering::Relaxed),
             own.0: own.1,
         }));
     }

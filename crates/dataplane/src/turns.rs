@@ -49,16 +49,47 @@ impl<'a> Turns<'a> {
     #[inline(always)]
     pub fn next(&mut self, packets: usize) -> Option<u64> {
         self.poller.beat();
-        let now = tsc::now();
-        // Counters of two processors may differ by some ticks when the scheduler moves the thread.
-        let took = now.saturating_sub(self.last);
-        if took > self.limit + packets as u64 * self.packet {
-            self.stalled(took);
-        }
-        self.last = now;
+        let (now, _) = self.look(packets);
         self.iterations += 1;
         self.counters.iterations.set(self.iterations);
         (!self.stop.asked()).then_some(now)
+    }
+
+    /// Begins work: at `free`, when other work ended, unless a stall came since; otherwise now. Since
+    /// then, `packets` were handed on and received.
+    #[inline(always)]
+    pub fn begin_work(&mut self, packets: usize, free: Option<u64>) -> u64 {
+        let (now, _) = self.look(packets);
+        let most = self.limit + packets as u64 * self.packet;
+        free.filter(|free| now.saturating_sub(*free) <= most).unwrap_or(now)
+    }
+
+    /// Keeps this CPU busy until `until`, or later by as much as stalls take of the work; says until
+    /// when.
+    #[inline(always)]
+    pub fn work_until(&mut self, mut until: u64) -> u64 {
+        loop {
+            let (now, stalled) = self.look(0);
+            until += stalled;
+            if now >= until {
+                return until;
+            }
+        }
+    }
+
+    /// Reads the counter, in an iteration that has handled `packets` since it was read last; says
+    /// also how long a stall took, or 0.
+    #[inline(always)]
+    fn look(&mut self, packets: usize) -> (u64, u64) {
+        let now = tsc::now();
+        // Counters of two processors may differ by some ticks when the scheduler moves the thread.
+        let took = now.saturating_sub(self.last);
+        let is_stall = took > self.limit + packets as u64 * self.packet;
+        if is_stall {
+            self.stalled(took);
+        }
+        self.last = now;
+        (now, if is_stall { took } else { 0 })
     }
 
     #[cold]

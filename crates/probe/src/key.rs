@@ -40,6 +40,13 @@ impl Key {
         Self::of_hash(xxh3_128(&seq.to_be_bytes()))
     }
 
+    /// The key of these bytes, one after the other.
+    pub(crate) fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hash = Xxh3::new();
+        parts.iter().for_each(|part| hash.update(part));
+        Self::of_hash(hash.digest128())
+    }
+
     fn of_hash(hash: u128) -> Self {
         Self { hi: (hash >> 64) as u64, lo: hash as u64 }
     }

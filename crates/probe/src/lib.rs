@@ -1,7 +1,7 @@
 //! Frame headers, the probe payload, packet keys and send schedules.
 //!
 //! What a packet is called ([`key`]), what it carries ([`payload`]), how its headers are read and
-//! written ([`headers`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
+//! written ([`headers`]), what of a longer packet it holds ([`parts`]) and when it is meant to leave ([`schedule`]). Nothing here knows where
 //! packets come from.
 
 mod error;
@@ -10,8 +10,9 @@ pub mod key;
 mod layers;
 mod local;
 mod missing;
+pub mod parts;
 pub mod payload;
 pub mod schedule;
 
 pub use error::Error;
-pub use local::is_local;
+pub use local::{is_local, is_to_group};

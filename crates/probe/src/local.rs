@@ -27,6 +27,14 @@ pub fn is_local(frame: &[u8]) -> bool {
     is_control(frame) || headers::ttl(frame).is_some_and(|hops| hops <= 1)
 }
 
+/// Whether a frame is addressed to several stations: a broadcast, which no router forwards, or a
+/// multicast, which few do.
+#[inline]
+#[must_use]
+pub fn is_to_group(frame: &[u8]) -> bool {
+    frame.first().is_some_and(|first| first & 1 != 0)
+}
+
 /// Whether a frame is control traffic of its link: ARP, LLDP, spanning tree, neighbour discovery, group
 /// membership, addresses of the link.
 #[inline]
@@ -84,6 +92,12 @@ mod tests {
         let head = [0x60, 0, 0, 0, 0, content.len() as u8, protocol, 64];
         let address = |start: [u8; 2]| [&start[..], &[1; 14]].concat();
         frame(headers::IPV6, &[&head[..], &address(from), &address(to), content].concat())
+    }
+
+    #[test]
+    fn a_frame_to_several_stations_is_told_by_its_address() {
+        assert!(is_to_group(&[0xff; 60]) && is_to_group(&[1, 0, 0x5e, 1, 2, 3]));
+        assert!(!is_to_group(&[2; 60]) && !is_to_group(&[]));
     }
 
     #[test]

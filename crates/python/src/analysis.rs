@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::analysis::{
-    Clocks, Config, Histogram, Recording, Skew, Value, analyze_pair,
+    Bounds, Clocks, Config, Histogram, Recording, Skew, Value, analyze_files,
     analyze_recording as analyze_slices, estimate_clocks as estimate, worst_keys,
 };
 use capture::{InterfaceChoice, Reader};
@@ -19,7 +19,7 @@ use crate::follow::{Attached, Columns, Follower, interruptible};
 type Array<'py> = Bound<'py, PyArray1<u64>>;
 type Pairs<'py> = (Array<'py>, Array<'py>);
 type Series = (Py<PyArray1<u64>>, Py<PyArray1<u64>>, Py<PyArray1<u64>>);
-type More = (Py<PyArray1<u64>>, Py<PyArray1<bool>>);
+type More = (Py<PyArray1<u64>>, Py<PyArray1<bool>>, Py<PyArray1<u64>>);
 type Ticks<'py> = PyReadonlyArray1<'py, u64>;
 type Found = (f64, u64, Option<u64>, Option<u64>, u64, bool);
 
@@ -31,8 +31,8 @@ pub struct Analysis {
 }
 
 /// What is known of the clocks: offset in ns, drift in parts per 10¹², since when in ns, and whether
-/// latencies are relative.
-pub(crate) type Apart = (i64, i64, u64, bool);
+/// latencies are relative; then the least and the highest offset, and the error of the drift.
+pub(crate) type Apart = (i64, i64, u64, bool, Option<i64>, Option<i64>, Option<i64>);
 
 /// A capture: its path, and the interface of it.
 pub(crate) type Chosen = (PathBuf, Option<String>);
@@ -59,10 +59,12 @@ pub(crate) fn config(
 ) -> PyResult<Config> {
     let clocks = match clocks {
         None => Clocks::Detect,
-        Some((0, 0, _, false)) => Clocks::Same,
-        Some((offset_ns, drift_ppt, since_ns, relative)) => {
-            Clocks::Apart { skew: Skew { offset_ns, drift_ppt, since_ns }, relative }
-        }
+        Some((0, 0, _, false, ..)) => Clocks::Same,
+        Some((offset_ns, drift_ppt, since_ns, relative, low, high, error)) => Clocks::Apart {
+            skew: Skew { offset_ns, drift_ppt, since_ns },
+            relative,
+            bounds: Bounds { offset_low_ns: low, offset_high_ns: high, drift_error_ppt: error },
+        },
     };
     Ok(Config {
         match_on: match_on.parse::<MatchOn>().map_err(errors::value)?,
@@ -75,7 +77,10 @@ pub(crate) fn config(
 }
 
 #[pyfunction]
-#[pyo3(signature = (pre, post, *, match_on, trim_ns, window_ns, worst, clocks=None, series=false, sink=None, progress=None))]
+#[pyo3(signature = (
+    pre, post, *, match_on, trim_ns, window_ns, worst, joined_by=None, clocks=None, series=false, sink=None,
+    progress=None
+))]
 #[allow(clippy::too_many_arguments)]
 pub fn analyze(
     py: Python<'_>,
@@ -85,17 +90,19 @@ pub fn analyze(
     trim_ns: u64,
     window_ns: u64,
     worst: usize,
+    joined_by: Option<&str>,
     clocks: Option<Apart>,
     series: bool,
     sink: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Analysis> {
-    let config = config(match_on, trim_ns, window_ns, worst, clocks)?;
+    let joined_by = joined_by.map(str::parse).transpose().map_err(errors::value)?;
+    let config = Config { joined_by, ..config(match_on, trim_ns, window_ns, worst, clocks)? };
     let series = series.then(Columns::default);
     let follower = Follower { series, sink, progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {
-        let (pre, post) = (open(&pre)?, open(&post)?);
-        analyze_pair(pre, post, &config, follower)
+        let both = || Ok([open(&pre)?, open(&post)?]);
+        analyze_files(both, &config, follower)
     };
     let (found, follower) = interruptible(py, follower, run)?;
     let found = found.map_err(|error| errors::analysis(&error))?;
@@ -122,9 +129,10 @@ pub fn estimate_clocks(
         estimate(open(&pre)?, open(&post)?, &config, follower)
     };
     let (found, _) = interruptible(py, follower, run)?;
-    let Skew { offset_ns, drift_ppt, since_ns } =
+    let (Skew { offset_ns, drift_ppt, since_ns }, bounds) =
         found.map_err(|error| errors::analysis(&error))?;
-    Ok((offset_ns, drift_ppt, since_ns, true))
+    let Bounds { offset_low_ns, offset_high_ns, drift_error_ppt } = bounds;
+    Ok((offset_ns, drift_ppt, since_ns, true, offset_low_ns, offset_high_ns, drift_error_ppt))
 }
 
 /// Number, name, description, link type, and packets in the beginning of each interface of a capture.
@@ -185,8 +193,11 @@ pub fn analyze_recording(
     }
     let found = found.map_err(|error| errors::analysis(&error))?;
     let array = |column: Vec<u64>| column.into_pyarray(py).unbind();
-    let tainted = follower.more.tainted.into_pyarray(py).unbind();
-    let more = follower.series.is_some().then(|| (array(follower.more.intended_ns), tainted));
+    let more = follower.series.is_some().then(|| {
+        let more = follower.more;
+        let tainted = more.tainted.into_pyarray(py).unbind();
+        (array(more.intended_ns), tainted, array(more.instrument_stall_ns))
+    });
     let series = follower
         .series
         .map(|columns| (array(columns.seq), array(columns.pre_ns), array(columns.latency_ns)));
@@ -216,6 +227,11 @@ impl Analysis {
         self.found.warnings()
     }
 
+    #[getter]
+    fn deserves_second_look(&self) -> bool {
+        self.found.deserves_second_look()
+    }
+
     fn quantiles(&self, qs: Vec<f64>) -> PyResult<Vec<Found>> {
         if let Some(wrong) = qs.iter().find(|q| !(0.0..=1.0).contains(*q)) {
             return Err(errors::value(format!("quantile: got {wrong}, expected 0 to 1")));
@@ -229,6 +245,15 @@ impl Analysis {
 
     fn histogram<'py>(&self, py: Python<'py>, bucket_ns: u64) -> PyResult<Pairs<'py>> {
         buckets(py, &self.found.latency, bucket_ns)
+    }
+
+    fn least_histogram<'py>(
+        &self,
+        py: Python<'py>,
+        bucket_ns: u64,
+    ) -> PyResult<Option<Pairs<'py>>> {
+        let instrument = self.found.instrument.as_ref();
+        instrument.map(|of| buckets(py, &of.least_latency, bucket_ns)).transpose()
     }
 
     fn gap_histogram<'py>(
@@ -275,8 +300,8 @@ impl Analysis {
 
     #[getter]
     fn more(&self, py: Python<'_>) -> Option<More> {
-        let (intended_ns, tainted) = self.more.as_ref()?;
-        Some((intended_ns.clone_ref(py), tainted.clone_ref(py)))
+        let (intended_ns, tainted, stall_ns) = self.more.as_ref()?;
+        Some((intended_ns.clone_ref(py), tainted.clone_ref(py), stall_ns.clone_ref(py)))
     }
 
     fn hlog(&self, py: Python<'_>) -> String {

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 create_exception!(_engine, EngineError, PyException, "The engine could not reach a true answer.");
 create_exception!(_engine, ClocksApartError, EngineError, "The clocks of two captures are apart.");
+create_exception!(_engine, KeyChangesError, EngineError, "Packets change their form.");
 create_exception!(_engine, SwappedError, EngineError, "Packets were seen behind the device first.");
 create_exception!(_engine, KeysRepeatError, EngineError, "Slices do not tell packets apart.");
 create_exception!(_engine, CaptureError, EngineError, "A capture cannot be read or written.");
@@ -28,6 +29,13 @@ pub fn analysis(error: &::analysis::Error) -> PyErr {
         ::analysis::Error::Window { .. } => value(error),
         ::analysis::Error::ClocksApart { .. } => {
             with_hint(ClocksApartError::new_err(error.to_string()), error.hint())
+        }
+        ::analysis::Error::KeyChanges { key } => {
+            let raised = with_hint(KeyChangesError::new_err(error.to_string()), error.hint());
+            Python::attach(|py| match raised.value(py).setattr("key", key) {
+                Ok(()) => raised,
+                Err(broken) => broken,
+            })
         }
         ::analysis::Error::Swapped { .. } | ::analysis::Error::SwappedOrApart { .. } => {
             with_hint(SwappedError::new_err(error.to_string()), error.hint())

@@ -39,12 +39,14 @@ impl Columns {
 pub struct MoreColumns {
     pub intended_ns: Vec<u64>,
     pub tainted: Vec<bool>,
+    pub instrument_stall_ns: Vec<u64>,
 }
 
 impl MoreColumns {
     fn extend(&mut self, batch: &[Recorded]) {
         self.intended_ns.extend(batch.iter().map(|recorded| recorded.intended_ns));
-        self.tainted.extend(batch.iter().map(|recorded| recorded.tainted));
+        self.tainted.extend(batch.iter().map(Recorded::tainted));
+        self.instrument_stall_ns.extend(batch.iter().map(|recorded| recorded.instrument_stall_ns));
     }
 }
 
@@ -125,6 +127,7 @@ impl Observer for Follower {
                 chunk.latency_ns.into_pyarray(py),
                 more.intended_ns.into_pyarray(py),
                 more.tainted.into_pyarray(py),
+                more.instrument_stall_ns.into_pyarray(py),
             );
             follower.sink.as_ref().map_or(Ok(()), |sink| sink.call1(py, columns).map(drop))
         })

@@ -21,7 +21,7 @@ mod _engine {
     use super::analysis::{Analysis, analyze, analyze_recording, estimate_clocks, interfaces};
     #[pymodule_export]
     use super::errors::{
-        CaptureError, ClocksApartError, EngineError, KeysRepeatError, SwappedError,
+        CaptureError, ClocksApartError, EngineError, KeyChangesError, KeysRepeatError, SwappedError,
     };
     #[pymodule_export]
     #[pymodule_export]

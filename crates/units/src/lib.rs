@@ -4,11 +4,13 @@
 //! parsed here, once, from the way people write them: `1s`, `5ms`, `100ns`, `10k`, `1.5M`.
 
 mod clock;
+mod counted;
 mod nanos;
 mod pps;
 mod quantity;
 
 pub use clock::Clock;
+pub use counted::counted;
 pub use nanos::Nanos;
 pub use pps::Pps;
 pub use quantity::Error;

@@ -263,7 +263,8 @@ def _lines(comparison: Comparison, judged: Sequence[Judgement]) -> Iterator[str]
     width = max(len(finding.figure.name) for finding in comparison.findings)
     window_ns = comparison.sides.samples[0].window_ns
     for finding in comparison.findings:
-        yield f"  {finding.figure.name + ':':<{width + 1}} {_said(finding, window_ns)}"
+        said = _said(finding, window_ns) + _lost_ones(finding, window_ns)
+        yield f"  {finding.figure.name + ':':<{width + 1}} {said}"
     if comparison.others:
         yield "  what else differs:"
         width = max(len(other.name) for other in comparison.others)
@@ -304,6 +305,22 @@ def _said(finding: FigureChange, window_ns: float) -> str:
         return said
     word = _WORDS.get((unit, finding.verdict), str(finding.verdict))
     return f"{said}: {word}" + ("" if finding.lacks is None else f": {finding.lacks}")
+
+
+def _lost_ones(finding: FigureChange, window_ns: float) -> str:
+    """Say how packets that never came count, where that changes a figure."""
+    if finding.figure.quantile is None or not math.isfinite(window_ns):
+        return ""
+    from tailscope.units import typed_duration
+
+    shown = [_text(each.value, "ns") for each in (finding.baseline, finding.candidate)]
+    came = [_text(each, "ns") for each in finding.of_those_that_came]
+    if shown == came:
+        return ""
+    return (
+        f"; packets that never came count as {typed_duration(round(window_ns))} each, those that"
+        f" came have {' → '.join(came)}"
+    )
 
 
 def _judged(judgement: Judgement) -> str:

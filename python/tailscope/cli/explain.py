@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
+from tailscope.cli.options import STANDARD, JsonFile, Keep, named_files, without_format, write_json
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _recordings(
     from tailscope.noise.captures import Recordings, TraceRequest
     from tailscope.noise.clocks import by_name, offsets_of
 
-    counters, events = _named(interrupts, "--interrupts"), _named(traces, "--trace")
+    counters, events = named_files(interrupts, "--interrupts"), named_files(traces, "--trace")
     if shared := counters.keys() & events.keys():
         raise UsageError(f"--trace: got {min(shared)} twice", hint="name it: NAME=FILE")
     listed = by_name(cpus, [*events], "--cpus")
@@ -159,21 +159,6 @@ def _recordings(
         offsets_of(offsets, offset_error, [*counters, *events]),
         own_work,
     )
-
-
-def _named(texts: list[str], option: str) -> dict[str, Path]:
-    """Read NAME=FILE; without a name, a file is called by its own."""
-    found: dict[str, Path] = {}
-    for text in texts:
-        name, equals, file = text.partition("=")
-        path = Path(file if equals and "/" not in name else text)
-        name = name if equals and "/" not in name else path.name
-        if not path.exists():
-            raise UsageError(f"{option}: {path}: no such file or folder")
-        if name in found:
-            raise UsageError(f"{option}: got {name} twice", hint="name them: NAME=FILE")
-        found[name] = path
-    return found
 
 
 def _run(request: ExplainRequest) -> None:
@@ -233,6 +218,7 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
         print(f"\ncauses cannot be named: {printable(why_not)}")
+        print("stalls of the DuT may be tailscope's own work, if both share a CPU")
 
 
 def print_tail(tail: Explanation) -> None:

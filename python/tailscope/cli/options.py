@@ -36,6 +36,7 @@ __all__ = [
     "checked_figure",
     "labelled",
     "labels",
+    "named_files",
     "named_values",
     "refuse_idle_options",
     "without_format",
@@ -175,6 +176,27 @@ def named_values(given: list[str] | None, option: str) -> dict[str, str]:
         if name in found:
             raise UsageError(f"{option}: got {name} twice")
         found[name] = value
+    return found
+
+
+def named_files(texts: list[str], option: str) -> dict[str, Path]:
+    """Read files that are given as NAME=FILE; without a name, one is called by its own.
+
+    Raises
+    ------
+    UsageError
+        If one is not there, or two have the same name.
+    """
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        path = Path(file if equals and "/" not in name else text)
+        name = name if equals and "/" not in name else path.name
+        if not path.exists():
+            raise UsageError(f"{option}: {path}: no such file or folder")
+        if name in found:
+            raise UsageError(f"{option}: got {name} twice", hint="name them: NAME=FILE")
+        found[name] = path
     return found
 
 

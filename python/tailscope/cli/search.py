@@ -344,14 +344,15 @@ def _print(
     rows = [[printable(f"{each.goal}, {means[each.goal]}"), _rate(each.rate_pps)] for each in found]
     header = ["", "packets/s"]
     if forecast is not None:
-        predicted, is_known = forecast.prediction.rate_max_pps, forecast.prediction.noise_ns_per_s
+        from tailscope.cli.model.overload import interval_text
+
+        predicted = forecast.prediction.rate_max_pps
         header.append("prediction error")
         for each, row in zip(found, rows, strict=True):
             rate = each.rate_pps
             row.append(_NOTHING if rate is None else f"{predicted.estimate / rate - 1:+.1%}")
-        name = "R_max, predicted" if is_known is not None else "R_max, predicted, at most"
-        interval = f"(95 %: {round(predicted.ci_low):,} to {round(predicted.ci_high):,})"
-        rows.append([name, _rate(round(predicted.estimate)), interval])
+        interval = f"(95 %: {interval_text(predicted)})"
+        rows.append(["R_max, predicted", _rate(round(predicted.estimate)), interval])
     for line in aligned(header, [rows]):
         print(line)
     for each in found:

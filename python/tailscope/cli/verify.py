@@ -205,21 +205,33 @@ def _row(verdict: TermVerdict) -> tuple[str, ...]:
     from tailscope.units import count_text
 
     term, finding = verdict.term, verdict.as_is
-    share = finding.share
-    interval = _NOTHING if share is None else f"{share.ci_low:.3g} to {share.ci_high:.3g}"
     return (
         term.text + (" *" if term.is_observed else ""),
-        _found(term, finding),
-        _NOTHING if finding.beyond is None else count_text(finding.beyond),
+        _found(verdict),
+        _beyond(verdict),
         count_text(finding.packets),
-        interval,
+        _share(verdict),
         _NOTHING if term.allowed is None else f"{term.allowed:.6g}",
         _NOTHING if finding.design_effect is None else f"{finding.design_effect:.1f}",
         str(verdict.outcome),
     )
 
 
-def _found(term: Term, finding: Finding) -> str:
+def _ends(verdict: TermVerdict) -> tuple[Finding, Finding]:
+    """What is found at both ends of what the instrument leaves open."""
+    return verdict.as_is if verdict.least is None else verdict.least, verdict.as_is
+
+
+def _found(verdict: TermVerdict) -> str:
+    from tailscope.wording import instrument_text
+
+    least, found = (each.found for each in _ends(verdict))
+    if verdict.term.is_time and found is not None:
+        return instrument_text(least, found)
+    return _both(*(_found_at(verdict.term, end) for end in _ends(verdict)))
+
+
+def _found_at(term: Term, finding: Finding) -> str:
     from tailscope.units import count_text, duration_text
 
     if finding.found is None:
@@ -227,6 +239,25 @@ def _found(term: Term, finding: Finding) -> str:
     if term.is_time:
         return duration_text(finding.found)
     return f"{finding.found:.3g}" if term.kind == "loss" else count_text(int(finding.found))
+
+
+def _beyond(verdict: TermVerdict) -> str:
+    from tailscope.units import count_text
+
+    ends = (_NOTHING if end.beyond is None else count_text(end.beyond) for end in _ends(verdict))
+    return _both(*ends)
+
+
+def _share(verdict: TermVerdict) -> str:
+    """The share beyond the limit: from the least that it can be to the most."""
+    least, share = (end.share for end in _ends(verdict))
+    if share is None or least is None:
+        return _NOTHING
+    return f"{min(least.ci_low, share.ci_low):.3g} to {share.ci_high:.3g}"
+
+
+def _both(least: str, most: str) -> str:
+    return most if least == most else f"{least} to {most}"
 
 
 def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
@@ -240,16 +271,11 @@ def _sentence(verdict: TermVerdict) -> str:
     from tailscope.units import count_text
 
     finding, term = verdict.as_is, verdict.term
-    parts = [f"found {_found(term, finding)}"]
+    parts = [f"found {_found(verdict)}"]
     if finding.beyond is not None:
-        parts.append(
-            f"{count_text(finding.beyond)} of {count_text(finding.packets)} packets are beyond"
-        )
+        parts.append(f"{_beyond(verdict)} of {count_text(finding.packets)} packets are beyond")
     if finding.share is not None:
-        share = finding.share
-        parts.append(
-            f"a share of {share.ci_low:.3g} to {share.ci_high:.3g}, {term.allowed:.6g} is allowed"
-        )
+        parts.append(f"a share of {_share(verdict)}, {term.allowed:.6g} is allowed")
     return "; ".join([*parts, *verdict.reasons])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,8 @@ class FigureChange:
         Candidate less baseline; None where there is no estimate.
     lacks : str or None
         Why there is none, or why it is unclear.
+    of_those_that_came : tuple of float
+        Of a quantile: the same on both sides of the packets that came back alone.
     """
 
     figure: Figure
@@ -56,6 +58,7 @@ class FigureChange:
     candidate: Bounds
     difference: Bounds | None = None
     lacks: str | None = None
+    of_those_that_came: tuple[float, float] = (math.nan, math.nan)
 
     @property
     def relative(self) -> float | None:
@@ -83,6 +86,8 @@ class FigureChange:
             **_record("difference", found),
             "relative": self.relative,
             "noticeable": None if self.noticeable is None else _finite(self.noticeable),
+            "baseline_of_those_that_came": _finite(self.of_those_that_came[0]),
+            "candidate_of_those_that_came": _finite(self.of_those_that_came[1]),
             "reason": self.lacks,
         }
 
@@ -116,25 +121,29 @@ class Sides:
     def lacks(self, figure: Figure) -> str | None:
         """Why a figure is no estimate in one of the runs."""
         for sample in self.samples:
-            for reading in filter(None, (sample.as_is, sample.spared)):
+            for reading in filter(None, (sample.as_is, sample.least)):
                 if (why := reading[figure.name].lacks) is not None:
                     return why if figure == MAX else f"{sample.name}: {why}"
         return None
 
     def differences(self, figure: Figure, error: float, factor: float = 1.0) -> list[Bounds]:
-        """Candidate less baseline: as they are, and without what the instrument may have spoilt.
+        """Candidate less baseline: as they are, the least it can be, and the most.
 
-        Latencies are widened by the resolution of the timestamps.
+        It is the least if the instrument's stalls delayed the candidate's packets alone, and the
+        most if they delayed the baseline's alone. Latencies are widened by the resolution of the
+        timestamps.
         """
-        found = [self._difference(figure, error, factor, spared=False)]
-        if any(sample.spared is not None for sample in self.samples):
-            found.append(self._difference(figure, error, factor, spared=True))
-        return found
+        ends = [(False, False)]
+        if any(sample.least is not None for sample in self.samples):
+            ends += [(False, True), (True, False)]
+        return [self._difference(figure, error, factor, least=each) for each in ends]
 
-    def _difference(self, figure: Figure, error: float, factor: float, *, spared: bool) -> Bounds:
+    def _difference(
+        self, figure: Figure, error: float, factor: float, *, least: tuple[bool, bool]
+    ) -> Bounds:
         baseline, candidate = (
-            [each.ends[error] for each in _of(samples, figure, spared)]
-            for samples in (self.baseline, self.candidate)
+            [each.ends[error] for each in _of(samples, figure, is_least)]
+            for samples, is_least in zip((self.baseline, self.candidate), least, strict=True)
         )
         value, low, high = difference(baseline, candidate, error, factor)
         coarse = self.resolution_ns if figure.is_time else 0
@@ -205,7 +214,10 @@ def compare(
     samples = tuple(lost_alike(read_samples(paths, figures, errors)))
     first = len(pair.baseline_runs)
     sides = Sides(samples[:first], samples[first:])
-    findings = tuple(_find(figure, sides, error) for figure in figures)
+    findings = tuple(
+        replace(_find(figure, sides, error), of_those_that_came=_of_those_that_came(figure, sides))
+        for figure in figures
+    )
     others = surroundings(sides.baseline, sides.candidate)
     return Comparison(pair, sides, findings, tuple(others), tuple(_warnings(pair, sides)))
 
@@ -218,12 +230,22 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
     if lacks is not None:
         return FigureChange(figure, Verdict.NO_ESTIMATE, baseline, candidate, lacks=lacks)
     found = sides.differences(figure, error)
-    verdicts = [_verdict(each) for each in found]
-    if len(set(verdicts)) == 1:
-        return FigureChange(figure, verdicts[0], baseline, candidate, found[0])
-    spoilt = " and ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
-    why = f"it depends on the instrument, {spoilt}: {verdicts[0]} with them, {verdicts[1]} without"
-    return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, found[0], why)
+    verdicts = list(dict.fromkeys(_verdict(each) for each in found))
+    most = Bounds(found[0].value, min(each.low for each in found), max(each.high for each in found))
+    if len(verdicts) == 1:
+        return FigureChange(figure, verdicts[0], baseline, candidate, most)
+    spoilt = "; ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
+    said = " or ".join(map(str, verdicts))
+    why = f"it depends on the instrument, {spoilt}: {said} within its bounds"
+    return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, most, why)
+
+
+def _of_those_that_came(figure: Figure, sides: Sides) -> tuple[float, float]:
+    baseline, candidate = (
+        sum(each.of_those_that_came for each in measured) / len(measured)
+        for measured in sides.measured(figure)
+    )
+    return baseline, candidate
 
 
 def _verdict(found: Bounds) -> Verdict:
@@ -232,10 +254,9 @@ def _verdict(found: Bounds) -> Verdict:
     return Verdict.LOWER if found.high < 0 else Verdict.NONE
 
 
-def _of(samples: Sequence[RunFigures], figure: Figure, spared: bool) -> list[MeasuredFigure]:
+def _of(samples: Sequence[RunFigures], figure: Figure, least: bool) -> list[MeasuredFigure]:
     readings: list[Mapping[str, MeasuredFigure]] = [
-        sample.spared if spared and sample.spared is not None else sample.as_is
-        for sample in samples
+        sample.least if least and sample.least is not None else sample.as_is for sample in samples
     ]
     return [reading[figure.name] for reading in readings]
 

@@ -41,7 +41,7 @@ def imported_figures(run: Run, figures: Sequence[Figure], errors: Sequence[float
         info=run.info,
         summary=run.summary,
         as_is={figure.name: _figure(figure, sample, errors) for figure in figures},
-        spared=None,
+        least=None,
         spoilt="",
         window_ns=math.inf,
         resolution_ns=1,

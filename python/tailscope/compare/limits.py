@@ -163,8 +163,8 @@ def judge(limit: Limit, comparison: Comparison, error: float) -> Judgement:
     if len(outcomes) > 1:
         outcome = Outcome.INCONCLUSIVE
         reasons.append(
-            f"it depends on what the instrument spoilt: {_outcome(found[0])} with it,"
-            f" {_outcome(found[1])} without"
+            "it depends on the instrument:"
+            f" {' or '.join(dict.fromkeys(map(str, map(_outcome, found))))} within its bounds"
         )
     else:
         [outcome] = outcomes
@@ -199,7 +199,7 @@ def _to_support(sides: Sides, figure: Figure) -> tuple[int | None, tuple[str, ..
     readings = [
         reading[figure.name]
         for sample in sides.samples
-        for reading in filter(None, (sample.as_is, sample.spared))
+        for reading in filter(None, (sample.as_is, sample.least))
     ]
     wanted = [each.packets_to_support for each in readings if each.packets_to_support is not None]
     if not wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ class MeasuredFigure:
         How many would make it an estimate; None where it is one, or no number would.
     design : float
         How many packets say as much as one that stands alone.
+    of_those_that_came : float
+        A quantile of the packets that came back alone; NaN of other figures, and without packets.
     """
 
     ends: Mapping[float, Bounds]
@@ -39,6 +42,7 @@ class MeasuredFigure:
     packets: int = 0
     packets_to_support: int | None = None
     design: float = 1.0
+    of_those_that_came: float = math.nan
 
     @property
     def value(self) -> float:
@@ -58,10 +62,10 @@ class RunFigures:
         The figures of the run.
     as_is : Mapping of str to MeasuredFigure
         By the names of the figures.
-    spared : Mapping of str to MeasuredFigure, or None
-        The same without what the instrument may have spoilt; None where nothing was.
+    least : Mapping of str to MeasuredFigure, or None
+        The same with the least that packets can have taken; None where that is the same.
     spoilt : str
-        What that was.
+        What the instrument may have spoilt.
     window_ns : float
         What a packet that never came, or took longer, counts as; infinite for imports.
     resolution_ns : int
@@ -76,7 +80,7 @@ class RunFigures:
     info: RunInfo
     summary: Mapping[str, Value]
     as_is: Mapping[str, MeasuredFigure]
-    spared: Mapping[str, MeasuredFigure] | None
+    least: Mapping[str, MeasuredFigure] | None
     spoilt: str
     window_ns: float
     resolution_ns: int

@@ -13,7 +13,7 @@ from tailscope.compare.measured import MeasuredFigure, RunFigures
 from tailscope.exceptions import RunCorruptError
 from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds, packets_worth, quantile_ends, ratio_ends
-from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
+from tailscope.models.samples import SUPPORT, packets_for_support, quantile_of, rank_of
 from tailscope.store.layout import SUMMARY
 from tailscope.store.run import foreign_text
 from tailscope.units import count_text
@@ -99,7 +99,7 @@ def _sample(
         run.info,
         run.summary,
         reduced(evidence.as_is),
-        None if evidence.spared is None else reduced(evidence.spared),
+        None if evidence.least is None else reduced(evidence.least),
         evidence.spoilt,
         window_ns,
         evidence.resolution_ns,
@@ -120,7 +120,9 @@ def _reduced(
     found = {}
     for figure in figures:
         if figure.quantile is not None:
-            found[figure.name] = _quantile(values, ranked, figure.quantile, errors)
+            came = _of_those_that_came(reading.values_ns, figure.quantile)
+            measured = _quantile(values, ranked, figure.quantile, errors)
+            found[figure.name] = replace(measured, of_those_that_came=came)
         elif figure == MAX:
             found[MAX.name] = _no_estimate(
                 float(ranked[-1]) if len(ranked) else math.nan,
@@ -157,6 +159,11 @@ def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float])
     return MeasuredFigure(ends, why, n, math.ceil(packets_for_support(q) * design))
 
 
+def _of_those_that_came(values_ns: Values, q: float) -> float:
+    came = values_ns[np.isfinite(values_ns)]
+    return quantile_of(came, q) if len(came) else math.nan
+
+
 def _lost(lost: int, n: int, design: float, errors: Iterable[float]) -> MeasuredFigure:
     if not n:
         return _no_estimate(math.nan, errors, "no packet was sent")
@@ -172,7 +179,7 @@ def lost_alike(samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
 
     A run that lost nothing does not tell how it would.
     """
-    readings = [reading for sample in samples for reading in (sample.as_is, sample.spared)]
+    readings = [reading for sample in samples for reading in (sample.as_is, sample.least)]
     design = max(reading[LOST.name].design for reading in readings if reading is not None)
 
     def again(reading: Mapping[str, MeasuredFigure]) -> Mapping[str, MeasuredFigure]:
@@ -183,8 +190,8 @@ def lost_alike(samples: Sequence[RunFigures]) -> Iterator[RunFigures]:
         return {**reading, LOST.name: _lost(lost, found.packets, design, found.ends)}
 
     for sample in samples:
-        spared = None if sample.spared is None else again(sample.spared)
-        yield replace(sample, as_is=again(sample.as_is), spared=spared)
+        least = None if sample.least is None else again(sample.least)
+        yield replace(sample, as_is=again(sample.as_is), least=least)
 
 
 def _over_time(figure: Figure, run: Run, errors: Sequence[float]) -> MeasuredFigure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailscope.duts.command import Command
-from tailscope.duts.dataplane import Delay, L2fwd, L3fwd, Loop
+from tailscope.duts.dataplane import Delay, L2fwd, L3fwd, Loop, Work
 from tailscope.duts.kernel import Bridge, Mirred, Router
 from tailscope.duts.snort import Snort
 from tailscope.duts.suricata import Suricata
@@ -22,7 +22,7 @@ __all__ = ["DUTS", "dut_named"]
 DUTS: dict[str, type[Dut]] = {
     dut.name: dut
     for dut in (
-        *(Loop, L2fwd, L3fwd, Delay),
+        *(Loop, L2fwd, L3fwd, Delay, Work),
         *(Suricata, Snort),
         *(Mirred, Bridge, Router, Xdp),
         Command,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import ForwarderCounts
     from tailscope.testbed.messages import ForwarderResult, LoopProgress
 
-__all__ = ["LOOP", "Delay", "Forwarder", "L2fwd", "L3fwd", "Loop"]
+__all__ = ["LOOP", "Delay", "Forwarder", "L2fwd", "L3fwd", "Loop", "Work"]
 
 LOOP = "loop"
 
@@ -173,3 +173,11 @@ class Delay(Forwarder):
         "disturb-period": _times,
         "disturb-duration": _times,
     }
+
+
+class Work(Forwarder):
+    """The device whose capacity is known."""
+
+    name = "work"
+    about = "works on packets for a known time, and hands on whole batches"
+    options = {"law": _handed_on, "batch": _burst, "seed": _handed_on}  # noqa: RUF012

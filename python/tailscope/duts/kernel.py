@@ -21,6 +21,7 @@ _MAC = "02:00:00:00:00:10"
 """Where the generator sends its frames."""
 _FAR_MAC = "02:00:00:00:00:11"
 _BRIDGE = "tailscope0"
+_COUNTED = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
 
 
 class Kernel(Dut):
@@ -49,6 +50,7 @@ class Kernel(Dut):
 class _Running(Running):
     def __init__(self, context: DutContext, commands: list[list[str]]) -> None:
         self._context = context
+        self._before = self._counted()
         self.configuration = commands
         self.version = f"Linux {context.place.run(['uname', '-r']).strip()}"
 
@@ -63,13 +65,20 @@ class _Running(Running):
         """What the links counted."""
         from tailscope.store.records.dataplane import KernelCounts, LinkCounts
 
-        names = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
-        links: dict[str, LinkCounts] = {}
+        since = {
+            link: {name: max(0, count - self._before[link][name]) for name, count in counts.items()}
+            for link, counts in self._counted().items()
+        }
+        return KernelCounts(links={link: LinkCounts(**counts) for link, counts in since.items()})
+
+    def _counted(self) -> dict[str, dict[str, int]]:
+        """What the links have counted since they are there: cards have before this device, too."""
+        found = {}
         for link in self._context.side.links:
-            words = [f"/sys/class/net/{link}/statistics/{name}" for name in names]
+            words = [f"/sys/class/net/{link}/statistics/{name}" for name in _COUNTED]
             counts = self._context.place.run(["cat", *words]).split()
-            links[link] = LinkCounts(**dict(zip(names, map(int, counts), strict=True)))
-        return KernelCounts(links=links)
+            found[link] = dict(zip(_COUNTED, map(int, counts), strict=True))
+        return found
 
 
 def _do(context: DutContext, *commands: list[str]) -> list[list[str]]:

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec import convert
 from msgspec.structs import asdict
 
+from tailscope.experiment.blame import (
+    full_rings,
+    held_back_by_generator,
+    losses_of,
+    none_came_text,
+    unsent_texts,
+)
+from tailscope.noise.events import OWN
 from tailscope.store import floor
 from tailscope.store.provenance import MeasurementRecord
 from tailscope.store.records.run import (
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.analysis import Analysis
+    from tailscope.experiment.blame import HeldBack, Losses
     from tailscope.experiment.energy import RunEnergy
     from tailscope.experiment.instance import EndedInstance
     from tailscope.experiment.plan import RunPlan
@@ -65,26 +74,29 @@ def measurement_record(
     sides : sequence of SideNoise
     energy : RunEnergy
     """
-    lost = int(analysis.summary["lost"] or 0)
-    in_instrument = min(lost, _instrument_drops(ended))
+    losses = _losses(plan, ended, int(analysis.summary["lost"] or 0))
     generator = ended.result.gen
+    held_back = _held_back(ended, sides[0])
     platform = ended.platform
     return MeasurementRecord(
         clock=ClockRecord(source="tsc", **asdict(ended.result.clock)),
         floor=floor.load(plan.instrument),
-        partial=tuple(ended.partial),
+        partial=_partial(ended, int(analysis.summary["sent"] or 0), losses),
         warnings=(
             *cores.warnings,
             *(() if platform is None else platform.warnings),
             *ended.noise.warnings(),
             *energy.warnings(),
-            *_loss_warnings(generator.unsent, in_instrument),
+            *unsent_texts(generator.unsent, held_back),
+            *_loss_warnings(losses),
         ),
         instrument=Instrument(
             unsent=generator.unsent,
-            lost_in_dut=lost - in_instrument,
-            lost_in_instrument=in_instrument,
-            dropped_by_dut=_dropped_by_dut(ended, lost - in_instrument),
+            unsent_generator=sum(held_back),
+            lost_in_dut=losses.in_dut,
+            lost_in_instrument=losses.in_instrument,
+            lost_where_unknown=losses.where_unknown,
+            dropped_by_dut=losses.dropped_by_dut,
             stalls=StallsOfSides(
                 generator=stalls_of(ended.result.lcores),
                 dut=stalls_of(ended.dut_lcores) if ended.dut_lcores else None,
@@ -109,7 +121,7 @@ def own_work(ended: EndedInstance) -> OwnWork:
         return ("softirq NET_",) if links else ()
 
     links = () if ended.platform is None else ended.platform.side.links
-    tasks = ("task ",) if ended.dut.in_softirqs else ()
+    tasks = ("task ", OWN) if ended.dut.in_softirqs else ()
     return OwnWork(instrument=of_links(ended.side.links), dut=(*of_links(links), *tasks))
 
 
@@ -128,42 +140,51 @@ def stalls_of(lcores: Sequence[LcoreCounts]) -> Stalls:
     )
 
 
-def _loss_warnings(unsent: int, in_instrument: int) -> list[str]:
-    warnings = []
-    if unsent:
-        warnings.append(
-            f"{unsent:,} packets could not be sent within 10 ms of their time:"
-            " the wire, or the device behind it, cannot carry this rate"
-        )
-    if in_instrument:
-        warnings.append(f"{in_instrument:,} packets were lost in the instrument, not in the DuT")
-    return warnings
+def _loss_warnings(losses: Losses) -> Sequence[str]:
+    if not losses.in_instrument:
+        return ()
+    return (f"{losses.in_instrument:,} packets were lost in the instrument, not in the DuT",)
 
 
-def _instrument_drops(ended: EndedInstance) -> int:
-    """Packets that found the generator's ring full, or no room in it."""
-    drops = ended.result.gen.unrecorded
-    drops += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
-    drops += sum(lcore.tx_dropped for lcore in ended.dut_lcores)
-    return _after_warm_up(ended, drops)
+def _held_back(ended: EndedInstance, generator: SideNoise) -> HeldBack:
+    """Packets that were not sent because of the generator."""
+    import numpy as np
+
+    from tailscope.analysis import Clock, load_ticks
+    from tailscope.noise.intervals import union
+
+    folder = ended.folders["generator"]
+    unsent_tsc = np.asarray(load_ticks(folder, "unsent_tsc"), np.int64)
+    start, lasted = generator.stalls_ns()
+    return held_back_by_generator(
+        Clock(**asdict(ended.result.clock)).all_at_ns(unsent_tsc),
+        load_ticks(folder, "unsent_refused") > 0,
+        *union(start, start + lasted),
+    )
 
 
-def _dropped_by_dut(ended: EndedInstance, lost_in_dut: int) -> int | None:
-    """Of lost packets, those that the device dropped on purpose; None if it does not say."""
-    from tailscope.store.records.dataplane import SnortCounts, SuricataCounts
-
-    dropped = None
-    if isinstance(ended.counts, SuricataCounts | SnortCounts):
-        dropped = ended.counts.dropped
-    elif ended.dut_lcores:
-        dropped = sum(sum(lcore.dropped.values()) for lcore in ended.dut_lcores)
-    return None if dropped is None else min(lost_in_dut, _after_warm_up(ended, dropped))
-
-
-def _after_warm_up(ended: EndedInstance, dropped: int) -> int:
-    """Of packets that were dropped since the start, those that count."""
+def _losses(plan: RunPlan, ended: EndedInstance, lost: int) -> Losses:
+    """Where packets were lost, by all counters."""
     generator = ended.result.gen
-    return max(0, dropped - (generator.warm_up_sent - generator.warm_up_received))
+    uncounted = generator.warm_up_sent - generator.warm_up_received
+    in_instrument = generator.unrecorded + full_rings(ended.counts, plan.wire)
+    in_instrument += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
+    return losses_of(lost, max(0, in_instrument - uncounted), ended.counts, plan.wire, uncounted)
+
+
+def _partial(ended: EndedInstance, sent: int, losses: Losses) -> tuple[str, ...]:
+    """Why the result is not all that was planned."""
+    generator = ended.result.gen
+    if not sent or generator.matched or generator.corrupt or generator.ambiguous:
+        return tuple(ended.partial)
+    none_came = none_came_text(
+        sent,
+        losses,
+        ended.counts,
+        has_device=ended.running is not None,
+        foreign=generator.foreign,
+    )
+    return (*ended.partial, none_came)
 
 
 def _knobs(cores: Cores) -> dict[str, str | None]:

@@ -13,6 +13,7 @@ from tailscope.experiment.run import execute_whole
 from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.store.floor import FLOOR_GRID, believed_up_to
 from tailscope.store.records.floor import FloorQuantile, FloorRecord, InjectedStalls, KnownDelay
+from tailscope.store.records.summary import QUANTILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,7 +84,10 @@ def calibrate(
     held = run("delay of 20 µs", replace(half, dut_options={"law": f"fixed:{DELAY_NS}ns"}))
     truth: list[InjectedStalls] = []
     run("stalls", replace(half, dut_options=STALLS), lambda found: truth.append(_truth(found)))
-    quantiles = loop.quantiles(FLOOR_GRID)
+    quantiles = tuple(
+        FloorQuantile(**quantile._asdict(), least_ns=loop.summary[f"least_latency_ns_{name}"])  # type: ignore[arg-type]
+        for quantile, name in zip(loop.quantiles(FLOOR_GRID), QUANTILES, strict=True)
+    )
     figures = {
         f"{kept}_{name}": loop.summary[f"{figure}_{name}"]
         for kept, figure in (
@@ -99,7 +103,7 @@ def calibrate(
         measured_unix_ns=time.time_ns(),
         samples=int(loop.summary["count"] or 0),
         **figures,  # type: ignore[arg-type]
-        quantiles=tuple(FloorQuantile(**quantile._asdict()) for quantile in quantiles),
+        quantiles=quantiles,
         believed_up_to=believed_up_to(quantiles),
         delay=KnownDelay(expected_ns=DELAY_NS, found_ns=_median(held) - _median(through)),
         stalls=truth[0],

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from tailscope.analysis import Clock, Recording, analyze_recording
 from tailscope.exceptions import DataplaneError
 from tailscope.experiment.account import measurement_record, own_work
+from tailscope.experiment.instance import PLATFORM_PART
 from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import measurement_info
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from tailscope.analysis import Worst
     from tailscope.experiment.instance import EndedInstance
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
     from tailscope.store.run import NewColumns
     from tailscope.testbed.cores import Cores
 
-__all__ = ["evaluate"]
+    Integers = NDArray[np.int64]
+
+__all__ = ["evaluate", "with_own_work"]
 
 
 def evaluate(
@@ -59,21 +65,23 @@ def evaluate(
     from msgspec.structs import asdict
 
     from tailscope.experiment.energy import RunEnergy
+    from tailscope.noise.attribution import own_work_ns
 
     if ended.interrupted and not ended.sent:
         raise KeyboardInterrupt
     _check_recorded(ended)
     clock = Clock(**asdict(ended.result.clock))
     recording = Recording.load(ended.folders["generator"], clock)
+    sides = _sides(ended, clock)
+    _, dut = sides
     analysis = analyze_recording(
-        recording,
+        with_own_work(recording, *own_work_ns(dut.timelines, own_work(ended))),
         trim=plan.trim_ns,
         window=plan.window_ns,
         worst=plan.worst,
         series=False,
         sink=None if writer is None else writer.sink,
     )
-    sides = _sides(ended, clock)
     energy = RunEnergy(ended.power, recording, packets)
     record = measurement_record(plan, cores, tuning, ended, analysis, sides, energy)
     info = measurement_info(plan.record(), record)
@@ -106,6 +114,30 @@ def _check_recorded(ended: EndedInstance) -> None:
         )
 
 
+def with_own_work(recording: Recording, start_ns: Integers, end_ns: Integers) -> Recording:
+    """Let what tailscope did on the CPUs of the device taint samples as stalls of the generator do.
+
+    Parameters
+    ----------
+    recording : Recording
+    start_ns, end_ns : ndarray of int64, shape (n,)
+        In Unix time.
+    """
+    import numpy as np
+
+    from tailscope.noise.intervals import union
+
+    stall = np.asarray(recording.stall_start_tsc, np.int64)
+    lasted = np.asarray(recording.stall_duration_tsc, np.int64)
+    # Rounded down, the end is a tick too early.
+    own = recording.clock.all_at_tsc(start_ns), recording.clock.all_at_tsc(end_ns) + 1
+    start, end = union(np.concatenate([stall, own[0]]), np.concatenate([stall + lasted, own[1]]))
+    return recording._replace(
+        stall_start_tsc=start.astype(np.uint64),
+        stall_duration_tsc=(end - start).astype(np.uint64),
+    )
+
+
 def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
     from tailscope.noise.events import read_events
     from tailscope.noise.table import side_noise
@@ -116,12 +148,15 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
     # The loops by the numbers that they know, where those are of this machine's kernel.
     loops = [lcore.tid for lcore in ended.dut_lcores] if "dut" in ended.folders else []
     working = ended.noise.threads_of(ended.dut_mark, loops)
+    own = ended.noise.own_threads(PLATFORM_PART, working)
+    own |= {ended.result.monitor_tid: "generator"}
+    own |= dict.fromkeys(ended.power.processes, "reader of power")
     sides = []
     for source, role, cpus, threads in (
         ("instrument", "generator", (ended.cpus.generator,), sending),
         ("dut", "dut", tuple(dict.fromkeys(ended.cpus.dut)), working),
     ):
-        events = None if recorded is None else read_events(recorded, clock, cpus, threads)
+        events = None if recorded is None else read_events(recorded, clock, cpus, threads, own)
         sides.append(side_noise(source, cpus, clock, ended.folders.get(role), events))
     return sides
 

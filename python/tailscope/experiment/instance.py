@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
     Progress = Callable[[GeneratorProgress], None]
 
-__all__ = ["EndedInstance", "Instance"]
+__all__ = ["PLATFORM_PART", "EndedInstance", "Instance"]
 
-_POLL_S = 0.1
+PLATFORM_PART = "platform"
+"""The part of the folder by whose name processes of the device are known."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class Instance:
             return
         self.ends = stack.enter_context(wire.open(self._folder, self._dut.ports))
         self._side = self.ends.generator
-        folder = self._folder.part("platform")
+        folder = self._folder.part(PLATFORM_PART)
         self._dut_mark = folder.name
         self._platform = stack.enter_context(
             self._make_platform().open(
@@ -202,8 +203,18 @@ class Instance:
             )
         )
 
+    @property
+    def sends(self) -> bool:
+        """Whether the generator has its ports: packets may be on their way."""
+        return self._generator is not None and self._generator.ready is not None
+
+    def ring(self, bell: queue.SimpleQueue[None]) -> None:
+        """Have a bell rung whenever the generator has said something."""
+        assert self._generator is not None
+        self._generator.process.bell = bell
+
     def listen(self, progress: Progress | None) -> bool:
-        """Listen to the generator for a moment; whether it goes on.
+        """Take what the generator has said by now; whether it goes on.
 
         Raises
         ------
@@ -213,18 +224,17 @@ class Instance:
         from tailscope.testbed.messages import GeneratorProgress
 
         assert self._generator is not None
-        try:
-            event = self._generator.next_event(_POLL_S)
-        except queue.Empty:
-            gone = self._running is not None and not self._running.is_running
-            if gone and self._generator.ready is None:
-                assert self._running is not None
-                raise self._running.failure() from None
-            return True
-        if event is None or self._generator.result is not None:
-            return False
-        if isinstance(event, GeneratorProgress) and progress is not None:
-            progress(event)
+        while True:
+            try:
+                event = self._generator.next_event(0)
+            except queue.Empty:
+                break
+            if event is None or self._generator.result is not None:
+                return False
+            if isinstance(event, GeneratorProgress) and progress is not None:
+                progress(event)
+        if not self.sends and self._running is not None and not self._running.is_running:
+            raise self._running.failure()
         return True
 
     def interrupt(self) -> None:

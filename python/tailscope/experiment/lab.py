@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.analysis import analyze
 from tailscope.experiment.account import configuration_of, stalls_of
+from tailscope.experiment.blame import losses_of, none_came_text
 from tailscope.experiment.measured import Measured, own_figures
 from tailscope.store.provenance import MeasurementRecord, measurement_info
-from tailscope.store.records.dataplane import SnortCounts, SuricataCounts
 from tailscope.store.records.run import (
     ClockRecord,
     DutRecord,
@@ -191,11 +191,14 @@ def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord
     ready, sent, seen, device = found.ready, found.sent, found.seen, found.device
     summary, generator, counts = analysis.summary, sent.result.gen, device.counts
     lost = int(summary["lost"] or 0)
-    in_instrument = min(lost, seen.dropped.post)
-    dropped = counts.dropped if isinstance(counts, SuricataCounts | SnortCounts) else None
+    losses = losses_of(lost, seen.dropped.post, counts, plan.wire)
     partial = list(sent.result.partial)
     if device.died is not None or counts is None:
         partial.append(device.died or "dut: it did not report its counters")
+    if not summary["post_packets"]:
+        partial.append(
+            none_came_text(int(summary["sent"] or 0), losses, counts, has_device=True, foreign=0)
+        )
     roles = ready._asdict()
     warnings = [f"{role}: {said}" for role in roles for said in roles[role].warnings]
     if summary["pre_packets"] != generator.sent:
@@ -211,9 +214,10 @@ def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord
         warnings=tuple(warnings),
         instrument=Instrument(
             unsent=generator.unsent,
-            lost_in_dut=lost - in_instrument,
-            lost_in_instrument=in_instrument,
-            dropped_by_dut=None if dropped is None else min(lost - in_instrument, dropped),
+            lost_in_dut=losses.in_dut,
+            lost_in_instrument=losses.in_instrument,
+            lost_where_unknown=losses.where_unknown,
+            dropped_by_dut=losses.dropped_by_dut,
             stalls=StallsOfSides(generator=stalls_of(sent.result.lcores)),
             cpus={role: ",".join(map(str, polled)) for role, polled in cpus.items()},
             raised_priority=sent.priority,

@@ -53,8 +53,10 @@ def own_figures(info: RunInfo) -> dict[str, Figure]:
     assert instrument is not None, "it was measured"
     return {
         "unsent": instrument.unsent,
+        "unsent_generator": instrument.unsent_generator,
         "lost_in_dut": instrument.lost_in_dut,
         "lost_in_instrument": instrument.lost_in_instrument,
+        "lost_where_unknown": instrument.lost_where_unknown,
         "dropped_by_dut": instrument.dropped_by_dut,
         **((power and power.figures) or {}),
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.exceptions import ClocksApartError
+from tailscope.exceptions import ClocksApartError, KeyChangesError
 from tailscope.store.records.plan import AnalysisPlan
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
     """Analyse one pair and write what was asked for; a failure leaves nothing behind.
 
     Where the clocks turn out to be apart and nobody said how, files are read again and the
-    difference is estimated; the figures say so.
+    difference is estimated; where packets change their form, they are matched by the key that joins
+    them. The figures say so.
 
     Parameters
     ----------
@@ -105,12 +106,17 @@ def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
     progress : callable, optional
         Receives (bytes done, bytes in total or None); what it raises ends the analysis.
     """
-    try:
-        return _analyze_by(plan, plan.clocks, progress)
-    except ClocksApartError:
-        if not all(file_of(name).is_file() for name in (plan.pre, plan.post)):
-            raise
-    return _analyze_by(plan, "estimate", progress)
+    clocks, joined_by = plan.clocks, None
+    while True:
+        try:
+            return _analyze_by(plan, clocks, joined_by, progress)
+        except ClocksApartError:
+            again = all(file_of(name).is_file() for name in (plan.pre, plan.post))
+            if clocks == "estimate" or not again:
+                raise
+            clocks = "estimate"
+        except KeyChangesError as changes:
+            joined_by = changes.key
 
 
 def file_of(capture: str) -> Path:
@@ -120,7 +126,9 @@ def file_of(capture: str) -> Path:
     return Path(source_of(capture)[0])
 
 
-def _analyze_by(plan: PairPlan, clocks: str, progress: Progress | None) -> Figures:
+def _analyze_by(
+    plan: PairPlan, clocks: str, joined_by: str | None, progress: Progress | None
+) -> Figures:
     from tailscope.analysis import analyze
 
     def find(sink: Sink | None) -> Analysis:
@@ -128,6 +136,7 @@ def _analyze_by(plan: PairPlan, clocks: str, progress: Progress | None) -> Figur
             plan.pre,
             plan.post,
             match_on=plan.match_on,
+            joined_by=joined_by,
             clocks=clocks,
             trim=plan.trim_ns,
             window=plan.window_ns,

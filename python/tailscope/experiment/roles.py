@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import queue
 import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
     Hear = Callable[[], Order | None]
 
 __all__ = ["play"]
-
-_POLL_S = 0.2
 
 
 def play(part: PlayOrder, say: Say, hear: Hear) -> None:
@@ -142,10 +139,7 @@ def _sent(place: Here, eal: list[str], options: list[str], cores: Cores, say: Sa
     with generator:
         try:
             while True:
-                try:
-                    event = generator.next_event(_POLL_S)
-                except queue.Empty:
-                    continue
+                event = generator.next_event(None)
                 if event is None:
                     break
                 if isinstance(event, GeneratorProgress):

@@ -102,7 +102,10 @@ class Trial:
             return f"{figures['unsent']:,} packets unsent"
         if figures["lost_in_instrument"]:
             return f"{figures['lost_in_instrument']:,} packets lost in the instrument"
-        return None if figures["sent"] else "no packet sent"
+        if not figures["sent"]:
+            return "no packet sent"
+        hangs = figures.get(_MEETS, True) is None
+        return "whether it meets the level depends on the instrument's stalls" if hangs else None
 
     @property
     def carried(self) -> float:
@@ -119,6 +122,7 @@ class Trial:
             unsent=figures["unsent"],
             lost_in_dut=figures["lost_in_dut"],
             lost_in_instrument=figures["lost_in_instrument"],
+            lost_where_unknown=figures["lost_where_unknown"],
             latency_ns_p50=figures.get("latency_ns_p50"),
             loss_ratio=loss_ratio(figures),
             meets_level=figures.get(_MEETS),
@@ -127,11 +131,12 @@ class Trial:
 
 
 def loss_ratio(figures: Figures) -> float:
-    """Of the packets sent, those that the device has lost, changed, or held for too long.
+    """Of the packets sent, those that were lost, changed, or held for too long.
 
-    What it says it dropped on purpose, by a rule, is no loss.
+    What was lost in the instrument is no loss, nor what the device says it dropped on purpose.
     """
-    lost = figures["lost_in_dut"] - (figures["dropped_by_dut"] or 0)
+    lost = figures["lost_in_dut"] + figures["lost_where_unknown"]
+    lost -= figures["dropped_by_dut"] or 0
     sent = figures["sent"]
     return float((lost + figures["late"] + figures["corrupt"]) / sent) if sent else 0.0
 
@@ -425,8 +430,10 @@ def trials_of(plan: RunPlan, cores: Cores, service_level: ServiceLevel | None = 
         if service_level is not None:
             from tailscope.verdict.verdict import meets
 
-            latency = measured.analysis.histogram(1)
-            figures[_MEETS] = meets(service_level, figures, latency)
+            found = measured.analysis
+            figures[_MEETS] = meets(
+                service_level, figures, found.histogram(1), found.least_histogram(1)
+            )
         return Trial(rate_pps, figures)
 
     return measure

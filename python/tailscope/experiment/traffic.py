@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import DataplaneError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Traffic"]
 
 _MARGIN_S = 30.0
+_START_S = 0.1
+"""How often to look whether a device is there, until there are packets."""
 
 
 class Traffic:
@@ -92,15 +95,28 @@ class Traffic:
         )
 
     def _follow(self, loaded: Sequence[Instance], progress: Progress | None) -> None:
-        """Listen until all generators have ended. Ctrl-C ends the traffic, a second one all."""
+        """Listen until all generators have ended. Ctrl-C ends the traffic, a second one all.
+
+        While packets are on their way it sleeps until somebody has something to say: its CPU may be
+        one that is measured.
+        """
         lasts_s = (self._plan.warm_up_ns + self._plan.duration_ns) / 1e9 + _MARGIN_S
         deadline_s = time.monotonic() + lasts_s
+        bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for instance in loaded:
+            instance.ring(bell)
         left = list(loaded)
         while left:
             try:
                 left = [
                     each for each in left if each.listen(progress if each is loaded[0] else None)
                 ]
+                if left:
+                    pause_s = deadline_s - time.monotonic()
+                    if not all(each.sends for each in left):
+                        pause_s = min(pause_s, _START_S)
+                    with suppress(queue.Empty):
+                        bell.get(timeout=max(0.0, pause_s))
             except KeyboardInterrupt:
                 if loaded[0].interrupted:
                     raise

@@ -4,7 +4,8 @@ A packet's time between its two stamps is divided so:
 
 - **service**: as long as the median packet needs;
 - **dut**: what kept the device's CPU from working meanwhile, by cause;
-- **instrument**: what kept the instrument's own CPU, where the device's ran: the packet is tainted;
+- **instrument**: what kept the instrument's own CPU, where the device's ran, and what tailscope
+  itself did on the device's CPU: the packet is tainted;
 - **queue**: behind earlier packets that were still there when it came, with the first cause of
   the busy period, which is whatever delayed the first packet of that queue;
 - **unexplained**: the rest.
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tailscope.noise.intervals import Overlaps, covered, overlaps, subtract
+from tailscope.noise.events import OWN
+from tailscope.noise.intervals import Overlaps, covered, overlaps, subtract, union
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +46,7 @@ __all__ = [
     "Share",
     "blocked_by",
     "explain",
+    "own_work_ns",
 ]
 
 DUT, INSTRUMENT, QUEUE = "dut", "instrument", "queue"
@@ -63,7 +66,8 @@ class Blocked(NamedTuple):
     cause, detail : ndarray of int64, shape (n,)
         By place in `names` and `details`.
     is_dut : ndarray of bool, shape (n,)
-        Whether it was the device's CPU, or the instrument's alone.
+        Whether it was the device's CPU, or the instrument's alone, or tailscope itself on the
+        device's.
     names, details : list of str
     """
 
@@ -189,6 +193,8 @@ def blocked_by(
 ) -> Blocked:
     """Join the timelines of both sides; where both were blocked it was the device.
 
+    What tailscope itself did on the device's CPU is the instrument's.
+
     Parameters
     ----------
     dut, instrument : sequence of Timeline
@@ -200,10 +206,14 @@ def blocked_by(
     names: list[str] = []
     details: list[str] = []
     pieces = [np.zeros(0, np.int64)] * 5
-    for is_dut, timelines in ((1, dut), (0, instrument)):
-        own = () if own_work is None else own_work.dut if is_dut else own_work.instrument
-        for timeline in timelines:
-            kept = timeline.without(own)
+    own_dut, own_instrument = ((), ()) if own_work is None else (own_work.dut, own_work.instrument)
+    noise = [timeline.without(own_dut) for timeline in dut]
+    for is_dut, timelines in (
+        (1, [timeline.without([OWN]) for timeline in noise]),
+        (0, [timeline.of([OWN]) for timeline in noise]),
+        (0, [timeline.without(own_instrument) for timeline in instrument]),
+    ):
+        for kept in timelines:
             left = subtract(kept.start_ns, kept.end_ns, pieces[0], pieces[1])
             event = kept.event[left.owner]
             cause = _shared(names, kept.causes, kept.cause[event])
@@ -214,6 +224,32 @@ def blocked_by(
             pieces = [each[order] for each in pieces]
     start, end, cause, detail, side = pieces
     return Blocked(start, end, cause, detail, side.astype(bool), names, details)
+
+
+def own_work_ns(
+    dut: Sequence[Timeline], own_work: OwnWork | None = None
+) -> tuple[Integers, Integers]:
+    """When tailscope itself kept the device's CPUs from the device.
+
+    Parameters
+    ----------
+    dut : sequence of Timeline
+        One for each of its CPUs.
+    own_work : OwnWork, optional
+        How causes begin that are a side's work.
+
+    Returns
+    -------
+    tuple of two ndarray of int64, shape (n,)
+        Starts and ends, in order, disjoint.
+    """
+    of_dut = () if own_work is None else own_work.dut
+    pieces = [timeline.without(of_dut).of([OWN]) for timeline in dut]
+    none = [np.zeros(0, np.int64)]
+    return union(
+        np.concatenate(none + [each.start_ns for each in pieces]),
+        np.concatenate(none + [each.end_ns for each in pieces]),
+    )
 
 
 class _Causes:

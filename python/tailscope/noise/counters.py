@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "COUNTER_THREAD",
     "SAMPLING_WARNING",
     "CounterSample",
     "CounterSampler",
@@ -38,6 +39,9 @@ __all__ = [
     "read_samples",
     "read_steal_ns",
 ]
+
+COUNTER_THREAD = "tailscope-irqs"
+"""The thread of this process that reads them during a measurement."""
 
 SAMPLING_WARNING = (
     "interrupt counters are read during the measurement, which itself interrupts CPUs;"
@@ -112,7 +116,7 @@ class CounterSampler:
     def __enter__(self) -> Self:
         self.samples.append(read_counters())
         if self._interval_s is not None:
-            self._thread = threading.Thread(target=self._sample, daemon=True)
+            self._thread = threading.Thread(target=self._sample, name=COUNTER_THREAD, daemon=True)
             self._thread.start()
         return self
 

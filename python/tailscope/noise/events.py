@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Ticks = NDArray[np.uint64]
 
-__all__ = ["NMI", "PAGE_FAULT", "VECTORS", "Events", "name_of", "read_events"]
+__all__ = ["NMI", "OWN", "PAGE_FAULT", "VECTORS", "Events", "name_of", "read_events"]
 
+OWN = "tailscope's "
+"""How causes begin that are tasks of tailscope's own, by what they are for."""
 PAGE_FAULT = "page fault"
 NMI = "NMI"
 _SHOOTDOWN = "TLB shootdown"
@@ -102,7 +104,11 @@ class Events:
 
 
 def read_events(
-    recorded: RecordedTrace, clock: Clock, cpus: Sequence[int], measured: Sequence[int]
+    recorded: RecordedTrace,
+    clock: Clock,
+    cpus: Sequence[int],
+    measured: Sequence[int],
+    own: Mapping[int, str] | None = None,
 ) -> list[Events]:
     """Read what was recorded on some CPUs.
 
@@ -114,6 +120,8 @@ def read_events(
     cpus : sequence of int
     measured : sequence of int
         The threads that these CPUs are for; all others are noise.
+    own : Mapping of int to str, optional
+        Threads of tailscope itself, and what they are for.
 
     Raises
     ------
@@ -139,7 +147,7 @@ def read_events(
             ticks_per_s=ticks_per_s,
         )
     symbols = _Symbols()
-    return [_named(one, recorded, at_ns, symbols) for one in found]
+    return [_named(one, recorded, at_ns, symbols, own or {}) for one in found]
 
 
 def _named(
@@ -147,6 +155,7 @@ def _named(
     recorded: RecordedTrace,
     at_ns: Callable[[Ticks], Integers],
     symbols: _Symbols,
+    own: Mapping[int, str],
 ) -> Events:
     """Give the events of a CPU their names; those that are alike share one."""
     first, which = _alike(
@@ -160,6 +169,8 @@ def _named(
         sender = (int(found["sender_pid"][at]), int(found["sender_cpu"][at]))
         flush = bool(found["flush"][at]) or called.startswith(_FLUSH)
         name = name_of(what, recorded.comms, flush=flush)
+        if what[0] == "task" and what[1] in own:
+            name = OWN + own[what[1]]
         note = _note(what, called, sender, recorded.comms)
         cause.append(causes.setdefault(name, len(causes)))
         detail.append(details.setdefault(note, len(details)))

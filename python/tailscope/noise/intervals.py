@@ -92,6 +92,27 @@ def overlaps(
     return Overlaps(*(each[kept] for each in (owner, other, from_ns, to_ns)))
 
 
+def union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
+    """What intervals cover together, which may overlap each other.
+
+    Parameters
+    ----------
+    start, end : ndarray of int64, shape (n,)
+        In any order.
+
+    Returns
+    -------
+    tuple of two ndarray of int64, shape (m,)
+        Starts and ends, in order, disjoint; what touches stays apart.
+    """
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    begins = np.ones(len(start), bool)
+    begins[1:] = start[1:] >= end[:-1]
+    lasts = np.roll(begins, -1)
+    return start[begins], end[lasts]
+
+
 def covered(start: Integers, end: Integers, other_start: Integers, other_end: Integers) -> Integers:
     """How much of each interval the second list covers.
 
@@ -99,10 +120,17 @@ def covered(start: Integers, end: Integers, other_start: Integers, other_end: In
     -------
     ndarray of int64, shape (n,)
     """
-    found = overlaps(start, end, other_start, other_end)
-    total = np.zeros(len(start), np.int64)
-    np.add.at(total, found.owner, found.end - found.start)
-    return total
+    if not len(other_start):
+        return np.zeros(len(start), np.int64)
+    whole = np.concatenate([[0], np.cumsum(other_end - other_start)])
+
+    def covered_until(when: Integers) -> Integers:
+        begun = np.searchsorted(other_start, when, "left")
+        rest = np.where(begun > 0, other_end[begun - 1] - when, 0)
+        before: Integers = whole[begun] - np.maximum(rest, 0)
+        return before
+
+    return covered_until(end) - covered_until(start)
 
 
 def _met(

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailscope.exceptions import TestbedError
-from tailscope.noise.counters import SAMPLING_WARNING, CounterSampler, increments, read_steal_ns
-from tailscope.noise.tracer import Tracer
+from tailscope.noise.counters import (
+    COUNTER_THREAD,
+    SAMPLING_WARNING,
+    CounterSampler,
+    increments,
+    read_steal_ns,
+)
+from tailscope.noise.tracer import TRACER_THREAD, Tracer
 from tailscope.plan import NOISE
 from tailscope.store.records.run import KernelEvents, KernelNoise
 from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK
+from tailscope.testbed.power import POWER_THREAD
 from tailscope.testbed.tasks import (
     comm_of,
     environment_of,
@@ -37,7 +46,14 @@ __all__ = [
     "Thread",
     "check_noise",
     "marked_threads",
+    "own_threads",
 ]
+
+_PURPOSES = {
+    TRACER_THREAD: "tracer",
+    COUNTER_THREAD: "reader of interrupt counters",
+    POWER_THREAD: "reader of power",
+}
 
 
 class Thread(NamedTuple):
@@ -51,11 +67,14 @@ class Thread(NamedTuple):
         Its number where it runs: in a container, another one.
     mark : str
         Of the place where it was started.
+    pid : int
+        The number of its process on this machine.
     """
 
     tid: int
     inner: int
     mark: str
+    pid: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,8 @@ class RecordedNoise:
         The CPUs that were watched.
     threads : list of Thread
         Those of the programs that were started, but for co-runners.
+    supervisor : dict of int to str
+        Threads of this process, and what they are for.
     """
 
     events: RecordedTrace | None
@@ -84,6 +105,26 @@ class RecordedNoise:
     steal_ns: dict[int, int]
     cpus: tuple[int, ...]
     threads: list[Thread]
+    supervisor: dict[int, str]
+
+    def own_threads(self, devices: str, working: Sequence[int]) -> dict[int, str]:
+        """Threads of tailscope itself, and what they are for.
+
+        Parameters
+        ----------
+        devices : str
+            How marks end by which processes of devices are known.
+        working : sequence of int
+            What forwards packets: of programs that have such threads, the others are tailscope's.
+        """
+        programs = {thread.pid for thread in self.threads if thread.tid in working}
+        found = dict(self.supervisor)
+        for thread in self.threads:
+            if not thread.mark.endswith(devices):
+                found[thread.tid] = "generator"
+            elif thread.pid in programs and thread.tid not in working:
+                found[thread.tid] = "device monitor"
+        return found
 
     def threads_of(self, mark: str, inner: Sequence[int] = ()) -> list[int]:
         """Threads of programs with a mark, as this machine numbers them.
@@ -199,13 +240,14 @@ class NoiseRecorder:
 
     def finish(self) -> RecordedNoise:
         """Stop, and say what was recorded; the folder keeps it."""
+        supervisor = own_threads()
         events = None if self._tracer is None else self._tracer.finish()
         threads = marked_threads(self._folder.name)
         self._stack.close()
         after = read_steal_ns()
         steal = {cpu: ns - self._steal_ns.get(cpu, ns) for cpu, ns in after.items()}
         return RecordedNoise(
-            events, self._why_not, self._counters.samples, steal, self._cpus, threads
+            events, self._why_not, self._counters.samples, steal, self._cpus, threads, supervisor
         )
 
 
@@ -227,6 +269,12 @@ def check_noise(what: str) -> None:
             pass
 
 
+def own_threads() -> dict[int, str]:
+    """The threads of this process, and what they are for."""
+    named = {thread.native_id: thread.name for thread in threading.enumerate()}
+    return {tid: _PURPOSES.get(named.get(tid, ""), "supervisor") for tid in threads_of(os.getpid())}
+
+
 def marked_threads(name: str) -> list[Thread]:
     """The threads of all programs that a measurement has started, and of theirs; no co-runners.
 
@@ -242,7 +290,7 @@ def marked_threads(name: str) -> list[Thread]:
     while more := _started(parents, marks):
         marks |= more
     return [
-        Thread(tid, _inner(tid), mark)
+        Thread(tid, _inner(tid), mark, pid)
         for pid, mark in marks.items()
         if not comm_of(pid).startswith("stress-ng")
         for tid in threads_of(pid)

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
     from tailscope.noise.causes import Cause
     from tailscope.noise.timeline import Timeline
+    from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
 
-__all__ = ["TimeTaken", "taken_by"]
+    Integers = NDArray[np.int64]
+
+__all__ = ["TimeTaken", "of_run", "taken_by", "taken_from_instrument", "taken_within"]
 
 _SLICES = 20
 
@@ -79,7 +82,73 @@ def taken_by(path: Path) -> TimeTaken | None:
 
 def of_run(path: Path, run: Run) -> TimeTaken | None:
     """The same, of a run that is read already."""
-    info = run.info
+    timelines = _device_timelines(path, run.info)
+    if timelines is None:
+        return None
+    departed = read_packets(path, run.info).pre_ns
+    if not len(departed):
+        raise RunError(
+            f"{path}: no packet came back: expected some, to know when there was traffic"
+        )
+    cpus = _device_cpus(run.info)
+    return _taken(timelines, cpus, int(departed.min()), int(departed.max()))
+
+
+def taken_within(
+    path: Path, run: Run, begin_ns: Integers, end_ns: Integers
+) -> NDArray[np.float64] | None:
+    """Say what was taken from a device in stretches of a run, in ns, on average of its CPUs.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    run : Run
+    begin_ns, end_ns : ndarray of int64, shape (n,)
+        In ascending order; they do not overlap.
+
+    Returns
+    -------
+    ndarray of float, shape (n,), or None
+        None where nobody has watched the device's CPUs.
+    """
+    timelines = _device_timelines(path, run.info)
+    if timelines is None:
+        return None
+    return _covered(timelines, begin_ns, end_ns) / len(set(_device_cpus(run.info)))
+
+
+def taken_from_instrument(
+    path: Path, run: Run, begin_ns: Integers, end_ns: Integers
+) -> NDArray[np.float64]:
+    """Say what was taken from the instrument in stretches of a run, in ns; 0 for captures.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    run : Run
+    begin_ns, end_ns : ndarray of int64, shape (n,)
+    """
+    if layout.NOISE not in run.info.files:
+        return np.zeros(len(begin_ns))
+    content = verified(path, run.info, layout.NOISE)
+    timelines = read_timelines(content, str(path / layout.NOISE)).get("instrument", [])
+    return _covered(timelines, begin_ns, end_ns)
+
+
+def _covered(
+    timelines: Sequence[Timeline], begin_ns: Integers, end_ns: Integers
+) -> NDArray[np.float64]:
+    """How much of stretches of time all timelines cover together, in ns."""
+    total = np.zeros(len(begin_ns))
+    for timeline in timelines:
+        total += covered(begin_ns, end_ns, timeline.start_ns, timeline.end_ns)
+    return total
+
+
+def _device_timelines(path: Path, info: RunInfo) -> list[Timeline] | None:
+    """What kept the device's CPUs from its work; None where nobody has watched them."""
     noise, instrument = info.noise, info.instrument
     if noise is None or instrument is None or layout.NOISE not in info.files:
         return None
@@ -87,17 +156,12 @@ def of_run(path: Path, run: Run) -> TimeTaken | None:
         return None
     content = verified(path, info, layout.NOISE)
     timelines = read_timelines(content, str(path / layout.NOISE)).get("dut", [])
-    departed = read_packets(path, info).pre_ns
-    if not len(departed):
-        raise RunError(
-            f"{path}: no packet came back: expected some, to know when there was traffic"
-        )
-    return _taken(
-        [timeline.without(noise.own_work.dut) for timeline in timelines],
-        instrument.cpus.get("DuT", "").split(","),
-        int(departed.min()),
-        int(departed.max()),
-    )
+    return [timeline.without(noise.own_work.dut) for timeline in timelines]
+
+
+def _device_cpus(info: RunInfo) -> list[str]:
+    cpus = {} if info.instrument is None else info.instrument.cpus
+    return cpus.get("DuT", "").split(",")
 
 
 def _of_watched(path: Path) -> TimeTaken:
@@ -129,9 +193,7 @@ def _taken(
     inside = [timeline.between(begin_ns, end_ns) for timeline in timelines]
     # CPUs on which nothing happened have no timeline, and count.
     edges = np.linspace(begin_ns, end_ns, _SLICES + 1).astype(np.int64)
-    total = np.zeros(_SLICES)
-    for timeline in inside:
-        total += covered(edges[:-1], edges[1:], timeline.start_ns, timeline.end_ns)
+    total = _covered(inside, edges[:-1], edges[1:])
     seconds = max(1, end_ns - begin_ns) / _SLICES / 1e9
     whole_ns = (end_ns - begin_ns) * len(watched) // max(1, len(inside))
     return TimeTaken(

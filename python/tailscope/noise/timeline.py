@@ -68,13 +68,20 @@ class Timeline:
 
     def without(self, own_work: Sequence[str]) -> Timeline:
         """Leave out events that are the CPU's work, by how the names of their causes begin."""
-        own = np.array([cause.startswith(tuple(own_work)) for cause in self.causes], bool)
-        kept = ~own[self.cause[self.event]] if len(self.event) else np.zeros(0, bool)
-        return self._only(kept)
+        return self._only(~self._begins(own_work))
+
+    def of(self, causes: Sequence[str]) -> Timeline:
+        """Leave in only events by how the names of their causes begin."""
+        return self._only(self._begins(causes))
 
     def between(self, begin_ns: int, end_ns: int) -> Timeline:
         """Leave out what does not begin in a stretch of time."""
         return self._only((self.start_ns >= begin_ns) & (self.start_ns < end_ns))
+
+    def _begins(self, causes: Sequence[str]) -> NDArray[np.bool_]:
+        """Which pieces are of causes whose names begin so."""
+        begins = np.array([cause.startswith(tuple(causes)) for cause in self.causes], bool)
+        return begins[self.cause[self.event]] if len(self.event) else np.zeros(0, bool)
 
     def _only(self, kept: NDArray[np.bool_]) -> Timeline:
         return Timeline(

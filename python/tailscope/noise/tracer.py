@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import select
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.folder import Folder
 
-__all__ = ["EVENTS", "RecordedTrace", "Tracer"]
+__all__ = ["EVENTS", "TRACER_THREAD", "RecordedTrace", "Tracer"]
 
 EVENTS = (
     "irq_vectors/*_entry",
@@ -42,13 +43,21 @@ EVENTS = (
 )
 """What is recorded on the CPUs that are watched, as ``GROUP/NAME`` of the kernel."""
 
+TRACER_THREAD = "tailscope-trace"
+"""The thread of this process that reads what was recorded."""
+
 _NMI = "nmi/nmi_handler"
 _WHOLE_NMI = "osnoise/nmi_noise"
 _SENDING = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 _TSC, _MONO = "x86-tsc", "mono"
 _BUFFER_KB = 4096
 _SENDERS_KB = 512
-_READ_EVERY_S = 0.1
+_FULL_PERCENT = 50
+"""From when on buffers are read: reading keeps a CPU from other work."""
+_READ_AFTER_S = 30.0
+"""Kernels have forgotten to say that a buffer fills: they are looked at now and then."""
+_PAUSE_S = 0.1
+"""Older kernels say of any event that a buffer fills: they are not read more often."""
 _PAIRS = 16
 _MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
 
@@ -132,6 +141,7 @@ class Tracer:
         self._stack = ExitStack()
         self._instances: list[_Instance] = []
         self._end = threading.Event()
+        self._wakeup: int | None = None
         self._thread: threading.Thread | None = None
         self._before = (0, 0)
         self._recorded: RecordedTrace | None = None
@@ -151,11 +161,16 @@ class Tracer:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self._join()
+        self._stack.close()
+
+    def _join(self) -> None:
         self._end.set()
         if self._thread is not None:
+            assert self._wakeup is not None
+            os.eventfd_write(self._wakeup, 1)
             self._thread.join()
             self._thread = None
-        self._stack.close()
 
     def _open(self) -> None:
         root = self._stack.enter_context(tracefs())
@@ -189,7 +204,9 @@ class Tracer:
         self._before = _clock_pair()
         for instance in self._instances:
             instance.switch(on=True)
-        self._thread = threading.Thread(target=self._follow, name="tailscope-trace", daemon=True)
+        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC)
+        self._stack.callback(os.close, self._wakeup)
+        self._thread = threading.Thread(target=self._follow, name=TRACER_THREAD, daemon=True)
         self._thread.start()
 
     def _instance(
@@ -210,8 +227,16 @@ class Tracer:
         return instance
 
     def _follow(self) -> None:
-        while not self._end.wait(_READ_EVERY_S):
-            self._drain()
+        """Sleep until a buffer is half full, or it is the end."""
+        waiting = select.poll()
+        for reader in (self._wakeup, *(each for one in self._instances for each in one.readers)):
+            assert reader is not None
+            waiting.register(reader, select.POLLIN)
+        while not self._end.is_set():
+            waiting.poll(_READ_AFTER_S * 1000)
+            if not self._end.is_set():
+                self._drain()
+                self._end.wait(_PAUSE_S)
 
     def _drain(self) -> None:
         """Copy what there is; where there is no room for it, record no more, and remember why."""
@@ -232,9 +257,7 @@ class Tracer:
         assert recorded is not None and self._thread is not None, "it is a context"
         for instance in self._instances:
             instance.switch(on=False)
-        self._end.set()
-        self._thread.join()
-        self._thread = None
+        self._join()
         if not recorded.ended_because:
             recorded.ended_unix_ns = time.time_ns()
             self._drain()
@@ -279,6 +302,7 @@ class _Instance:
         self._write("tracing_cpumask", cpu_mask(self._cpus, ""))
         # Memory of the kernel's for the CPUs that are watched, and no others.
         self._write("buffer_size_kb", "4")
+        self._write("buffer_percent", str(_FULL_PERCENT))
         for cpu in self._cpus:
             self._write(f"per_cpu/cpu{cpu}/buffer_size_kb", str(buffer_kb))
         header = (self._path.parents[1] / "events/header_page").read_text()
@@ -299,6 +323,10 @@ class _Instance:
             reader = os.open(pipe, flags)
             self._stack.callback(os.close, reader)
             self._pipes.append((reader, self._stack.enter_context(file.open("xb"))))
+
+    @property
+    def readers(self) -> list[int]:
+        return [reader for reader, _ in self._pipes]
 
     def switch(self, *, on: bool) -> None:
         self._write("tracing_on", "1" if on else "0")

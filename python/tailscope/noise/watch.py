@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Cost", "WatchPlan", "Watched", "watch"]
 
-_POLL_S = 0.05
 _MOST_WITHOUT_S = 5.0
 _SLICE_NS = 100_000_000
 
@@ -182,9 +181,9 @@ def _wait(
     try:
         while (left_s := until_s - time.monotonic()) > 0:
             try:
-                event = loops.next_event(min(left_s, _POLL_S))
+                event = loops.next_event(left_s)
             except queue.Empty:
-                continue
+                break
             if event is None:
                 raise loops.failure()
             if progress is not None and isinstance(event, LoopProgress):

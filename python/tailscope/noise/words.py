@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailscope.units import count_text, duration_text, percentile_name, printable
+from tailscope.units import count_text, counted, duration_text, percentile_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,8 @@ def trace_lines(explanation: Explanation) -> list[str]:
 def association_lines(found: Associated) -> list[str]:
     """Say what the counters say, without the table of `counter_rows`."""
     lines = [
-        f"{count_text(found.packets)} packets are slow: beyond {percentile_name(found.quantile)},"
+        f"{counted(found.packets, 'packet')} {'is' if found.packets == 1 else 'are'} slow:"
+        f" beyond {percentile_name(found.quantile)},"
         f" {duration_text(found.threshold_ns)}."
     ]
     lines += [_file(each) for each in found.files]
@@ -104,9 +105,9 @@ def _trace(trace: ExplainingTrace) -> Iterator[str]:
             f" {duration_text(trace.alignment.error_ns)}: what is left holds wherever the clock is."
         )
     if trace.lost_events:
-        yield f"The tracer lost {count_text(trace.lost_events)} events: some causes are missing."
+        yield f"The tracer lost {counted(trace.lost_events, 'event')}: some causes are missing."
     if trace.uncovered_packets:
-        yield f"{count_text(trace.uncovered_packets)} packets of the tail lie outside of the trace."
+        yield f"Outside of the trace: {counted(trace.uncovered_packets, 'packet')} of the tail."
 
 
 def _clock(alignment: Alignment) -> str:

@@ -165,7 +165,7 @@ class Guest(Place):
             return
         process = self._processes.get(int(number))
         if verb == "line" and process is not None:
-            process.lines.put(rest)
+            process.heard(rest)
             return
         status, _, encoded = rest.partition(" ")
         if not status.isdecimal():
@@ -204,7 +204,7 @@ class _GuestProcess(Process):
         lines = [*self._said, *self._errors.strip().splitlines()]
         return " | ".join(lines[-8:])
 
-    def next_line(self, timeout_s: float) -> str | None:
+    def next_line(self, timeout_s: float | None) -> str | None:
         line = super().next_line(timeout_s)
         if line is not None and self._merged:
             self._said = [*self._said[-7:], line]
@@ -217,7 +217,7 @@ class _GuestProcess(Process):
         """Note that it has ended."""
         if self._ended is None:
             self._ended, self._errors = how, errors
-            self.lines.put(None)
+            self.heard(None)
 
 
 def _how(status: int) -> str:

@@ -1,4 +1,4 @@
-"""When a tail lies above another: intervals that are disjoint, with and without tainted samples."""
+"""When a tail lies above another: intervals that are disjoint, whatever the instrument did."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tailscope.models.counting import share_beyond
 from tailscope.models.estimate import LEVEL, Estimate
 from tailscope.units import duration_text, percentile_name
+from tailscope.wording import instrument_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tailscope.recommend.evidence import Case
 
@@ -21,6 +22,7 @@ __all__ = [
     "cited",
     "common_quantile",
     "have_medians",
+    "least",
     "proportion",
     "ratio",
     "record_of",
@@ -56,14 +58,14 @@ class Tail:
     runs : tuple of int
         The numbers of the runs.
     latency_ns : Estimate
-    untainted_ns : tuple of int
-        The same quantile without tainted samples: the lowest and the highest run's.
+    least_ns : Estimate
+        The least that it can have been, without the instrument's stalls.
     """
 
     quantile: float
     runs: tuple[int, ...]
     latency_ns: Estimate
-    untainted_ns: tuple[int, int]
+    least_ns: Estimate
 
     @property
     def figure(self) -> str:
@@ -72,16 +74,26 @@ class Tail:
 
     def text(self) -> str:
         """It in a sentence."""
-        value = self.latency_ns
-        low, high = duration_text(value.ci_low), duration_text(value.ci_high)
         return (
-            f"{percentile_name(self.quantile)} {duration_text(value.estimate)} ({low} to {high},"
+            f"{percentile_name(self.quantile)} {self.value_text()} ({self.interval_text()},"
             f" {cited(self.runs)})"
         )
 
-    def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
-        return record_of(self.figure, self.runs, self.latency_ns)
+    def value_text(self) -> str:
+        """The quantile, from the least that it can have been where that is another one."""
+        return instrument_text(self.least_ns.estimate, self.latency_ns.estimate)
+
+    def interval_text(self) -> str:
+        """Its interval, from the least that it can be."""
+        low, high = duration_text(self.least_ns.ci_low), duration_text(self.latency_ns.ci_high)
+        return f"{low} to {high}"
+
+    def records(self) -> list[dict[str, Any]]:
+        """It as JSON has it: the figure, and the least that it can have been if that is another."""
+        ends = {self.figure: self.latency_ns}
+        if self.least_ns != self.latency_ns:
+            ends[f"least_{self.figure}"] = self.least_ns
+        return [record_of(name, self.runs, value) for name, value in ends.items()]
 
 
 def cited(numbers: Iterable[int]) -> str:
@@ -102,16 +114,11 @@ def record_of(figure: str, runs: Sequence[int], value: Estimate) -> dict[str, An
 
 
 def best_quantile(cases: Iterable[Case]) -> float | None:
-    """The highest quantile that every run supports, with and without tainted samples."""
+    """The highest quantile that every run supports."""
     rows = [case.run.summary for case in cases]
     for quantile in reversed(_NAMES):
         name = f"latency_ns_{_NAMES[quantile]}"
-        if all(
-            row[f"{name}_supported"]
-            and row[f"{name}_ci_high"] is not None
-            and _untainted(row, name) is not None
-            for row in rows
-        ):
+        if all(row[f"{name}_supported"] and row[f"{name}_ci_high"] is not None for row in rows):
             return quantile
     return None
 
@@ -127,9 +134,15 @@ def have_medians(*groups: Iterable[Case]) -> bool:
     return all(case.run.summary["latency_ns_p50_supported"] for case in cases)
 
 
-def _untainted(summary: Any, name: str) -> Any:
-    """A figure without tainted samples; where nobody could tell, with all."""
-    return summary[f"untainted_{name}"] if "tainted" in summary else summary[name]
+def least(summary: Any, name: str) -> Any:
+    """The least that a figure of the latency can have been; where nobody could tell, it itself.
+
+    Of a run from before that was recorded, the instrument's stalls may have made all of it.
+    """
+    found = summary.get(f"least_{name}")
+    if found is not None:
+        return found
+    return 0 if summary.get("tainted") else summary[name]
 
 
 def tail_of(cases: Sequence[Case], quantile: float) -> Tail:
@@ -137,19 +150,21 @@ def tail_of(cases: Sequence[Case], quantile: float) -> Tail:
     name = f"latency_ns_{_NAMES[quantile]}"
     rows = [case.run.summary for case in cases]
 
-    def of(suffix: str = "") -> list[int]:
-        return [int(row[f"{name}{suffix}"] or 0) for row in rows]
+    def estimate(figure: Callable[[Any, str], Any]) -> Estimate:
+        def of(suffix: str = "") -> list[int]:
+            return [int(figure(row, f"{name}{suffix}") or 0) for row in rows]
 
-    without = [int(_untainted(row, name)) for row in rows]
-    value = Estimate(
-        estimate=max(of()),
-        ci_low=min(of("_ci_low")),
-        ci_high=max(of("_ci_high")),
-        level=float(rows[0]["ci_level"] or LEVEL),
-        n=sum(int(row["count"] or 0) for row in rows),
-        method=_ONE if len(rows) == 1 else _SEVERAL,
-    )
-    return Tail(quantile, tuple(case.number for case in cases), value, (min(without), max(without)))
+        return Estimate(
+            estimate=max(of()),
+            ci_low=min(of("_ci_low")),
+            ci_high=max(of("_ci_high")),
+            level=float(rows[0]["ci_level"] or LEVEL),
+            n=sum(int(row["count"] or 0) for row in rows),
+            method=_ONE if len(rows) == 1 else _SEVERAL,
+        )
+
+    numbers = tuple(case.number for case in cases)
+    return Tail(quantile, numbers, estimate(lambda row, each: row[each]), estimate(least))
 
 
 def tails(*groups: Sequence[Case]) -> list[Tail]:
@@ -161,17 +176,14 @@ def tails(*groups: Sequence[Case]) -> list[Tail]:
 def why_not_above(upper: Tail, lower: Tail) -> str | None:
     """Why `upper` cannot be said to lie above `lower`; None where it does.
 
-    Their intervals must be disjoint; and without tainted samples each must still lie beyond the
-    interval of the other, so that the instrument's own stalls do not decide.
+    Their intervals must be disjoint, even if the instrument's stalls delayed the packets of the
+    upper one by all of their length, and those of the lower one not at all.
     """
     name = percentile_name(upper.quantile)
     if upper.latency_ns.ci_low <= lower.latency_ns.ci_high:
         return f"intervals of {name} overlap"
-    if (
-        upper.untainted_ns[0] <= lower.latency_ns.ci_high
-        or lower.untainted_ns[1] >= upper.latency_ns.ci_low
-    ):
-        return f"it depends on tainted samples which {name} is higher"
+    if upper.least_ns.ci_low <= lower.latency_ns.ci_high:
+        return f"it depends on the instrument's stalls which {name} is higher"
     return None
 
 
@@ -183,8 +195,8 @@ def ratio(upper: Tail, lower: Tail) -> Estimate:
     above, below = upper.latency_ns, lower.latency_ns
     return Estimate(
         estimate=above.estimate / max(below.estimate, 1),
-        ci_low=above.ci_low / max(below.ci_high, 1),
-        ci_high=above.ci_high / max(below.ci_low, 1),
+        ci_low=upper.least_ns.ci_low / max(below.ci_high, 1),
+        ci_high=above.ci_high / max(lower.least_ns.ci_low, 1),
         level=round(1 - (1 - above.level) - (1 - below.level), 6),
         n=min(above.n, below.n),
         method="quotient of the ends of both intervals, Bonferroni",

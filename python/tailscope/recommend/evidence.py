@@ -348,7 +348,7 @@ def _case(number: int, name: str, run: Run, where: str) -> Case:
     counted = run.summary["lost"]
     lost = None if counted is None else int(counted)
     if instrument is not None:
-        lost = instrument.lost_in_dut - (instrument.dropped_by_dut or 0)
+        lost = instrument.lost_elsewhere
     unsaid = [label for attribute, label in _TRAFFIC.items() if getattr(about, attribute) is None]
     unsaid.append("co-runners")
     return Case(
@@ -440,7 +440,7 @@ def _check(case: Case, where: str) -> None:
     """
     summary = case.run.summary
     for name, got, most in (
-        ("lost in the DuT", case.lost, summary["sent"]),
+        ("lost", case.lost, summary["sent"]),
         ("tainted", summary.get("tainted"), summary["count"]),
     ):
         if got is not None and most is not None and not 0 <= int(got) <= int(most):

@@ -177,7 +177,7 @@ def lowest_against_highest(
 def of_tails(text: str, compared: Sequence[Tail]) -> RunEvidence:
     """A finding that rests on quantiles alone."""
     runs = tuple(number for tail in compared for number in tail.runs)
-    return RunEvidence(text, runs, [tail.record() for tail in compared])
+    return RunEvidence(text, runs, [each for tail in compared for each in tail.records()])
 
 
 def numbers(cases: Sequence[Case]) -> tuple[int, ...]:

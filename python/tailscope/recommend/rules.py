@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.exceptions import ModelError
 from tailscope.host.cpus import parse_cpus
-from tailscope.models.overload.prediction import predict
+from tailscope.models.overload.prediction import cpu_time, highest_rate
 from tailscope.recommend.compare import (
     MEDIAN,
     cited,
@@ -154,8 +154,8 @@ def _overloaded(
     )
     figures = [
         record_of("loss_ratio", numbers(above), loss),
-        after.record(),
-        before.record(),
+        *after.records(),
+        *before.records(),
         record_of("latency_ns_p50_ratio", (*after.runs, *before.runs), times),
     ]
     return RunEvidence(text, (*after.runs, *before.runs), figures)
@@ -182,7 +182,7 @@ def _beside_prediction(
         return said
     medians = tail_of(forwarder, MEDIAN), tail_of(low, MEDIAN)
     try:
-        most = predict(*(median.latency_ns for median in medians)).rate_max_pps
+        most = highest_rate(cpu_time(*(median.latency_ns for median in medians)))
     except ModelError:
         return said
     runs = (*medians[0].runs, *medians[1].runs)
@@ -190,7 +190,8 @@ def _beside_prediction(
     predicted, low_pps, high_pps = (count_text(round(each)) for each in rates)
     text = (
         f"{said.text} By the medians at low load {cited(runs)} it overloads at"
-        f" {predicted} packets/s at most ({low_pps} to {high_pps}, interrupts not counted):"
+        f" {predicted} packets/s ({low_pps} to {high_pps}, interrupts not counted) if it works on"
+        " one packet at a time:"
         f" {count_text(rate)} are {rate / most.estimate:.0%} of that."
     )
     figures = [*said.figures, record_of("rate_max_pps", runs, most)]
@@ -373,8 +374,8 @@ def _virtual(facts: Facts, both: dict[str, list[Case]], name: str) -> RunEvidenc
     )
     runs = (*virtual.runs, *bare.runs)
     figures = [
-        virtual.record(),
-        bare.record(),
+        *virtual.records(),
+        *bare.records(),
         record_of(f"{virtual.figure}_ratio", runs, tail_times),
     ]
     if median_times is not None:
@@ -429,7 +430,8 @@ def _beside(
         f" {times_text(times)} that without: {busy.text()} against {quiet.text()}; {said}."
     )
     runs = (*busy.runs, *quiet.runs)
-    figures = [busy.record(), quiet.record(), record_of(f"{busy.figure}_ratio", runs, times)]
+    ratio_figure = record_of(f"{busy.figure}_ratio", runs, times)
+    figures = [*busy.records(), *quiet.records(), ratio_figure]
     return RunEvidence(text, runs, figures)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tailscope.recommend.compare import (
     best_quantile,
     common_quantile,
+    least,
     tail_of,
     why_not_above,
 )
@@ -66,8 +67,8 @@ class TailCell:
     setting : Setting
     tail : Tail or None
         The highest quantile that all of its runs support.
-    max_ns, untainted_max_ns : int or None
-        The longest latency of all runs, and without tainted samples.
+    max_ns, least_max_ns : int or None
+        The longest latency of all runs, and the least that it can have been.
     lost, sent : int or None
         Packets that the device lost, of how many; None where it has no run, or that was not
         imported.
@@ -77,7 +78,7 @@ class TailCell:
     setting: Setting
     tail: Tail | None = None
     max_ns: int | None = None
-    untainted_max_ns: int | None = None
+    least_max_ns: int | None = None
     lost: int | None = None
     sent: int | None = None
     runs: tuple[int, ...] = ()
@@ -85,6 +86,7 @@ class TailCell:
     def record(self) -> dict[str, Any]:
         """It as JSON has it."""
         value = None if self.tail is None else self.tail.latency_ns
+        lower = None if self.tail is None else self.tail.least_ns
         return {
             **self.setting._asdict(),
             "quantile": None if self.tail is None else self.tail.quantile,
@@ -93,9 +95,11 @@ class TailCell:
             "latency_ns_ci_high": None if value is None else value.ci_high,
             "level": None if value is None else value.level,
             "n": None if value is None else value.n,
-            "untainted_latency_ns": None if self.tail is None else self.tail.untainted_ns[1],
+            "least_latency_ns": None if lower is None else lower.estimate,
+            "least_latency_ns_ci_low": None if lower is None else lower.ci_low,
+            "least_latency_ns_ci_high": None if lower is None else lower.ci_high,
             "max_ns": self.max_ns,
-            "untainted_max_ns": self.untainted_max_ns,
+            "least_max_ns": self.least_max_ns,
             "lost": self.lost,
             "sent": self.sent,
             "runs": list(self.runs),
@@ -263,10 +267,7 @@ def _cell(setting: Setting, there: dict[Setting, list[Case]]) -> TailCell:
         setting,
         tail=None if quantile is None else tail_of(cases, quantile),
         max_ns=_largest(row["latency_ns_max"] for row in rows),
-        untainted_max_ns=_largest(
-            row["untainted_latency_ns_max" if "tainted" in row else "latency_ns_max"]
-            for row in rows
-        ),
+        least_max_ns=_largest(least(row, "latency_ns_max") for row in rows),
         lost=_total(case.lost for case in cases),
         sent=_total(row["sent"] for row in rows),
         runs=tuple(case.number for case in cases),

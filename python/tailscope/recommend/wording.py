@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from tailscope.recommend.compare import cited
 from tailscope.recommend.tables import STATIC_SOURCE
-from tailscope.units import count_text, duration_text, percentile_name
+from tailscope.units import count_text, percentile_name
+from tailscope.wording import instrument_text
 
 if TYPE_CHECKING:
     from tailscope.recommend.tables import Ranked, TailCell, TailTables
@@ -16,7 +17,7 @@ __all__ = ["RANK_HEADER", "TAIL_HEADER", "rank_row", "rank_title", "tail_row", "
 _NOTHING = "-"
 TAIL_HEADER = (
     *("technology", "device", "kernel", "optimised", "tail", "95 % interval"),
-    *("without tainted", "max", "packets", "lost", "runs"),
+    *("max", "packets", "lost", "runs"),
 )
 RANK_HEADER = (
     *("technology", "device", "kernel", "optimised", "cache", "latency", "by"),
@@ -53,21 +54,17 @@ def _traffic(table: TailTables) -> str:
 def tail_row(cell: TailCell) -> tuple[str, ...]:
     """A row of Table 6."""
     place = cell.setting
-    tail = (_NOTHING,) * 3
+    tail = (_NOTHING,) * 2
     if cell.tail is not None:
-        value = cell.tail.latency_ns
-        tail = (
-            f"{percentile_name(cell.tail.quantile)} {duration_text(value.estimate)}",
-            f"{duration_text(value.ci_low)} to {duration_text(value.ci_high)}",
-            duration_text(cell.tail.untainted_ns[1]),
-        )
+        value = f"{percentile_name(cell.tail.quantile)} {cell.tail.value_text()}"
+        tail = (value, cell.tail.interval_text())
     return (
         f"{place.technology or 'unknown'}, {place.networking}",
         place.device or _NOTHING,
         place.kernel or "unknown",
         _yes_no(place.optimised),
         *tail,
-        _NOTHING if cell.max_ns is None else duration_text(cell.max_ns),
+        instrument_text(cell.least_max_ns, cell.max_ns),
         count_text(cell.tail.latency_ns.n) if cell.tail else _NOTHING,
         _NOTHING if cell.lost is None else count_text(cell.lost),
         cited(cell.runs) or _NOTHING,

@@ -343,7 +343,7 @@ def _rewritten(source: Path, run: Run) -> Iterator[tuple[str, Struct]]:
             Summary,
             file,
             newest=layout.SUMMARY_FORMAT,
-            upgraded=older.with_counts,
+            upgraded=older.upgraded_summary,
         ),
     )
     if run.explanation is not None and layout.EXPLANATION in run.info.files:

@@ -207,6 +207,12 @@ def _merge(work: _Work, *slices: Part | None) -> Figures:
         return _analyze(work)
     _check(work)
     look = stop_if_unwanted()
+    try:
+        found = merge(parts)
+    except (KeysRepeatError, ClocksApartError):
+        return _analyze(work)
+    if found.deserves_second_look:
+        return _analyze(work)
 
     def find(sink: Sink | None) -> Analysis:
         if sink is not None:
@@ -214,13 +220,10 @@ def _merge(work: _Work, *slices: Part | None) -> Figures:
                 for columns in read_chunks(work.rows / _name(index)):
                     look()
                     sink(*columns)
-        return merge(parts)
+        return found
 
-    try:
-        with aside(work.plan, work.shared.token) as plan:
-            return write_pair(plan, find)
-    except (KeysRepeatError, ClocksApartError):
-        return _analyze(work)
+    with aside(work.plan, work.shared.token) as plan:
+        return write_pair(plan, find)
 
 
 def _name(index: int) -> str:

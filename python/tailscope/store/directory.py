@@ -132,10 +132,12 @@ class RunWriter:
         latency_ns: Nanoseconds,
         intended_ns: Nanoseconds | None = None,
         tainted: Marks | None = None,
+        instrument_stall_ns: Nanoseconds | None = None,
     ) -> None:
         """Take matches for ``latency.parquet``: the `sink` of `tailscope.analyze`."""
         assert self._latency is not None, "the writer is a context"
-        self._latency.write(Series(seq, pre_ns, latency_ns, intended_ns, tainted))
+        series = Series(seq, pre_ns, latency_ns, intended_ns, tainted, instrument_stall_ns)
+        self._latency.write(series)
 
     def add_noise(self, noise: NewColumns) -> None:
         """Write ``noise.parquet``: what kept a core from running, on the clock of the packets.

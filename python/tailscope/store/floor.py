@@ -15,9 +15,10 @@ from tailscope.store.records.base import encode, read_record
 from tailscope.store.records.floor import FLOOR_FORMAT, FloorRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from tailscope.analysis import Quantile
+    from tailscope.store.records.floor import FloorQuantile
 
 __all__ = ["FLOOR_GRID", "believed_up_to", "load", "path_of", "save"]
 
@@ -26,15 +27,16 @@ _TIMES_THE_MEDIAN = 10
 _SAME = ("cpu_model", "cpu_count", "kernel", "kernel_command_line")
 
 
-def believed_up_to(quantiles: list[Quantile]) -> float | None:
+def believed_up_to(quantiles: Sequence[FloorQuantile]) -> float | None:
     """Say up to which quantile an instrument with this floor can be believed.
 
-    Up to the last one that its samples support and at which the instrument alone takes no more than
-    ten times its own median: beyond, what it shows of a device may be itself.
+    Up to the last one that its samples support and at which the instrument alone, outside of its
+    stalls, takes no more than ten times its own median: beyond, what it shows of a device may be
+    itself. How far its stalls reach is told by the bounds of each run.
 
     Parameters
     ----------
-    quantiles : list of Quantile
+    quantiles : sequence of FloorQuantile
         Of the floor, ascending.
 
     Returns
@@ -44,7 +46,7 @@ def believed_up_to(quantiles: list[Quantile]) -> float | None:
     """
     believed = None
     for quantile in quantiles:
-        within = quantile.value_ns <= _TIMES_THE_MEDIAN * quantiles[0].value_ns
+        within = quantile.alone_ns <= _TIMES_THE_MEDIAN * quantiles[0].alone_ns
         if not (quantile.supported and within):
             break
         believed = quantile.q

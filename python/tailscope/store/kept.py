@@ -152,7 +152,8 @@ def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
         )
     if "format" not in written:
         written = older.with_format(written)
-    return convert(written, _KINDS[name], file)
+    content_of_today = older.without_untainted(written) if name == layout.VERDICT else written
+    return convert(content_of_today, _KINDS[name], file)
 
 
 def _digest(content: Mapping[str, object]) -> str:

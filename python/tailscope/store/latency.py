@@ -67,8 +67,8 @@ def read_chunks(path: Path) -> Iterator[list[NDArray[np.uint64]]]:
 class LatencyFile:
     """``latency.parquet``, written as the matches come in.
 
-    Columns ``intended_ns`` and ``tainted`` are null for captures: they do not tell when a packet
-    should have been sent, nor whether the instrument itself delayed it.
+    Columns ``intended_ns``, ``tainted`` and ``instrument_stall_ns`` are null for captures: they do
+    not tell when a packet should have been sent, nor how far the instrument itself delayed it.
     """
 
     ROWS_PER_GROUP = 1 << 20
@@ -95,6 +95,7 @@ class LatencyFile:
                 "latency_ns": "DELTA_BINARY_PACKED",
                 "intended_ns": "PLAIN",
                 "tainted": "PLAIN",
+                "instrument_stall_ns": "DELTA_BINARY_PACKED",
             },
         )
         self._waiting: list[pa.RecordBatch] = []

@@ -7,8 +7,8 @@ from typing import Final
 FORMAT: Final = 2
 """Version of the layout of a run directory; a reader upgrades 1, and refuses any newer one."""
 
-SUMMARY_FORMAT: Final = 3
-"""Version of ``summary.json``; a reader upgrades 1 and 2, and refuses any newer one."""
+SUMMARY_FORMAT: Final = 4
+"""Version of ``summary.json``; a reader upgrades 1 to 3, and refuses any newer one."""
 
 RUN = "run.json"
 SUMMARY = "summary.json"

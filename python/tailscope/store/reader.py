@@ -214,7 +214,7 @@ def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple
         If it is damaged.
     """
     found = read_record(
-        content, Summary, source, newest=layout.SUMMARY_FORMAT, upgraded=older.with_counts
+        content, Summary, source, newest=layout.SUMMARY_FORMAT, upgraded=older.upgraded_summary
     )
     return figures_of(found), warnings_of(found)
 
@@ -275,9 +275,9 @@ def read_packets(path: Path, info: RunInfo) -> Series:
 
     check_held(Path(path), info, layout.LATENCY, EVERY_PACKET)
     table = read_table(verified(Path(path), info, layout.LATENCY))
-    columns = {name: table[name] for name in Series._fields}
+    columns = {name: table[name] for name in Series._fields if name in table.column_names}
     known = {name: values(each) for name, each in columns.items() if not each.null_count}
-    return Series(**known)
+    return older.with_stalls(Series(**known))
 
 
 def packet_groups(

@@ -60,6 +60,8 @@ FOREIGN = {
 
 SIDES: tuple[Side, Side] = ("pre", "post")
 
+_COUNTED_LATER = ("resegmented", "post_resegmented")
+"""Counts that older runs do not have: they saw none."""
 _SUMS = {
     "pre_packets": (
         "pre_trimmed",
@@ -70,7 +72,7 @@ _SUMS = {
         "local",
         "sent",
     ),
-    "sent": ("count", "lost", "late", "negative", "outside", "corrupt"),
+    "sent": ("count", "lost", "late", "negative", "outside", "corrupt", "resegmented"),
     "post_packets": (
         "post_trimmed",
         "post_unkeyed",
@@ -81,6 +83,7 @@ _SUMS = {
         "post_ambiguous",
         "post_late",
         "post_outside",
+        "post_resegmented",
         "post_unknown",
     ),
 }
@@ -267,7 +270,8 @@ def check_conservation(
         If a whole differs from the sum of its parts, or one of them is missing.
     """
     for whole, parts in _SUMS.items():
-        numbers = {name: summary.get(name) for name in (whole, *parts)}
+        later = dict.fromkeys(_COUNTED_LATER, 0)
+        numbers = {name: summary.get(name, later.get(name)) for name in (whole, *parts)}
         if is_imported and None in numbers.values():
             continue
         for name, number in numbers.items():

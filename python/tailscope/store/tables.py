@@ -149,7 +149,16 @@ LATENCY = Table(
         TableColumn(
             "tainted",
             "bool",
-            "Whether the instrument stalled meanwhile; null for captures.",
+            "Whether the instrument's stalls could change the first four digits of the latency; "
+            "null for captures.",
+            may_be_null=True,
+        ),
+        TableColumn(
+            "instrument_stall_ns",
+            "uint64",
+            "How long the instrument stalled meanwhile: at most this much of the latency is the "
+            "instrument's; null for captures. Files of before do not have it: there all of the "
+            "latency of a tainted packet may be the instrument's.",
             may_be_null=True,
         ),
     ),

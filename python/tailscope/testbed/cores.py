@@ -113,7 +113,10 @@ def pick_cores(topology: Topology, count: int, wanted: str | None = None) -> Cor
     pollers = tuple(chosen[:count])
     rest = tuple(cpu for cpu in topology.allowed if cpu not in pollers)
     if not rest:
-        warnings.append("no CPU is left for anything but polling: other work shows as stalls")
+        warnings.append(
+            "no CPU is left for anything but polling: other work, tailscope's own included, shows"
+            " as stalls"
+        )
     return Cores(pollers, rest or tuple(sorted(set(pollers))), tuple(warnings))
 
 

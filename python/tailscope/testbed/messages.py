@@ -26,6 +26,7 @@ from tailscope.store.records.dataplane import (
     RouteCount,
     StampedTaps,
     WatchTruth,
+    WorkTruth,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "ResultEvent",
     "StampResult",
     "WatchResult",
+    "WorkResult",
     "what_is_wrong",
 ]
 
@@ -132,11 +134,14 @@ class ResultEvent(ProgramCounts, frozen=True, kw_only=True, tag_field="event", t
         Why it is not all that was asked for.
     record : list of str
         The files that it has written.
+    monitor_tid : int
+        The number of the thread that watched its links and told how far it was; 0 without one.
     """
 
     clock: CounterClock
     partial: list[str]
     record: list[str]
+    monitor_tid: Count
 
 
 class GeneratorResult(ResultEvent, frozen=True, kw_only=True):
@@ -187,6 +192,13 @@ class DelayResult(ForwarderResult, frozen=True, kw_only=True):
 
     program: Literal["delay"]
     delay: DelayTruth
+
+
+class WorkResult(ForwarderResult, frozen=True, kw_only=True):
+    """What came out of the device with a known capacity."""
+
+    program: Literal["work"]
+    work: WorkTruth
 
 
 class WatchResult(ResultEvent, frozen=True, kw_only=True):
@@ -257,6 +269,7 @@ FORWARDERS: dict[str, ForwarderProgram] = {
     "l2fwd": Program("l2fwd", LoopProgress, L2fwdResult),
     "l3fwd": Program("l3fwd", LoopProgress, L3fwdResult),
     "delay": Program("delay", LoopProgress, DelayResult),
+    "work": Program("work", LoopProgress, WorkResult),
 }
 """Devices of the data plane, by name."""
 

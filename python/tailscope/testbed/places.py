@@ -42,11 +42,15 @@ class Process(ABC):
     ----------
     urgent : bool
         Whether it goes before others.
+    bell : queue.SimpleQueue or None
+        Rung for each line that it says, and when it has said all: for those who wait for several
+        processes at once.
     """
 
     def __init__(self) -> None:
-        self.lines: queue.Queue[str | None] = queue.Queue()
+        self._lines: queue.Queue[str | None] = queue.Queue()
         self.urgent = False
+        self.bell: queue.SimpleQueue[None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -54,17 +58,28 @@ class Process(ABC):
     def __exit__(self, *_error: object) -> None:
         self.kill()
 
-    def next_line(self, timeout_s: float) -> str | None:
+    def heard(self, line: str | None) -> None:
+        """Take a line that it has said; None when it has said all."""
+        self._lines.put(line)
+        if self.bell is not None:
+            self.bell.put(None)
+
+    def next_line(self, timeout_s: float | None) -> str | None:
         """Wait for the next line; None when the process has ended.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            None for as long as it takes.
 
         Raises
         ------
         queue.Empty
             If nothing is said in that time.
         """
-        line = self.lines.get(timeout=max(0.0, timeout_s))
+        line = self._lines.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
         if line is None:
-            self.lines.put(None)
+            self._lines.put(None)
         return line
 
     def wait_end(self, timeout_s: float) -> bool:
@@ -163,35 +178,48 @@ class Here(Place):
         What to start processes with, such as ``ip netns exec NAME``.
     mark : str, optional
         The name of the measurement; that of its folder by default.
+
+    Attributes
+    ----------
+    ran : list of int
+        The processes that `run` has started.
     """
 
     def __init__(self, folder: Path, command: Sequence[str] = (), *, mark: str = "") -> None:
         self.folder = folder
         self.command = tuple(command)
+        self.ran: list[int] = []
         self._mark = mark or folder.name
 
     def run(self, command: Sequence[str], *, timeout_s: float = _RUN_S) -> str:
         """Run a command to its end, and return what it says."""
         try:
-            done = subprocess.run(  # noqa: S603
+            process = subprocess.Popen(  # noqa: S603
                 [*self.command, *command],
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                timeout=timeout_s,
-                check=False,
                 env=self._environment(),
             )
         except FileNotFoundError as error:
             raise TestbedError(f"no program {error.filename}") from None
-        except subprocess.TimeoutExpired:
-            text = f"{' '.join(command)}: not done within {timeout_s:g} s"
-            raise TestbedError(text) from None
-        if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip() or f"ended with status {done.returncode}"
-            raise TestbedError(f"{' '.join(command)}: {said}")
-        return done.stdout
+        self.ran.append(process.pid)
+        with process:
+            try:
+                said, complained = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                text = f"{' '.join(command)}: not done within {timeout_s:g} s"
+                raise TestbedError(text) from None
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            why = (complained or said).strip() or f"ended with status {process.returncode}"
+            raise TestbedError(f"{' '.join(command)}: {why}")
+        return said
 
     def start(
         self,
@@ -319,5 +347,5 @@ class _Child(Process):
                 if log is not None:
                     log.write(line)
                     log.flush()
-                self.lines.put(line.rstrip("\n"))
-        self.lines.put(None)
+                self.heard(line.rstrip("\n"))
+        self.heard(None)

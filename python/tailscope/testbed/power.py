@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "POWER",
+    "POWER_THREAD",
     "Command",
     "Ipmi",
     "PowerReading",
@@ -41,6 +42,9 @@ __all__ = [
 
 POWER = ("auto", "none", "rapl", "ipmi", "command:CMD ARGS")
 """Where power is read: RAPL if it may be read, nowhere, or a source by its name."""
+
+POWER_THREAD = "tailscope-power"
+"""The thread of this process that reads it."""
 
 _COMMAND = "command:"
 _ZONES = "/sys/class/powercap/intel-rapl:*"
@@ -290,6 +294,8 @@ class RecordedPower:
         What readings failed for.
     phases : dict of str to (int, int)
         When the machine was left alone, in Unix time, in ns.
+    processes : list of int
+        The programs that read it.
     """
 
     source: PowerSource | None
@@ -297,6 +303,7 @@ class RecordedPower:
     readings: list[PowerReading]
     failures: list[str]
     phases: dict[str, tuple[int, int]]
+    processes: list[int]
 
 
 class PowerRecorder:
@@ -352,7 +359,9 @@ class PowerRecorder:
                 raise
             self._source, self._why_not = None, str(error)
             return
-        self._thread = threading.Thread(target=self._sample, args=[source], daemon=True)
+        self._thread = threading.Thread(
+            target=self._sample, args=[source], name=POWER_THREAD, daemon=True
+        )
         self._thread.start()
 
     def rest(self, phase: str) -> None:
@@ -375,7 +384,12 @@ class PowerRecorder:
             self._take(self._source)
         self.__exit__()
         return RecordedPower(
-            self._source, self._why_not, self._readings, self._failures, self._phases
+            self._source,
+            self._why_not,
+            self._readings,
+            self._failures,
+            self._phases,
+            self._place.ran,
         )
 
     def _sample(self, source: PowerSource) -> None:

@@ -158,8 +158,13 @@ class Dataplane(Generic[P, R]):
             if event is None:
                 raise self.failure()
 
-    def next_event(self, timeout_s: float) -> ReadyEvent | P | R | None:
+    def next_event(self, timeout_s: float | None) -> ReadyEvent | P | R | None:
         """Wait for the next event; None when the process has ended.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            None for as long as it takes.
 
         Raises
         ------
@@ -170,8 +175,12 @@ class Dataplane(Generic[P, R]):
         """
         from tailscope.testbed.messages import ErrorEvent, ReadyEvent, ResultEvent
 
-        deadline_s = time.monotonic() + timeout_s
-        while (line := self.process.next_line(deadline_s - time.monotonic())) is not None:
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            line = self.process.next_line(left_s)
+            if line is None:
+                return None
             try:
                 event = self._program.read(self.role, line)
             except DataplaneError as error:
@@ -190,7 +199,6 @@ class Dataplane(Generic[P, R]):
             elif isinstance(event, ResultEvent):
                 self.result = event
             return event
-        return None
 
     def stop(self) -> None:
         """Ask it to end with a result."""

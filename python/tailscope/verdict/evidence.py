@@ -47,7 +47,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class PacketSample:
-    """The packets of a run, as they are or without those that the instrument spoilt.
+    """The packets of a run: as they are, or with the least that each can have taken.
 
     Attributes
     ----------
@@ -58,11 +58,15 @@ class PacketSample:
         Of these, packets that never came back.
     counts : Mapping of str to int
         Of packets: ``lost``, ``dropped``, ``late``, ``reordered``, ``duplicated``, ``corrupt``.
+    fastest_ns : float or None
+        What variation counts from, if it is not the fastest packet: of packets as they are, the
+        least that the fastest can have taken, and the other way round.
     """
 
     values_ns: Values
     lost: int
     counts: Mapping[str, int]
+    fastest_ns: float | None = None
 
     def __post_init__(self) -> None:
         values = self.values_ns
@@ -82,15 +86,18 @@ class RunSample:
     rate_pps : float or None
         At which packets were sent.
     as_is : PacketSample
-    spared : Reading or None
-        The same without what the instrument may have spoilt; None where nothing was, or it does not
-        tell.
+        The upper end: all of a latency is the device's.
+    least : PacketSample or None
+        The lower end: each latency less what the instrument stalled meanwhile, without packets that
+        it lost or could not send, and without lost ones that captures do not prove. None where that
+        is the same, or it does not tell.
     spoilt : str
-        What that was.
+        What the instrument may have spoilt.
     resolution_ns : int
         Of the timestamps.
     floor : sequence of (quantile, ns)
-        What the instrument takes with nothing in between; empty where it is not known.
+        What the instrument takes with nothing in between, outside of its stalls; empty where it is
+        not known.
     doubts, time_doubts : tuple of Doubt
         Of all terms, and of those that speak of times.
     """
@@ -98,7 +105,7 @@ class RunSample:
     name: str
     rate_pps: float | None
     as_is: PacketSample
-    spared: PacketSample | None = None
+    least: PacketSample | None = None
     spoilt: str = ""
     resolution_ns: int = 1
     floor: tuple[tuple[float, float], ...] = ()
@@ -179,13 +186,13 @@ def evidence_of(path: Path, run: Run) -> RunSample:
             f"{path}: latency.parquet: expected {counts.of('count')} packets, as count says,"
             f" got {len(packets.latency_ns)}"
         )
-    spared, spoilt = _spared(packets, counts)
+    least, spoilt = _least(packets, counts)
     rate = summary.get("pre_rate_pps")
     return RunSample(
         name=run.label,
         rate_pps=float(rate) if isinstance(rate, int | float) and rate > 0 else None,
-        as_is=_reading(packets, counts, np.ones(len(packets.latency_ns), bool), with_spoilt=True),
-        spared=spared,
+        as_is=_reading(packets, counts, packets.latency_ns, _least_ns(packets), with_spoilt=True),
+        least=least,
         spoilt=spoilt,
         resolution_ns=_resolution_ns(summary),
         floor=_floor(info),
@@ -204,6 +211,11 @@ class _Counts:
         """A count; 0 where the run does not have it."""
         return 0 if self._summary.get(name) is None else self.needed(name)
 
+    def unproven(self) -> int:
+        """Lost packets that may have come out in another form; older runs do not tell."""
+        lost, proven = self.of("lost"), self._summary.get("lost_proven")
+        return 0 if proven is None else lost - self.of("lost_proven")
+
     def needed(self, name: str) -> int:
         found = self._summary.get(name)
         if not isinstance(found, int) or found < 0:
@@ -214,57 +226,76 @@ class _Counts:
         return found
 
 
-def _spared(packets: Series, counts: _Counts) -> tuple[PacketSample | None, str]:
-    """The packets that the instrument has not spoilt, and what it has."""
-    tainted = packets.tainted
-    number = 0 if tainted is None else int(np.count_nonzero(tainted))
+def _least_ns(packets: Series) -> NDArray[np.uint64]:
+    """The least that each packet can have taken: without what the instrument stalled meanwhile."""
+    stall_ns = packets.instrument_stall_ns
+    return packets.latency_ns if stall_ns is None else packets.latency_ns - stall_ns
+
+
+def _least(packets: Series, counts: _Counts) -> tuple[PacketSample | None, str]:
+    """The lower end of what packets took, and what the instrument has spoilt."""
+    stall_ns = packets.instrument_stall_ns
     spoilt = {
-        "tainted samples": number,
-        "packets lost in the instrument": counts.of("lost_in_instrument"),
-        "packets that could not be sent": counts.of("unsent"),
+        "samples that overlap its stalls": 0 if stall_ns is None else np.count_nonzero(stall_ns),
+        "packets that it lost": counts.of("lost_in_instrument"),
+        "packets that it could not send": counts.of("unsent"),
     }
     said = " and ".join(f"{count:,} {what}" for what, count in spoilt.items() if count)
-    if not said:
+    reasons = [f"the instrument, {said}"] if said else []
+    if unproven := counts.unproven():
+        reasons.append(
+            f"{unproven:,} packets that are not proven to be lost: as many are only known from"
+            " behind the device, perhaps in another form"
+        )
+    if not reasons:
         return None, ""
-    kept = np.ones(len(packets.latency_ns), bool) if tainted is None else ~tainted
-    return _reading(packets, counts, kept, with_spoilt=False), said
+    least_ns, latency_ns = _least_ns(packets), packets.latency_ns
+    return _reading(packets, counts, least_ns, latency_ns, with_spoilt=False), "; ".join(reasons)
 
 
 def _reading(
-    packets: Series, counts: _Counts, kept: NDArray[np.bool_], *, with_spoilt: bool
+    packets: Series,
+    counts: _Counts,
+    taken_ns: NDArray[np.uint64],
+    other_end_ns: NDArray[np.uint64],
+    *,
+    with_spoilt: bool,
 ) -> PacketSample:
     dropped = counts.of("dropped_by_dut")
     lost = counts.of("lost") - dropped
     lost += counts.of("unsent") if with_spoilt else -counts.of("lost_in_instrument")
+    if not with_spoilt:
+        lost = max(0, lost - counts.unproven())
     failed = lost + sum(map(counts.of, _FAILED))
     return PacketSample(
-        _in_order(packets.seq[kept], packets.latency_ns[kept], packets.seq, failed),
+        _in_order(packets.seq, taken_ns, failed),
         lost,
         {
             "lost": lost,
             "dropped": dropped,
             **{name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")},
         },
+        float(other_end_ns.min()) if len(other_end_ns) else None,
     )
 
 
-def _in_order(seq: Any, latency_ns: Any, matched: Any, failed: int) -> Values:
+def _in_order(seq: Any, taken_ns: Any, failed: int) -> Values:
     """Latencies by position, with `failed` infinite ones where packets are missing.
 
     Which of the missing ones failed is not known where others were left out on purpose. They are
     put at the first gaps, and behind the last packet: all together, as the worst burst would be.
     """
     if not failed:
-        return np.asarray(latency_ns, np.float64)
+        return np.asarray(taken_ns, np.float64)
     missing = np.empty(0, np.int64)
-    if len(matched):
-        first = int(matched.min())
-        is_there = np.zeros(int(matched.max()) - first + 1, bool)
-        is_there[matched.astype(np.int64) - first] = True
+    if len(seq):
+        first = int(seq.min())
+        is_there = np.zeros(int(seq.max()) - first + 1, bool)
+        is_there[seq.astype(np.int64) - first] = True
         missing = np.flatnonzero(~is_there)[:failed] + first
     behind = np.full(failed - len(missing), np.iinfo(np.int64).max)
     where = np.concatenate([seq.astype(np.int64), missing, behind])
-    values = np.concatenate([latency_ns.astype(np.float64), np.full(failed, np.inf)])
+    values = np.concatenate([taken_ns.astype(np.float64), np.full(failed, np.inf)])
     return values[np.argsort(where, kind="stable")]
 
 
@@ -286,7 +317,7 @@ def _resolution_ns(summary: Mapping[str, Figure]) -> int:
 
 def _floor(info: RunInfo) -> tuple[tuple[float, float], ...]:
     quantiles = () if info.floor is None else info.floor.quantiles
-    return tuple((each.q, each.value_ns) for each in quantiles)
+    return tuple((each.q, each.alone_ns) for each in quantiles)
 
 
 def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:
@@ -305,7 +336,10 @@ def _time_doubts(
             Doubt("the clocks are apart: latencies are only known above that of the fastest packet")
         )
     if negative := counts.of("negative"):
-        found.append(Doubt(f"{negative:,} packets arrived before they left: the clocks disagree"))
+        left = (
+            "packet arrived before it left" if negative == 1 else "packets arrived before they left"
+        )
+        found.append(Doubt(f"{negative:,} {left}: the clocks disagree"))
     if is_emulated(info):
         found.append(Doubt("the device was emulated: its times mean nothing"))
     return tuple(found)

@@ -124,8 +124,9 @@ class TermVerdict:
     term : Term
     outcome : Outcome
     as_is : Finding
-    spared : Finding or None
-        Without what the instrument may have spoilt.
+        With all that packets took.
+    least : Finding or None
+        With the least that they can have taken; None where that is the same, or not known.
     reasons : tuple of str
         Sentences: what stands against a verdict, and what would settle it.
     more_packets : int or None
@@ -135,14 +136,14 @@ class TermVerdict:
     term: Term
     outcome: Outcome
     as_is: Finding
-    spared: Finding | None
+    least: Finding | None
     reasons: tuple[str, ...]
     more_packets: int | None
 
     @property
     def depends_on_instrument(self) -> bool:
-        """Whether it is another one without what the instrument may have spoilt."""
-        return self.spared is not None and self.spared.outcome != self.as_is.outcome
+        """Whether it is another one with the least that packets can have taken."""
+        return self.least is not None and self.least.outcome != self.as_is.outcome
 
     def record(self, rate_pps: float | None) -> JudgedTerm:
         """It as JSON has it; `rate_pps` is that of the run."""
@@ -154,7 +155,7 @@ class TermVerdict:
             limit=self.term.limit,
             allowed_share=self.term.allowed,
             depends_on_instrument=self.depends_on_instrument,
-            untainted=None if self.spared is None else self.spared.record(),
+            least=None if self.least is None else self.least.record(),
             more_packets=more,
             more_s=None if more is None or not rate_pps else more / rate_pps,
             reasons=self.reasons,
@@ -202,6 +203,9 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
     5 %, divided by the number of such terms in all runs, so that all verdicts together hold with
     95 % (Bonferroni). Other terms speak of the packets of the run alone and cannot err.
 
+    What the instrument may have spoilt is a bound of what packets took: a term passes when even the
+    upper ends meet it, and fails when even the lower ends do not.
+
     Parameters
     ----------
     level : Level
@@ -217,19 +221,41 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
     )
 
 
-def meets(level: Level, figures: Mapping[str, Figure], latency: Histogram) -> bool:
+def meets(
+    level: Level,
+    figures: Mapping[str, Figure],
+    latency: Histogram,
+    least: Histogram | None = None,
+) -> bool | None:
     """Whether the packets of a run meet a service level, whatever they say of others.
 
-    What the instrument lost, and what the device dropped on purpose, is left out.
+    What the instrument lost, and what the device dropped on purpose, is left out. None where it
+    depends on the instrument's own stalls.
 
     Parameters
     ----------
     level : Level
     figures : Mapping
         Every figure by its flat name.
-    latency : Histogram
-        With buckets of 1 ns: exact.
+    latency, least : Histogram
+        Of latencies, and of the least that they can have been where that is known; with buckets of
+        1 ns: exact.
     """
+    ends = [(latency, least or latency), (least or latency, latency)]
+    readings = [_counted(figures, *each) for each in ends]
+    if not len(readings[0].values_ns):
+        return False
+    upper, lower = (
+        all(term.is_met_by(_sample(term, reading)[0]) for term in level.terms)
+        for reading in readings
+    )
+    return upper if upper == lower else None
+
+
+def _counted(
+    figures: Mapping[str, Figure], latency: Histogram, other_end: Histogram
+) -> PacketSample:
+    """The packets of a run by one end of what they took."""
     from tailscope.verdict.evidence import PacketSample
 
     def count(name: str) -> int:
@@ -240,32 +266,39 @@ def meets(level: Level, figures: Mapping[str, Figure], latency: Histogram) -> bo
     came = np.repeat(latency.bucket_ns.astype(np.float64), latency.counts.astype(np.int64))
     counts = {"lost": lost, "dropped": count("dropped_by_dut")}
     counts |= {name: count(name) for name in ("reordered", "duplicated", "corrupt", "late")}
-    reading = PacketSample(np.concatenate([came, failed]), lost, counts)
-    return bool(len(reading.values_ns)) and all(
-        term.is_met_by(_sample(term, reading)[0]) for term in level.terms
-    )
+    fastest = float(other_end.bucket_ns[0]) if len(other_end.bucket_ns) else None
+    return PacketSample(np.concatenate([came, failed]), lost, counts, fastest)
 
 
 def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
     as_is = _find(term, evidence.as_is, error)
-    spared = None if evidence.spared is None else _find(term, evidence.spared, error)
-    findings = [as_is] if spared is None else [as_is, spared]
-    outcome, reasons, more = as_is.outcome, [], None
-    if spared is not None and spared.outcome != as_is.outcome:
-        outcome = Outcome.INCONCLUSIVE
+    least = None if evidence.least is None else _find(term, evidence.least, error)
+    findings = [as_is] if least is None else [as_is, least]
+    outcome, reasons, more = _within(as_is, least), [], None
+    if least is not None and least.outcome != as_is.outcome and outcome is Outcome.INCONCLUSIVE:
         reasons.append(
-            f"it depends on the instrument, {evidence.spoilt}: {as_is.outcome} with them,"
-            f" {spared.outcome} without"
+            f"it depends on {evidence.spoilt}: {least.outcome} without them,"
+            f" {as_is.outcome} with them"
         )
     if not as_is.packets:
         reasons.append("no packet was sent")
-    elif undecided := [each for each in findings if each.outcome is Outcome.INCONCLUSIVE]:
+    elif outcome is Outcome.INCONCLUSIVE and (
+        undecided := [each for each in findings if each.outcome is Outcome.INCONCLUSIVE]
+    ):
         more, why = _to_settle(undecided, evidence)
         reasons.append(why)
     doubts = [doubt.reason for doubt in evidence.doubts_of(term) if _is_against(doubt, outcome)]
     if doubts:
         outcome, more = Outcome.INCONCLUSIVE, None
-    return TermVerdict(term, outcome, as_is, spared, (*doubts, *reasons), more)
+    return TermVerdict(term, outcome, as_is, least, (*doubts, *reasons), more)
+
+
+def _within(as_is: Finding, least: Finding | None) -> Outcome:
+    """Pass if even all that packets took meets a term, fail if even the least does not."""
+    lower = as_is if least is None else least
+    if as_is.outcome is Outcome.PASS:
+        return Outcome.PASS
+    return Outcome.FAIL if lower.outcome is Outcome.FAIL else Outcome.INCONCLUSIVE
 
 
 def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
@@ -281,7 +314,7 @@ def _to_settle(undecided: list[Finding], evidence: RunSample) -> tuple[int | Non
     for each in undecided:
         if each.to_settle is None:
             return None, "the share beyond equals what is allowed: no number of packets decides"
-        # Of all packets sent, only some count where tainted ones are left out.
+        # Of all packets sent, only some count where those that could not be sent are left out.
         totals.append(math.ceil(each.to_settle * sent / each.packets))
     more = max(1, max(totals) - sent)
     rate_pps = evidence.rate_pps
@@ -333,7 +366,8 @@ def _sample(term: Term, reading: PacketSample) -> tuple[float, int | None]:
     assert term.allowed is not None
     # The rank of the tool: of the decimal that was written, not of the binary fraction beside it.
     rank = len(values) - math.floor(round(term.allowed * len(values), 6))
-    return float(np.partition(values, rank - 1)[rank - 1]) - _base_ns(term, reading), beyond
+    found = float(np.partition(values, rank - 1)[rank - 1]) - _base_ns(term, reading)
+    return max(found, 0.0), beyond
 
 
 def _is_beyond(term: Term, reading: PacketSample) -> NDArray[np.bool_]:
@@ -346,6 +380,9 @@ def _is_beyond(term: Term, reading: PacketSample) -> NDArray[np.bool_]:
 
 
 def _base_ns(term: Term, reading: PacketSample) -> float:
-    """What latencies are counted from: variation from the smallest one."""
-    least = float(reading.values_ns.min()) if term.kind == "pdv" else 0.0
+    """What latencies are counted from: variation from the fastest packet."""
+    if term.kind != "pdv":
+        return 0.0
+    least = reading.fastest_ns
+    least = float(reading.values_ns.min()) if least is None else least
     return least if math.isfinite(least) else 0.0

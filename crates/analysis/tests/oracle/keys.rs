@@ -10,6 +10,8 @@ pub fn match_on(on: &reference::MatchOn) -> MatchOn {
     match on {
         reference::MatchOn::Frame => MatchOn::Frame,
         reference::MatchOn::L3 => MatchOn::L3,
+        reference::MatchOn::Payload => MatchOn::Payload,
+        reference::MatchOn::Inner => MatchOn::Inner,
         reference::MatchOn::Probe => MatchOn::Probe,
         reference::MatchOn::Bytes(ranges) => {
             let range = |&(offset, len)| ByteRange::new(offset as u32, len as u32).unwrap();

@@ -52,6 +52,7 @@ fn simulated_pairs() {
             MatchOn::L3 => 1,
             MatchOn::Probe => 2,
             MatchOn::Bytes(_) => 3,
+            MatchOn::Payload | MatchOn::Inner => unreachable!("not asked here"),
         }] += got.counts.count;
         let c = want.counts;
         let all = [c.lost, c.late, c.ambiguous, c.duplicated, c.post_negative, c.pre_unkeyed];

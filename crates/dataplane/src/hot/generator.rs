@@ -1,4 +1,4 @@
-use crate::book::Book;
+use crate::book::{Book, GivenUp};
 use crate::counters::Counters;
 use crate::template::Content;
 use crate::ticks::Ticks;
@@ -61,7 +61,7 @@ pub fn generate<C: Content, B: Book>(
             }
         }
     }
-    book.gave_up(due.intended.len() as u64);
+    book.gave_up(due.give_up(u64::MAX, 0));
 }
 
 /// Sends what is due and says how many packets were worked on. What a full ring does not take stays
@@ -75,6 +75,8 @@ fn send<C: Content, B: Book>(
 ) -> usize {
     let all = due.intended.len();
     if !wire.pool.fill(&mut due.burst, all) {
+        // The wire still has all that were sent.
+        due.refused = tsc::now();
         return 0;
     }
     let first = book.next_seq();
@@ -87,6 +89,9 @@ fn send<C: Content, B: Book>(
     let sent = wire.tx.send(&mut due.burst, all);
     book.departed(sent, actual);
     due.intended.drain(..sent);
+    if sent < all {
+        due.refused = actual;
+    }
     counters.tx_packets.add(sent as u64);
     all
 }
@@ -95,11 +100,13 @@ fn send<C: Content, B: Book>(
 struct Due {
     intended: Vec<u64>,
     burst: Burst,
+    /// When the wire last took less than was due.
+    refused: u64,
 }
 
 impl Due {
     fn new(most: usize) -> Self {
-        Self { intended: Vec::with_capacity(most), burst: Burst::new() }
+        Self { intended: Vec::with_capacity(most), burst: Burst::new(), refused: 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -117,9 +124,10 @@ impl Due {
 
     /// Forgets the times of packets that are too late. The packets that were made for them have no
     /// number yet: they serve the others.
-    fn give_up(&mut self, now: u64, limit: u64) -> u64 {
+    fn give_up(&mut self, now: u64, limit: u64) -> GivenUp {
         let late = self.intended.iter().take_while(|intended| now - **intended > limit).count();
+        let refused = self.intended[..late].partition_point(|intended| *intended <= self.refused);
         self.intended.drain(..late);
-        late as u64
+        GivenUp { count: late as u64, refused: refused as u64 }
     }
 }

@@ -7,3 +7,4 @@ pub mod l2fwd;
 pub mod l3fwd;
 pub mod stamp;
 pub mod watch;
+pub mod work;

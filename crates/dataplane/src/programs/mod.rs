@@ -11,7 +11,8 @@ mod measurement;
 mod pairs;
 mod stamp;
 mod watch;
+mod work;
 
 /// All of them.
 pub const ALL: &[Spec] =
-    &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC, stamp::SPEC, watch::SPEC];
+    &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC, stamp::SPEC, watch::SPEC, work::SPEC];

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, checked_figure, write_json
+from tailscope.cli.options import STANDARD, JsonFile, checked_figure, named_files, write_json
 from tailscope.exceptions import RunError, UsageError
 from tailscope.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from tailscope.models.aliasing.fit import Fit, FittedSource
     from tailscope.models.aliasing.prediction import Prediction
     from tailscope.models.aliasing.simulation import Periodic, Times
+    from tailscope.models.aliasing.sources import Fit, FittedSource
     from tailscope.store.records.run import RunInfo
 
 __all__ = ["command"]
@@ -62,11 +62,12 @@ def command(
         typer.Option("--recorded", help="Use the interruptions that the run has recorded instead."),
     ] = False,
     interrupts: Annotated[
-        Path | None,
+        list[str] | None,
         typer.Option(
             "--interrupts",
-            metavar="FILE",
-            help="Interrupt counters that name the clocks: the authors' CSV, or .parquet.",
+            metavar="[NAME=]FILE",
+            help="Interrupt counters that name the clocks: the authors' CSV, copies of"
+            " /proc/interrupts, or .parquet; repeatable, for a host and its guest.",
         ),
     ] = None,
     json_file: JsonFile = None,
@@ -75,7 +76,7 @@ def command(
         typer.Option("--figure", metavar="FILE", help="Draw the worst packets: svg, png or pdf."),
     ] = None,
 ) -> int:
-    plan = _plan(run, simulate or [], interrupts, json_file, figure)
+    plan = _plan(run, simulate or [], interrupts or [], json_file, figure)
     if recorded and plan.asked:
         raise UsageError("--simulate: got --recorded too, expected one of them")
     if recorded:
@@ -121,7 +122,7 @@ class AliasingRequest:
 
     run: Path
     asked: tuple[SourceRequest, ...]
-    interrupts: Path | None
+    interrupts: dict[str, Path]
     json_file: str | None
     figure: Path | None
 
@@ -129,12 +130,13 @@ class AliasingRequest:
 def _plan(
     run: Path,
     simulate: list[str],
-    interrupts: Path | None,
+    interrupts: list[str],
     json_file: str | None,
     figure: Path | None,
 ) -> AliasingRequest:
+    counters = named_files(interrupts, "--interrupts")
     return AliasingRequest(
-        run, tuple(map(_asked, simulate)), interrupts, json_file, checked_figure(figure)
+        run, tuple(map(_asked, simulate)), counters, json_file, checked_figure(figure)
     )
 
 
@@ -222,15 +224,19 @@ def _run(plan: AliasingRequest) -> None:
                 print(f"{source.periodic.rate_hz:.4f} Hz is counted by: {said}")
 
 
-def _names(found: Fit, interrupts: Path | None) -> list[list[str] | None]:
+def _names(found: Fit, interrupts: Mapping[str, Path]) -> list[list[str] | None]:
     """For each source, the counters of interrupts that count as often; None without counters."""
-    if interrupts is None:
+    if not interrupts:
         return [None for _ in found.sources]
     from tailscope.models.aliasing.naming import counted_as
     from tailscope.noise.counters import rates_hz, read_samples
 
-    rates = rates_hz(read_samples(interrupts), interrupts)
-    return [counted_as(source.periodic, rates) for source in found.sources]
+    rates = {name: rates_hz(read_samples(path), path) for name, path in interrupts.items()}
+    named = counted_as([source.periodic for source in found.sources], rates)
+    return [
+        [counter if len(rates) == 1 else f"{machine}: {counter}" for machine, counter in each]
+        for each in named
+    ]
 
 
 def _run_recorded(plan: AliasingRequest) -> None:
@@ -301,7 +307,8 @@ def _packets(path: Path, info: RunInfo) -> tuple[Times, Times, int]:
 
 
 def _found(asked: Sequence[SourceRequest], arrival_ns: Times, latency_ns: Times) -> Fit:
-    from tailscope.models.aliasing.fit import fit, given, median_ns
+    from tailscope.models.aliasing.fit import fit, given
+    from tailscope.models.aliasing.sources import median_ns
 
     if not asked:
         return fit(arrival_ns, latency_ns)
@@ -350,6 +357,9 @@ def _print(found: Fit, prediction: Prediction | None) -> None:
     for line in aligned(_SOURCE_HEADER, [map(_source_row, largest_first), _rest_rows(found)]):
         print(line)
     _print_beside(prediction)
+    p_values = [source.p_value for source in found.sources if source.p_value is not None]
+    if p_values:
+        print(f"packets without these clocks look like this with p <= {max(p_values):.2g}")
     assert found.threshold_ns is not None
     print(f"packets count as delayed above {duration_text(found.threshold_ns)}")
 

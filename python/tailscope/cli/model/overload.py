@@ -1,24 +1,28 @@
-"""``tailscope model overload``: the rate at which a function overloads, from two runs."""
+"""``tailscope model overload``: the rate at which a function overloads, from runs at low load."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
+from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailscope.experiment.overload import Forecast
     from tailscope.models.estimate import Estimate
+    from tailscope.models.overload.noise import Interruption
 
-__all__ = ["command", "print_forecast"]
+__all__ = ["command", "interval_text", "noise_given", "print_forecast"]
 
 _HEADER = ("", "median, or mean", "95 % interval")
 _NOTHING = "-"
+_PAIRS = "166.7:10.9us,83.3:13.6us"
 _EXPERIENCE = (
     "a lower bound in the paper's experience: it predicts three of its four scenarios, and the"
     " fourth overloads a little above"
@@ -34,12 +38,22 @@ def command(
     function: Annotated[
         Path, typer.Argument(metavar="FUNCTION_RUN", help="Run of the function, at the same load.")
     ],
-    noise: Annotated[
+    bursts: Annotated[
         Path | None,
+        typer.Argument(
+            metavar="[BURSTS_RUN]",
+            help="Run of the function with bursts, whose packets queue."
+            "  [default: the function's run]",
+            show_default=False,
+        ),
+    ] = None,
+    noise: Annotated[
+        str | None,
         typer.Option(
             "--noise",
-            metavar="DIR",
-            help="Noise of the device's CPU: a run, or a folder of `tailscope noise --out`."
+            metavar="SOURCE",
+            help="Noise of the device's CPU: a run, a folder of `tailscope noise --out`, a file of"
+            f" `tailscope model aliasing --json`, or interrupts such as {_PAIRS}."
             "  [default: the function's run]",
         ),
     ] = None,
@@ -49,7 +63,7 @@ def command(
     """Exit status 3: these runs allow no prediction."""
     from tailscope.experiment.overload import forecast
 
-    found = forecast(forwarder, function, noise)
+    found = forecast(forwarder, function, None if noise is None else noise_given(noise), bursts)
     if json_file is not None:
         write_json(json_file, without_format(found.record()))
     if keep:
@@ -57,6 +71,38 @@ def command(
     if json_file != STANDARD:
         print_forecast(found)
     return 0
+
+
+def noise_given(text: str) -> Path | tuple[Interruption, ...]:
+    """Read ``--noise``: a path, or interrupts as pairs of a rate in Hz and a duration.
+
+    Raises
+    ------
+    UsageError
+        If it is neither.
+    """
+    path = Path(text)
+    if path.exists() or ":" not in text:
+        return path
+    return tuple(map(_pair, text.split(",")))
+
+
+def _pair(text: str) -> Interruption:
+    from tailscope.models.overload.noise import Interruption, as_given
+    from tailscope.units import positive_duration_ns
+
+    rate, _, duration = text.partition(":")
+    try:
+        rate_hz = float(rate)
+    except ValueError:
+        rate_hz = math.nan
+    if not 0 < rate_hz < math.inf:
+        raise UsageError(
+            f"--noise: got {text!r}, expected a path, or RATE:DURATION with a rate in Hz",
+            hint=f"such as --noise {_PAIRS}",
+        )
+    ns = positive_duration_ns(duration, f"--noise {text}")
+    return Interruption(f"{rate} Hz", as_given(rate_hz), as_given(ns))
 
 
 def _keep(function: Path, found: Forecast, command: Sequence[str]) -> None:
@@ -71,33 +117,49 @@ def _keep(function: Path, found: Forecast, command: Sequence[str]) -> None:
 def print_forecast(found: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
     from tailscope.cli.table import aligned
-    from tailscope.units import duration_text, printable
+    from tailscope.units import count_text, duration_text, printable
 
     prediction = found.prediction
-    rate, noise = prediction.rate_max_pps, prediction.noise_ns_per_s
+    rate, noise, queued = (
+        prediction.rate_max_pps,
+        prediction.noise_ns_per_s,
+        prediction.queued_cpu_ns,
+    )
 
-    def times(name: str, value: Estimate, each: str = "") -> tuple[str, str, str]:
+    def times(name: str, value: Estimate | None, each: str = "") -> tuple[str, str, str]:
+        if value is None:
+            return name, _NOTHING, _NOTHING
         low, high = (f"{duration_text(end)}{each}" for end in (value.ci_low, value.ci_high))
         return name, f"{duration_text(value.estimate)}{each}", f"{low} to {high}"
 
+    name = "R_max, at most" if found.is_upper_bound else "R_max"
     rows = [
         times("2t_transfer, the forwarder", prediction.transfer_ns),
         times("t_e2e, the function", prediction.e2e_ns),
-        times("t_CPU, a packet", prediction.cpu_ns),
-        ("d_Σ, interrupts", _NOTHING, _NOTHING)
-        if noise is None
-        else times("d_Σ, interrupts", noise, " a second"),
+        times("t_CPU, a packet, by medians", prediction.cpu_ns),
+        times("t_CPU, a packet, by queues", queued),
+        times("d_Σ, interrupts", noise, " a second"),
         (
-            "R_max" if noise is not None else "R_max, at most",
+            name if queued is not None else f"{name}, one at a time",
             f"{round(rate.estimate):,} packets/s",
-            f"{round(rate.ci_low):,} to {round(rate.ci_high):,}",
+            interval_text(rate),
         ),
     ]
     for line in aligned(_HEADER, [rows]):
         print(line)
     print(f"{'function':<10}{printable(found.function)}")
     print(f"{'forwarder':<10}{printable(found.forwarder)}")
+    if queued is not None:
+        print(f"{'queues':<10}{printable(found.queues)}, {count_text(queued.n)} packets queued")
     if noise is not None:
         print(f"{'meaning':<10}{_EXPERIENCE}")
     for warning in found.warnings:
         print(f"{'warning':<10}{printable(warning)}")
+
+
+def interval_text(rate: Estimate) -> str:
+    """The interval of a highest rate, which may have no upper end."""
+    low, high = rate.ci_low, rate.ci_high
+    return (
+        f"{round(low):,} to {round(high):,}" if math.isfinite(high) else f"{round(low):,} or more"
+    )

@@ -17,7 +17,7 @@ from tailscope.cli.options import (
     write_json,
 )
 from tailscope.cli.status import UNDECIDED
-from tailscope.exceptions import RunError, UsageError
+from tailscope.exceptions import UsageError
 from tailscope.models.estimate import LEVEL
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def _write(plan: TailRequest, found: TailModel, tainted: int) -> None:
 
 
 def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
-    """What lies beyond, and how many packets the instrument delayed itself: those are left out."""
+    """What lies beyond, and how many packets the instrument's own stalls could change."""
     import numpy as np
 
     from tailscope.models.tail.excesses import of_worst, select
@@ -298,11 +298,11 @@ def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
         found = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
         return found, 0
     series = read_packets(source.path, run.info)
-    tainted = np.zeros(len(series.pre_ns), bool) if series.tainted is None else series.tainted
-    own = ~tainted
-    if not own.any():
-        raise RunError(f"{source.path}: no packet of this run has a latency that is the device's")
-    return select(series.pre_ns[own], series.latency_ns[own], LOWEST, split), int(tainted.sum())
+    stall_ns = series.instrument_stall_ns
+    if stall_ns is None or series.tainted is None:
+        return select(series.pre_ns, series.latency_ns, LOWEST, split), 0
+    tainted = int(np.count_nonzero(series.tainted))
+    return select(series.pre_ns, series.latency_ns - stall_ns, LOWEST, split), tainted
 
 
 def record_of(found: TailModel, tainted: int) -> TailRecord:
@@ -562,7 +562,10 @@ def _notes(found: TailModel, tainted: int) -> Iterator[str]:
             f" {percentile_name(ahead.chosen.quantile)} was taken"
         )
     if tainted:
-        yield f"{count_text(tainted)} packets delayed by the instrument itself are left out"
+        yield (
+            f"{count_text(tainted)} packets were under way while the instrument itself stalled:"
+            " they count with the least that they can have taken"
+        )
     if len(found.runs) > 1:
         yield f"{len(found.runs)} runs were taken together; intervals hold for a further one"
     for run, start in enumerate(ahead.starts):

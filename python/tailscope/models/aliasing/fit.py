@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.models.aliasing.comb import LEAST_EVENTS, fitted_period
-from tailscope.models.aliasing.search import Delayed, is_on, strongest
+from tailscope.models.aliasing.doubts import in_step, mismatch, p_value
+from tailscope.models.aliasing.line import LEAST_EVENTS
+from tailscope.models.aliasing.prediction import predict
+from tailscope.models.aliasing.search import FALSE_ALARMS, Delayed, is_on, strongest
 from tailscope.models.aliasing.simulation import Periodic, simulate
+from tailscope.models.aliasing.sources import LEVEL, Fit, FittedSource, Interval, median_ns
+from tailscope.models.aliasing.teeth import fitted_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,12 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.models.aliasing.comb import Comb, Floats, Numbers
+    from tailscope.models.aliasing.search import FoundComb
     from tailscope.models.aliasing.simulation import Times
 
-__all__ = ["LEVEL", "Fit", "FittedSource", "Interval", "fit", "given", "median_ns"]
-
-LEVEL = 0.95
-"""Confidence of the intervals."""
+__all__ = ["fit", "given"]
 
 _NOT_FOUND = "no periodic interruption found"
 _MOST_COMBS = 8
@@ -33,104 +35,12 @@ _KOLMOGOROV_1_PERCENT = 1.63
 _SIGMAS = 2.0
 
 
-class Interval(NamedTuple):
-    """Where the truth lies with the confidence of `LEVEL`."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class FittedSource:
-    """Interruptions of one kind: teeth of a clock that last equally long.
-
-    Attributes
-    ----------
-    periodic : Periodic
-        The interruptions, as `simulate` takes them.
-    latency_ns : int
-        The largest latency that they gave a packet.
-    packets : int or None
-        Packets that they delayed, those included that queued behind; None where nobody looked.
-    explained : float or None
-        Share of all delayed packets.
-    rate_ci_hz : Interval or None
-        None where the packets do not suffice.
-    duration_ci_ns : Interval or None
-        None where packets did not meet the interruptions evenly: the longest wait then does not say
-        how much longer one may last.
-    """
-
-    periodic: Periodic
-    latency_ns: int
-    packets: int | None = None
-    explained: float | None = None
-    rate_ci_hz: Interval | None = None
-    duration_ci_ns: Interval | None = None
-
-    def record(self) -> dict[str, object]:
-        """Its figures by their names."""
-        periodic = self.periodic
-        rate_low, rate_high = self.rate_ci_hz or (None, None)
-        low, high = self.duration_ci_ns or (None, None)
-        return {
-            "rate_hz": periodic.rate_hz,
-            "rate_hz_ci_low": rate_low,
-            "rate_hz_ci_high": rate_high,
-            "latency_ns": self.latency_ns,
-            "duration_ns": periodic.duration_ns,
-            "duration_ns_ci_low": low,
-            "duration_ns_ci_high": high,
-            "every": periodic.every,
-            "teeth": list(periodic.teeth),
-            "phase_ns": periodic.phase_ns,
-            "period_ns": periodic.period_ns,
-            "packets": self.packets,
-            "explained": self.explained,
-        }
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What a series of packets says of the interruptions that it met.
-
-    Attributes
-    ----------
-    base_latency_ns : int
-        The median: of a packet that met none.
-    packets : int
-    threshold_ns : int or None
-        Packets above it are delayed; None where there is no source to tell.
-    delayed : int or None
-        How many there are.
-    service_ns : int
-        From one to the next departure where packets had queued; 0 where too few had.
-    sources : tuple of FittedSource
-        Sources of one comb in a row, the comb that stands out most first.
-    reason : str or None
-        Why there is none.
-    """
-
-    base_latency_ns: int
-    packets: int
-    threshold_ns: int | None
-    delayed: int | None
-    service_ns: int
-    sources: tuple[FittedSource, ...]
-    reason: str | None
-
-    @property
-    def explained(self) -> float | None:
-        """Share of the delayed packets that the sources delayed; None where nobody looked."""
-        shares = [source.explained for source in self.sources if source.explained is not None]
-        return sum(shares) if shares else None
-
-
 def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
     """Find periodic interruptions: their rates, phases and durations.
 
     A packet that waits for the end of an interruption leaves at that end, so that its arrival +
-    latency - median lies on a comb, however the packets came.
+    latency - median lies on a comb, however the packets came. What the packets themselves
+    contradict is refused, and no source is better than one that is none.
 
     Parameters
     ----------
@@ -148,29 +58,78 @@ def fit(arrival_ns: Times, latency_ns: Times) -> Fit:
             0, packets, None, None, 0, (), f"{_NOT_FOUND}: fewer than {LEAST_EVENTS} packets"
         )
     base_ns = median_ns(latency_ns)
-    arrival_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
-    left = np.ones(packets, bool)
-    best = Fit(base_ns, packets, None, None, 0, (), None)
+    came_ns, wait_ns = arrival_ns - arrival_ns[0], latency_ns - base_ns
+    found = _searched(came_ns, wait_ns, Fit(base_ns, packets, None, None, 0, (), None))
+    if not found.sources:
+        return found
+    doubt = mismatch(predict(found, arrival_ns, latency_ns))
+    return (
+        found
+        if doubt is None
+        else _refused(found, f"{_rates_text(found)} is no explanation: {doubt}")
+    )
+
+
+def _searched(arrival_ns: Times, wait_ns: Times, nothing: Fit) -> Fit:
+    """Find one clock after the other, as long as one is no chance, and each can be one."""
+    best, left = nothing, np.ones(len(arrival_ns), bool)
     combs: list[Comb] = []
+    p_values: list[float] = []
     threshold_ns = int(wait_ns.max())
     while len(combs) < _MOST_COMBS:
-        found = strongest(arrival_ns[left], wait_ns[left])
+        found = _tested(arrival_ns[left], wait_ns[left])
         if isinstance(found, str):
-            return best if combs else replace(best, reason=f"{_NOT_FOUND}: {found}")
-        combs.append(found.comb)
-        threshold_ns = min(threshold_ns, found.threshold_ns)
+            return best if combs else replace(nothing, reason=f"{_NOT_FOUND}: {found}")
+        clock, p = found
+        combs.append(clock.comb)
+        p_values.append(p)
+        threshold_ns = min(threshold_ns, clock.threshold_ns)
         delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
-        best = Fit(
-            base_ns,
-            packets,
-            base_ns + threshold_ns,
-            int(np.count_nonzero(delayed.packets)),
-            _service_ns(arrival_ns, wait_ns, delayed),
-            tuple(_sources(combs, delayed, base_ns, threshold_ns)),
-            None,
+        best = replace(
+            nothing,
+            threshold_ns=nothing.base_latency_ns + threshold_ns,
+            delayed=int(np.count_nonzero(delayed.packets)),
+            service_ns=_service_ns(arrival_ns, wait_ns, delayed),
+            sources=tuple(
+                _sources(combs, p_values, delayed, nothing.base_latency_ns, threshold_ns)
+            ),
         )
+        share = sum(source.periodic.share for source in best.sources)
+        if share >= 1:
+            return _refused(best, f"{_rates_text(best)} would take {share:.0%} of the time")
         left &= ~_accounted_for(best, combs, delayed, arrival_ns, wait_ns)
     return best
+
+
+def _tested(arrival_ns: Times, wait_ns: Times) -> tuple[FoundComb, float] | str:
+    """Find the clock that explains most, and its p value; or say why there is none."""
+    found = strongest(arrival_ns, wait_ns)
+    if isinstance(found, str):
+        return found
+    rate_hz = found.comb.rate_hz
+    multiple = in_step(found.comb, arrival_ns)
+    if multiple is not None:
+        return (
+            f"packets keep step with {rate_hz:.4f} Hz, {multiple} times as often, so that a clock"
+            " cannot be told from work that comes with every so many of them; send them at random"
+            " (`--pattern poisson`)"
+        )
+    p = p_value(found, arrival_ns, wait_ns)
+    if p > FALSE_ALARMS:
+        return (
+            f"{rate_hz:.4f} Hz is no clock: without one, as many packets leave together with a"
+            f" probability of {p:.2g}"
+        )
+    return found, p
+
+
+def _refused(found: Fit, reason: str) -> Fit:
+    nothing = Fit(found.base_latency_ns, found.packets, None, None, 0, (), None)
+    return replace(nothing, reason=f"{_NOT_FOUND}: {reason}")
+
+
+def _rates_text(found: Fit) -> str:
+    return " + ".join(f"{source.periodic.rate_hz:.2f} Hz" for source in found.sources)
 
 
 def given(arrival_ns: Times, latency_ns: Times, sources: Sequence[Periodic]) -> Fit:
@@ -208,18 +167,6 @@ def given(arrival_ns: Times, latency_ns: Times, sources: Sequence[Periodic]) -> 
     )
 
 
-def median_ns(latency_ns: Times) -> int:
-    """Latency of a packet that met no interruption: the smallest that half of all do not exceed.
-
-    Parameters
-    ----------
-    latency_ns : ndarray of int64, shape (n,)
-        At least one.
-    """
-    middle = (len(latency_ns) - 1) // 2
-    return int(np.partition(latency_ns, middle)[middle])
-
-
 def _accounted_for(
     best: Fit, combs: Sequence[Comb], delayed: Delayed, arrival_ns: Times, wait_ns: Times
 ) -> NDArray[np.bool_]:
@@ -245,7 +192,11 @@ def _service_ns(arrival_ns: Times, wait_ns: Times, delayed: Delayed) -> int:
 
 
 def _sources(
-    combs: Sequence[Comb], delayed: Delayed, base_ns: int, threshold_ns: int
+    combs: Sequence[Comb],
+    p_values: Sequence[float],
+    delayed: Delayed,
+    base_ns: int,
+    threshold_ns: int,
 ) -> Iterator[FittedSource]:
     """Measure the sources of each comb by the rows of packets that it is the first to catch."""
     teeth, groups, free = [], [], np.ones(len(delayed.heads), bool)
@@ -254,9 +205,9 @@ def _sources(
         teeth.append(tooth)
         groups.append(np.where(free, group, -1))
         free &= group < 0
-    for comb, tooth, group in zip(combs, teeth, groups, strict=True):
+    for comb, p, tooth, group in zip(combs, p_values, teeth, groups, strict=True):
         on = group >= 0
-        period_ci_ns = _period_ci_ns(tooth[on], group[on], delayed.leave_ns[on])
+        period_ci_ns = _period_ci_ns(comb.period_ns, tooth[on], group[on], delayed.leave_ns[on])
         kinds = []
         for number, kind in enumerate(comb.groups):
             mine = group == number
@@ -275,6 +226,7 @@ def _sources(
                 phase_ns=start_ns + first * comb.period_ns,
                 every=comb.every,
                 teeth=tuple(sorted((number - first) % comb.every for number in numbers)),
+                wander=comb.wander,
             )
             packets = int(delayed.sizes[mine].sum())
             yield FittedSource(
@@ -284,6 +236,7 @@ def _sources(
                 packets / int(delayed.sizes.sum()),
                 _rate_ci_hz(periodic, period_ci_ns),
                 _duration_ci_ns(delayed.wait_ns[mine], threshold_ns, longest_ns),
+                p,
             )
 
 
@@ -298,7 +251,9 @@ def _longest_ns(wait_ns: Floats, stray_ns: Floats, comb: Comb) -> int:
     return int(trusted.max(initial=in_order[0]))
 
 
-def _period_ci_ns(tooth: Numbers, group: Numbers, leave_ns: Floats) -> Interval | None:
+def _period_ci_ns(
+    period_ns: float, tooth: Numbers, group: Numbers, leave_ns: Floats
+) -> Interval | None:
     """Interval by leaving out one stretch of time after the other (jackknife).
 
     Clocks wander, so that departures near each other are off by the same; not so stretches.
@@ -311,7 +266,6 @@ def _period_ci_ns(tooth: Numbers, group: Numbers, leave_ns: Floats) -> Interval 
         for rest in (block != number for number in range(_BLOCKS))
     ]
     error = _STUDENT_T_19 * math.sqrt((_BLOCKS - 1) * float(np.var(periods)))
-    period_ns = fitted_period(tooth, group, leave_ns)
     return Interval(period_ns - error, period_ns + error)
 
 

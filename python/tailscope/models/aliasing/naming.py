@@ -6,31 +6,82 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.models.aliasing.simulation import Periodic
+
+    Rates = Mapping[str, Sequence[float]]
 
 __all__ = ["counted_as"]
 
 _ALIKE = 0.01
 
 
-def counted_as(periodic: Periodic, rates_hz: Mapping[str, Sequence[float]]) -> list[str]:
+def counted_as(
+    sources: Sequence[Periodic], machines: Mapping[str, Rates]
+) -> list[list[tuple[str, str]]]:
     """Names of what was counted at every tick of a comb, and of what only at the teeth of a source.
+
+    A machine and its guest may tick alike. If a comb has teeth of its own that only one of them
+    has counted, it is the comb of that machine, and the other combs of this rate are not.
 
     Parameters
     ----------
-    periodic : Periodic
-    rates_hz : Mapping of str to sequence of float
-        How often each counter counted, on each CPU. Of CPUs that are set alike the median says it.
+    sources : sequence of Periodic
+    machines : mapping of str to mapping of str to sequence of float
+        How often each counter of each machine counted, on each CPU. Of CPUs that are set alike the
+        median says it.
 
     Returns
     -------
-    list of str
-        Counters whose rate is that of the comb, then those of the source's own, both within 1 %.
+    list of list of (str, str)
+        For each source machine and counter: those whose rate is that of the comb, then those of
+        the source's own, both within 1 %.
     """
-    typical = {name: median(rates) for name, rates in rates_hz.items()}
-    of_comb, own = 1e9 / periodic.period_ns, periodic.rate_hz
-    every = [name for name, rate in typical.items() if abs(rate - of_comb) < _ALIKE * of_comb]
-    here = [name for name, rate in typical.items() if abs(rate - own) < _ALIKE * own]
-    return list(dict.fromkeys([*every, *here]))
+    typical = {
+        machine: {name: median(rates) for name, rates in counters.items()}
+        for machine, counters in machines.items()
+    }
+    owners = _owners(sources, typical)
+    return [list(dict.fromkeys(_names(source, owners, typical))) for source in sources]
+
+
+def _names(
+    source: Periodic,
+    owners: Mapping[str, tuple[float, int, float]],
+    typical: Mapping[str, Mapping[str, float]],
+) -> Iterator[tuple[str, str]]:
+    theirs = {machine for machine, comb in owners.items() if comb == _comb(source)}
+    for machine, name in _counted(1e9 / source.period_ns, typical):
+        if machine in theirs or (not theirs and machine not in owners):
+            yield machine, name
+    if len(source.teeth) < source.every:
+        yield from _counted(source.rate_hz, typical)
+
+
+def _comb(source: Periodic) -> tuple[float, int, float]:
+    """What sources of one comb share. Other combs of its period begin at other times."""
+    return source.period_ns, source.every, source.wander.largest_ns
+
+
+def _owners(
+    sources: Sequence[Periodic], typical: Mapping[str, Mapping[str, float]]
+) -> dict[str, tuple[float, int, float]]:
+    """The comb of each machine that alone has counted some of its teeth."""
+    found = {}
+    for source in sources:
+        if len(source.teeth) == source.every:
+            continue
+        machines = {machine for machine, _ in _counted(source.rate_hz, typical)}
+        if len(machines) == 1:
+            found[machines.pop()] = _comb(source)
+    return found
+
+
+def _counted(
+    rate_hz: float, typical: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[str, str]]:
+    for machine, counters in typical.items():
+        for name, counted_hz in counters.items():
+            if abs(counted_hz - rate_hz) < _ALIKE * rate_hz:
+                yield machine, name

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from tailscope.models.aliasing.fit import median_ns
 from tailscope.models.aliasing.simulation import simulate
+from tailscope.models.aliasing.sources import median_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.models.aliasing.fit import Fit
     from tailscope.models.aliasing.simulation import RecordedInterruptions, Times
+    from tailscope.models.aliasing.sources import Fit
 
 __all__ = ["Prediction", "figures", "predict", "predict_recorded"]
 
@@ -33,6 +33,8 @@ class Prediction:
         Quantiles, largest latency, and how many packets are delayed.
     tolerance_ns : int
         As far as packets without delay may lie above their median.
+    delay_ns_p50 : int
+        Half the packets measured as delayed took so much longer than the median; 0 without any.
     agreement : float or None
         Share of the packets measured as delayed that took what is predicted, within the tolerance.
     """
@@ -41,6 +43,7 @@ class Prediction:
     measured: Mapping[str, int]
     predicted: Mapping[str, int]
     tolerance_ns: int
+    delay_ns_p50: int
     agreement: float | None
 
 
@@ -94,6 +97,7 @@ def _beside(predicted_ns: Times, latency_ns: Times, base_ns: int, threshold_ns: 
         measured=figures(latency_ns, threshold_ns),
         predicted=figures(predicted_ns, threshold_ns),
         tolerance_ns=tolerance_ns,
+        delay_ns_p50=median_ns(latency_ns[delayed]) - base_ns if delayed.any() else 0,
         agreement=float(np.mean(agree)) if len(agree) else None,
     )
 

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.models.aliasing.comb import LEAST_EVENTS, Comb, lock
-from tailscope.models.aliasing.spectrum import peaks
+from tailscope.models.aliasing.comb import Comb, lock
+from tailscope.models.aliasing.line import LEAST_EVENTS, Line, narrowed
+from tailscope.models.aliasing.spectrum import Peak, peaks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from tailscope.models.aliasing.comb import Floats
     from tailscope.models.aliasing.simulation import Times
-    from tailscope.models.aliasing.spectrum import Peak
 
     Marks = NDArray[np.bool_]
 
@@ -24,8 +26,11 @@ FALSE_ALARMS = 1e-3
 """Bound of the probability that a clock is found where packets are delayed at random."""
 
 _LARGEST_SHARE = 0.2
-_ENOUGH_ROWS = 5000
-_CLEARLY = 1.1
+_ENOUGH_ROWS = 2000
+_SLOWEST = 5
+_STRONGEST = 4
+_BEST_LINES = 6
+_ALIKE = 1e-3
 
 
 class FoundComb(NamedTuple):
@@ -36,13 +41,22 @@ class FoundComb(NamedTuple):
     comb : Comb
     threshold_ns : int
         Packets that waited longer are more often on the comb than not.
-    power : float
-        How much it stands out.
+    chance : float
+        Bound of the probability that packets delayed at random stand out as much at any rate.
     """
 
     comb: Comb
     threshold_ns: int
-    power: float
+    chance: float
+
+
+class _Candidate(NamedTuple):
+    """A line of departures, at a threshold."""
+
+    evidence: float
+    line: Line
+    threshold_ns: int
+    chance: float
 
 
 class Delayed:
@@ -102,36 +116,74 @@ def strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
 
 
 def _strongest(arrival_ns: Times, wait_ns: Times) -> FoundComb | str:
-    """Find the clock that stands out most, at the threshold where it does; or say why none."""
-    best: FoundComb | None = None
-    enough = 0.0
-    loudest: Peak | None = None
+    """Find the clock that explains departures best, at the threshold where it does."""
     thresholds = _thresholds(wait_ns)
+    loudest: Peak | None = None
+    candidates: list[_Candidate] = []
     for threshold_ns in thresholds:
         delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
-        rows = len(delayed.heads)
-        # A power cannot be larger than the number of rows.
-        if rows < max(LEAST_EVENTS, enough):
+        if len(delayed.heads) < LEAST_EVENTS:
             continue
-        others_ns = arrival_ns[~delayed.packets].astype(np.float64)
-        some = slice(None, None, max(1, rows // _ENOUGH_ROWS))
-        leave_ns, waited_ns = delayed.leave_ns[some], delayed.wait_ns[some]
-        candidates = []
-        for peak in peaks(arrival_ns, delayed.heads):
-            if loudest is None or peak.power > loudest.power:
-                loudest = peak
-            if peak.chance * len(thresholds) > FALSE_ALARMS:
-                break
-            comb = lock(peak.rate_hz, leave_ns, waited_ns, others_ns)
-            if comb is not None:
-                caught = np.count_nonzero(is_on(comb, leave_ns))
-                # Packets of a comb lie on faster ones too; the slowest says most.
-                candidates.append((caught, -comb.chance, FoundComb(comb, threshold_ns, peak.power)))
-        if candidates:
-            found = max(candidates, key=lambda candidate: candidate[:2])[2]
-            if found.power > enough:
-                best, enough = found, _CLEARLY * found.power
+        found = peaks(arrival_ns, delayed.heads)
+        if found and (loudest is None or found[0].power > loudest.power):
+            loudest = found[0]
+        unlikely = [each for each in found if each.chance * len(thresholds) <= FALSE_ALARMS]
+        leave_ns, waited_ns = delayed.leave_ns[_some(delayed)], delayed.wait_ns[_some(delayed)]
+        for rate_hz, chance in _rates(unlikely):
+            line = narrowed(rate_hz, leave_ns)
+            if line is not None and line.is_of_departures(leave_ns, waited_ns):
+                candidates.append(
+                    _Candidate(
+                        line.evidence(leave_ns), line, threshold_ns, chance * len(thresholds)
+                    )
+                )
+    best, most = None, 0.0
+    for candidate in _best(candidates):
+        comb, evidence = _locked(candidate, arrival_ns, wait_ns)
+        if comb is not None and evidence > most:
+            best = FoundComb(comb, candidate.threshold_ns, candidate.chance)
+            most = evidence
     return best or _refusal(loudest, len(thresholds))
+
+
+def _some(delayed: Delayed) -> slice:
+    """As many rows as suffice."""
+    return slice(None, None, max(1, len(delayed.heads) // _ENOUGH_ROWS))
+
+
+def _rates(found: list[Peak]) -> Iterator[tuple[float, float]]:
+    """Rates that peaks may come from: their own, and some that the strongest are multiples of.
+
+    Two clocks of one period that interrupt half a period apart have no peak at their rate.
+    """
+    seen: list[float] = []
+    for slower in range(1, _SLOWEST + 1):
+        for peak in found if slower == 1 else found[:_STRONGEST]:
+            rate_hz = peak.rate_hz / slower
+            if all(abs(rate_hz - other) > _ALIKE for other in seen):
+                seen.append(rate_hz)
+                yield rate_hz, peak.chance
+
+
+def _best(candidates: list[_Candidate]) -> Iterator[_Candidate]:
+    """Lines that explain most, each rate once."""
+    seen: list[float] = []
+    for candidate in sorted(candidates, key=lambda each: -each.evidence):
+        rate_hz = 1e9 / candidate.line.period_ns
+        if all(abs(rate_hz - other) > _ALIKE * rate_hz for other in seen):
+            seen.append(rate_hz)
+            yield candidate
+        if len(seen) == _BEST_LINES:
+            return
+
+
+def _locked(candidate: _Candidate, arrival_ns: Times, wait_ns: Times) -> tuple[Comb | None, float]:
+    """Fit a comb to a line, and say how much better than chance it explains departures."""
+    delayed = Delayed(arrival_ns, wait_ns, candidate.threshold_ns)
+    some = _some(delayed)
+    others_ns = arrival_ns[~delayed.packets].astype(np.float64)
+    comb = lock(candidate.line, delayed.leave_ns[some], delayed.wait_ns[some], others_ns)
+    return comb, 0.0 if comb is None else comb.evidence(delayed.leave_ns[some])
 
 
 def _thresholds(wait_ns: Times) -> list[int]:
@@ -185,5 +237,8 @@ def _sharpened(found: FoundComb, arrival_ns: Times, wait_ns: Times) -> FoundComb
     threshold_ns = max(0, int(in_order[cuts[np.argmax(for_it[cuts])] + 1]))
     delayed = Delayed(arrival_ns, wait_ns, threshold_ns)
     others_ns = arrival_ns[~delayed.packets].astype(np.float64)
-    comb = lock(found.comb.rate_hz, delayed.leave_ns, delayed.wait_ns, others_ns)
-    return found if comb is None else FoundComb(comb, threshold_ns, found.power)
+    line = narrowed(found.comb.rate_hz, delayed.leave_ns)
+    if line is None:
+        return found
+    comb = lock(line, delayed.leave_ns, delayed.wait_ns, others_ns)
+    return found if comb is None else FoundComb(comb, threshold_ns, found.chance)

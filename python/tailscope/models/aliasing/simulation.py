@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from tailscope.models.aliasing.wander import STEADY, Wander
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -64,6 +66,8 @@ class Periodic:
         Ticks repeat in groups of so many ...
     teeth : tuple of int
         ... of which those with these numbers, from 0, interrupt.
+    wander : Wander
+        How late ticks are against even ones.
     """
 
     period_ns: float
@@ -71,6 +75,7 @@ class Periodic:
     phase_ns: float = 0.0
     every: int = 1
     teeth: tuple[int, ...] = (0,)
+    wander: Wander = STEADY
 
     def __post_init__(self) -> None:
         if not 0 < self.period_ns < math.inf:
@@ -96,11 +101,13 @@ class Periodic:
 
     def interruptions(self, first_ns: int, last_ns: int) -> Interruptions:
         """Interruptions from the one that may be under way at `first_ns` to `last_ns`."""
-        begin = math.ceil((-self.phase_ns - self.duration_ns) / self.period_ns)
-        end = math.floor((last_ns - first_ns - self.phase_ns) / self.period_ns) + 1
+        astray_ns = self.wander.largest_ns
+        begin = math.ceil((-self.phase_ns - self.duration_ns - astray_ns) / self.period_ns)
+        end = math.floor((last_ns - first_ns - self.phase_ns + astray_ns) / self.period_ns) + 1
         ticks = np.arange(begin, max(begin, end))
         ticks = ticks[np.isin(ticks % self.every, self.teeth)]
-        start_ns = first_ns + np.rint(self.phase_ns + ticks * self.period_ns).astype(np.int64)
+        even_ns = (self.phase_ns + ticks * self.period_ns).astype(np.float64)
+        start_ns = first_ns + np.rint(even_ns + self.wander.at(even_ns)).astype(np.int64)
         return Interruptions(start_ns, np.full(len(ticks), self.duration_ns, np.int64))
 
 

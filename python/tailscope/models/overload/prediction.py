@@ -1,21 +1,26 @@
-"""Equations 1 and 2 of noms2020, with intervals."""
+"""Equations 1 and 2 of noms2020, with intervals, and what packets that queued say beside them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailscope.exceptions import EvidenceError, ModelError
 from tailscope.models.estimate import Estimate
 
-__all__ = ["FEWEST_SAMPLES", "Prediction", "cpu_time", "highest_rate", "predict"]
+__all__ = ["AGREE", "FEWEST_SAMPLES", "Prediction", "cpu_time", "highest_rate", "predict"]
 
 NS_PER_S = 1e9
 
 FEWEST_SAMPLES = 6
 """With fewer, not even the smallest and the largest sample hold the median in 95 % of all cases."""
 
+AGREE = 0.25
+"""Two estimates of the time on the CPU agree if their intervals are at most this far apart, or the
+longer one is at most the whole latency."""
+
 _METHOD = "ends of the inputs' intervals"
+_LEAST = "lower end of the inputs' intervals; none above"
 
 
 @dataclass(frozen=True)
@@ -29,21 +34,30 @@ class Prediction:
     e2e_ns : Estimate
         The function's median.
     cpu_ns : Estimate
-        What the function computes for a packet.
+        What the function computes for a packet, by the medians.
+    queued_cpu_ns : Estimate or None
+        The same, by packets that queued; None where too few did.
     noise_ns_per_s : Estimate or None
         What interrupts take; None where nobody knows.
     rate_max_pps : Estimate
-        The highest rate. Without noise, an upper bound of it.
+        The highest rate. Without packets that queued it has no upper end: the function may hold
+        packets in parallel. If only medians and no noise are known, it may also be lower.
     """
 
     transfer_ns: Estimate
     e2e_ns: Estimate
     cpu_ns: Estimate
+    queued_cpu_ns: Estimate | None
     noise_ns_per_s: Estimate | None
     rate_max_pps: Estimate
 
 
-def predict(forwarder: Estimate, function: Estimate, noise: Estimate | None = None) -> Prediction:
+def predict(
+    forwarder: Estimate,
+    function: Estimate,
+    noise: Estimate | None = None,
+    queued: Estimate | None = None,
+) -> Prediction:
     """Predict the highest rate of a function.
 
     Parameters
@@ -51,8 +65,9 @@ def predict(forwarder: Estimate, function: Estimate, noise: Estimate | None = No
     forwarder, function : Estimate
         Median latency in ns, both at low load, through the same wire and platform.
     noise : Estimate, optional
-        What interrupts take of the function's CPU, in ns per second. Without it the rate is an
-        upper bound.
+        What interrupts take of the function's CPU, in ns per second; not counted by default.
+    queued : Estimate, optional
+        Time on the CPU in ns, by packets that queued (`queued_time`).
 
     Returns
     -------
@@ -62,9 +77,51 @@ def predict(forwarder: Estimate, function: Estimate, noise: Estimate | None = No
     ------
     ModelError
         If nothing follows from these figures.
+    EvidenceError
+        If medians and packets that queued contradict each other.
     """
     cpu = cpu_time(forwarder, function)
-    return Prediction(forwarder, function, cpu, noise, highest_rate(cpu, noise))
+    by_medians = highest_rate(cpu, noise)
+    if queued is None:
+        rate = replace(by_medians, ci_high=math.inf, method=_LEAST)
+    else:
+        _check_agreement(cpu, function, queued)
+        by_queues = highest_rate(queued, noise)
+        rate = replace(
+            by_queues,
+            ci_low=min(by_medians.ci_low, by_queues.ci_low),
+            ci_high=max(by_medians.ci_high, by_queues.ci_high),
+        )
+    return Prediction(forwarder, function, cpu, queued, noise, rate)
+
+
+def _check_agreement(cpu: Estimate, e2e: Estimate, queued: Estimate) -> None:
+    """See that both estimates speak of the same time.
+
+    Work that the forwarder does, too, counts as transfer in one of them and as work in the other:
+    up to all of the latency may be time on the CPU.
+    """
+    said = (
+        f"the medians give {_interval_text(cpu)} on the CPU for a packet, packets that queued"
+        f" {_interval_text(queued)}"
+    )
+    if queued.ci_high * (1 + AGREE) < cpu.ci_low:
+        raise EvidenceError(
+            f"{said}: packets leave faster than one after the other",
+            hint="a device that holds several packets at the same time, waits before it works, or"
+            " works on several CPUs has no R_max by this model, nor has one that is faster than the"
+            " instrument: measure the rate with `tailscope search`",
+        )
+    if queued.ci_low > max(cpu.ci_high * (1 + AGREE), e2e.ci_high):
+        raise EvidenceError(
+            f"{said}: a packet takes more of the CPU than its latency shows",
+            hint="work after a packet has left, or packets of which some take much longer than the"
+            " median one: measure the rate with `tailscope search`",
+        )
+
+
+def _interval_text(value: Estimate) -> str:
+    return f"{value.estimate:,.0f} ns ({value.ci_low:,.0f} to {value.ci_high:,.0f})"
 
 
 def cpu_time(forwarder: Estimate, function: Estimate) -> Estimate:

@@ -69,23 +69,23 @@ def overload(runs: Sequence[Material]) -> Picture | None:
         return None
     label, sent = runs[0].label, runs[0].run.summary["pre_second_mean_pps"]
     highest, here = np.array([1.0]), np.array([0.0])
-    ends = (record.rate_max_pps_ci_low, record.rate_max_pps_ci_high)
-    predicted_name = "R_max, at most" if record.is_upper_bound else "predicted R_max"
+    low, high = record.rate_max_pps_ci_low, record.rate_max_pps_ci_high
+    predicted_name = "predicted R_max" if high is not None else "R_max, one at a time"
     predicted = {"x": np.array([record.rate_max_pps]), "y": highest}
     measured = {"x": np.array([float(sent or 0)]), "y": here}
     layers = [
         Layer("bars", label, "prediction", predicted),
         Layer("bars", label, "measurement", measured, colour=1),
     ]
-    if not record.is_upper_bound:
-        low, high = (np.array([end]) for end in ends)
-        interval = {"x": low, "x_end": high, "y": highest}
+    if high is not None:
+        interval = {"x": np.array([low]), "x_end": np.array([high]), "y": highest}
         layers.append(Layer("spans", label, "95 % interval", interval, colour=4))
     return Picture(
         "overload",
         "The highest rate, predicted",
-        "An upper bound of the overload model's R_max: the noise of the device is unknown."
-        if record.is_upper_bound
+        "R_max of the overload model, if the device works on one packet at a time: none were seen"
+        " that queued."
+        if high is None
         else "R_max of the overload model, from medians at low load, with its 95 % interval; below"
         " it the rate of this run.",
         Axis("packets per second", "packets_per_s", starts_at_zero=True),

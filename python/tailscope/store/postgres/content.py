@@ -42,6 +42,7 @@ LATENCY = pa.schema(
         "latency_ns": pa.int64(),
         "intended_ns": pa.int64(),
         "tainted": pa.bool_(),
+        "instrument_stall_ns": pa.int64(),
     }
 )
 PACKETS = pa.schema({"capture_id": pa.int32(), "ts": pa.int64(), "hdr": pa.binary()})
@@ -51,7 +52,7 @@ _KEY_BYTES = {"probe": 8, "frame": 72, "l3": 72, "payload": 80, "inner": 80}
 """The most bytes of a key."""
 # COPY sends 2 bytes a row and 4 a value besides the value itself.
 _LATENCY_BYTES = 2 + (4 + 4) + 3 * (4 + 8)
-_INTENDED_BYTES, _NULLS_BYTES = (4 + 8) + (4 + 1), 4 + 4
+_INTENDED_BYTES, _NULLS_BYTES = (4 + 8) + (4 + 1) + (4 + 8), 4 + 4 + 4
 _PACKET_BYTES = 2 + (4 + 4) + (4 + 8) + 4
 
 
@@ -189,9 +190,22 @@ def latencies(file: IO[bytes], run_id: int) -> Iterator[pa.RecordBatch]:
 
     parquet = pq.ParquetFile(file)
     # In this thread: Arrow's own may outlive the interpreter (apache/arrow issue 34314).
-    for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=LATENCY.names[1:], use_threads=False):
+    wanted = [name for name in LATENCY.names if name in parquet.schema_arrow.names]
+    for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
         ids = pa.repeat(pa.scalar(run_id, pa.int32()), len(batch))
-        yield pa.record_batch([ids, *batch.columns], names=LATENCY.names).cast(LATENCY)
+        columns = {"run_id": ids, **dict(zip(wanted, batch.columns, strict=True))}
+        if "instrument_stall_ns" not in columns:
+            columns["instrument_stall_ns"] = _all_of_tainted(batch)
+        yield pa.record_batch([columns[name] for name in LATENCY.names], names=LATENCY.names).cast(
+            LATENCY
+        )
+
+
+def _all_of_tainted(batch: pa.RecordBatch) -> pa.Array:
+    """What the instrument may have made of latencies, from before that was written down."""
+    import pyarrow.compute as pc
+
+    return pc.if_else(batch["tainted"], batch["latency_ns"], pa.scalar(0, pa.uint64()))
 
 
 def packets(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VERSION", "ExportedRun", "check_schema_name", "export"]
 
-VERSION = 1
+VERSION = 2
 """Of tables and views; another one is refused."""
 
 _MOST_NAME_BYTES = 63

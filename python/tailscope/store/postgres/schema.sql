@@ -71,7 +71,8 @@ CREATE TABLE latency (
     pre_ns bigint NOT NULL,
     latency_ns bigint NOT NULL,
     intended_ns bigint,
-    tainted boolean
+    tainted boolean,
+    instrument_stall_ns bigint
 );
 CREATE INDEX latency_run ON latency USING brin (run_id) WITH (autosummarize = on);
 COMMENT ON TABLE latency IS 'Every match, as tailscope found it.';
@@ -80,7 +81,8 @@ COMMENT ON COLUMN latency.seq IS 'Place of the packet before the device, in orde
 COMMENT ON COLUMN latency.pre_ns IS 'When it was seen before the device: Unix time in ns.';
 COMMENT ON COLUMN latency.latency_ns IS 'How much later it was seen behind the device, in ns.';
 COMMENT ON COLUMN latency.intended_ns IS 'When it was meant to leave: Unix time in ns; null for captures, which do not tell.';
-COMMENT ON COLUMN latency.tainted IS 'Whether the instrument stalled while it was under way; null for captures, which do not tell.';
+COMMENT ON COLUMN latency.tainted IS 'Whether the instrument''s stalls could change the first four digits of its latency; null for captures, which do not tell.';
+COMMENT ON COLUMN latency.instrument_stall_ns IS 'How long the instrument stalled while it was under way: at most this much of its latency is the instrument''s; null for captures.';
 
 CREATE TABLE capture (
     capture_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -51,37 +51,37 @@ WHERE NOT EXISTS (SELECT FROM capture WHERE capture.run_id = latency.run_id);
 COMMENT ON VIEW sample IS 'The packets that percentiles, histogram and worst speak of: matches of captures that are here, otherwise table latency.';
 
 CREATE VIEW step AS
-SELECT run_id, filtered, latency_ns, packets,
-    sum(packets) OVER (PARTITION BY run_id, filtered ORDER BY latency_ns) AS up_to,
-    sum(packets) OVER (PARTITION BY run_id, filtered) AS total
+SELECT run_id, is_least, latency_ns, packets,
+    sum(packets) OVER (PARTITION BY run_id, is_least ORDER BY latency_ns) AS up_to,
+    sum(packets) OVER (PARTITION BY run_id, is_least) AS total
 FROM (
-    SELECT run_id, false AS filtered, latency_ns, count(*) AS packets
+    SELECT run_id, false AS is_least, latency_ns, count(*) AS packets
     FROM sample GROUP BY run_id, latency_ns
     UNION ALL
-    SELECT run_id, true, latency_ns, count(*)
-    FROM latency WHERE tainted IS NOT TRUE GROUP BY run_id, latency_ns
+    SELECT run_id, true, latency_ns - coalesce(instrument_stall_ns, 0) AS least_ns, count(*)
+    FROM latency GROUP BY run_id, least_ns
 ) AS counted;
-COMMENT ON VIEW step IS 'The distribution of the latency: how many packets have, and have at most, each latency in ns.';
+COMMENT ON VIEW step IS 'The distribution of the latency: how many packets have, and have at most, each latency in ns; and with is_least, of the least that they can have taken.';
 
 CREATE VIEW percentiles AS
 SELECT run_id, quantile, step.latency_ns, total - greatest(ceil(quantile * total), 1) AS beyond
 FROM percentile JOIN step USING (run_id)
-WHERE NOT filtered
+WHERE NOT is_least
     AND greatest(quantile * total, 1) > up_to - packets AND greatest(quantile * total, 1) <= up_to;
 COMMENT ON VIEW percentiles IS 'Percentiles of the latency.';
 COMMENT ON COLUMN percentiles.quantile IS 'From 0 to 1: those of table percentile.';
 COMMENT ON COLUMN percentiles.latency_ns IS 'The smallest latency with at least that share of the packets at or below it, in ns.';
 COMMENT ON COLUMN percentiles.beyond IS 'Packets of higher rank.';
 
-CREATE VIEW filtered_percentiles AS
+CREATE VIEW least_percentiles AS
 SELECT run_id, quantile, step.latency_ns, total - greatest(ceil(quantile * total), 1) AS beyond
 FROM percentile JOIN step USING (run_id)
-WHERE filtered
+WHERE is_least
     AND greatest(quantile * total, 1) > up_to - packets AND greatest(quantile * total, 1) <= up_to;
-COMMENT ON VIEW filtered_percentiles IS 'Percentiles of the latency without the packets that the instrument itself delayed; of captures, which do not tell, those of all.';
-COMMENT ON COLUMN filtered_percentiles.quantile IS 'From 0 to 1: those of table percentile.';
-COMMENT ON COLUMN filtered_percentiles.latency_ns IS 'The smallest latency with at least that share of the packets at or below it, in ns.';
-COMMENT ON COLUMN filtered_percentiles.beyond IS 'Packets of higher rank.';
+COMMENT ON VIEW least_percentiles IS 'Percentiles of the least that packets can have taken: of their latency without the stalls of the instrument meanwhile; of captures, which do not tell, those of the latency.';
+COMMENT ON COLUMN least_percentiles.quantile IS 'From 0 to 1: those of table percentile.';
+COMMENT ON COLUMN least_percentiles.latency_ns IS 'The smallest latency with at least that share of the packets at or below it, in ns.';
+COMMENT ON COLUMN least_percentiles.beyond IS 'Packets of higher rank.';
 
 CREATE VIEW histogram AS
 SELECT run_id, latency_ns / run.bucket_ns * run.bucket_ns AS bucket_ns, count(*) AS packets

@@ -33,6 +33,8 @@ __all__ = [
     "SuricataCounts",
     "TapCounts",
     "WatchTruth",
+    "WorkCounts",
+    "WorkTruth",
 ]
 
 
@@ -203,6 +205,13 @@ class DelayTruth(Section, frozen=True, kw_only=True):
     held_most: Count | None
 
 
+class WorkTruth(Section, frozen=True, kw_only=True):
+    """How many batches the device has worked on, and how many packets the largest had."""
+
+    batches: Count
+    batch_most: Count
+
+
 class WatchTruth(Section, frozen=True, kw_only=True):
     """How often loops without packets were disturbed on purpose."""
 
@@ -231,6 +240,12 @@ class DelayCounts(ProgramCounts, frozen=True, kw_only=True, tag="delay"):
     """What the device with a known law counted."""
 
     delay: DelayTruth
+
+
+class WorkCounts(ProgramCounts, frozen=True, kw_only=True, tag="work"):
+    """What the device with a known capacity counted."""
+
+    work: WorkTruth
 
 
 class LinkCounts(Section, frozen=True, kw_only=True):
@@ -284,5 +299,5 @@ class NoCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="non
     """What a device counted that says nothing."""
 
 
-ForwarderCounts: TypeAlias = L2fwdCounts | L3fwdCounts | DelayCounts
+ForwarderCounts: TypeAlias = L2fwdCounts | L3fwdCounts | DelayCounts | WorkCounts
 DutCounts: TypeAlias = ForwarderCounts | KernelCounts | SuricataCounts | SnortCounts | NoCounts

@@ -27,6 +27,14 @@ class FloorQuantile(Section, frozen=True, kw_only=True):
     """Samples of higher rank."""
     supported: bool
     """Whether at least 10 samples lie beyond."""
+    least_ns: Count | None = None
+    """The least that it can have been, without the instrument's own stalls; null if an older
+    version has measured it."""
+
+    @property
+    def alone_ns(self) -> int:
+        """What the instrument takes of itself: stalls are told by each run anew."""
+        return self.value_ns if self.least_ns is None else self.least_ns
 
 
 class KnownDelay(Section, frozen=True, kw_only=True):

@@ -6,15 +6,37 @@ every file its format, and had a laboratory fill what a measurement on one machi
 
 from __future__ import annotations
 
-from tailscope.store import layout
+from typing import TYPE_CHECKING
 
-__all__ = ["counted", "upgraded_run", "with_counts", "with_format", "with_plan"]
+from tailscope.store import layout
+from tailscope.store.records.summary import QUANTILES
+
+if TYPE_CHECKING:
+    from tailscope.analysis import Series
+
+__all__ = [
+    "counted",
+    "upgraded_run",
+    "upgraded_summary",
+    "with_format",
+    "with_plan",
+    "with_stalls",
+    "without_untainted",
+]
 
 _CO_RUNNERS = {"neighbours": "co_runners", "neighbour_cpus": "co_runner_cpus"}
 _STALLS = {"stall_total_ns": "stall_ns_total", "stall_longest_ns": "stall_ns_max"}
 _ALL_STALLS = {"total_ns": "stall_ns_total", "longest_ns": "stall_ns_max"}
 _COUNTED_SINCE = ("outside", "repeated", "reverse", "local", "post_reverse", "post_outside")
 """Counts of ``summary.json`` since its format 3."""
+_BEFORE_BOUNDS = 3
+_LEAST = tuple(
+    f"least_latency_ns_{name}"
+    for name in (
+        *("mean", "max"),
+        *(f"{q}{end}" for q in QUANTILES for end in ("", "_ci_low", "_ci_high")),
+    )
+)
 _IN_KERNEL = ("mirred", "bridge", "router")
 _LAB_ROLES = {"loadgen": "generator", "dut": "DuT"}
 
@@ -34,7 +56,54 @@ def _renamed(value: object) -> object:
     return {names.get(name, name): _renamed(one) for name, one in value.items()}
 
 
-def with_counts(content: dict[str, object]) -> dict[str, object]:
+def upgraded_summary(content: dict[str, object]) -> dict[str, object]:
+    """``summary.json`` of format 1 to 3 as one of format 4."""
+    found = content if content.get("format") == _BEFORE_BOUNDS else _with_counts(content)
+    return _with_bounds(found)
+
+
+def _with_bounds(content: dict[str, object]) -> dict[str, object]:
+    """``summary.json`` of format 3 as one of format 4.
+
+    Format 3 told latencies without tainted samples, which bound nothing. Without any such sample,
+    the least that latencies can have been is what they are; with some it is not known.
+    """
+    kept = {
+        name: value
+        for name, value in content.items()
+        if not name.startswith("untainted_latency_ns_")
+    }
+    least = {
+        name: content.get(name.removeprefix("least_")) if content.get("tainted") == 0 else None
+        for name in _LEAST
+    }
+    return {**kept, **(least if "tainted" in content else {}), "format": layout.SUMMARY_FORMAT}
+
+
+def without_untainted(value: object) -> object:
+    """``verdict.json``, where it judged without tainted samples, which bound nothing.
+
+    The least that packets can have taken is not known there.
+    """
+    if isinstance(value, list):
+        return [without_untainted(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: without_untainted(one) for name, one in value.items() if name != "untainted"}
+    return {**found, "least": None} if "untainted" in value else found
+
+
+def with_stalls(packets: Series) -> Series:
+    """Packets of a file from before it told how long the instrument stalled.
+
+    There all of the latency of a tainted packet may be the instrument's.
+    """
+    if packets.tainted is None or packets.instrument_stall_ns is not None:
+        return packets
+    return packets._replace(instrument_stall_ns=packets.latency_ns * packets.tainted)
+
+
+def _with_counts(content: dict[str, object]) -> dict[str, object]:
     """``summary.json`` of format 1 or 2 as one of format 3.
 
     There a packet that was seen too early counted as lost, and nothing was outside of what both
@@ -46,7 +115,6 @@ def with_counts(content: dict[str, object]) -> dict[str, object]:
         **later,
         "negative": 0,
         "post_negative": content.get("negative"),
-        "format": layout.SUMMARY_FORMAT,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tailscope.store.layout import FORMAT
-from tailscope.store.records.base import Section
+from tailscope.store.records.base import Count, Section
 from tailscope.store.records.kept import Origin
 
 __all__ = ["InterruptionRecord", "OverloadFigures", "OverloadRecord"]
@@ -31,6 +31,8 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     """The run of the simplest forwarder."""
     function: str
     """The run of the function."""
+    queues: str | None = None
+    """The run of the packets that queued; null if too few did."""
     transfer_ns: float
     """2t_transfer: median latency of the forwarder."""
     transfer_ns_ci_low: float
@@ -49,20 +51,32 @@ class OverloadFigures(Section, frozen=True, kw_only=True):
     """Lower end of its 95 % interval."""
     cpu_ns_ci_high: float
     """Upper end of its 95 % interval."""
+    queued_cpu_ns: float | None = None
+    """The same time, by the departures of packets that queued; null if too few did."""
+    queued_cpu_ns_ci_low: float | None = None
+    """Lower end of its 95 % interval."""
+    queued_cpu_ns_ci_high: float | None = None
+    """Upper end of its 95 % interval."""
+    queued_packets: Count = 0
+    """Number of packets that queued."""
     noise_ns_per_s: float | None
-    """d_Σ: time that interrupts take, per second; null if nobody recorded it."""
+    """d_Σ: time that interrupts take, per second; null if it is not known."""
     noise_ns_per_s_ci_low: float | None
     """Lower end of its 95 % interval."""
     noise_ns_per_s_ci_high: float | None
     """Upper end of its 95 % interval."""
+    noise_source: Literal["recorded", "aliasing", "given"] | None = None
+    """How d_Σ is known; null if it is not."""
     rate_max_pps: float
     """R_max: the highest rate."""
     rate_max_pps_ci_low: float
     """Lower end of its 95 % interval."""
-    rate_max_pps_ci_high: float
-    """Upper end of its 95 % interval."""
+    rate_max_pps_ci_high: float | None
+    """Upper end of its 95 % interval; null if no packets were seen that queued: a device that holds
+    several at the same time carries more, by any factor."""
     is_upper_bound: bool
-    """Whether R_max is an upper bound only, because d_Σ is not known."""
+    """Whether neither d_Σ nor packets that queued are known, so that interrupts are still to be
+    taken off."""
     level: float
     """Confidence of the intervals."""
     method: str

@@ -145,9 +145,14 @@ class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
 
     unsent: Count
     """As in `summary.json`."""
+    unsent_generator: Count | None = None
+    """As in `summary.json`; not in a laboratory."""
     lost_in_dut: Count
-    """As in `summary.json`."""
+    """As in `summary.json`. Older versions counted in it whatever was not lost in the instrument;
+    they did not record the next but one."""
     lost_in_instrument: Count
+    """As in `summary.json`."""
+    lost_where_unknown: Count | None = None
     """As in `summary.json`."""
     dropped_by_dut: Count | None
     """As in `summary.json`."""
@@ -161,6 +166,11 @@ class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
     """The generator's own result ([dataplane.md](../dataplane.md))."""
     timestamper: TimestamperRecord | None = None
     """The timestamper of a laboratory; only there."""
+
+    @property
+    def lost_elsewhere(self) -> int:
+        """Packets lost elsewhere than in the instrument, and not dropped on purpose."""
+        return self.lost_in_dut + (self.lost_where_unknown or 0) - (self.dropped_by_dut or 0)
 
 
 class KernelEvents(Section, frozen=True, kw_only=True):

@@ -40,12 +40,15 @@ class SearchedTrial(Section, frozen=True, kw_only=True):
     """As in `summary.json`."""
     lost_in_instrument: Count
     """As in `summary.json`."""
+    lost_where_unknown: Count = 0
+    """As in `summary.json`."""
     latency_ns_p50: Count | None
     """As in `summary.json`."""
     loss_ratio: float
     """The device's share of lost packets."""
     meets_level: bool | None
-    """Whether the packets of the trial meet `--slo`; null without."""
+    """Whether the packets of the trial meet `--slo`; null without, or if it depends on
+    the instrument's stalls."""
     invalid: str | None
     """Why the trial says nothing of the device; null if it does."""
 

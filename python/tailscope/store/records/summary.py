@@ -96,6 +96,37 @@ def _taintable(name: str, about: str) -> tuple[FigureLine, ...]:
     )
 
 
+def _least(name: str) -> tuple[FigureLine, ...]:
+    """Lower ends of the latency figures, which are their upper ends."""
+    return (
+        FigureLine(
+            (f"{name}_mean",),
+            "real",
+            "The least that the mean can have been: of latencies without all stalls of the "
+            "instrument meanwhile. `null`, as all of these, for a run of an older format that has "
+            "tainted samples.",
+            everywhere=False,
+        ),
+        FigureLine(
+            (f"{name}_pX",),
+            "count",
+            "The least that quantiles can have been; what the device took lies between this and "
+            "`latency_ns_pX`.",
+            everywhere=False,
+        ),
+        FigureLine(
+            (f"{name}_pX_ci_low", f"{name}_pX_ci_high"),
+            "count",
+            "Its confidence interval. That of what the device took begins at the lower end of this "
+            "one, and ends at the upper end of that of `latency_ns_pX`.",
+            everywhere=False,
+        ),
+        FigureLine(
+            (f"{name}_max",), "count", "The least that the maximum can have been.", everywhere=False
+        ),
+    )
+
+
 def _power(names: tuple[str, ...], about: str) -> tuple[FigureLine, ...]:
     ends = tuple(f"{name}{end}" for name in names for end in ("_ci_low", "_ci_high"))
     return (
@@ -122,11 +153,19 @@ GROUPS = (
             _packets(
                 "sent",
                 "Packets before the device, within the trimmed interval, that are to be found "
-                "behind it: `count + lost + late + negative + outside + corrupt`.",
+                "behind it: `count + lost + late + negative + outside + corrupt + resegmented`.",
             ),
             _packets(
                 "lost",
                 "Sent packets that the capture behind the device would hold, and does not.",
+            ),
+            FigureLine(
+                ("lost_proven",),
+                "count",
+                "Of `lost` those that the captures prove: `lost - post_unknown`, at least 0. The "
+                "others may be the same as packets that are only known from behind the device, in "
+                "another form.",
+                everywhere=False,
             ),
             FigureLine(("loss_ratio",), "real", "`lost / (sent - outside)`."),
             _packets(
@@ -142,6 +181,14 @@ GROUPS = (
             _packets(
                 "corrupt",
                 "Sent packets that came back changed; 0 for captures, which cannot tell.",
+            ),
+            FigureLine(
+                ("resegmented",),
+                "count",
+                "Sent packets that came out divided or merged (segmentation offload, fragments): "
+                "each byte was seen behind the device in packets that are like none before it. "
+                "They have no latency.",
+                everywhere=False,
             ),
             _packets(
                 "ambiguous",
@@ -199,6 +246,13 @@ GROUPS = (
                 "post_outside",
                 "Packets behind the device that no packet before it explains, while the capture "
                 "before it had not begun, had ended, or dropped as many itself.",
+            ),
+            FigureLine(
+                ("post_resegmented",),
+                "count",
+                "Packets behind the device that are parts of packets before it, or were merged of "
+                "them.",
+                everywhere=False,
             ),
             _packets(
                 "post_unknown",
@@ -348,9 +402,30 @@ GROUPS = (
                 everywhere=False,
             ),
             FigureLine(
+                ("clock_offset_ns_low",),
+                "signed",
+                "The least offset at the first packet that an estimate allows; `null` if no packet "
+                "travels the other way: then nothing bounds it from below.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("clock_offset_ns_high",),
+                "signed",
+                "The highest offset at the first packet that an estimate allows: with a higher "
+                "one, a packet would have arrived before it was sent.",
+                everywhere=False,
+            ),
+            FigureLine(
                 ("clock_drift_ppm",),
                 "real",
                 "By how much that clock was taken to run faster, in parts per million.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("clock_drift_ppm_error",),
+                "real",
+                "By how much an estimate of that may be wrong either way, if the fastest packets "
+                "take as long at any time; `null` if too few packets, or less than 5 s, tell.",
                 everywhere=False,
             ),
             FigureLine(
@@ -374,9 +449,10 @@ GROUPS = (
         "Of a measurement",
         (
             FigureLine(
-                ("lost_in_dut", "lost_in_instrument"),
+                ("lost_in_dut", "lost_in_instrument", "lost_where_unknown"),
                 "count",
-                "The parts of `lost`.",
+                "The parts of `lost`: what the device's own counters show, what the instrument's "
+                "do, and the rest.",
                 everywhere=False,
             ),
             FigureLine(
@@ -393,18 +469,27 @@ GROUPS = (
                 everywhere=False,
             ),
             FigureLine(
+                ("unsent_generator",),
+                "count",
+                "Packets of `unsent` that the generator itself held back: it stalled for more than "
+                "half of those 10 ms, or the wire refused nothing meanwhile.",
+                everywhere=False,
+            ),
+            FigureLine(
                 ("tainted",),
                 "count",
-                "Matches during which the instrument stalled.",
+                "Matches whose latency the instrument's own stalls could change in its first four "
+                "digits.",
                 everywhere=False,
             ),
             FigureLine(
                 ("stalls", "stall_ns_total", "stall_ns_max"),
                 "count",
-                "The instrument's own stalls: number, total duration, longest.",
+                "The instrument's own stalls: number, total duration, longest; those of the "
+                "generator, and times that tailscope itself took from the device's CPUs.",
                 everywhere=False,
             ),
-            *_taintable("untainted_latency_ns", "Latency without tainted samples"),
+            *_least("least_latency_ns"),
             *_taintable("intended_latency_ns", "Latency from the intended departure"),
             *_taintable("departure_error_ns", "Actual less intended departure"),
             *_taintable(
@@ -463,7 +548,7 @@ def _field(name: str, line: FigureLine) -> tuple[str, object] | tuple[str, objec
 
 Summary = msgspec.defstruct(
     "Summary",
-    [("format", Literal[3], SUMMARY_FORMAT), *(_field(*each) for each in figure_lines())],
+    [("format", Literal[4], SUMMARY_FORMAT), *(_field(*each) for each in figure_lines())],
     bases=(Record,),
     namespace={
         "ABOUT": {

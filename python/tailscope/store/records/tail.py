@@ -209,7 +209,8 @@ class TailRecord(Record, frozen=True, kw_only=True):
     count: Count
     """Number of packets."""
     tainted: Count
-    """Packets that the instrument delayed itself: they are left out."""
+    """Packets whose latency the instrument's own stalls could change in its first four digits; all
+    count with the least that they can have taken."""
     duration_s: float
     """Duration of the measurement."""
     split: float

@@ -49,9 +49,11 @@ class JudgedTerm(JudgedReading, frozen=True, kw_only=True):
     allowed_share: float | None
     """Share of the packets that may lie beyond; null for an observed term."""
     depends_on_instrument: bool
-    """Whether the verdict differs without what the instrument may have spoilt."""
-    untainted: JudgedReading | None
-    """The same without what the instrument may have spoilt; null if there is nothing such."""
+    """Whether the verdict differs with the least that packets can have taken."""
+    least: JudgedReading | None
+    """The same with the least that packets can have taken: without the instrument's stalls
+    meanwhile, and without packets that it lost or could not send. Null if that is the same, or not
+    known."""
     more_packets: Count | None
     """Number of further packets that would settle it; null if none would, or it is settled."""
     more_s: float | None

@@ -15,6 +15,8 @@ pub struct Frames {
 enum On {
     Frame,
     L3,
+    Payload,
+    Inner,
     Probe,
     Bytes,
 }
@@ -25,7 +27,7 @@ const RANGES: [(usize, usize); 3] = [(20, 4), (3, 1), (24, 2)];
 impl Frames {
     pub fn new(dice: &mut Dice) -> Self {
         Self {
-            on: dice.pick(&[On::Frame, On::L3, On::Probe, On::Bytes]),
+            on: dice.pick(&[On::Frame, On::L3, On::Payload, On::Inner, On::Probe, On::Bytes]),
             first_id: dice.below(7),
             keyless_one_in: dice.pick(&[6, 1_000_000]),
         }
@@ -35,6 +37,8 @@ impl Frames {
         match self.on {
             On::Frame => MatchOn::Frame,
             On::L3 => MatchOn::L3,
+            On::Payload => MatchOn::Payload,
+            On::Inner => MatchOn::Inner,
             On::Probe => MatchOn::Probe,
             On::Bytes => MatchOn::Bytes(RANGES.to_vec()),
         }
@@ -47,6 +51,9 @@ impl Frames {
         let data = match self.on {
             On::Frame => frame(id, false, dice),
             On::L3 => frame(id, true, dice),
+            On::Payload | On::Inner if keyless => return whole(ts, no_packet(dice)),
+            On::Payload => return whole(ts, plain(id, dice)),
+            On::Inner => return whole(ts, tunnelled(id, dice)),
             On::Probe if keyless => no_probe(dice),
             On::Probe => probe_frame(id, dice),
             On::Bytes if keyless => noise(dice, 25),
@@ -63,6 +70,91 @@ fn cut(ts: u64, mut data: Vec<u8>, dice: &mut Dice) -> Packet {
         data.truncate(92 + dice.below(data.len() as u64 - 92) as usize);
     }
     Packet { ts, orig_len, data }
+}
+
+fn whole(ts: u64, data: Vec<u8>) -> Packet {
+    Packet { ts, orig_len: data.len() as u32, data }
+}
+
+/// Something that carries nothing: ARP.
+fn no_packet(dice: &mut Dice) -> Vec<u8> {
+    let mut frame = macs(dice);
+    frame.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend(noise(dice, 38));
+    frame
+}
+
+/// A packet of an id in a frame, tagged or not, and perhaps padded.
+fn plain(id: u64, dice: &mut Dice) -> Vec<u8> {
+    let mut frame = macs(dice);
+    if dice.chance(3) {
+        frame.extend([0x81, 0x00, 0x00, dice.next() as u8]);
+    }
+    frame.extend(carried(id, dice));
+    let padding = dice.pick(&[0, 0, 4, 18]);
+    frame.extend(noise(dice, padding));
+    frame
+}
+
+/// The same within a tunnel, or in none.
+fn tunnelled(id: u64, dice: &mut Dice) -> Vec<u8> {
+    let inside = plain(id, dice);
+    let mut packet = carried(id, dice);
+    let ipv6 = packet[0] == 0x86;
+    let (protocol, body) = match dice.below(4) {
+        0 => return inside,
+        1 => {
+            let ports =
+                [&noise(dice, 2)[..], &[0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 7, 0]].concat();
+            (17, [&ports[..], &inside].concat())
+        }
+        2 => (47, [&[0, 0, 0x65, 0x58][..], &inside].concat()),
+        _ => (if ipv6 { 41 } else { 4 }, packet.split_off(2)),
+    };
+    let mut frame = macs(dice);
+    frame.extend(ip(protocol, &body, false, dice));
+    frame
+}
+
+/// Ethertype and packet: of five in a row, all but the first two differ in their protocol, and those
+/// in their length. What a device may rewrite is noise.
+fn carried(id: u64, dice: &mut Dice) -> Vec<u8> {
+    let number = (id / 5).to_be_bytes();
+    match id % 5 {
+        0 | 1 => {
+            let body = [&noise(dice, 8)[..], &number, &vec![7; 70 + id as usize % 5]].concat();
+            ip(17, &body, false, dice)
+        }
+        2 => {
+            let head = [&noise(dice, 4)[..], &number, &[0x50, 0x10], &noise(dice, 6)].concat();
+            ip(6, &[&head[..], b"again and again"].concat(), false, dice)
+        }
+        3 => {
+            let head = [&[8, 0][..], &noise(dice, 4), &number[6..]].concat();
+            ip(1, &[&head[..], b"echo"].concat(), false, dice)
+        }
+        _ => ip(17, &[&noise(dice, 8)[..], &number].concat(), true, dice),
+    }
+}
+
+fn ip(protocol: u8, body: &[u8], ipv6: bool, dice: &mut Dice) -> Vec<u8> {
+    let ttl = dice.next() as u8;
+    let len = body.len() as u16 + if ipv6 { 0 } else { 20 };
+    let [high, low] = len.to_be_bytes();
+    let head = if ipv6 {
+        [
+            &[0x86, 0xdd, 0x60, 0, 0, 0, high, low, protocol, ttl, 0xfd][..],
+            &noise(dice, 15),
+            &[0xfd],
+        ]
+        .concat()
+    } else {
+        let checked =
+            [&[0x08, 0x00, 0x45, 0, high, low][..], &noise(dice, 2), &[0, 0, ttl, protocol]];
+        [&checked.concat()[..], &noise(dice, 2), &[10], &noise(dice, 3), &[10]].concat()
+    };
+    let rest = noise(dice, if ipv6 { 15 } else { 3 });
+    [&head[..], &rest, body].concat()
 }
 
 fn noise(dice: &mut Dice, len: usize) -> Vec<u8> {

@@ -1,12 +1,15 @@
 //! The key of a packet: the very bytes by which it is recognised.
 
 use super::Twist;
+use super::content::content;
 
 /// `--match-on`, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MatchOn {
     Frame,
     L3,
+    Payload,
+    Inner,
     Probe,
     Bytes(Vec<(usize, usize)>),
 }
@@ -27,6 +30,8 @@ pub fn key(on: &MatchOn, data: &[u8], wire: usize, twist: Twist) -> Keyed {
         MatchOn::Probe => probe(data, wire),
         MatchOn::Frame => frame(data, wire, twist == Twist::FrameMasksTtl, twist),
         MatchOn::L3 => frame(data, wire, true, twist),
+        MatchOn::Payload => content(data, wire, false, twist),
+        MatchOn::Inner => content(data, wire, true, twist),
     }
 }
 
@@ -101,7 +106,7 @@ pub fn is_local(on: &MatchOn, data: &[u8]) -> bool {
     };
     let everybody = ethertype == Some(0x0800) && to == Some(&[255; 4]);
     let local = ethertype == Some(0x0806) || everybody || hops.is_some_and(|hops| *hops <= 1);
-    matches!(on, MatchOn::Frame | MatchOn::L3) && local
+    !matches!(on, MatchOn::Probe | MatchOn::Bytes(_)) && local
 }
 
 /// Where the frame holds what a device may change.

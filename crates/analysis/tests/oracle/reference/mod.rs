@@ -4,6 +4,7 @@
 //! themselves, every rule is a scan. Where a rule can be got wrong in a plausible way, a [`Twist`]
 //! does so on purpose: a comparison that does not notice is no comparison.
 
+mod content;
 mod fates;
 mod keys;
 mod order;
@@ -64,11 +65,15 @@ pub enum Twist {
     FrameKeepsChecksums,
     FrameMasksTtl,
     PaddingIsKey,
+    PayloadHoldsPorts,
+    PayloadHoldsPadding,
+    SegmentsByPayloadAlone,
+    TunnelIsKey,
 }
 
 impl Twist {
     /// Every wrong rule.
-    pub const WRONG: [Self; 27] = [
+    pub const WRONG: [Self; 31] = [
         Self::ZeroLatencyIsNegative,
         Self::WindowHoldsItsEnd,
         Self::OrderIgnored,
@@ -96,6 +101,10 @@ impl Twist {
         Self::FrameKeepsChecksums,
         Self::FrameMasksTtl,
         Self::PaddingIsKey,
+        Self::PayloadHoldsPorts,
+        Self::PayloadHoldsPadding,
+        Self::SegmentsByPayloadAlone,
+        Self::TunnelIsKey,
     ];
 }
 

@@ -1,0 +1,65 @@
+//! Packets of which no counterpart was found, on either side, so that they can be looked at again.
+
+use probe::key::Key;
+
+use crate::counts::Counts;
+
+/// Packets of each kind that are kept; of others nothing more will be known.
+const MOST: usize = 1 << 20;
+/// Where fewer are left on either side, no second look is taken.
+const FEWEST: u64 = 3;
+/// Where packets that nobody sent are fewer than one for so many lost ones, they explain little.
+const SHARE: u64 = 100;
+
+/// A packet, by its time and key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Trace {
+    pub ts: u64,
+    hi: u64,
+    lo: u32,
+}
+
+impl Trace {
+    pub fn new(ts: u64, key: Key) -> Self {
+        Self { ts, hi: key.hi, lo: key.lo as u32 }
+    }
+}
+
+/// Packets without a counterpart. Some that seemed lost may have turned out to be late.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Residue {
+    /// Lost before the device, and unknown behind it.
+    pub unmatched: [Traces; 2],
+    /// Seen behind the device before they were sent: in front of it, and behind it.
+    pub negative: [Traces; 2],
+}
+
+/// Some packets of one side.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traces(Vec<Trace>);
+
+impl Traces {
+    pub fn push(&mut self, ts: u64, key: Key) {
+        if self.0.len() < MOST {
+            self.0.push(Trace::new(ts, key));
+        }
+    }
+
+    pub fn sort(&mut self) {
+        self.0.sort_unstable();
+    }
+
+    /// Whether the packet is one of them, which are sorted.
+    pub fn contain(&self, trace: &Trace) -> bool {
+        self.0.binary_search(trace).is_ok()
+    }
+}
+
+impl Residue {
+    /// Whether what is left on both sides may be the same packets.
+    pub fn is_considerable(counts: &Counts) -> bool {
+        let (lost, unknown) = (counts.lost, counts.post_unknown);
+        let early = counts.negative.min(counts.post_negative);
+        (lost >= FEWEST && unknown >= FEWEST.max(lost / SHARE)) || early >= FEWEST
+    }
+}

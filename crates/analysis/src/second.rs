@@ -1,0 +1,236 @@
+//! A second look at files of which much was found on one side alone: do the packets that are left come
+//! in another form, or did a clock step?
+
+use capture::{Packet, Reader};
+use probe::key::{Keyed, MatchOn, Tap};
+use probe::parts::{fragment, segment};
+use units::Nanos;
+
+use crate::basis::Clocks;
+use crate::config::Config;
+use crate::error::Error;
+use crate::forms::{Part, divided};
+use crate::ingest::{Ahead, Reading};
+use crate::pair::{Analysis, Observer, Progress, analyze_pair, continue_unless_stopped, start_on};
+use crate::residue::{Residue, Trace, Traces};
+use crate::survey::{Join, Survey, decide_on_files, join_by_best};
+
+/// Packets of what is left that are compared by other keys, of each side, and bytes of them.
+const SAMPLE: usize = 65_536;
+const SAMPLE_BYTES: usize = 8 << 20;
+/// Packets of the beginning that another key must tell apart as well.
+const BEGINNING: usize = 4096;
+/// So many packets prove something, and at least one for so many that are left.
+const PROOF: usize = 3;
+const SHARE: usize = 100;
+/// Between two looks at whether to stop.
+const AT_ONCE: u64 = 1 << 14;
+
+/// What is left of one side.
+#[derive(Default)]
+struct Left {
+    parts: Vec<Part>,
+    sample: Vec<Ahead>,
+}
+
+/// As [`analyze_pair`](crate::analyze_pair) of captures that `open` opens as often as it is asked to. What was found on one
+/// side alone is looked at once more, if there is much of it: packets that were divided or merged are not
+/// lost. Pipes are read once.
+///
+/// # Errors
+/// As [`analyze_pair`](crate::analyze_pair), and when a clock stepped, or when another key joins what is left
+/// ([`Error::KeyChanges`]): then all is void that `observer` was told.
+pub fn analyze_files(
+    open: impl Fn() -> Result<[Reader; 2], Error>,
+    asked: &Config,
+    observer: &mut dyn Observer,
+) -> Result<Analysis, Error> {
+    let [mut pre, mut post] = open()?;
+    if pre.total_bytes().is_none() || post.total_bytes().is_none() {
+        return analyze_pair(pre, post, asked, observer);
+    }
+    asked.check()?;
+    let (config, Survey { basis, relation, ahead, .. }) =
+        decide_on_files([&mut pre, &mut post], &open, asked)?;
+    let names = [pre.info().name, post.info().name];
+    let mut found =
+        start_on((pre, post), ahead, &config, basis)?.keeping_residue().finish(observer)?;
+    if Residue::is_considerable(&found.counts) {
+        look_again(&mut found, open()?, asked, observer)?;
+    } else {
+        found.check_step(&[vec![], vec![]])?;
+    }
+    found.checked(relation, names)
+}
+
+/// Looks at what `found` has left, in captures opened again, and counts what was divided or merged.
+///
+/// # Errors
+/// When the captures cannot be read, when a clock stepped, or when another key joins what is left.
+fn look_again(
+    found: &mut Analysis,
+    [pre, post]: [Reader; 2],
+    asked: &Config,
+    observer: &mut dyn Observer,
+) -> Result<(), Error> {
+    let Some(residue) = found.residue.take() else { return Ok(()) };
+    let Residue { unmatched: [lost, unknown], negative: [early, before] } = residue;
+    let mut look = |mut reader: Reader, tap, traces: [Traces; 2]| {
+        let reading = Reading::new(&found.config, &found.basis, tap);
+        let mut begin = Vec::new();
+        Ahead::read_on(&mut reader, &mut begin, BEGINNING, SAMPLE_BYTES)?;
+        let left = Left::read((&mut reader, &begin), &reading, traces, observer)?;
+        Ok::<_, Error>((begin, left))
+    };
+    let (pre_begin, pre_left) = look(pre, Tap::Pre, [lost, early])?;
+    let (post_begin, post_left) = look(post, Tap::Post, [unknown, before])?;
+    let beginnings = [pre_begin, post_begin];
+    let samples = [pre_left.sample, post_left.sample];
+    found.check_step(&samples)?;
+    if let Some(key) = found.joined_by(&samples, &beginnings, asked) {
+        return Err(Error::KeyChanges { key: key.to_string() });
+    }
+    let [sent, seen] = divided([&pre_left.parts, &post_left.parts]);
+    let times =
+        |places: Vec<usize>, parts: &[Part]| places.iter().map(|at| parts[*at].ts).collect();
+    found.set_resegmented(times(sent, &pre_left.parts), times(seen, &post_left.parts));
+    Ok(())
+}
+
+impl Left {
+    /// Reads a capture, of which `begin` was read, for the packets of `unmatched` and `negative`.
+    fn read(
+        (reader, begin): (&mut Reader, &[Ahead]),
+        reading: &Reading,
+        [mut unmatched, mut negative]: [Traces; 2],
+        observer: &mut dyn Observer,
+    ) -> Result<Self, Error> {
+        unmatched.sort();
+        negative.sort();
+        let (mut left, mut bytes) = (Self::default(), 0);
+        let mut take = |packet: &Packet<'_>| {
+            let Packet { data, orig_len, .. } = *packet;
+            let ts = reading.skew.undo(packet.ts.0);
+            let Keyed::Key(key) = reading.keyer.key(data, orig_len) else { return };
+            let trace = Trace::new(ts, key);
+            let is_unmatched = unmatched.contain(&trace);
+            if is_unmatched {
+                let (segment, fragment) = (segment(data, orig_len), fragment(data, orig_len));
+                left.parts.push(Part { ts, segment, fragment });
+            }
+            if !is_unmatched && !negative.contain(&trace) {
+                return;
+            }
+            if left.sample.len() < SAMPLE && bytes < SAMPLE_BYTES {
+                bytes += data.len();
+                left.sample.push(Ahead::of(&Packet { ts: Nanos(ts), ..*packet }));
+            }
+        };
+        begin.iter().for_each(|ahead| take(&ahead.packet()));
+        let mut read = 0;
+        while let Some(packet) = reader.next()? {
+            take(&packet);
+            read += 1;
+            if read % AT_ONCE == 0 {
+                let total_bytes = reader.total_bytes();
+                let progress = Progress { done_bytes: reader.consumed_bytes(), total_bytes };
+                continue_unless_stopped(observer.progress(progress))?;
+            }
+        }
+        Ok(left)
+    }
+}
+
+impl Analysis {
+    /// Whether so much was found on one side alone that it should be looked at again.
+    #[must_use]
+    pub fn deserves_second_look(&self) -> bool {
+        self.considerable
+    }
+
+    /// A less specific key of those that may be tried, by which packets that are left are the same, if it
+    /// tells the others apart as well.
+    fn joined_by(
+        &self,
+        samples: &[Vec<Ahead>; 2],
+        beginnings: &[Vec<Ahead>; 2],
+        asked: &Config,
+    ) -> Option<MatchOn> {
+        let used = &self.config.match_on;
+        if asked.match_on != MatchOn::Auto || *used == MatchOn::Probe {
+            return None;
+        }
+        let behind = MatchOn::CANDIDATES.iter().skip_while(|key| *key != used).skip(1);
+        let others: Vec<MatchOn> = behind.cloned().collect();
+        let best = join_by_best(&others, true, samples).best?;
+        let in_time = best.apart(samples).into_iter().filter(|ns| self.is_in_time(*ns)).count();
+        let least = samples[0].len().min(samples[1].len()) / SHARE;
+        let told = |key| Join::new(key, true, beginnings).pairs.len();
+        let as_well = told(&best.match_on) + PROOF >= told(used);
+        (in_time >= least.max(PROOF) && as_well).then_some(best.match_on)
+    }
+
+    fn is_in_time(&self, ns: i64) -> bool {
+        u64::try_from(ns).is_ok_and(|ns| ns < self.config.window.0)
+    }
+
+    /// Whether a clock stepped within the captures, as far as it is asked for.
+    pub(crate) fn check_step(&self, samples: &[Vec<Ahead>; 2]) -> Result<(), Error> {
+        if !matches!(self.config.clocks, Clocks::Detect | Clocks::Apart { relative: true, .. }) {
+            return Ok(());
+        }
+        match self.floor.step().or_else(|| self.step_of(samples)) {
+            None => Ok(()),
+            Some((at_ns, by_ns)) => {
+                let first_ns = self.pre.side.first_ns.unwrap_or(0);
+                Err(Error::clock_steps(Nanos(at_ns.saturating_sub(first_ns)), by_ns))
+            }
+        }
+    }
+
+    /// When packets that are left begin to lie as far from one side to the other as they cannot on
+    /// one clock, in ns, and how much further than the others.
+    fn step_of(&self, samples: &[Vec<Ahead>; 2]) -> Option<(u64, i64)> {
+        let join = Join::new(&self.config.match_on, true, samples);
+        let apart = join.apart(samples);
+        let far = join.pairs.iter().zip(&apart).filter(|(_, ns)| !self.is_in_time(**ns));
+        let (places, mut far): (Vec<usize>, Vec<i64>) =
+            far.map(|((pre, _), ns)| (*pre, *ns)).unzip();
+        let fewer = samples[0].len().min(samples[1].len());
+        if far.len() < PROOF.max(fewer / 2) {
+            return None;
+        }
+        far.sort_unstable();
+        let by_ns = far[far.len() / 2];
+        let near = |ns: &&i64| ns.abs_diff(by_ns) <= by_ns.unsigned_abs() / 10;
+        let agree = far.iter().filter(near).count();
+        let at_ns = places.into_iter().map(|place| samples[0][place].ts().0).min()?;
+        (agree * 10 >= far.len() * 9).then_some((at_ns, by_ns))
+    }
+
+    /// Packets at these times came in other packets: they are neither lost nor unknown.
+    fn set_resegmented(&mut self, sent: Vec<u64>, seen: Vec<u64>) {
+        let last = |side: &crate::side::Side| side.last_ns.unwrap_or(0);
+        let (pre_last, post_last) = (last(&self.pre.side), last(&self.post.side));
+        for ts in sent.into_iter().filter(|ts| *ts <= post_last) {
+            if self.counts.lost == 0 {
+                break;
+            }
+            self.counts.lost -= 1;
+            self.counts.resegmented += 1;
+            if let Some(place) = self.tail.near_ns.iter().position(|near| *near == ts) {
+                self.tail.near_ns.swap_remove(place);
+            }
+        }
+        for ts in seen {
+            if self.counts.post_unknown == 0 {
+                break;
+            }
+            self.counts.post_unknown -= 1;
+            self.counts.post_resegmented += 1;
+            if ts > pre_last {
+                self.tail.post_after = self.tail.post_after.saturating_sub(1);
+            }
+        }
+    }
+}

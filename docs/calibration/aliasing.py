@@ -1,0 +1,285 @@
+"""How often the search for clocks is right: ``python -m docs.calibration.aliasing``.
+
+Prints Markdown: false alarms on simulated captures without a clock, hits and intervals on those
+with one to three, and, with a folder of pairs of captures, what the search says of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+import tailscope
+from tailscope.models.aliasing.fit import fit
+from tailscope.models.aliasing.prediction import predict
+from tailscope.models.aliasing.simulation import Periodic, RecordedInterruptions, simulate
+from tailscope.models.aliasing.wander import Wander
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tailscope.models.aliasing.sources import Fit, FittedSource, Interval
+
+RATE_PPS, SECONDS, BASE_NS, NOISE_NS = 10_000, 10, 3_000, 120
+Times = np.ndarray
+Random = np.random.Generator
+
+
+class Simulated(NamedTuple):
+    """Packets, and the clocks that delayed some of them."""
+
+    arrival_ns: Times
+    latency_ns: Times
+    truth: list[Periodic]
+
+
+def arrivals(rng: Random) -> Times:
+    """At a constant rate by a crystal of its own, or at random."""
+    packets = RATE_PPS * SECONDS
+    if rng.random() < 0.5:
+        gap_ns = 1e9 / RATE_PPS * (1 + rng.choice([-1, 1]) * rng.uniform(5e-6, 800e-6))
+        return np.rint(np.arange(packets) * gap_ns).astype(np.int64)
+    return np.cumsum(rng.exponential(1e9 / RATE_PPS, packets)).astype(np.int64)
+
+
+def noise(rng: Random, packets: int) -> Times:
+    return np.rint(rng.gamma(4, NOISE_NS / 4, packets)).astype(np.int64)
+
+
+def by_clocks(rng: Random, truth: list[Periodic], *, jitter_ns: float = 0.0) -> Simulated:
+    arrival_ns = arrivals(rng)
+    calls = [each.interruptions(0, int(arrival_ns[-1])) for each in truth]
+    start_ns = np.concatenate([call.start_ns for call in calls])
+    start_ns = start_ns + np.rint(rng.normal(0, jitter_ns, len(start_ns))).astype(np.int64)
+    duration_ns = np.concatenate([call.duration_ns for call in calls])
+    order = np.argsort(start_ns, kind="stable")
+    source = RecordedInterruptions(start_ns[order], duration_ns[order])
+    latency_ns = simulate(arrival_ns, [source], base_ns=BASE_NS)
+    return Simulated(arrival_ns, latency_ns + noise(rng, len(arrival_ns)), truth)
+
+
+def tick(rng: Random, **fields: object) -> Periodic:
+    """A kernel's tick, by a crystal of its own."""
+    hz = rng.choice([100, 250, 300, 1000])
+    period_ns = 1e9 / hz * (1 + rng.uniform(-100e-6, 100e-6))
+    duration_ns = int(rng.uniform(5_000, 20_000))
+    return Periodic(period_ns, duration_ns, rng.uniform(0, period_ns), **fields)  # type: ignore[arg-type]
+
+
+def third_longer(rng: Random) -> list[Periodic]:
+    short = tick(rng, every=3, teeth=(0, 1))
+    longer_ns = int(short.duration_ns * rng.uniform(1.2, 1.5))
+    return [short, Periodic(short.period_ns, longer_ns, short.phase_ns, 3, (2,))]
+
+
+def beside(rng: Random, clock: Periodic) -> Periodic:
+    """A clock of the same period, at another phase."""
+    phase_ns = clock.phase_ns + rng.uniform(0.1, 0.9) * clock.period_ns
+    return Periodic(clock.period_ns, int(clock.duration_ns * rng.uniform(0.7, 1.3)), phase_ns)
+
+
+def one(rng: Random) -> Simulated:
+    return by_clocks(rng, [tick(rng)])
+
+
+def one_jitters(rng: Random) -> Simulated:
+    return by_clocks(rng, [tick(rng)], jitter_ns=300)
+
+
+def one_drifts(rng: Random) -> Simulated:
+    late_ns = (float(rng.choice([-1, 1]) * rng.uniform(1_000, 5_000)),)
+    return by_clocks(rng, [tick(rng, wander=Wander(0.0, SECONDS * 1e9, late_ns))])
+
+
+def each_third_longer(rng: Random) -> Simulated:
+    return by_clocks(rng, third_longer(rng))
+
+
+def two_of_one_period(rng: Random) -> Simulated:
+    first = tick(rng)
+    return by_clocks(rng, [first, beside(rng, first)])
+
+
+def host_and_guest(rng: Random) -> Simulated:
+    truth = third_longer(rng)
+    return by_clocks(rng, [*truth, beside(rng, truth[0])])
+
+
+def among_random_delays(rng: Random) -> Simulated:
+    """A third as many packets are delayed at random as by the clock."""
+    found = one(rng)
+    waits = found.truth[0].share / 3
+    hit = rng.random(len(found.arrival_ns)) < waits
+    extra_ns = np.where(hit, rng.uniform(0, found.truth[0].duration_ns, len(hit)), 0)
+    return found._replace(latency_ns=found.latency_ns + extra_ns.astype(np.int64))
+
+
+def without(rng: Random, arrival_ns: Times, extra_ns: Times) -> Simulated:
+    latency_ns = BASE_NS + noise(rng, len(arrival_ns)) + np.rint(extra_ns).astype(np.int64)
+    return Simulated(arrival_ns, latency_ns, [])
+
+
+def at_random(rng: Random) -> Simulated:
+    arrival_ns = arrivals(rng)
+    hit = rng.random(len(arrival_ns)) < rng.uniform(0.001, 0.05)
+    return without(rng, arrival_ns, hit * rng.uniform(0, 20_000, len(hit)))
+
+
+def heavy_tail(rng: Random) -> Simulated:
+    arrival_ns = arrivals(rng)
+    return without(rng, arrival_ns, rng.pareto(1.5, len(arrival_ns)) * 200)
+
+
+def swarms(rng: Random) -> Simulated:
+    """Stalls at random moments that hold up several packets each."""
+    arrival_ns = arrivals(rng)
+    start_ns = np.sort(rng.integers(0, arrival_ns[-1], 40 * SECONDS))
+    stalls = RecordedInterruptions(start_ns, rng.integers(5_000, 800_000, len(start_ns)))
+    return without(rng, arrival_ns, simulate(arrival_ns, [stalls], base_ns=0))
+
+
+def queueing(rng: Random) -> Simulated:
+    arrival_ns = arrivals(rng)
+    service_ns = rng.exponential(rng.uniform(20_000, 70_000), len(arrival_ns)).astype(np.int64)
+    return without(rng, arrival_ns, simulate(arrival_ns, [], base_ns=0, service_ns=service_ns))
+
+
+def work_with_every_32nd(rng: Random) -> Simulated:
+    arrival_ns = arrivals(rng)
+    extra_ns = np.zeros(len(arrival_ns))
+    every = int(rng.choice([4, 10, 32, 40, 64]))
+    extra_ns[::every] = rng.uniform(2_000, 8_000, len(extra_ns[::every]))
+    return without(rng, arrival_ns, extra_ns)
+
+
+def batches(rng: Random) -> Simulated:
+    """Bursts through a device that takes a batch, works on it, and hands it over as a whole."""
+    size, batch = 32, int(rng.choice([4, 8, 32]))
+    begin_ns = np.arange(RATE_PPS * SECONDS // size) * (size * 1e9 / RATE_PPS)
+    begin_ns = begin_ns * (1 + rng.uniform(-300e-6, 300e-6))
+    arrival_ns = (begin_ns[:, None] + 100 * np.arange(size)).ravel().astype(np.int64)
+    work_ns = rng.normal(14_000, 700, (len(begin_ns), size)).cumsum(axis=1)
+    handed_ns = work_ns[:, batch - 1 :: batch].repeat(batch, axis=1).ravel()
+    came_ns = np.tile(100.0 * np.arange(size), len(begin_ns))
+    return without(rng, arrival_ns, handed_ns - came_ns)
+
+
+SETTINGS: dict[str, Callable[[Random], Simulated]] = {
+    "no clock: delays at random": at_random,
+    "no clock: heavy tail": heavy_tail,
+    "no clock: stalls at random, several packets each": swarms,
+    "no clock: queueing": queueing,
+    "no clock: work with every 4th to 64th packet": work_with_every_32nd,
+    "no clock: bursts through a device that works in batches": batches,
+    "one clock": one,
+    "one clock, its ticks jitter by 300 ns": one_jitters,
+    "one clock that wanders by 1 to 5 µs": one_drifts,
+    "one clock, a third as many delays at random": among_random_delays,
+    "each third tick longer: 2 sources": each_third_longer,
+    "two clocks of one period": two_of_one_period,
+    "host (each third tick longer) and guest, one period: 3 sources": host_and_guest,
+}
+HEADER = (
+    "| captures | number | all found | some found | refused | with a source that is not there |"
+    " rate in its interval | duration in its interval |\n|---|---|---|---|---|---|---|---|"
+)
+
+
+def is_of(source: FittedSource, truth: Periodic) -> bool:
+    """Whether a source is this one, by rate, phase and duration."""
+    found = source.periodic
+    apart = (found.phase_ns - truth.phase_ns) / truth.period_ns
+    return (
+        abs(apart - round(apart)) < 0.05
+        and abs(found.rate_hz - truth.rate_hz) < 1e-4 * truth.rate_hz
+        and abs(found.duration_ns - truth.duration_ns) < 0.1 * truth.duration_ns + 4 * NOISE_NS
+    )
+
+
+def counts(simulated: Simulated, found: Fit) -> Counter[str]:
+    """What became of one capture."""
+    pairs = [
+        (source, truth)
+        for truth in simulated.truth
+        for source in found.sources
+        if is_of(source, truth)
+    ]
+    hits = len({id(truth) for _, truth in pairs})
+    result = Counter(
+        number=1,
+        all=bool(simulated.truth) and hits == len(simulated.truth),
+        some=0 < hits < len(simulated.truth),
+        refused=not found.sources,
+        false=len({id(source) for source, _ in pairs}) < len(found.sources),
+    )
+    for source, truth in pairs:
+        result += within("rate", source.rate_ci_hz, truth.rate_hz, 0.0)
+        result += within("duration", source.duration_ci_ns, truth.duration_ns, 4 * NOISE_NS)
+    return result
+
+
+def within(name: str, interval: Interval | None, truth: float, slack: float) -> Counter[str]:
+    """Whether an interval holds the truth. Noise is part of the longest wait, hence the slack."""
+    if interval is None:
+        return Counter()
+    held = interval.low - slack <= truth <= interval.high
+    return Counter({f"{name}_intervals": 1, f"{name}_held": int(held)})
+
+
+def simulated_rows(runs: int) -> Iterator[str]:
+    for name, make in SETTINGS.items():
+        total: Counter[str] = Counter()
+        for run in range(runs):
+            simulated = make(np.random.default_rng([zlib.crc32(name.encode()), run]))
+            total += counts(simulated, fit(simulated.arrival_ns, simulated.latency_ns))
+        clock = not name.startswith("no clock")
+        cells = [total["number"], *(total[each] if clock else "-" for each in ("all", "some"))]
+        cells += [total["refused"], total["false"], share(total, "rate"), share(total, "duration")]
+        yield f"| {name} | {' | '.join(map(str, cells))} |"
+
+
+def share(total: Counter[str], name: str) -> str:
+    intervals = total[f"{name}_intervals"]
+    return f"{total[f'{name}_held']} of {intervals}" if intervals else "-"
+
+
+def captured_rows(folder: Path) -> Iterator[str]:
+    for pre in sorted(folder.rglob("*-pre-*")):
+        post = pre.with_name(pre.name.replace("-pre-", "-post-"))
+        series = tailscope.analyze(pre, post, trim="1s").series
+        assert series is not None
+        arrival_ns, latency_ns = series.pre_ns.astype(np.int64), series.latency_ns.astype(np.int64)
+        order = np.argsort(arrival_ns, kind="stable")
+        arrival_ns, latency_ns = arrival_ns[order], latency_ns[order]
+        found = fit(arrival_ns, latency_ns)
+        said, agreement = found.reason, "-"
+        if found.sources:
+            said = "; ".join(
+                f"{each.periodic.rate_hz:.2f} Hz reaching {each.latency_ns / 1e3:.2f} µs"
+                for each in found.sources
+            )
+            agreement = f"{predict(found, arrival_ns, latency_ns).agreement or 0:.1%}"
+        yield f"| {pre.parent.relative_to(folder)} | {said} | {agreement} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20, help="simulated captures of each kind")
+    parser.add_argument("--data", type=Path, help="a folder with pairs of captures")
+    asked = parser.parse_args()
+    print(HEADER)
+    for row in simulated_rows(asked.runs):
+        print(row, flush=True)
+    if asked.data is not None:
+        print("\n| capture | what the search says | agreement |\n|---|---|---|")
+        for row in captured_rows(asked.data):
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Calibration of the model of overload: what it promised for devices of known capacity.
+
+    python -m docs.calibration.overload [--runs N]
+
+prints a Markdown table. Devices are simulated: packets alone and in bursts, work by a law, batches,
+transfers that vary, and stalls that take CPU time. Where the captures of noms2020's authors lie in
+``../shared/data``, they are rows, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from tailscope.analysis import Series, analyze
+from tailscope.exceptions import EvidenceError
+from tailscope.models.estimate import Estimate
+from tailscope.models.overload.noise import Interruption, as_given, noise_of, noise_over_time
+from tailscope.models.overload.prediction import cpu_time, highest_rate, predict
+from tailscope.models.overload.queued import queued_time, queues_of
+
+Floats = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, int], Floats]
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+SECONDS, RATE_PPS, BURST, SLICES = 1.0, 10_000, 128, 20
+WAY_NS, WAY_SPREAD_NS = 1_300.0, 60.0
+STALLS_HZ, STALL_NS = 600.0, 80_000.0
+"""About 5 % of the time."""
+
+
+class Setting(NamedTuple):
+    """A device: its law of work, how many packets it accepts at once, and on how many CPUs."""
+
+    name: str
+    draw: Draw
+    mean_ns: float
+    batch: int = 32
+    cpus: int | None = 1
+    """None for a delay line."""
+    knows_noise: bool = True
+
+
+def fixed(ns: float) -> Draw:
+    return lambda _chance, count: np.full(count, ns)
+
+
+def uniform(low: float, high: float) -> Draw:
+    return lambda chance, count: chance.uniform(low, high, count)
+
+
+def bimodal(one: float, other: float, share: float) -> Draw:
+    return lambda chance, count: np.where(chance.random(count) < share, other, one)
+
+
+SETTINGS = (
+    Setting("work, 20 µs, batches of 32", fixed(20_000), 20_000),
+    Setting("work, 20 µs, noise unknown", fixed(20_000), 20_000, knows_noise=False),
+    Setting("work, 5 µs, batches of 4", fixed(5_000), 5_000, batch=4),
+    Setting("work, 5 to 25 µs", uniform(5_000, 25_000), 15_000),
+    Setting("work, 10 µs; 1 % of packets 100 µs", bimodal(10_000, 100_000, 0.01), 10_900),
+    Setting("work, 10 µs; 1 % of packets 5 ms", bimodal(10_000, 5_000_000, 0.01), 59_900),
+    Setting("delay line, 20 µs", fixed(20_000), 0, cpus=None),
+    Setting("work, 20 µs, on 4 CPUs", fixed(20_000), 5_000, batch=1, cpus=4),
+)
+
+
+class Noise(NamedTuple):
+    """Stalls of a CPU, and its time without them."""
+
+    start: Floats
+    end: Floats
+
+    @classmethod
+    def drawn(cls, chance: np.random.Generator, lasts_ns: float) -> Noise:
+        count = chance.poisson(STALLS_HZ * lasts_ns / 1e9)
+        gaps = chance.exponential(1e9 / STALLS_HZ, count)
+        lasted = chance.exponential(STALL_NS, count)
+        start = np.cumsum(gaps) + np.cumsum(lasted) - lasted
+        return cls(start, start + lasted)
+
+    def available(self, at: Floats) -> Floats:
+        """How much CPU time there was before moments."""
+        return at - self.taken(at)
+
+    def taken(self, at: Floats) -> Floats:
+        total = np.concatenate([[0.0], np.cumsum(self.end - self.start)])
+        before = np.searchsorted(self.start, at, "right")
+        last = np.append(0.0, self.end)[before]
+        return total[before] - np.maximum(0, last - at)
+
+    def when(self, available: Floats) -> Floats:
+        """At which moments there was that much."""
+        lost = np.cumsum(self.end - self.start)
+        begins = self.start - np.append(0.0, lost)[:-1] if len(lost) else self.start
+        return available + np.append(0.0, lost)[np.searchsorted(begins, available, "left")]
+
+
+def served(setting: Setting, arrived: Floats, work: Floats, noise: Noise) -> Floats:
+    """When a device is done with packets."""
+    if setting.cpus is None:
+        return np.maximum.accumulate(arrived + work)
+    if setting.cpus > 1:
+        return _side_by_side(setting.cpus, arrived, work)
+    came, done = noise.available(arrived), np.empty(len(arrived))
+    free, at = 0.0, 0
+    while at < len(came):
+        start = max(free, float(came[at]))
+        behind = at + int(np.searchsorted(came[at : at + setting.batch], start, "right"))
+        behind = max(behind, at + 1)
+        free = start + float(work[at:behind].sum())
+        done[at:behind] = free
+        at = behind
+    return noise.when(done)
+
+
+def _side_by_side(cpus: int, arrived: Floats, work: Floats) -> Floats:
+    free, done = [0.0] * cpus, np.empty(len(arrived))
+    for at, (came, takes) in enumerate(zip(arrived, work, strict=True)):
+        cpu = free.index(min(free))
+        free[cpu] = done[at] = max(free[cpu], came) + takes
+    return np.maximum.accumulate(done)
+
+
+def sent(burst: int) -> Floats:
+    """When packets are sent: those of a burst 100 ns apart."""
+    count = int(SECONDS * RATE_PPS) // burst
+    apart = burst * 1e9 / RATE_PPS
+    return np.repeat(np.arange(count) * apart, burst) + np.tile(np.arange(burst) * 100.0, count)
+
+
+def median(latency: Floats) -> Estimate:
+    """With its exact interval."""
+    values, n = np.sort(latency), len(latency)
+    low = int(stats.binom.ppf(0.025, n, 0.5))
+    return Estimate(
+        estimate=float(values[(n + 1) // 2 - 1]),
+        ci_low=float(values[low - 1]),
+        ci_high=float(values[n - low]),
+        n=n,
+        method="order statistics",
+    )
+
+
+class Outcome(NamedTuple):
+    """What the model said of one simulated device, and the truth."""
+
+    rate: Estimate | None
+    by_medians: Estimate
+    true_pps: float
+
+
+def simulated(setting: Setting, seed: int) -> Outcome:
+    """Measure a device as `tailscope search --forwarder` does, and predict."""
+    chance = np.random.default_rng(seed)
+    lasts_ns = SECONDS * 1e9
+
+    def measured(burst: int, draw: Draw, noise: Noise) -> tuple[Floats, Floats]:
+        pre = sent(burst)
+        there, back = (chance.normal(WAY_NS, WAY_SPREAD_NS, len(pre)) for _ in range(2))
+        arrived = np.maximum.accumulate(pre + there)
+        return pre, served(setting, arrived, draw(chance, len(pre)), noise) + back - pre
+
+    quiet = Noise(np.empty(0), np.empty(0))
+    alone, bursts = (Noise.drawn(chance, 2 * lasts_ns) for _ in range(2))
+    forwarder = median(measured(1, fixed(0.0), quiet)[1])
+    function = median(measured(1, setting.draw, alone)[1])
+    pre, latency = measured(BURST, setting.draw, bursts)
+    queues = queues_of(np.arange(len(pre)), pre, latency, forwarder.ci_high)
+    taken = bursts.taken(queues.end_ns.astype(float)) - bursts.taken(queues.begin_ns.astype(float))
+    edges = np.linspace(0, lasts_ns, SLICES + 1)
+    known = np.diff(alone.taken(edges)), np.diff(bursts.taken(edges))
+    noise = noise_over_time(np.concatenate(known) * SLICES / SECONDS)
+    has_noise = setting.knows_noise
+    queued = queued_time(queues, taken if has_noise else None)
+    left = 1 - STALLS_HZ * STALL_NS / (1e9 + STALLS_HZ * STALL_NS)
+    true_pps = left * 1e9 / setting.mean_ns if setting.mean_ns else np.inf
+    by_medians = highest_rate(cpu_time(forwarder, function), noise if has_noise else None)
+    try:
+        rate = predict(forwarder, function, noise if has_noise else None, queued).rate_max_pps
+    except EvidenceError:
+        rate = None
+    return Outcome(rate, by_medians, true_pps)
+
+
+def row_of(setting: Setting, runs: int) -> list[str]:
+    """A row of the table."""
+    outcomes = [simulated(setting, seed) for seed in range(runs)]
+    said = [each for each in outcomes if each.rate is not None]
+    held = sum(each.rate.ci_low <= each.true_pps <= each.rate.ci_high for each in said)  # type: ignore[union-attr]
+    medians = sum(
+        each.by_medians.ci_low <= each.true_pps <= each.by_medians.ci_high for each in outcomes
+    )
+    errors = [abs(each.rate.estimate / each.true_pps - 1) for each in said]  # type: ignore[union-attr]
+    widths = [each.rate.ci_high / each.rate.ci_low - 1 for each in said]  # type: ignore[union-attr]
+    none = "-"
+    return [
+        setting.name,
+        f"{runs - len(said)} of {runs}",
+        f"{held / len(said):.0%}" if said else none,
+        f"{np.median(errors):.1%}" if said else none,
+        f"{np.median(widths):.1%}" if said else none,
+        f"{medians / runs:.0%}",
+    ]
+
+
+TABLE_V = {
+    "hw": ((166.7, 10_900), (83.3, 13_600)),
+    "vm": ((166.7, 17_500), (83.3, 19_200), (250, 17_500)),
+}
+
+
+def _noise(mode: str) -> Estimate:
+    rows = (Interruption("", as_given(rate), as_given(ns)) for rate, ns in TABLE_V[mode])
+    return noise_of(rows)
+
+
+def _captured(name: str) -> Series:
+    folder = DATA / name
+    (pre,), (post,) = folder.glob("*lat*-pre-*"), folder.glob("*lat*-post-*")
+    found = analyze(pre, post, trim="1s").series
+    assert found is not None
+    return found
+
+
+def captured_rows() -> list[list[str]]:
+    """The authors' captures: with which rates Snort was overloaded is printed in Table II."""
+    forwarder, function = (
+        median(_captured(f"noms2020/{each}/hw").latency_ns.astype(float))
+        for each in ("dpdk-l2fwd", "snort-filter")
+    )
+    rate = predict(forwarder, function, _noise("hw")).rate_max_pps
+    rows = [["Snort-filter HW, medians", f"{rate.ci_low:,.0f} or more, one at a time"]]
+    for batch in (4, 32):
+        bursts = _captured(f"noms2020/burst-{batch}batch/vm")
+        queued = queued_time(queues_of(bursts.seq, bursts.pre_ns, bursts.latency_ns, 3_300))
+        assert queued is not None
+        printed = (
+            Estimate(estimate=ns, ci_low=ns - 50, ci_high=ns + 50, n=290_000, method="printed")
+            for ns in (3_300.0, 18_400.0)
+        )
+        rate = predict(*printed, _noise("vm"), queued).rate_max_pps
+        said = f"{rate.estimate:,.0f} ({rate.ci_low:,.0f} to {rate.ci_high:,.0f})"
+        rows.append([f"Snort-filter VM, bursts in batches of {batch}", said])
+    return [[*row, "60,000 to 70,000"] for row in rows]
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m docs.calibration.overload")
+    parser.add_argument("--runs", type=int, default=100, metavar="N")
+    options = parser.parse_args()
+    header = ["device", "refused", "interval held the truth", "error", "width", "by medians alone"]
+    print(table(header, [row_of(setting, options.runs) for setting in SETTINGS]))
+    if DATA.is_dir():
+        print()
+        print(table(["captures", "R_max, packets/s", "overload, Table II"], captured_rows()))
+
+
+if __name__ == "__main__":
+    main()

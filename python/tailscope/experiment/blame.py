@@ -1,0 +1,229 @@
+"""Whose fault it is that packets were not sent, or never came back: by evidence, or nobody's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.noise.intervals import covered
+from tailscope.store.records.dataplane import (
+    KernelCounts,
+    ProgramCounts,
+    SnortCounts,
+    SuricataCounts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.store.records.dataplane import DutCounts
+
+    Integers = NDArray[np.int64]
+
+__all__ = [
+    "GIVE_UP_NS",
+    "HeldBack",
+    "Losses",
+    "dropped_on_purpose",
+    "full_rings",
+    "held_back_by_generator",
+    "losses_of",
+    "none_came_text",
+    "unsent_texts",
+]
+
+GIVE_UP_NS = 10_000_000
+"""A packet that could not leave so long after its time is not sent."""
+
+_SHARED_MEMORY = ("memif", "vhost")
+"""Wires whose rings the generator empties: one that is full was full because of it."""
+_CAPTURE_DROPS = ("kernel_drops", "imissed", "no_mbufs")
+"""What Suricata calls packets that its capture method had no room for."""
+
+
+class HeldBack(NamedTuple):
+    """Packets that the generator itself could not send in time.
+
+    Attributes
+    ----------
+    stalled : int
+        Because it stalled.
+    slow : int
+        Although it did not, and the wire refused none.
+    """
+
+    stalled: int
+    slow: int
+
+
+class Losses(NamedTuple):
+    """Where packets were lost that never came back.
+
+    Attributes
+    ----------
+    in_dut : int
+        By the device's own counters.
+    in_instrument : int
+        By the instrument's own counters.
+    where_unknown : int
+        No counter shows them.
+    dropped_by_dut : int or None
+        Those of `in_dut` that the device says it dropped on purpose; None if it does not say.
+    """
+
+    in_dut: int
+    in_instrument: int
+    where_unknown: int
+    dropped_by_dut: int | None
+
+
+def losses_of(
+    lost: int, in_instrument: int, counts: DutCounts | None, wire: str, uncounted: int = 0
+) -> Losses:
+    """Tell where packets were lost, by what was counted.
+
+    Parameters
+    ----------
+    lost : int
+        Packets that never came back.
+    in_instrument : int
+        Packets that the instrument says it lost.
+    counts : DutCounts or None
+        What the device counted since its start.
+    wire : str
+        What joins it with the generator.
+    uncounted : int
+        Packets of a warm-up that never came back: the device's counters have them, too.
+    """
+    in_instrument = min(lost, in_instrument)
+    dropped = dropped_on_purpose(counts)
+    by_dut = (dropped or 0) + _drops(counts, wire)
+    in_dut = min(lost - in_instrument, max(0, by_dut - uncounted))
+    return Losses(
+        in_dut,
+        in_instrument,
+        lost - in_instrument - in_dut,
+        None if dropped is None else min(in_dut, max(0, dropped - uncounted)),
+    )
+
+
+def dropped_on_purpose(counts: DutCounts | None) -> int | None:
+    """Packets that the device dropped by a rule, or without a route; None if it does not say."""
+    if isinstance(counts, SuricataCounts | SnortCounts):
+        return counts.dropped
+    if isinstance(counts, ProgramCounts):
+        return sum(sum(lcore.dropped.values()) for lcore in counts.lcores)
+    return None
+
+
+def _drops(counts: DutCounts | None, wire: str) -> int:
+    """Packets that the device had no room for, by its own counters."""
+    if isinstance(counts, ProgramCounts):
+        drops = sum(port.rx_missed + port.rx_nombuf for port in counts.ports)
+        return drops + (0 if wire in _SHARED_MEMORY else _full_rings(counts))
+    if isinstance(counts, KernelCounts):
+        return sum(
+            link.rx_dropped + link.tx_dropped + link.rx_errors + link.tx_errors
+            for link in counts.links.values()
+        )
+    return _capture_drops(counts.capture) if isinstance(counts, SuricataCounts) else 0
+
+
+def full_rings(counts: DutCounts | None, wire: str) -> int:
+    """Packets that the device could not hand on because the generator did not take them."""
+    if isinstance(counts, ProgramCounts) and wire in _SHARED_MEMORY:
+        return _full_rings(counts)
+    return 0
+
+
+def _full_rings(counts: ProgramCounts) -> int:
+    return sum(lcore.tx_dropped for lcore in counts.lcores)
+
+
+def _capture_drops(counted: Mapping[str, object]) -> int:
+    drops = 0
+    for name, value in counted.items():
+        if isinstance(value, dict):
+            drops += _capture_drops(value)
+        elif name in _CAPTURE_DROPS and isinstance(value, int):
+            drops += value
+    return drops
+
+
+def none_came_text(
+    sent: int, losses: Losses, counts: DutCounts | None, *, has_device: bool, foreign: int
+) -> str:
+    """Say that no packet came back, and what the device's counters show of that.
+
+    Parameters
+    ----------
+    sent : int
+    losses : Losses
+    counts : DutCounts or None
+        What the device counted.
+    has_device : bool
+        False where the generator is connected to itself.
+    foreign : int
+        Packets that came from elsewhere, or changed beyond recognition.
+    """
+    handed_on = 0
+    if isinstance(counts, ProgramCounts):
+        handed_on = sum(lcore.tx_packets for lcore in counts.lcores)
+    if not has_device or losses.in_instrument:
+        text = f"none of {sent:,} packets came back"
+    elif handed_on:
+        text = f"none of {sent:,} packets came back, although the device counts {handed_on:,} sent"
+    else:
+        text = f"the device handed on none of {sent:,} packets"
+    if losses.dropped_by_dut:
+        text += f"; it says that it dropped {losses.dropped_by_dut:,} of them on purpose"
+    return text + (f"; {foreign:,} packets came that are none of them" if foreign else "")
+
+
+def held_back_by_generator(
+    unsent_ns: Integers,
+    refused: NDArray[np.bool_],
+    stall_start_ns: Integers,
+    stall_end_ns: Integers,
+) -> HeldBack:
+    """Count packets that the generator itself could not send in time.
+
+    It is the generator's fault if it stalled for more than half of the time that a packet had, or
+    if the wire has refused nothing in that time. Otherwise the wire, or the device behind it, did
+    not take them.
+
+    Parameters
+    ----------
+    unsent_ns : ndarray of int64, shape (n,)
+        When packets were to leave that did not.
+    refused : ndarray of bool, shape (n,)
+        Whether the wire took fewer packets than were due between then and giving up.
+    stall_start_ns, stall_end_ns : ndarray of int64, shape (m,)
+        The generator's stalls, in order, disjoint.
+    """
+    until_ns = unsent_ns + GIVE_UP_NS
+    stalled = 2 * covered(unsent_ns, until_ns, stall_start_ns, stall_end_ns) > GIVE_UP_NS
+    return HeldBack(int(np.count_nonzero(stalled)), int(np.count_nonzero(~stalled & ~refused)))
+
+
+def unsent_texts(unsent: int, held_back: HeldBack) -> Sequence[str]:
+    """Say why packets were not sent.
+
+    Parameters
+    ----------
+    unsent : int
+        All of them.
+    held_back : HeldBack
+    """
+    late = "could not be sent within 10 ms of their time"
+    stalled, slow = held_back
+    refused = unsent - stalled - slow
+    said = (
+        (stalled, "the generator stalled, which says nothing of the device"),
+        (slow, "the generator is too slow for this rate; the wire has refused none meanwhile"),
+        (refused, "the wire, or the device behind it, took fewer than were due"),
+    )
+    return [f"{count:,} packets {late}: {why}" for count, why in said if count]

@@ -1,0 +1,121 @@
+"""Whether a clock that was found is one: a test by permutation, and what speaks against it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.models.aliasing.search import Delayed
+
+if TYPE_CHECKING:
+    from tailscope.models.aliasing.comb import Comb, Floats
+    from tailscope.models.aliasing.prediction import Prediction
+    from tailscope.models.aliasing.search import FoundComb
+    from tailscope.models.aliasing.simulation import Times
+
+__all__ = ["LEAST_AGREEMENT", "in_step", "mismatch", "p_value"]
+
+LEAST_AGREEMENT = 0.6
+"""Sources that explain less of the delayed packets are not believed."""
+
+_PERMUTATIONS = 1999
+_ENOUGH_ROWS = 1000
+_SEED = 0
+_MULTIPLES = 64
+_STEADY = 0.5
+_ENOUGH_PACKETS = 20_000
+_TOO_MANY = 1.5
+_SIGMAS = 3.0
+_TOO_WIDE = 0.5
+
+
+def p_value(found: FoundComb, arrival_ns: Times, wait_ns: Times) -> float:
+    """Probability that packets which no clock delays look as much like one.
+
+    There are two ways without a clock. Packets may be delayed at random: `FoundComb.chance` is a
+    bound. Or delays may recur with the packets, as work with every 32nd of them: then the waits
+    could as well be exchanged among those who waited, and as many would leave together.
+
+    Parameters
+    ----------
+    found : FoundComb
+    arrival_ns, wait_ns : ndarray of int64, shape (n,)
+
+    Returns
+    -------
+    float
+        The larger one.
+    """
+    delayed = Delayed(arrival_ns, wait_ns, found.threshold_ns)
+    some = slice(None, None, -(-len(delayed.heads) // _ENOUGH_ROWS))
+    leave_ns, waited_ns = delayed.leave_ns[some], delayed.wait_ns[some]
+    came_ns = leave_ns - waited_ns
+    together = _together(found.comb, leave_ns)
+    rng = np.random.default_rng(_SEED)
+    as_many = sum(
+        _together(found.comb, came_ns + rng.permutation(waited_ns)) >= together
+        for _ in range(_PERMUTATIONS)
+    )
+    return max(min(1.0, found.chance), (1 + as_many) / (1 + _PERMUTATIONS))
+
+
+def _together(comb: Comb, leave_ns: Floats) -> int:
+    """The most departures that a window as wide as a tooth catches, wherever it lies."""
+    _, group, away_ns = comb.nearest(leave_ns)
+    away_ns = np.sort(away_ns[group >= 0])
+    until = np.searchsorted(away_ns, away_ns + 2 * comb.reach_ns, "right")
+    return int(np.max(until - np.arange(len(away_ns)), initial=0))
+
+
+def in_step(comb: Comb, arrival_ns: Times) -> int | None:
+    """Find out whether packets keep to the comb themselves, or to a multiple of its rate.
+
+    Then nothing tells a clock from work that comes with every so many packets.
+
+    Parameters
+    ----------
+    comb : Comb
+    arrival_ns : ndarray of int64, shape (n,)
+
+    Returns
+    -------
+    int or None
+        The multiple; None if packets drift through the comb.
+    """
+    rng = np.random.default_rng(_SEED)
+    if len(arrival_ns) > _ENOUGH_PACKETS:
+        arrival_ns = rng.choice(arrival_ns, _ENOUGH_PACKETS, replace=False)
+    turn = np.exp(2j * np.pi * (arrival_ns / comb.period_ns % 1.0))
+    turned = np.ones(len(turn), complex)
+    for multiple in range(1, _MULTIPLES + 1):
+        turned *= turn
+        if abs(turned.mean()) > _STEADY:
+            return multiple
+    return None
+
+
+def mismatch(prediction: Prediction) -> str | None:
+    """Say why the packets of a run contradict sources that were found in it; None if they do not.
+
+    Parameters
+    ----------
+    prediction : Prediction
+        What they predict for the same packets.
+    """
+    agreement = prediction.agreement or 0.0
+    if agreement < LEAST_AGREEMENT:
+        return (
+            f"only {agreement:.1%} of the delayed packets took what it predicts, expected at least"
+            f" {LEAST_AGREEMENT:.0%}"
+        )
+    measured, predicted = prediction.measured["delayed"], prediction.predicted["delayed"]
+    if predicted > _TOO_MANY * measured + _SIGMAS * np.sqrt(measured):
+        return f"it would delay {predicted} packets, and {measured} were delayed"
+    tolerance_ns, delay_ns = prediction.tolerance_ns, prediction.delay_ns_p50
+    if tolerance_ns >= _TOO_WIDE * delay_ns:
+        return (
+            f"packets without delay scatter by {tolerance_ns / 1e3:.3f} µs, half the delayed ones"
+            f" were late by less than {delay_ns / 1e3:.3f} µs: any prediction would meet them"
+        )
+    return None

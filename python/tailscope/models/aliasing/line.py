@@ -1,0 +1,186 @@
+"""Departures laid over one period: where most of them are, and whether chance put them there."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+    Numbers: TypeAlias = NDArray[np.int64]
+
+__all__ = [
+    "FINEST_NS",
+    "LEAST_EVENTS",
+    "Line",
+    "by_chance",
+    "evidence",
+    "folded",
+    "narrowed",
+]
+
+LEAST_EVENTS = 20
+"""Fewer delayed packets say nothing of a clock."""
+
+FINEST_NS = 1.0
+"""Nothing is told apart that is nearer."""
+
+_PHASES = 64
+_NEXT = np.arange(1, _PHASES + 1) % _PHASES
+_RATES = 41
+_ENOUGH = 500
+_KEPT = 0.9
+_STEPS = 3
+_NARROWER = 0.8
+
+
+class Line(NamedTuple):
+    """Where teeth end, all alike for now, and how far around that they are looked for."""
+
+    period_ns: float
+    phase_ns: float
+    window_ns: float
+
+    def evidence(self, leave_ns: Floats) -> float:
+        """How much better these departures are explained by the line than by chance.
+
+        Parameters
+        ----------
+        leave_ns : ndarray of float64, shape (n,)
+        """
+        _, away_ns = folded(leave_ns, self.period_ns, self.phase_ns)
+        caught = np.count_nonzero(np.abs(away_ns) <= self.window_ns)
+        return evidence(int(caught), len(leave_ns), 2 * self.window_ns / self.period_ns)
+
+    def is_of_departures(self, leave_ns: Floats, wait_ns: Floats) -> bool:
+        """Whether departures near the line keep to it better than arrivals do.
+
+        Teeth may end in more than one way, so that departures have some width.
+
+        Parameters
+        ----------
+        leave_ns, wait_ns : ndarray of float64, shape (n,)
+        """
+        _, away_ns = folded(leave_ns, self.period_ns, self.phase_ns)
+        near = np.abs(away_ns) <= self.window_ns
+        departed_ns, came_ns = away_ns[near], (away_ns - wait_ns)[near]
+        return _scatter(departed_ns) < _NARROWER * _scatter(came_ns)
+
+
+def _scatter(times_ns: Floats) -> float:
+    """Mean distance from the median."""
+    return float(np.mean(np.abs(times_ns - np.median(times_ns))))
+
+
+def evidence(caught: int, total: int, chance: float) -> float:
+    """Logarithm of how much likelier such a share is of itself than by chance; 0 if it is not.
+
+    Parameters
+    ----------
+    caught, total : int
+    chance : float
+        Share that chance would catch.
+    """
+    share = caught / total
+    if share <= chance:
+        return 0.0
+    missed = 0.0 if caught == total else (total - caught) * math.log((1 - share) / (1 - chance))
+    return caught * math.log(share / chance) + missed
+
+
+def folded(leave_ns: Floats, period_ns: float, phase_ns: float) -> tuple[Numbers, Floats]:
+    """Say for each time which tooth it is next to, and how far behind it.
+
+    Parameters
+    ----------
+    leave_ns : ndarray of float64, shape (n,)
+    period_ns, phase_ns : float
+
+    Returns
+    -------
+    tooth : ndarray of int64, shape (n,)
+    away_ns : ndarray of float64, shape (n,)
+    """
+    tooth = np.rint((leave_ns - phase_ns) / period_ns).astype(np.int64)
+    return tooth, leave_ns - phase_ns - tooth * period_ns
+
+
+def _densest(period_ns: float, leave_ns: Floats) -> Line:
+    """Find where most departures are when they are laid over a period, or one near to it.
+
+    A spectrum tells a rate within half of what would be one turn more in all the time.
+    """
+    span_ns = float(np.ptp(leave_ns))
+    leave_ns = leave_ns[:: max(1, len(leave_ns) // _ENOUGH)]
+    best, line = 0, Line(period_ns, 0.0, period_ns / _PHASES)
+    for turns in np.linspace(-0.5, 0.5, _RATES):
+        tried_ns = 1 / (1 / period_ns + turns / span_ns)
+        place = (leave_ns * (_PHASES / tried_ns)).astype(np.int64) % _PHASES
+        count = np.bincount(place, minlength=_PHASES)
+        pair = count + count[_NEXT]
+        if (most := int(pair.max())) > best:
+            best = most
+            phase_ns = (int(np.argmax(pair)) + 1) / _PHASES * tried_ns
+            line = Line(tried_ns, phase_ns, 2 * tried_ns / _PHASES)
+    return line
+
+
+def narrowed(rate_hz: float, leave_ns: Floats) -> Line | None:
+    """Find where most departures are, in a window that shrinks as long as it keeps them.
+
+    Parameters
+    ----------
+    rate_hz : float
+        Of the clock, or nearly so.
+    leave_ns : ndarray of float64, shape (n,)
+
+    Returns
+    -------
+    Line or None
+        None if there are too few near any line.
+    """
+    period_ns = 1e9 / rate_hz
+    if len(leave_ns) < LEAST_EVENTS or np.ptp(leave_ns) < period_ns:
+        return None
+    period_ns, phase_ns, window_ns = _densest(period_ns, leave_ns)
+    while True:
+        for _ in range(_STEPS):
+            tooth, away_ns = folded(leave_ns, period_ns, phase_ns)
+            near = np.abs(away_ns) <= window_ns
+            if np.count_nonzero(near) < LEAST_EVENTS or np.ptp(tooth[near]) == 0:
+                return None
+            slope, level = _straight(tooth[near], away_ns[near])
+            period_ns, phase_ns = period_ns + slope, phase_ns + level
+        away_ns = np.abs(folded(leave_ns, period_ns, phase_ns)[1])
+        wide, half = (
+            np.count_nonzero(near) - by_chance(near, width / period_ns)
+            for width in (window_ns, window_ns / 2)
+            for near in [away_ns <= width]
+        )
+        if half < _KEPT * wide or window_ns < 2 * FINEST_NS:
+            return Line(period_ns, phase_ns, window_ns)
+        window_ns /= 2
+
+
+def _straight(tooth: Numbers, away_ns: Floats) -> tuple[float, float]:
+    """Slope and level at tooth 0 of a straight line, by least squares."""
+    middle = tooth.mean()
+    x = tooth - middle
+    slope = float(x @ away_ns / (x @ x))
+    return slope, float(away_ns.mean() - slope * middle)
+
+
+def by_chance(near: NDArray[np.bool_], window: float) -> float:
+    """How many of those near a tooth would be there without it, by how many are elsewhere.
+
+    Parameters
+    ----------
+    near : ndarray of bool, shape (n,)
+    window : float
+        Half its width, in periods.
+    """
+    return float(np.count_nonzero(~near)) * 2 * window / (1 - 2 * window)

@@ -1,0 +1,140 @@
+"""What a packet takes of a CPU, from the departures of packets that waited for each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.exceptions import ModelError
+from tailscope.models.estimate import LEVEL, Estimate
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["FEWEST_QUEUES", "Queues", "queued_time", "queues_of"]
+
+FEWEST_QUEUES = 20
+"""With fewer, the spread between queues is not known well enough for an interval."""
+
+_SAME_BATCH = 0.5
+"""What leaves within this share of the mean spacing after the first packet left with it."""
+
+
+@dataclass(frozen=True)
+class Queues:
+    """Times in which a device had always another packet to work on.
+
+    Attributes
+    ----------
+    begin_ns, end_ns : ndarray of int64, shape (n_queues,)
+        From the departure of the packet, or batch, before the first that waited, to that of the
+        last.
+    packets : ndarray of int64, shape (n_queues,)
+        Packets that left meanwhile.
+    """
+
+    begin_ns: Integers
+    end_ns: Integers
+    packets: Integers
+
+    def where(self, kept: NDArray[np.bool_]) -> Queues:
+        """Some of them."""
+        return Queues(self.begin_ns[kept], self.end_ns[kept], self.packets[kept])
+
+
+def queues_of(
+    seq: ArrayLike, pre_ns: ArrayLike, latency_ns: ArrayLike, transfer_ns: float
+) -> Queues:
+    """Find the packets that certainly waited for the one before them.
+
+    A packet waited if it had arrived at the device before the packet in front of it was finished:
+    if it was sent longer before that one's return than the two transfers take together. As long as
+    packets wait, the device works without a pause, and time between departures is time of work. A
+    batch leaves at once, so that a queue is counted from the last packet of its first batch.
+
+    Parameters
+    ----------
+    seq : array-like of int, shape (n,)
+        Numbers of the packets; where one is missing, a queue ends.
+    pre_ns : array-like of int, shape (n,)
+        When each was sent, in ascending order.
+    latency_ns : array-like of int, shape (n,)
+    transfer_ns : float
+        Time of both transfers.
+
+    Returns
+    -------
+    Queues
+    """
+    number, sent, latency = (
+        np.asarray(each).astype(np.int64) for each in (seq, pre_ns, latency_ns)
+    )
+    left = np.maximum.accumulate(sent + latency) if len(sent) else sent
+    waited = np.zeros(len(sent), bool)
+    waited[1:] = (sent[1:] + math.ceil(transfer_ns) <= left[:-1]) & (np.diff(number) == 1)
+    edges = np.diff(waited.astype(np.int8), append=0)
+    before, last = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    first = _last_of_batch(left, before, last)
+    found = Queues(left[first], left[last], last - first)
+    return found.where((found.packets > 0) & (found.end_ns > found.begin_ns))
+
+
+def _last_of_batch(left: Integers, before: Integers, last: Integers) -> Integers:
+    """Find the last packet that left together with the one before a queue."""
+    spacing = (left[last] - left[before]) / np.maximum(1, last - before)
+    together = left[before] + _SAME_BATCH * spacing
+    found: Integers = np.minimum(np.searchsorted(left, together, "right") - 1, last)
+    return found
+
+
+def queued_time(queues: Queues, noise_ns: ArrayLike | None = None) -> Estimate | None:
+    """The time of work for a packet, in ns: that of all queues, divided by their packets.
+
+    Queues are independent of each other, packets in one are not: the interval is Student's, of the
+    ratio of two sums.
+
+    Parameters
+    ----------
+    queues : Queues
+    noise_ns : array-like of float, shape (n_queues,), optional
+        What was taken from the device meanwhile, which was no work.
+
+    Returns
+    -------
+    Estimate or None
+        `n` is the number of packets. None if fewer than `FEWEST_QUEUES` queues formed.
+
+    Raises
+    ------
+    ModelError
+        If noise has taken more than all of the time.
+    """
+    from scipy import stats
+
+    n = len(queues.packets)
+    if n < FEWEST_QUEUES:
+        return None
+    taken = np.zeros(n) if noise_ns is None else np.asarray(noise_ns, float)
+    worked = queues.end_ns - queues.begin_ns - taken
+    packets = queues.packets.astype(float)
+    ratio = float(worked.sum() / packets.sum())
+    if not ratio > 0:
+        raise ModelError(
+            f"work on queued packets: got {ratio:g} ns each, expected more than 0",
+            hint="more time was recorded as noise than the packets were queued for",
+        )
+    rest = worked - ratio * packets
+    error = math.sqrt(float((rest**2).sum()) * n / (n - 1)) / float(packets.sum())
+    reach = float(stats.t.isf((1 - LEVEL) / 2, n - 1)) * error
+    return Estimate(
+        estimate=ratio,
+        ci_low=max(0.0, ratio - reach),
+        ci_high=ratio + reach,
+        n=int(packets.sum()),
+        method="Student's t, of queues",
+    )
