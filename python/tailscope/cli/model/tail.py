@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailscope.cli.model.tail_record import lowered_from, record_of
+from tailscope.cli.model.tail_source import LatencySource, excesses_of
 from tailscope.cli.options import (
     STANDARD,
     JsonFile,
@@ -25,12 +27,11 @@ if TYPE_CHECKING:
 
     from tailscope.models.estimate import Estimate
     from tailscope.models.tail.causes import Rare, Schedule
-    from tailscope.models.tail.excesses import Excesses
-    from tailscope.models.tail.forecast import Candidate, Forecast
-    from tailscope.models.tail.model import Horizon, Settings, TailModel
-    from tailscope.store.records.tail import TailHorizon, TailRecord, TriedThreshold
+    from tailscope.models.tail.forecast import Forecast
+    from tailscope.models.tail.model import Settings, TailModel
+    from tailscope.store.records.tail import TailRecord
 
-__all__ = ["LatencySource", "command", "excesses_of", "record_of"]
+__all__ = ["command"]
 
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _SPANS_S = {"h": 3600, "min": 60}
@@ -38,6 +39,7 @@ _SEED = 1
 _SPLIT = 0.2
 _LAWS = ("tailscope", "equation-1")
 _FEWEST_RESAMPLES = 100
+_MANY = 1000
 
 
 def command(
@@ -123,12 +125,13 @@ def command(
 ) -> int:
     """Exit status 3: there are too few bursts, or no prediction is possible."""
     sources = _sources(runs or [], worst or [], count or [])
+    is_table = _is_papers(law) or any(source.is_folder for source in sources)
     if split is None:
-        split = _SPLIT if len(sources) == 1 else 1.0
+        split = _SPLIT if is_table or len(sources) == 1 else 1.0
     plan = TailRequest(
         sources,
         _settings(threshold, split, run_length, horizon, interval, resamples),
-        _law(law),
+        is_table,
         seed,
         json_file,
         checked_figure(figure),
@@ -138,20 +141,13 @@ def command(
 
 
 @dataclass(frozen=True)
-class LatencySource:
-    """A run, or the worst packets of so many."""
-
-    path: Path
-    count: int | None
-
-
-@dataclass(frozen=True)
 class TailRequest:
     """What to model, how, and where to."""
 
     sources: Sequence[LatencySource]
     settings: Settings
-    is_papers: bool
+    is_table: bool
+    """Whether runs are modelled one by one."""
     seed: int
     json_file: str | None
     figure: Path | None
@@ -166,17 +162,8 @@ class TailRequest:
         if self.figure is not None and self.is_table:
             raise UsageError("--figure: expected one run, or several modelled together")
 
-    @property
-    def is_table(self) -> bool:
-        """Whether runs are modelled one by one."""
-        from tailscope.cli.model.tail_table import is_folder
 
-        return self.is_papers or any(
-            source.count is None and is_folder(source.path) for source in self.sources
-        )
-
-
-def _law(text: str) -> bool:
+def _is_papers(text: str) -> bool:
     """Whether the authors' method is asked for."""
     if text not in _LAWS:
         raise UsageError(f"--law: expected one of {', '.join(_LAWS)}, got {text!r}")
@@ -279,207 +266,6 @@ def _write(plan: TailRequest, found: TailModel, tainted: int) -> None:
         write_grid([plan.figure], tail_pictures(path.name, record), columns=2, title=path.name)
 
 
-def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
-    """What lies beyond, and how many packets the instrument's own stalls could change."""
-    import numpy as np
-
-    from tailscope.models.tail.excesses import of_worst, select
-    from tailscope.models.tail.forecast import LOWEST
-    from tailscope.store.authors import read_worst
-    from tailscope.store.layout import WORST
-    from tailscope.store.reader import check_held, read_packets, read_run
-    from tailscope.store.run import foreign_text
-
-    if source.count is not None:
-        return of_worst(*read_worst(source.path), source.count), 0
-    run = read_run(source.path)
-    if foreign_text(run.info) is not None:
-        check_held(source.path, run.info, WORST, "the worst packets and their times")
-        found = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
-        return found, 0
-    series = read_packets(source.path, run.info)
-    stall_ns = series.instrument_stall_ns
-    if stall_ns is None or series.tainted is None:
-        return select(series.pre_ns, series.latency_ns, LOWEST, split), 0
-    tainted = int(np.count_nonzero(series.tainted))
-    return select(series.pre_ns, series.latency_ns - stall_ns, LOWEST, split), tainted
-
-
-def record_of(found: TailModel, tainted: int) -> TailRecord:
-    """What ``--json`` says of a model."""
-    from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs, stability
-    from tailscope.store.records.tail import (
-        LevelAhead,
-        QuantilePair,
-        StabilityAt,
-        TailIntervals,
-        TailRecord,
-        TestedStationarity,
-    )
-
-    fit, ahead, check = found.fit, found.ahead, found.check
-    estimates = found.estimates()
-    levels = (each.tolist() for each in levels_ahead(fit, found.settings.level))
-    pairs = (each.tolist() for each in quantile_pairs(fit))
-    thresholds = stability(ahead.found, ahead.packets, ahead.base_ns, found.settings.level)
-    named: dict[str, Any] = {
-        name: value
-        for name, estimate in estimates.items()
-        for name, value in estimate.record(name).items()
-    }
-    return TailRecord(
-        count=sum(run.count for run in found.runs),
-        tainted=tainted,
-        duration_s=sum(run.duration_ns for run in found.runs) / _NS_PER_S,
-        split=found.settings.split,
-        fit_packets=ahead.packets,
-        threshold=ahead.chosen.quantile,
-        threshold_ns=fit.threshold_ns,
-        threshold_lowered_from=_lowered_from(found),
-        run_length_ns=found.run_length_ns,
-        excesses=int(fit.bursts.packets.sum()),
-        bursts=len(fit.bursts),
-        extremal_index=fit.bursts.extremal_index,
-        extremal_index_intervals=found.extremal_index_intervals,
-        **named,
-        return_packets=found.packets,
-        return_level_ns_most_likely=fit.best_level_ns(found.packets),
-        level=found.settings.level,
-        method=found.settings.method,
-        intervals={
-            method: TailIntervals(**each._asdict()) for method, each in found.intervals.items()
-        },
-        bounded=ahead.limit_ns is not None,
-        limit_ns=ahead.limit_ns,
-        js_divergence_bits=fit.divergence_bits,
-        exceedances_packets=None if check is None else check.exceedances_packets,
-        exceedances_bursts=None if check is None else check.exceedances_bursts,
-        exceedances_p_value=None if check is None else check.p_value,
-        stationary=bool(ahead.stationarity.holds),
-        adf=TestedStationarity(**ahead.stationarity.adf._asdict()),
-        kpss=TestedStationarity(**ahead.stationarity.kpss._asdict()),
-        candidates=tuple(map(_tried, ahead.candidates)),
-        horizon=None if found.horizon is None else _horizon(found.horizon),
-        refused=found.refused,
-        latency_ns_max=max(int(run.latency_ns.max()) for run in found.runs),
-        stability=tuple(StabilityAt(**each._asdict()) for each in thresholds),
-        levels_ahead=tuple(
-            LevelAhead(
-                packets=packets,
-                return_level_ns=level,
-                return_level_ns_ci_low=low,
-                return_level_ns_ci_high=high,
-            )
-            for packets, level, low, high in zip(*levels, strict=True)
-        ),
-        quantile_pairs=tuple(
-            QuantilePair(law_ns=law, measured_ns=measured)
-            for law, measured in zip(*pairs, strict=True)
-        ),
-        rest_max_ns=None if check is None else check.max_ns,
-        **_outlook(ahead),
-        runs=len(found.runs),
-        **_causes(ahead),
-    )
-
-
-def _lowered_from(found: TailModel) -> float | None:
-    """The quantile that was asked for, where it left too few bursts."""
-    asked = found.settings.threshold
-    return asked if asked is not None and found.ahead.is_lowered else None
-
-
-def _outlook(ahead: Forecast) -> dict[str, Any]:
-    """Figures of the prediction; the names are those of a run and of a horizon."""
-    return {
-        "rest_max_ns_ci_low": ahead.outlook.low_ns,
-        "rest_max_ns_ci_high": ahead.outlook.high_ns,
-        "known_max_ns_ci_high": ahead.outlook.known_high_ns,
-        "fit_p_value": ahead.chosen.p_value,
-        "promise": ahead.promise,
-    }
-
-
-def _causes(ahead: Forecast) -> dict[str, Any]:
-    """Figures of bursts that the law is not of."""
-    from tailscope.store.records.tail import (
-        RareBursts,
-        ScheduledBursts,
-        StartUpBursts,
-        TailBlockMaxima,
-    )
-
-    rare, clocked, clock = ahead.rare, ahead.clocked, ahead.schedule
-    found: dict[str, Any] = {
-        "start_up": tuple(
-            StartUpBursts(
-                run=run,
-                until_s=start.until_ns / _NS_PER_S,
-                bursts=start.bursts,
-                latency_ns_max=start.worst_ns,
-            )
-            for run, start in enumerate(ahead.starts)
-            if start is not None
-        )
-    }
-    if rare is not None:
-        rate, low, high = rare.rate_per_s(LEVEL)
-        found["rare"] = RareBursts(
-            bursts=len(rare),
-            rate_per_s=rate,
-            rate_per_s_ci_low=low,
-            rate_per_s_ci_high=high,
-            latency_ns_min=int(rare.sizes_ns[-1]),
-            latency_ns_max=int(rare.sizes_ns[0]),
-        )
-    if clock is not None and clocked is not None:
-        found["schedule"] = ScheduledBursts(
-            bursts=len(clocked),
-            period_s=None if clock.period_ns is None else clock.period_ns / _NS_PER_S,
-            offsets_s=tuple(each / _NS_PER_S for each in clock.offsets_ns),
-            runs=clock.runs,
-            first_s=tuple(None if at is None else at / _NS_PER_S for at in clock.shifts_ns),
-            latency_ns=clock.size_ns,
-        )
-    if ahead.block_maxima is not None:
-        found["block_maxima"] = TailBlockMaxima(**ahead.block_maxima._asdict())
-    return found
-
-
-def _tried(candidate: Candidate) -> TriedThreshold:
-    from tailscope.store.records.tail import TriedThreshold
-
-    fit = candidate.fit
-    return TriedThreshold(
-        threshold=candidate.quantile,
-        threshold_ns=candidate.threshold_ns,
-        bursts=None if fit is None else len(fit.bursts),
-        xi=None if fit is None else fit.best.xi,
-        sigma_ns=None if fit is None else fit.best.sigma,
-        js_divergence_bits=None if fit is None else fit.divergence_bits,
-        js_by_chance_bits=None if fit is None else fit.divergence_by_chance_bits,
-        refused=candidate.refused,
-        fit_p_value=candidate.p_value,
-    )
-
-
-def _horizon(horizon: Horizon) -> TailHorizon:
-    from tailscope.store.records.tail import TailHorizon
-
-    return TailHorizon(
-        duration_s=horizon.duration_ns / _NS_PER_S,
-        packets=horizon.packets,
-        **_named(horizon.level_ns),
-        bounded=horizon.forecast.limit_ns is not None,
-        limit_ns=horizon.forecast.limit_ns,
-        **_outlook(horizon.forecast),
-    )
-
-
-def _named(level_ns: Estimate) -> dict[str, Any]:
-    return {**level_ns.record("return_level_ns")}
-
-
 def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
     from tailscope.store import kept, layout
     from tailscope.store.reader import read_info
@@ -555,10 +341,10 @@ def _notes(found: TailModel, tainted: int) -> Iterator[str]:
     from tailscope.units import count_text, duration_text, percentile_name
 
     ahead = found.ahead
-    lowered_from = _lowered_from(found)
-    if lowered_from is not None:
+    lowered = lowered_from(found)
+    if lowered is not None:
         yield (
-            f"{percentile_name(lowered_from)} leaves too few bursts:"
+            f"{percentile_name(lowered)} leaves too few bursts:"
             f" {percentile_name(ahead.chosen.quantile)} was taken"
         )
     if tainted:
@@ -576,10 +362,9 @@ def _notes(found: TailModel, tainted: int) -> Iterator[str]:
                 f" {start.until_ns / _NS_PER_S:.3g} s{where}, up to"
                 f" {duration_text(start.worst_ns)}, are set aside"
             )
-    if ahead.rare is not None:
-        yield _rare_text(ahead.rare)
-    if ahead.schedule is not None:
-        yield _schedule_text(ahead.schedule)
+    yield from _beside(ahead)
+    if found.horizon is not None and found.horizon.forecast.promise != ahead.promise:
+        yield from (f"of the whole run: {text}" for text in _beside(found.horizon.forecast))
     if found.refused is not None:
         yield f"no prediction: {found.refused}"
     elif found.horizon is not None:
@@ -591,6 +376,14 @@ def _notes(found: TailModel, tainted: int) -> Iterator[str]:
         )
 
 
+def _beside(ahead: Forecast) -> Iterator[str]:
+    """The bursts that the law is not of."""
+    if ahead.rare is not None:
+        yield _rare_text(ahead.rare)
+    if ahead.schedule is not None:
+        yield _schedule_text(ahead.schedule)
+
+
 def _rare_text(rare: Rare) -> str:
     from tailscope.units import duration_text
 
@@ -598,11 +391,16 @@ def _rare_text(rare: Rare) -> str:
     largest, smallest = duration_text(rare.sizes_ns[0]), duration_text(rare.sizes_ns[-1])
     sizes = f"of {largest}" if len(rare) == 1 else f"of {smallest} to {largest}"
     bursts = "1 burst" if len(rare) == 1 else f"{len(rare)} bursts"
+    each = "it" if len(rare) == 1 else "them"
     return (
         f"rare: {bursts} {sizes}, far above all others, one in"
-        f" {1 / rate:.3g} s (95 %: {1 / high:.3g} to {1 / low:.3g} s). The promise hangs on them:"
-        f" what follows may hold {largest} again, and more"
+        f" {_seconds(1 / rate)} s ({LEVEL:.0%}: {_seconds(1 / high)} to {_seconds(1 / low)} s)."
+        f" The promise hangs on {each}: what follows may hold {largest} again, and more"
     )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g}" if value < _MANY else f"{value:,.0f}"
 
 
 def _schedule_text(clock: Schedule) -> str:

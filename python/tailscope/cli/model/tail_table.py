@@ -3,64 +3,90 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tailscope.cli.model.tail_record import DRAWN, record_of
+from tailscope.cli.model.tail_source import LatencySource, excesses_of, tables
+from tailscope.cli.options import without_format
 from tailscope.exceptions import EvidenceError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tailscope.cli.model.tail import LatencySource
     from tailscope.models.tail.equation1 import Equation1
     from tailscope.models.tail.excesses import Excesses
     from tailscope.models.tail.model import Settings, TailModel
 
-__all__ = ["TailTable", "is_folder", "print_table", "table_of"]
+__all__ = ["TailTable", "print_table", "table_of"]
 
-_WORST, _STATS = ".worst.csv", ".stats.csv"
+_STATS = ".stats.csv"
 _RATE = "rate"
 
 
-@dataclass(frozen=True)
-class TabulatedRun:
+class Foretold(NamedTuple):
+    """What was said of a run, and what came.
+
+    Attributes
+    ----------
+    is_bounded : bool
+    exceedances_bursts : int or None
+        None where nothing was left to check with.
+    is_inside : bool or None
+        Whether the largest latency of the rest lies in its interval.
+    figures : dict
+        All figures, without those that only drawings need.
+    """
+
+    is_bounded: bool
+    exceedances_bursts: int | None
+    is_inside: bool | None
+    figures: dict[str, object]
+
+    @classmethod
+    def of(cls, found: TailModel, tainted: int) -> Foretold:
+        """Of a model; it is not held on to, for there may be many."""
+        check, out = found.check, found.ahead.outlook
+        figures = without_format(record_of(found, tainted, is_drawn=False))
+        largest = None if check is None else check.max_ns
+        is_inside = largest is not None and (
+            out.low_ns <= largest and (out.high_ns is None or largest <= out.high_ns)
+        )
+        return cls(
+            found.ahead.limit_ns is not None,
+            None if check is None else check.exceedances_bursts,
+            None if largest is None else is_inside,
+            {name: value for name, value in figures.items() if name not in DRAWN},
+        )
+
+
+class TabulatedRun(NamedTuple):
     """A run, or a table of its worst packets.
 
     Attributes
     ----------
     setting, name : str
-    model : TailModel or None
+    refused : str or None
+        Why nothing was foretold.
+    foretold : Foretold or None
         None where nothing could be fitted.
     equation_1 : Equation1 or None
         The same of the authors' method.
-    refused : str or None
     """
 
     setting: str
     name: str
-    model: TailModel | None
-    equation_1: Equation1 | None
     refused: str | None
-
-    @property
-    def is_inside(self) -> bool | None:
-        """Whether the largest latency of the rest lies in its interval."""
-        if self.model is None or self.model.check is None or self.refused is not None:
-            return None
-        out, largest = self.model.ahead.outlook, self.model.check.max_ns
-        if largest is None:
-            return None
-        return out.low_ns <= largest and (out.high_ns is None or largest <= out.high_ns)
+    foretold: Foretold | None
+    equation_1: Equation1 | None
 
     def content(self) -> dict[str, Any]:
         """What ``--json`` says of it."""
-        from tailscope.cli.model.tail import record_of
-
         return {
             "setting": self.setting,
             "name": self.name,
             "refused": self.refused,
-            "tailscope": None if self.model is None else record_of(self.model, 0),
+            "tailscope": None if self.foretold is None else self.foretold.figures,
             "equation_1": None if self.equation_1 is None else _equation_1(self.equation_1),
         }
 
@@ -97,17 +123,16 @@ class TailTable:
 
 def _setting(name: str, runs: Sequence[TabulatedRun]) -> dict[str, Any]:
     """A line of the table."""
-    own = [run.model for run in runs if run.model is not None and run.refused is None]
-    inside = [run.is_inside for run in runs if run.is_inside is not None]
+    own = [run.foretold for run in runs if run.foretold is not None and run.refused is None]
+    beyond = [each.exceedances_bursts for each in own if each.exceedances_bursts is not None]
+    inside = [each.is_inside for each in own if each.is_inside is not None]
     theirs = [run.equation_1 for run in runs if run.equation_1 is not None]
     return {
         "setting": name,
         "runs": len(runs),
         "refused": sum(run.refused is not None for run in runs),
-        "exceedances_bursts_mean": _mean(
-            [model.check.exceedances_bursts for model in own if model.check is not None]
-        ),
-        "bounded_share": _mean([model.ahead.limit_ns is not None for model in own]),
+        "exceedances_bursts_mean": _mean(beyond),
+        "bounded_share": _mean([each.is_bounded for each in own]),
         "inside_share": _mean(inside),
         "equation_1_runs": len(theirs),
         "equation_1_exceedances_bursts_mean": _mean([each.exceedances_bursts for each in theirs]),
@@ -120,34 +145,26 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def is_folder(path: Path) -> bool:
-    """Whether a path is a campaign, or a folder that holds tables of the authors."""
-    from tailscope.store.campaign import is_campaign
-    from tailscope.store.layout import RUN
-
-    if not path.is_dir() or (path / RUN).exists():
-        return False
-    return is_campaign(path) or next(_tables(path), None) is not None
-
-
-def _tables(path: Path) -> Iterator[Path]:
-    return iter(sorted(path.rglob(f"*{_WORST}*")))
-
-
 def table_of(sources: Sequence[LatencySource], settings: Settings, seed: int) -> TailTable:
     """Model each run by itself, by tailscope and as the paper does."""
-    return TailTable(
-        [_modelled(*each, settings, seed) for source in sources for each in _named(source)]
-    )
+    from tailscope.cli.progress import ProgressBar
+
+    named = [each for source in sources for each in _named(source)]
+    found: list[TabulatedRun] = []
+    with ProgressBar("modelling", "runs") as bar:
+        for each in named:
+            if bar.callback is not None:
+                bar.callback(len(found), len(named))
+            found.append(_modelled(*each, settings, seed))
+    return TailTable(found)
 
 
 def _named(source: LatencySource) -> Iterator[tuple[str, str, LatencySource]]:
     """Setting and name of each run below a path."""
-    from tailscope.cli.model.tail import LatencySource
     from tailscope.store.campaign import is_campaign, read_campaign
 
     path = source.path
-    if source.count is not None or not is_folder(path):
+    if not source.is_folder:
         yield path.parent.name, path.name, source
     elif is_campaign(path):
         for run in read_campaign(path):
@@ -156,7 +173,7 @@ def _named(source: LatencySource) -> Iterator[tuple[str, str, LatencySource]]:
                 varied.pop(_RATE, None)
                 yield " ".join(varied.values()) or "-", run.name, LatencySource(run.path, None)
     else:
-        for file in _tables(path):
+        for file in tables(path):
             where = file.parent.relative_to(path)
             yield str(where), file.name.split(".")[0], LatencySource(file, _count(file))
 
@@ -181,21 +198,19 @@ def _modelled(
 ) -> TabulatedRun:
     import numpy as np
 
-    from tailscope.cli.model.tail import excesses_of
     from tailscope.exceptions import TailscopeError
     from tailscope.models.tail.model import model
 
     try:
-        excesses, _ = excesses_of(source, settings.split)
+        excesses, tainted = excesses_of(source, settings.split)
     except TailscopeError as error:
-        return TabulatedRun(setting, name, None, None, str(error))
-    found: TailModel | None = None
+        return TabulatedRun(setting, name, str(error), None, None)
+    theirs = _by_equation_1(excesses, settings)
     try:
         found = model(excesses, settings, np.random.default_rng(seed))
-        refused = found.ahead.refused
     except EvidenceError as error:
-        refused = str(error)
-    return TabulatedRun(setting, name, found, _by_equation_1(excesses, settings), refused)
+        return TabulatedRun(setting, name, str(error), None, theirs)
+    return TabulatedRun(setting, name, found.ahead.refused, Foretold.of(found, tainted), theirs)
 
 
 def _by_equation_1(excesses: Excesses, settings: Settings) -> Equation1 | None:
@@ -231,7 +246,7 @@ def print_table(found: TailTable) -> None:
     ]
     for text in aligned(header, [rows]):
         print(text)
-    for reason in dict.fromkeys(run.refused for run in found.runs if run.model is None):
+    for reason in dict.fromkeys(run.refused for run in found.runs if run.foretold is None):
         names = [f"{run.setting}/{run.name}" for run in found.runs if run.refused == reason]
         more = "" if len(names) == 1 else f" and {len(names) - 1} more"
         print(f"{names[0]}{more}: {reason}")

@@ -142,7 +142,7 @@ class TailModel:
         check = self.check
         ahead = self.ahead if self.horizon is None else self.horizon.forecast
         if ahead.refused is not None:
-            return ahead.refused
+            return ahead.refused if self.horizon is None else f"of the whole run: {ahead.refused}"
         if check is not None and check.p_value < REFUTED:
             return (
                 f"the rest of the run contradicts the law: {check.exceedances_bursts} bursts above"

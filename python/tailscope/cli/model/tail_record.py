@@ -1,0 +1,207 @@
+"""What ``tailscope model tail`` writes of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tailscope.models.estimate import LEVEL
+
+if TYPE_CHECKING:
+    from tailscope.models.estimate import Estimate
+    from tailscope.models.tail.forecast import Candidate, Forecast
+    from tailscope.models.tail.model import Horizon, TailModel
+    from tailscope.store.records.tail import TailHorizon, TailRecord, TriedThreshold
+
+__all__ = ["DRAWN", "lowered_from", "record_of"]
+
+DRAWN = ("stability", "levels_ahead", "quantile_pairs")
+"""Figures that only drawings need."""
+
+_NS_PER_S = 1e9
+
+
+def record_of(found: TailModel, tainted: int, *, is_drawn: bool = True) -> TailRecord:
+    """What ``--json`` says of a model.
+
+    Parameters
+    ----------
+    found : TailModel
+    tainted : int
+        Packets that the instrument's own stalls could change.
+    is_drawn : bool
+        Whether to compute what only drawings need, which takes twice as long as all else.
+    """
+    from tailscope.store.records.tail import TailIntervals, TailRecord, TestedStationarity
+
+    fit, ahead, check = found.fit, found.ahead, found.check
+    estimates = found.estimates()
+    named: dict[str, Any] = {
+        name: value
+        for name, estimate in estimates.items()
+        for name, value in estimate.record(name).items()
+    }
+    return TailRecord(
+        count=sum(run.count for run in found.runs),
+        tainted=tainted,
+        duration_s=sum(run.duration_ns for run in found.runs) / _NS_PER_S,
+        split=found.settings.split,
+        fit_packets=ahead.packets,
+        threshold=ahead.chosen.quantile,
+        threshold_ns=fit.threshold_ns,
+        threshold_lowered_from=lowered_from(found),
+        run_length_ns=found.run_length_ns,
+        excesses=int(fit.bursts.packets.sum()),
+        bursts=len(fit.bursts),
+        extremal_index=fit.bursts.extremal_index,
+        extremal_index_intervals=found.extremal_index_intervals,
+        **named,
+        return_packets=found.packets,
+        return_level_ns_most_likely=fit.best_level_ns(found.packets),
+        level=found.settings.level,
+        method=found.settings.method,
+        intervals={
+            method: TailIntervals(**each._asdict()) for method, each in found.intervals.items()
+        },
+        bounded=ahead.limit_ns is not None,
+        limit_ns=ahead.limit_ns,
+        js_divergence_bits=fit.divergence_bits,
+        exceedances_packets=None if check is None else check.exceedances_packets,
+        exceedances_bursts=None if check is None else check.exceedances_bursts,
+        exceedances_p_value=None if check is None else check.p_value,
+        stationary=bool(ahead.stationarity.holds),
+        adf=TestedStationarity(**ahead.stationarity.adf._asdict()),
+        kpss=TestedStationarity(**ahead.stationarity.kpss._asdict()),
+        candidates=tuple(map(_tried, ahead.candidates)),
+        horizon=None if found.horizon is None else _horizon(found.horizon),
+        refused=found.refused,
+        latency_ns_max=max(int(run.latency_ns.max()) for run in found.runs),
+        **(_drawn(found) if is_drawn else dict.fromkeys(DRAWN, ())),
+        rest_max_ns=None if check is None else check.max_ns,
+        **_outlook(ahead),
+        runs=len(found.runs),
+        **_causes(ahead),
+    )
+
+
+def _drawn(found: TailModel) -> dict[str, Any]:
+    """What drawings need."""
+    from tailscope.models.tail.diagnostics import levels_ahead, quantile_pairs, stability
+    from tailscope.store.records.tail import LevelAhead, QuantilePair, StabilityAt
+
+    ahead, level = found.ahead, found.settings.level
+    levels = (each.tolist() for each in levels_ahead(found.fit, level))
+    pairs = (each.tolist() for each in quantile_pairs(found.fit))
+    thresholds = stability(ahead.found, ahead.packets, ahead.base_ns, level)
+    return {
+        "stability": tuple(StabilityAt(**each._asdict()) for each in thresholds),
+        "levels_ahead": tuple(
+            LevelAhead(
+                packets=packets,
+                return_level_ns=level_ns,
+                return_level_ns_ci_low=low,
+                return_level_ns_ci_high=high,
+            )
+            for packets, level_ns, low, high in zip(*levels, strict=True)
+        ),
+        "quantile_pairs": tuple(
+            QuantilePair(law_ns=law, measured_ns=measured)
+            for law, measured in zip(*pairs, strict=True)
+        ),
+    }
+
+
+def _outlook(ahead: Forecast) -> dict[str, Any]:
+    """Figures of the prediction; the names are those of a run and of a horizon."""
+    return {
+        "rest_max_ns_ci_low": ahead.outlook.low_ns,
+        "rest_max_ns_ci_high": ahead.outlook.high_ns,
+        "known_max_ns_ci_high": ahead.outlook.known_high_ns,
+        "fit_p_value": ahead.chosen.p_value,
+        "promise": ahead.promise,
+    }
+
+
+def _causes(ahead: Forecast) -> dict[str, Any]:
+    """Figures of bursts that the law is not of."""
+    from tailscope.store.records.tail import (
+        RareBursts,
+        ScheduledBursts,
+        StartUpBursts,
+        TailBlockMaxima,
+    )
+
+    rare, clocked, clock = ahead.rare, ahead.clocked, ahead.schedule
+    found: dict[str, Any] = {
+        "start_up": tuple(
+            StartUpBursts(
+                run=run,
+                until_s=start.until_ns / _NS_PER_S,
+                bursts=start.bursts,
+                latency_ns_max=start.worst_ns,
+            )
+            for run, start in enumerate(ahead.starts)
+            if start is not None
+        )
+    }
+    if rare is not None:
+        rate, low, high = rare.rate_per_s(LEVEL)
+        found["rare"] = RareBursts(
+            bursts=len(rare),
+            rate_per_s=rate,
+            rate_per_s_ci_low=low,
+            rate_per_s_ci_high=high,
+            latency_ns_min=int(rare.sizes_ns[-1]),
+            latency_ns_max=int(rare.sizes_ns[0]),
+        )
+    if clock is not None and clocked is not None:
+        found["schedule"] = ScheduledBursts(
+            bursts=len(clocked),
+            period_s=None if clock.period_ns is None else clock.period_ns / _NS_PER_S,
+            offsets_s=tuple(each / _NS_PER_S for each in clock.offsets_ns),
+            runs=clock.runs,
+            first_s=tuple(None if at is None else at / _NS_PER_S for at in clock.shifts_ns),
+            latency_ns=clock.size_ns,
+        )
+    if ahead.block_maxima is not None:
+        found["block_maxima"] = TailBlockMaxima(**ahead.block_maxima._asdict())
+    return found
+
+
+def _tried(candidate: Candidate) -> TriedThreshold:
+    from tailscope.store.records.tail import TriedThreshold
+
+    fit = candidate.fit
+    return TriedThreshold(
+        threshold=candidate.quantile,
+        threshold_ns=candidate.threshold_ns,
+        bursts=None if fit is None else len(fit.bursts),
+        xi=None if fit is None else fit.best.xi,
+        sigma_ns=None if fit is None else fit.best.sigma,
+        js_divergence_bits=None if fit is None else fit.divergence_bits,
+        js_by_chance_bits=None if fit is None else fit.divergence_by_chance_bits,
+        refused=candidate.refused,
+        fit_p_value=candidate.p_value,
+    )
+
+
+def _horizon(horizon: Horizon) -> TailHorizon:
+    from tailscope.store.records.tail import TailHorizon
+
+    return TailHorizon(
+        duration_s=horizon.duration_ns / _NS_PER_S,
+        packets=horizon.packets,
+        **_named(horizon.level_ns),
+        bounded=horizon.forecast.limit_ns is not None,
+        limit_ns=horizon.forecast.limit_ns,
+        **_outlook(horizon.forecast),
+    )
+
+
+def _named(level_ns: Estimate) -> dict[str, Any]:
+    return {**level_ns.record("return_level_ns")}
+
+
+def lowered_from(found: TailModel) -> float | None:
+    """The quantile that was asked for, where it left too few bursts."""
+    asked = found.settings.threshold
+    return asked if asked is not None and found.ahead.is_lowered else None

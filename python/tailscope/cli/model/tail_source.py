@@ -1,0 +1,64 @@
+"""Whose tail ``tailscope model tail`` models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tailscope.models.tail.excesses import Excesses
+
+__all__ = ["LatencySource", "excesses_of", "tables"]
+
+_WORST = ".worst.csv"
+
+
+@dataclass(frozen=True)
+class LatencySource:
+    """A run, or the worst packets of so many."""
+
+    path: Path
+    count: int | None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a campaign, or a folder that holds tables of the authors."""
+        from tailscope.store.campaign import is_campaign
+        from tailscope.store.layout import RUN
+
+        if self.count is not None or not self.path.is_dir() or (self.path / RUN).exists():
+            return False
+        return is_campaign(self.path) or bool(tables(self.path))
+
+
+def tables(path: Path) -> list[Path]:
+    """The authors' tables of the worst packets, below a folder."""
+    return sorted(path.rglob(f"*{_WORST}*"))
+
+
+def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
+    """What lies beyond, and how many packets the instrument's own stalls could change."""
+    import numpy as np
+
+    from tailscope.models.tail.excesses import of_worst, select
+    from tailscope.models.tail.forecast import LOWEST
+    from tailscope.store.authors import read_worst
+    from tailscope.store.layout import WORST
+    from tailscope.store.reader import check_held, read_packets, read_run
+    from tailscope.store.run import foreign_text
+
+    if source.count is not None:
+        return of_worst(*read_worst(source.path), source.count), 0
+    run = read_run(source.path)
+    if foreign_text(run.info) is not None:
+        check_held(source.path, run.info, WORST, "the worst packets and their times")
+        found = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
+        return found, 0
+    series = read_packets(source.path, run.info)
+    stall_ns = series.instrument_stall_ns
+    if stall_ns is None or series.tainted is None:
+        return select(series.pre_ns, series.latency_ns, LOWEST, split), 0
+    tainted = int(np.count_nonzero(series.tainted))
+    return select(series.pre_ns, series.latency_ns - stall_ns, LOWEST, split), tainted
