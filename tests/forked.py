@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LIBRARIES = (
     *("bokeh.embed", "duckdb", "jinja2", "matplotlib.figure", "pyarrow.csv", "pyarrow.parquet"),
     *("pydantic", "pyroute2", "scipy.interpolate", "scipy.optimize", "scipy.stats"),
-    *("statsmodels.tsa.stattools", "yaml"),
+    "yaml",
 )
 """What commands import when they need it."""
 

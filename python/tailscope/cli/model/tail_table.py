@@ -246,6 +246,7 @@ def print_table(found: TailTable) -> None:
     ]
     for text in aligned(header, [rows]):
         print(text)
+    print("bursts of the rest beyond the return level: 1 is expected; inside: the largest latency")
     for reason in dict.fromkeys(run.refused for run in found.runs if run.foretold is None):
         names = [f"{run.setting}/{run.name}" for run in found.runs if run.refused == reason]
         more = "" if len(names) == 1 else f" and {len(names) - 1} more"

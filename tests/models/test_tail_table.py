@@ -1,0 +1,223 @@
+"""``tailscope model tail`` of many runs: together, one by one, and by the paper's method."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import captures
+import numpy as np
+import pytest
+from documentation import undocumented
+
+from tailscope.models.tail.equation1 import THRESHOLDS, equation_1
+from tailscope.models.tail.excesses import of_worst
+from tailscope.models.tail.model import Settings, model
+from tailscope.store.kept import kept
+from tailscope.store.reader import read_info
+from tailscope.store.records.tail import TailRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+Run = Callable[..., Any]
+
+COUNT, WORST, DURATION_NS = 2_000_000, 1_500, 160_000_000_000
+SCALE_NS, FLOOR_NS = 5_000, 80_000
+SINCE = ("fit_p_value", "known_max_ns_ci_high", "promise", "runs", "start_up", "block_maxima")
+DOES_NOT_SUFFICE = 3
+
+
+def worst_packets(seed: int, scale_ns: float = SCALE_NS) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Times and latencies of the worst packets of a run with an exponential tail."""
+    rng = np.random.default_rng(seed)
+    sent = np.sort(rng.integers(0, DURATION_NS, WORST))
+    return sent, FLOOR_NS + np.rint(rng.exponential(scale_ns, WORST)).astype(int)
+
+
+def write_tables(folder: Path, name: str, seed: int, scale_ns: float = SCALE_NS) -> Path:
+    """A table of the worst packets, and that of the counts beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.trim_ms0.num_worst{WORST}.worst.csv"
+    rows = zip(*(each.tolist() for each in worst_packets(seed, scale_ns)), strict=True)
+    file.write_text("latency,prets\n" + "".join(f"{worst},{sent}\n" for sent, worst in rows))
+    stats = folder / f"{name}.trim_ms0.stats.csv"
+    stats.write_text(f"pre_received,post_received\n{COUNT + 3},{COUNT}\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tables")
+    for at, rate in enumerate(("rate10", "rate20")):
+        write_tables(path / "bare/rt", rate, at)
+    write_tables(path / "container/rt", "rate10", 2)
+    empty = path / "container/rt/rate20.trim_ms0.num_worst1500.worst.csv"
+    empty.write_text("latency,prets\n")
+    empty.with_name("rate20.trim_ms0.stats.csv").write_text("post_received\n7\n")
+    return path
+
+
+def test_a_folder_of_tables_has_a_line_for_each_setting(
+    tailscope: Run, folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "table.json"
+    done = tailscope("model", "tail", folder, "--json", file)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[:3] for line in lines[2:4]] == [
+        ["bare/rt", "2", "0"],
+        ["container/rt", "2", "1"],
+    ]
+    assert "container/rt/rate20: expected 1 to 7 packets, the number in all, got 0" in lines
+    found = json.loads(file.read_text())
+    assert not undocumented(found["settings"][0], "tail.md")
+    assert not undocumented(found["runs"][0], "tail.md")
+    assert not undocumented(found["runs"][0]["equation_1"], "tail.md")
+    assert not undocumented(found["runs"][0]["tailscope"], "tail.md")
+    assert [run["name"] for run in found["runs"]] == ["rate10", "rate20"] * 2
+    own = [run["tailscope"] for run in found["runs"][:2]]
+    bare = found["settings"][0]
+    assert bare["exceedances_bursts_mean"] == np.mean([run["exceedances_bursts"] for run in own])
+    assert bare["bounded_share"] == np.mean([run["bounded"] for run in own])
+    inside = [
+        run["rest_max_ns_ci_low"] <= run["rest_max_ns"] <= run["rest_max_ns_ci_high"] for run in own
+    ]
+    assert bare["inside_share"] == np.mean(inside)
+    assert found["runs"][3]["tailscope"] is None
+
+
+def test_a_run_of_the_table_is_what_it_is_alone(
+    tailscope: Run, folder: Path, tmp_path: Path
+) -> None:
+    files = tmp_path / "table.json", tmp_path / "alone.json"
+    (worst,) = (folder / "container/rt").glob("rate10*.worst.csv")
+    arguments = ("--worst", worst, "--count", COUNT, "--json")
+    assert tailscope("model", "tail", *arguments, files[1]).returncode == 0
+    done = tailscope("model", "tail", *arguments, files[0], "--law", "equation-1")
+    assert done.returncode == 0, done.stderr
+    assert "by Eq. 1" in done.stdout
+    table, alone = (json.loads(file.read_text()) for file in files)
+    own = table["runs"][0]["tailscope"]
+    assert own == {name: value for name, value in alone.items() if name in own}
+    assert set(alone) - set(own) == {"stability", "levels_ahead", "quantile_pairs"}
+
+
+def test_without_counts_a_folder_is_refused(tailscope: Run, tmp_path: Path) -> None:
+    write_tables(tmp_path / "tables", "rate10", 1)
+    (tmp_path / "tables" / "rate10.trim_ms0.stats.csv").unlink()
+    done = tailscope("model", "tail", tmp_path / "tables")
+    assert done.returncode == 1
+    assert "expected a table rate10.trim_ms0.stats.csv beside it, got none" in done.stderr
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equation_1_is_that_of_the_paper(seed: int) -> None:
+    """By its own formula, and counted in the rest packet by packet."""
+    sent, latency = worst_packets(seed)
+    excesses = of_worst(sent, latency, COUNT)
+    found = equation_1(excesses, 0.2, 1_000_000)
+    first, rest = excesses.split(0.2)
+    assert {each.threshold for each in found.fits} <= set(THRESHOLDS)
+    for each in found.fits:
+        beyond = int((first.latency_ns > each.threshold_ns).sum())
+        assert each.excesses == beyond
+        assert beyond / first.count == pytest.approx(1 - each.threshold, abs=1.5 / first.count)
+    chosen = found.chosen
+    assert chosen.js_divergence_bits == min(each.js_divergence_bits for each in found.fits)
+    times = rest.count * chosen.excesses / first.count
+    level = chosen.threshold_ns + chosen.sigma_ns / chosen.xi * (times**chosen.xi - 1)
+    assert found.return_level_ns == pytest.approx(level, rel=1e-6)
+    above = [each for each in latency[np.argsort(sent)][len(first.latency_ns) :] if each > level]
+    assert found.exceedances_packets == pytest.approx(len(above), abs=1)
+    assert found.exceedances_bursts <= found.exceedances_packets
+    assert found.is_bounded == (chosen.xi < 0)
+
+
+def test_several_runs_are_one_question(tailscope: Run, tmp_path: Path) -> None:
+    files = [write_tables(tmp_path / "three", f"repeat{seed}", seed) for seed in range(3)]
+    arguments = [text for file in files for text in ("--worst", file, "--count", COUNT)]
+    done = tailscope("model", "tail", *arguments, "--json", tmp_path / "tail.json")
+    assert done.returncode == 0, done.stderr
+    assert "3 runs were taken together; intervals hold for a further one" in done.stdout
+    found = json.loads((tmp_path / "tail.json").read_text())
+    assert (found["runs"], found["count"], found["split"]) == (3, 3 * COUNT, 1)
+    assert found["return_packets"] == COUNT
+    assert found["rest_max_ns"] is None
+    assert found["rest_max_ns_ci_low"] < found["latency_ns_max"] < found["rest_max_ns_ci_high"]
+
+
+def test_runs_that_differ_widen_the_answer() -> None:
+    """And what a further run of them may reach is not what the mean of them may."""
+    widths = []
+    for spread in (1, 1.6):
+        runs = [
+            of_worst(*worst_packets(seed, SCALE_NS * factor), COUNT)
+            for seed, factor in enumerate((1 / spread, 1, spread))
+        ]
+        out = model(runs, Settings(split=1, resamples=100), np.random.default_rng(1)).ahead.outlook
+        widths.append(out.known_high_ns / out.low_ns)
+    assert widths[1] > 1.2 * widths[0]
+
+
+def test_one_burst_of_its_own_leaves_no_upper_bound(tailscope: Run, tmp_path: Path) -> None:
+    file = write_tables(tmp_path / "rare", "rate10", 5)
+    middle_of_the_first_part = DURATION_NS // 10
+    with file.open("a") as table:
+        table.write(f"{50 * FLOOR_NS},{middle_of_the_first_part}\n")
+    done = tailscope(
+        "model", "tail", "--worst", file, "--count", COUNT, "--json", tmp_path / "tail.json"
+    )
+    assert done.returncode in (0, DOES_NOT_SUFFICE), done.stderr
+    assert "rare: 1 burst of 4.0" in done.stdout
+    assert "The promise hangs on it" in done.stdout
+    found = json.loads((tmp_path / "tail.json").read_text())
+    assert found["promise"] == "rare"
+    assert not undocumented(found["rare"], "tail.md")
+    assert found["rare"]["latency_ns_max"] == 50 * FLOOR_NS
+    assert found["rest_max_ns_ci_high"] is None
+    assert not found["bounded"]
+
+
+def test_a_kept_tail_of_before_is_read(tailscope: Run, tmp_path: Path) -> None:
+    latencies = 3_000 + np.random.default_rng(4).exponential(20_000, 20_000)
+    pair = captures.pair(tmp_path / "pair", np.rint(latencies).astype(int).tolist(), gap=100_000)
+    assert tailscope("analyze", *pair, "--out", tmp_path / "run").returncode == 0
+    done = tailscope("model", "tail", tmp_path / "run", "--split", "0.5", "--keep")
+    assert done.returncode in (0, DOES_NOT_SUFFICE), done.stderr
+    file = tmp_path / "run" / "tail.json"
+    new = json.loads(file.read_text())
+    assert set(SINCE) < set(new)
+    old = {name: value for name, value in new.items() if name not in SINCE}
+    for name in ("rest_max_ns", "rest_max_ns_ci_low", "rest_max_ns_ci_high", "rare", "schedule"):
+        old.pop(name, None)
+    for each in old["candidates"]:
+        each.pop("fit_p_value", None)
+    content = json.dumps({k: v for k, v in old.items() if k != "kept"}, sort_keys=True)
+    old["kept"]["content_sha256"] = hashlib.sha256(content.encode()).hexdigest()
+    file.write_text(json.dumps(old))
+    found = kept(tmp_path / "run", read_info(tmp_path / "run"), "tail.json")
+    assert isinstance(found, TailRecord)
+    assert (found.return_level_ns, found.runs) == (new["return_level_ns"], 1)
+    assert (found.rest_max_ns_ci_low, found.fit_p_value, found.rare) == (None, None, None)
+    assert tailscope("show", tmp_path / "run").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["FOLDER", "--keep"], "--keep: expected one run, got several"),
+        (["FOLDER", "--figure", "t.svg"], "--figure: expected one run, or several modelled"),
+        (["--worst", "a", "--worst", "b", "--count", "3"], "must be given together, as often"),
+    ],
+)
+def test_what_many_runs_cannot_have(
+    tailscope: Run, folder: Path, arguments: list[str], expected: str
+) -> None:
+    done = tailscope("model", "tail", *(folder if text == "FOLDER" else text for text in arguments))
+    assert done.returncode == 1
+    assert expected in done.stderr
