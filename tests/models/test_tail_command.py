@@ -117,7 +117,10 @@ def test_what_drifts_is_refused_with_the_reason(tailscope: Run, tmp_path: Path) 
 
 
 def test_a_queue_of_known_law() -> None:
-    """M/M/1: sojourn times are exponential, and (1 - load)² bursts come per excess."""
+    """M/M/1: sojourn times are exponential, and (1 - load)² bursts come per excess.
+
+    One burst is promised beyond the level, and for so light a tail it errs on the safe side.
+    """
     load, served_per_s, packets = 0.5, 1e6, 400_000
     per_ns = (1 - load) * served_per_s / 1e9
     held, exceeding, index = [], [], []
@@ -136,7 +139,7 @@ def test_a_queue_of_known_law() -> None:
         index.append(found.fit.bursts.extremal_index)
     assert np.mean(index) == pytest.approx((1 - load) ** 2, rel=0.15)
     assert sum(held) >= 16
-    assert 0.4 < np.mean(exceeding) < 1.8
+    assert 0.1 < np.mean(exceeding) < 1.2
 
 
 @pytest.mark.parametrize(
