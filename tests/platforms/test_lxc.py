@@ -57,7 +57,7 @@ def test_the_container_has_a_namespace_and_cpus_of_its_own(
     script.chmod(0o755)
     given = ("--dut-option", f"run={script}", "--dut-option", "ready=^up$")
     options = ("--platform", "lxc", "--platform-option", "name=seen", "--wire", "veth")
-    found = measure("--dut", "command", *given, *options, *RATE, "--cpus", "0,1")
+    found = measure("--dut", "command", *given, *options, *RATE, "--cpus", "0,1", expected=1)
     info = sound(found["out"])
     assert found["lost"] == found["sent"]
     assert info["platform"]["container"] == "seen"

@@ -486,7 +486,7 @@ def test_passwords_are_hidden(text: str, shown: str) -> None:
         (
             "CREATE SCHEMA tailscope; CREATE TABLE tailscope.store_version (version int);"
             "INSERT INTO tailscope.store_version VALUES (9)",
-            "expected 1, got 9",
+            "expected 2, got 9",
         ),
     ],
 )

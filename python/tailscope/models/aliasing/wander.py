@@ -72,8 +72,8 @@ def curves(time_ns: Floats, first_ns: float, last_ns: float, degree: int) -> Flo
     -------
     ndarray of float64, shape (n, degree - 1)
     """
-    columns: Floats = legendre.legvander(_place(time_ns, first_ns, last_ns), degree)[:, 2:]
-    return columns
+    columns = legendre.legvander(_place(time_ns, first_ns, last_ns), degree)[:, 2:]
+    return np.asarray(columns, np.float64)
 
 
 def _place(time_ns: Floats, first_ns: float, last_ns: float) -> Floats:
