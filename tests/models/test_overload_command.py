@@ -158,7 +158,9 @@ def test_a_measured_device_must_show_that_it_queues(
     tailscope: Run, measure: Run, runs: Path
 ) -> None:
     """At 100 packets/s a stall of the machine cannot make packets wait for each other."""
-    delayed = measure("--dut", "delay", "--dut-option", "law=fixed:20us", "--rate", "100")["out"]
+    delayed = measure(
+        "--dut", "delay", "--dut-option", "law=fixed:20us", "--rate", "100", "--duration", "1s"
+    )["out"]
     done = tailscope("model", "overload", runs / "forwarder", delayed)
     assert done.returncode == 3 and not done.stdout
     assert "nothing shows that the function works on one packet at a time" in done.stderr
