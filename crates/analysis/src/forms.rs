@@ -96,7 +96,7 @@ fn bytes_of_streams(sides: [&[Part]; 2]) -> Vec<Held> {
     let mut reached: HashMap<Key, u64> = HashMap::new();
     let held = all.into_iter().map(|(_, side, place, Segment { flow, sequence, len })| {
         let last = reached.entry(flow).or_insert((1 << 32) | u64::from(sequence));
-        let step = sequence.wrapping_sub(*last as u32).cast_signed();
+        let step = sequence.wrapping_sub(*last as u32) as i32;
         let start = last.saturating_add_signed(step.into());
         *last = start;
         Held { side, place, flow, bytes: start..start + u64::from(len) }
