@@ -136,7 +136,7 @@ def test_what_is_no_part_is_refused(pair: tuple[Path, Path]) -> None:
     good = slices.analyze_slice(*pair, piece).to_bytes()
     damaged = bytearray(good)
     damaged[len(good) // 2] ^= 1
-    bad = [b"", b"tailscope part 3\n" + good[17:], good[:-1], bytes(damaged), piece.to_bytes()]
+    bad = [b"", b"tailscope part 9\n" + good[17:], good[:-1], bytes(damaged), piece.to_bytes()]
     for content in bad:
         with pytest.raises(AnalysisError, match="part: byte 0: got"):
             slices.Part.from_bytes(content)

@@ -116,7 +116,15 @@ fn figures(analysis: &Analysis) -> Vec<(String, Value)> {
     let instrument = ["tainted", "stall", "untainted_", "intended_", "departure_error_"];
     let only_one = |name: &str| {
         let ends = ["_file", "_format", "_resolution", "_dropped", "_ci_low", "_ci_high", "clock"];
-        let judged = ["lost", "loss_ratio", "corrupt", "outside", "post_outside", "post_unknown"];
+        let judged = [
+            "lost",
+            "lost_proven",
+            "loss_ratio",
+            "corrupt",
+            "outside",
+            "post_outside",
+            "post_unknown",
+        ];
         ends.iter().any(|end| name.ends_with(end))
             || judged.contains(&name)
             || ["span_start_s", "span_s", "resolution_ns"].contains(&name)
