@@ -49,6 +49,7 @@ __all__ = [
     "Worst",
     "analyze",
     "analyze_recording",
+    "checked_extent",
     "clock_difference",
     "clocks_of",
     "engine_errors",
@@ -528,6 +529,19 @@ def clock_difference(text: str) -> ClockDifference | None:
     )
 
 
+def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int, int]:
+    """The trim and the window of an analysis, in ns.
+
+    Raises
+    ------
+    UsageError
+        If one of them is no duration, or the number of worst packets is negative.
+    """
+    if worst < 0:
+        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+    return duration_ns(trim, "trim"), duration_ns(window, "window")
+
+
 def clocks_of(
     pre: str | os.PathLike[str], post: str | os.PathLike[str], clocks: str | ClockDifference
 ) -> ClockDifference | None:
@@ -661,9 +675,7 @@ def analyze(
         If a clock stepped, the figures would not be true, nothing can follow from the two captures,
         or too many packets are in flight.
     """
-    trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
-    if worst < 0:
-        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+    trim_ns, window_ns = checked_extent(trim, window, worst)
     if clocks == "estimate":
         known: ClockDifference | None = estimate_clocks(
             pre, post, match_on=match_on, window=window_ns, progress=progress
@@ -755,9 +767,7 @@ def analyze_recording(
     AnalysisError
         If the arrays contradict each other.
     """
-    trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
-    if worst < 0:
-        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+    trim_ns, window_ns = checked_extent(trim, window, worst)
     with engine_errors():
         return Analysis(
             _engine.analyze_recording(

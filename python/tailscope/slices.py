@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope import _engine
-from tailscope.analysis import Analysis, clocks_of, engine_errors, source_of
+from tailscope.analysis import Analysis, checked_extent, clocks_of, engine_errors, source_of
 from tailscope.exceptions import UsageError
-from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
     import os
@@ -158,9 +157,7 @@ def split(
     """
     if at_most < 1:
         raise UsageError(f"at_most: a pair has at least 1 slice, got {at_most}")
-    if worst < 0:
-        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
-    trim_ns, window_ns = duration_ns(trim, "trim"), duration_ns(window, "window")
+    trim_ns, window_ns = checked_extent(trim, window, worst)
     with engine_errors():
         found, note = _engine.split(
             source_of(pre),

@@ -1,6 +1,8 @@
 //! A second look at files of which much was found on one side alone: do the packets that are left come
 //! in another form, or did a clock step?
 
+use std::collections::HashMap;
+
 use capture::{Packet, Reader};
 use probe::key::{Keyed, MatchOn, Tap};
 use probe::parts::{fragment, segment};
@@ -212,16 +214,22 @@ impl Analysis {
     fn set_resegmented(&mut self, sent: Vec<u64>, seen: Vec<u64>) {
         let last = |side: &crate::side::Side| side.last_ns.unwrap_or(0);
         let (pre_last, post_last) = (last(&self.pre.side), last(&self.post.side));
+        let mut told: HashMap<u64, u64> = HashMap::new();
         for ts in sent.into_iter().filter(|ts| *ts <= post_last) {
             if self.counts.lost == 0 {
                 break;
             }
             self.counts.lost -= 1;
             self.counts.resegmented += 1;
-            if let Some(place) = self.tail.near_ns.iter().position(|near| *near == ts) {
-                self.tail.near_ns.swap_remove(place);
-            }
+            *told.entry(ts).or_default() += 1;
         }
+        self.tail.near_ns.retain(|ts| match told.get_mut(ts) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            _ => true,
+        });
         for ts in seen {
             if self.counts.post_unknown == 0 {
                 break;

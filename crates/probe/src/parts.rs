@@ -179,8 +179,8 @@ mod tests {
         tcp[..8].copy_from_slice(&[0, 80, 4, 0, 0, 0, 1, 2]);
         tcp[12] = 0x50;
         let mut frame = ipv4(headers::TCP, 0x4000, &tcp);
-        frame.resize(60, 0);
-        let found = segment(&frame, 60).expect("a segment");
+        frame.resize(64, 0);
+        let found = segment(&frame, 64).expect("a segment");
         assert_eq!((found.sequence, found.len), (258, 7), "padding is no part of it");
         let empty = ipv4(headers::TCP, 0x4000, &tcp[..20]);
         assert_eq!(segment(&empty, empty.len() as u32), None);
