@@ -351,7 +351,7 @@ def simulated_beside_measured(
     """What the model says of some runs, and of the last one in words."""
     models = []
     for _ in range(rounds):
-        found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "5s", "--noise", "events")
+        found = measure("--dut", "l2fwd", "--rate", "10k", "--duration", "10s", "--noise", "events")
         done = tailscope("model", "aliasing", found["out"], "--recorded", "--json", "-")
         assert done.returncode == 0, done.stderr
         model = json.loads(done.stdout)

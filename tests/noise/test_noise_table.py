@@ -92,9 +92,9 @@ def noise(threads: list[Thread]) -> RecordedNoise:
 @pytest.mark.usefixtures("alone")
 def test_a_device_has_the_threads_of_its_mark() -> None:
     threads = [
-        Thread(10, 10, "x", 10),
-        Thread(20, 3, "x-platform", 20),
-        Thread(21, 4, "x-platform", 20),
+        Thread(10, 10, "x", 10, "tailscope-dp"),
+        Thread(20, 3, "x-platform", 20, "l2fwd"),
+        Thread(21, 4, "x-platform", 20, "dpdk-worker1"),
     ]
     found = noise(threads)
     assert found.threads_of("x") == [10]
@@ -105,15 +105,16 @@ def test_a_device_has_the_threads_of_its_mark() -> None:
 
 def test_threads_of_tailscope_are_known_by_what_they_are_for() -> None:
     threads = [
-        Thread(10, 10, "x", 10),
-        Thread(11, 11, "x", 10),
-        Thread(20, 3, "x-platform", 20),
-        Thread(21, 4, "x-platform", 20),
-        Thread(30, 30, "x-platform", 30),
-        Thread(40, 40, "x-2-platform", 40),
+        Thread(10, 10, "x", 10, "tailscope-dp"),
+        Thread(11, 11, "x", 10, "dpdk-worker1"),
+        Thread(20, 3, "x-platform", 20, "tailscope-dp"),
+        Thread(21, 4, "x-platform", 20, "dpdk-worker1"),
+        Thread(22, 5, "x-platform", 20, "disturb"),
+        Thread(30, 30, "x-platform", 30, "sh"),
+        Thread(40, 40, "x-2-platform", 40, "tailscope-dp"),
     ]
     own = noise(threads).own_threads("platform", [21])
-    # A container and another device are no work of tailscope's.
+    # A container, another device and what disturbs on purpose are no work of tailscope's.
     assert own == {1: "supervisor", 10: "generator", 11: "generator", 20: "device monitor"}
     assert 20 not in noise(threads).own_threads("platform", [20, 21])
 

@@ -54,6 +54,8 @@ _PURPOSES = {
     COUNTER_THREAD: "reader of interrupt counters",
     POWER_THREAD: "reader of power",
 }
+_DISTURBER = "disturb"
+"""The thread by which a device of tailscope's competes with its own loop."""
 
 
 class Thread(NamedTuple):
@@ -69,12 +71,15 @@ class Thread(NamedTuple):
         Of the place where it was started.
     pid : int
         The number of its process on this machine.
+    comm : str
+        What the kernel calls it.
     """
 
     tid: int
     inner: int
     mark: str
     pid: int
+    comm: str
 
 
 @dataclass(frozen=True)
@@ -115,14 +120,15 @@ class RecordedNoise:
         devices : str
             How marks end by which processes of devices are known.
         working : sequence of int
-            What forwards packets: of programs that have such threads, the others are tailscope's.
+            What forwards packets: of programs that have such threads, the others are tailscope's,
+            but for the one that disturbs on purpose.
         """
         programs = {thread.pid for thread in self.threads if thread.tid in working}
         found = dict(self.supervisor)
         for thread in self.threads:
             if not thread.mark.endswith(devices):
                 found[thread.tid] = "generator"
-            elif thread.pid in programs and thread.tid not in working:
+            elif thread.comm != _DISTURBER and thread.pid in programs and thread.tid not in working:
                 found[thread.tid] = "device monitor"
         return found
 
@@ -290,7 +296,7 @@ def marked_threads(name: str) -> list[Thread]:
     while more := _started(parents, marks):
         marks |= more
     return [
-        Thread(tid, _inner(tid), mark, pid)
+        Thread(tid, _inner(tid), mark, pid, comm_of(tid))
         for pid, mark in marks.items()
         if not comm_of(pid).startswith("stress-ng")
         for tid in threads_of(pid)
