@@ -35,7 +35,7 @@ WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz bench batch-effect docs clean
+	fuzz bench calibration batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -160,6 +160,10 @@ fuzz: $(TOOLS) .venv/bin/cargo-fuzz
 bench: $(ENGINE) dataplane
 	@scripts/setup have pg_ctlcluster:postgresql setpriv:util-linux dpdk-testpmd:dpdk-dev
 	python -m bench
+
+## make calibration   what models promised and what came: docs/calibration.md (needs the papers' data)
+calibration: $(ENGINE)
+	python -m docs.calibration
 
 ## make batch-effect   bursts against batches (Figure 5 of noms2020): experiments/results/batch-effect.svg
 batch-effect: $(ENGINE) dataplane

@@ -1,20 +1,17 @@
-"""Calibration of the model of overload: what it promised for devices of known capacity.
+"""What the model of overload promised for devices of known capacity.
 
-    python -m docs.calibration.overload [--runs N]
-
-prints a Markdown table. Devices are simulated: packets alone and in bursts, work by a law, batches,
-transfers that vary, and stalls that take CPU time. Where the captures of noms2020's authors lie in
-``../shared/data``, they are rows, too.
+They are simulated: packets alone and in bursts, work by a law, batches, transfers that vary, and
+stalls that take CPU time.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from docs.calibration.section import Section, share
+from docs.reference.markdown import table
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -25,15 +22,22 @@ from tailscope.models.overload.noise import Interruption, as_given, noise_of, no
 from tailscope.models.overload.prediction import cpu_time, highest_rate, predict
 from tailscope.models.overload.queued import queued_time, queues_of
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 SECONDS, RATE_PPS, BURST, SLICES = 1.0, 10_000, 128, 20
 WAY_NS, WAY_SPREAD_NS = 1_300.0, 60.0
 STALLS_HZ, STALL_NS = 600.0, 80_000.0
 """About 5 % of the time."""
+TEXT = """\
+Promised by [`tailscope model overload`](overload.md): the highest rate that a device carries
+lies in the interval of R_max in 95 % of cases, and devices whose packets do not wait for each
+other are refused. The last column is why packets that queued are asked for: two medians alone
+say too much. Below: the captures of noms2020's authors; Table II says at which rates Snort was
+overloaded."""
 
 
 class Setting(NamedTuple):
@@ -190,25 +194,40 @@ def simulated(setting: Setting, seed: int) -> Outcome:
     return Outcome(rate, by_medians, true_pps)
 
 
-def row_of(setting: Setting, runs: int) -> list[str]:
-    """A row of the table."""
-    outcomes = [simulated(setting, seed) for seed in range(runs)]
-    said = [each for each in outcomes if each.rate is not None]
-    held = sum(each.rate.ci_low <= each.true_pps <= each.rate.ci_high for each in said)  # type: ignore[union-attr]
-    medians = sum(
-        each.by_medians.ci_low <= each.true_pps <= each.by_medians.ci_high for each in outcomes
-    )
-    errors = [abs(each.rate.estimate / each.true_pps - 1) for each in said]  # type: ignore[union-attr]
-    widths = [each.rate.ci_high / each.rate.ci_low - 1 for each in said]  # type: ignore[union-attr]
-    none = "-"
-    return [
-        setting.name,
-        f"{runs - len(said)} of {runs}",
-        f"{held / len(said):.0%}" if said else none,
-        f"{np.median(errors):.1%}" if said else none,
-        f"{np.median(widths):.1%}" if said else none,
-        f"{medians / runs:.0%}",
-    ]
+class Tried(NamedTuple):
+    """What the model said of devices of one setting."""
+
+    setting: Setting
+    outcomes: list[Outcome]
+
+    @property
+    def said(self) -> list[tuple[Estimate, float]]:
+        """Rates, where it did not refuse, beside the true ones."""
+        return [(each.rate, each.true_pps) for each in self.outcomes if each.rate is not None]
+
+    @property
+    def by_medians(self) -> list[tuple[Estimate, float]]:
+        """Rates by two medians alone, beside the true ones."""
+        return [(each.by_medians, each.true_pps) for each in self.outcomes]
+
+    def row(self) -> list[str]:
+        """A row of the table."""
+        said, tried, none = self.said, len(self.outcomes), "-"
+        errors = [abs(rate.estimate / true_pps - 1) for rate, true_pps in said]
+        widths = [rate.ci_high / rate.ci_low - 1 for rate, _ in said]
+        return [
+            self.setting.name,
+            f"{tried - len(said)} of {tried}",
+            share(held(said), len(said)),
+            f"{np.median(errors):.1%}" if said else none,
+            f"{np.median(widths):.1%}" if said else none,
+            share(held(self.by_medians), tried),
+        ]
+
+
+def held(said: list[tuple[Estimate, float]]) -> int:
+    """How many intervals held the truth."""
+    return sum(rate.ci_low <= true_pps <= rate.ci_high for rate, true_pps in said)
 
 
 TABLE_V = {
@@ -222,24 +241,23 @@ def _noise(mode: str) -> Estimate:
     return noise_of(rows)
 
 
-def _captured(name: str) -> Series:
-    folder = DATA / name
+def _captured(folder: Path) -> Series:
     (pre,), (post,) = folder.glob("*lat*-pre-*"), folder.glob("*lat*-post-*")
     found = analyze(pre, post, trim="1s").series
     assert found is not None
     return found
 
 
-def captured_rows() -> list[list[str]]:
+def captured_rows(data: Path) -> list[list[str]]:
     """The authors' captures: with which rates Snort was overloaded is printed in Table II."""
     forwarder, function = (
-        median(_captured(f"noms2020/{each}/hw").latency_ns.astype(float))
+        median(_captured(data / "noms2020" / each / "hw").latency_ns.astype(float))
         for each in ("dpdk-l2fwd", "snort-filter")
     )
     rate = predict(forwarder, function, _noise("hw")).rate_max_pps
     rows = [["Snort-filter HW, medians", f"{rate.ci_low:,.0f} or more, one at a time"]]
     for batch in (4, 32):
-        bursts = _captured(f"noms2020/burst-{batch}batch/vm")
+        bursts = _captured(data / "noms2020" / f"burst-{batch}batch" / "vm")
         queued = queued_time(queues_of(bursts.seq, bursts.pre_ns, bursts.latency_ns, 3_300))
         assert queued is not None
         printed = (
@@ -252,21 +270,21 @@ def captured_rows() -> list[list[str]]:
     return [[*row, "60,000 to 70,000"] for row in rows]
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def section(runs: int, data: Path) -> Section:
+    """What came of the promise, by device."""
+    tried = [
+        Tried(setting, [simulated(setting, seed) for seed in range(runs)]) for setting in SETTINGS
+    ]
+    said = [each for one in tried for each in one.said]
+    total = sum(len(one.outcomes) for one in tried)
+    refused = share(total - len(said), total)
+    sentence = (
+        f"Of {total} simulated devices, the model refused {refused}; of its intervals of 95% for"
+        f" the others, {share(held(said), len(said))} held the true rate."
+    )
+    tables = table(HEADER, [each.row() for each in tried]), table(CAPTURES, captured_rows(data))
+    return Section("Overload", TEXT, tables, {"overload": sentence})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m docs.calibration.overload")
-    parser.add_argument("--runs", type=int, default=100, metavar="N")
-    options = parser.parse_args()
-    header = ["device", "refused", "interval held the truth", "error", "width", "by medians alone"]
-    print(table(header, [row_of(setting, options.runs) for setting in SETTINGS]))
-    if DATA.is_dir():
-        print()
-        print(table(["captures", "R_max, packets/s", "overload, Table II"], captured_rows()))
-
-
-if __name__ == "__main__":
-    main()
+HEADER = ("device", "refused", "interval held the truth", "error", "width", "by medians alone")
+CAPTURES = ("captures", "R_max, packets/s", "overload, Table II")

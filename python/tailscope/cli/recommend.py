@@ -110,6 +110,7 @@ def _print_table(table: TailTables) -> None:
 
 
 def _print_answers(answers: list[tuple[Rule, RuleAnswer]]) -> None:
+    from tailscope.promises import kept
     from tailscope.units import printable
 
     for rule, answer in answers:
@@ -122,6 +123,8 @@ def _print_answers(answers: list[tuple[Rule, RuleAnswer]]) -> None:
             more = len(answer.unsaid) - 1
             rest = f" (and {more} more: --json lists them)" if more else ""
             print(printable(f"no evidence: {rule.id}. {rule.title}: {answer.unsaid[0]}{rest}"))
+    if any(answer.recommendation is not None for _, answer in answers):
+        print(kept("recommendation"))
 
 
 def _print_runs(evidence: Evidence) -> None:

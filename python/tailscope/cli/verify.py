@@ -173,10 +173,13 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
             for about, said in _sentences(verdict):
                 print(_annotation(verdict.name, *about, said))
         return
+    from tailscope.promises import kept
     from tailscope.verdict.slo import PROFILES
 
     for verdict in verdicts:
         _print_run(verdict)
+    if any(not term.is_observed for term in plan.level.terms):
+        print(kept("verdict"))
     for name in plan.level.profiles:
         print(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
     if len(verdicts) > 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.models.counting import share_beyond
 from tailscope.models.estimate import LEVEL, Estimate
-from tailscope.units import duration_text, percentile_name
+from tailscope.units import counted, duration_text, percentile_name
 from tailscope.wording import instrument_text
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tailscope.recommend.evidence import Case
 
 __all__ = [
+    "FEWEST_RUNS",
     "MEDIAN",
     "Tail",
     "best_quantile",
@@ -29,7 +30,11 @@ __all__ = [
     "tail_of",
     "tails",
     "why_not_above",
+    "why_overlapping",
 ]
+
+FEWEST_RUNS = 3
+"""On each side of a difference: of fewer, docs/calibration.md has how often it is none."""
 
 MEDIAN = 0.5
 _NAMES = {
@@ -176,8 +181,24 @@ def tails(*groups: Sequence[Case]) -> list[Tail]:
 def why_not_above(upper: Tail, lower: Tail) -> str | None:
     """Why `upper` cannot be said to lie above `lower`; None where it does.
 
-    Their intervals must be disjoint, even if the instrument's stalls delayed the packets of the
-    upper one by all of their length, and those of the lower one not at all.
+    Each must be of three runs: packets behind a stall are no independent evidence, so that the
+    intervals of single runs say too much.
+    """
+    overlap = why_overlapping(upper, lower)
+    fewest = min(len(upper.runs), len(lower.runs))
+    if overlap is None and fewest < FEWEST_RUNS:
+        return (
+            f"{upper.text()} against {lower.text()} may be chance with {counted(fewest, 'run')} on"
+            f" a side: measure {FEWEST_RUNS} on each"
+        )
+    return overlap
+
+
+def why_overlapping(upper: Tail, lower: Tail) -> str | None:
+    """Why the interval of `upper` does not lie above that of `lower`; None where it does.
+
+    They must be disjoint, even if the instrument's stalls delayed the packets of the upper one by
+    all of their length, and those of the lower one not at all.
     """
     name = percentile_name(upper.quantile)
     if upper.latency_ns.ci_low <= lower.latency_ns.ci_high:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tailscope.exceptions import ModelError
 from tailscope.host.cpus import parse_cpus
-from tailscope.models.overload.prediction import cpu_time, highest_rate
 from tailscope.recommend.compare import (
     MEDIAN,
     cited,
@@ -20,6 +18,7 @@ from tailscope.recommend.compare import (
     tail_of,
     tails,
     why_not_above,
+    why_overlapping,
 )
 from tailscope.recommend.evidence import CARDS, SHARED_MEMORY
 from tailscope.recommend.rule import (
@@ -120,8 +119,6 @@ def _overload(evidence: Evidence) -> Said:
         for rate in lossy:
             free = [each for each in rates if each < rate and _carries(by_rate[each])]
             said = _overloaded(facts, by_rate, rate, free[-1] if free else None)
-            if isinstance(said, RunEvidence):
-                said = _beside_prediction(said, by_rate[free[0]], rate, evidence)
             yield said
             if isinstance(said, RunEvidence):
                 break
@@ -142,7 +139,7 @@ def _overloaded(
         return NoEvidence(f"{said} {cited(numbers(above))}, and too few came back for a median")
     before, after = tail_of(below, MEDIAN), tail_of(above, MEDIAN)
     times = ratio(after, before)
-    if times.ci_low < JUMP or why_not_above(after, before) is not None:
+    if times.ci_low < JUMP or why_overlapping(after, before) is not None:
         return NoEvidence(
             f"{said} {cited(numbers(above))}, but the median is {times_text(times)} that at"
             f" {count_text(free)} packets/s: not every packet queues"
@@ -159,43 +156,6 @@ def _overloaded(
         record_of("latency_ns_p50_ratio", (*after.runs, *before.runs), times),
     ]
     return RunEvidence(text, (*after.runs, *before.runs), figures)
-
-
-def _beside_prediction(
-    said: RunEvidence, low: list[Case], rate: int, evidence: Evidence
-) -> RunEvidence:
-    """The same beside R_max, where the simplest forwarder was run at low load (noms2020 VI)."""
-    facts = low[0].facts
-    alike = [
-        case
-        for case in evidence.cases
-        if case.facts.device == _FORWARDER
-        and case.facts._replace(device="", device_options=(), rate_pps=0)
-        == facts._replace(device="", device_options=(), rate_pps=0)
-        and _carries([case])
-    ]
-    if facts.device == _FORWARDER or not alike:
-        return said
-    slowest = min(case.facts.rate_pps for case in alike)
-    forwarder = [case for case in alike if case.facts.rate_pps == slowest]
-    if not have_medians(forwarder, low):
-        return said
-    medians = tail_of(forwarder, MEDIAN), tail_of(low, MEDIAN)
-    try:
-        most = highest_rate(cpu_time(*(median.latency_ns for median in medians)))
-    except ModelError:
-        return said
-    runs = (*medians[0].runs, *medians[1].runs)
-    rates = (most.estimate, most.ci_low, most.ci_high)
-    predicted, low_pps, high_pps = (count_text(round(each)) for each in rates)
-    text = (
-        f"{said.text} By the medians at low load {cited(runs)} it overloads at"
-        f" {predicted} packets/s ({low_pps} to {high_pps}, interrupts not counted) if it works on"
-        " one packet at a time:"
-        f" {count_text(rate)} are {rate / most.estimate:.0%} of that."
-    )
-    figures = [*said.figures, record_of("rate_max_pps", runs, most)]
-    return RunEvidence(text, tuple(dict.fromkeys((*said.runs, *runs))), figures)
 
 
 def _no_loss(facts: Facts, rates: Sequence[int], by_rate: dict[int, list[Case]]) -> str:

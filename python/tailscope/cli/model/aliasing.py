@@ -345,6 +345,7 @@ def _record(
 
 def _print(found: Fit, prediction: Prediction | None) -> None:
     from tailscope.cli.table import aligned
+    from tailscope.promises import kept
     from tailscope.units import count_text, duration_text
 
     if prediction is None:
@@ -362,6 +363,7 @@ def _print(found: Fit, prediction: Prediction | None) -> None:
         print(f"packets without these clocks look like this with p <= {max(p_values):.2g}")
     assert found.threshold_ns is not None
     print(f"packets count as delayed above {duration_text(found.threshold_ns)}")
+    print(kept("aliasing"))
 
 
 def _print_beside(prediction: Prediction) -> None:

@@ -117,6 +117,7 @@ def _keep(function: Path, found: Forecast, command: Sequence[str]) -> None:
 def print_forecast(found: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
     from tailscope.cli.table import aligned
+    from tailscope.promises import kept
     from tailscope.units import count_text, duration_text, printable
 
     prediction = found.prediction
@@ -155,6 +156,7 @@ def print_forecast(found: Forecast) -> None:
         print(f"{'meaning':<10}{_EXPERIENCE}")
     for warning in found.warnings:
         print(f"{'warning':<10}{printable(warning)}")
+    print(kept("overload"))
 
 
 def interval_text(rate: Estimate) -> str:

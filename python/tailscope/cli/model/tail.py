@@ -275,6 +275,7 @@ def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
 
 def _print(found: TailModel, tainted: int) -> None:
     from tailscope.cli.table import aligned
+    from tailscope.promises import kept
     from tailscope.units import count_text, duration_text, percentile_name
 
     fit, ahead = found.fit, found.ahead
@@ -313,6 +314,7 @@ def _print(found: TailModel, tainted: int) -> None:
         print(line)
     for line in _notes(found, tainted):
         print(line)
+    print(kept("tail"))
 
 
 def _largest(found: TailModel) -> tuple[str, str]:
