@@ -15,6 +15,7 @@ from documentation import undocumented
 from tailscope.models.tail.equation1 import THRESHOLDS, equation_1
 from tailscope.models.tail.excesses import of_worst
 from tailscope.models.tail.model import Settings, model
+from tailscope.report.figures.tails import PaperThreshold, TailShapes, shape_pictures
 from tailscope.store.kept import kept
 from tailscope.store.reader import read_info
 from tailscope.store.records.tail import TailRecord
@@ -89,6 +90,29 @@ def test_a_folder_of_tables_has_a_line_for_each_setting(
     ]
     assert bare["inside_share"] == np.mean(inside)
     assert found["runs"][3]["tailscope"] is None
+
+
+def test_a_folder_of_tables_is_drawn(tailscope: Run, folder: Path, tmp_path: Path) -> None:
+    files = tmp_path / "tails.svg", tmp_path / "table.json"
+    done = tailscope("model", "tail", folder, "--figure", files[0], "--json", files[1])
+    assert done.returncode == 0, done.stderr
+    drawn = files[0].read_text()
+    for text in ("Equation 1", "tailscope", "ADF", "KPSS", "p99.999", "divergence [bits]", "ξ"):
+        assert text in drawn
+    runs = [each for each in json.loads(files[1].read_text())["runs"] if each["tailscope"]]
+    shapes = TailShapes(
+        *([each["tailscope"][test]["p_value"] for each in runs] for test in ("adf", "kpss")),
+        xi=[each["tailscope"]["xi"] for each in runs],
+        equation_1_xi=[each["equation_1"]["xi"] for each in runs],
+        thresholds=[PaperThreshold(0.999, 70_000.0, 0.1), PaperThreshold(0.9999, 80_000.0, 0.2)],
+    )
+    *_, thresholds, bounded = shape_pictures("tables", shapes)
+    theirs, own = bounded.layers
+    assert own.columns["x"].tolist() == sorted(shapes.xi)
+    assert own.columns["y"].tolist() == [1 / 3, 2 / 3, 1]
+    assert theirs.columns["x"].tolist() == sorted(shapes.equation_1_xi)
+    assert [layer.label for layer in thresholds.layers] == ["p99.9", "p99.99"]
+    assert [layer.columns["x"].tolist() for layer in thresholds.layers] == [[70.0], [80.0]]
 
 
 def test_a_run_of_the_table_is_what_it_is_alone(
@@ -211,7 +235,6 @@ def test_a_kept_tail_of_before_is_read(tailscope: Run, tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         (["FOLDER", "--keep"], "--keep: expected one run, got several"),
-        (["FOLDER", "--figure", "t.svg"], "--figure: expected one run, or several modelled"),
         (["--worst", "a", "--worst", "b", "--count", "3"], "must be given together, as often"),
     ],
 )

@@ -159,8 +159,6 @@ class TailRequest:
             raise UsageError("--keep requires a run directory; --worst is only a table")
         if self.kept_by is not None and (len(self.sources) > 1 or self.is_table):
             raise UsageError("--keep: expected one run, got several")
-        if self.figure is not None and self.is_table:
-            raise UsageError("--figure: expected one run, or several modelled together")
 
 
 def _is_papers(text: str) -> bool:
@@ -247,6 +245,11 @@ def _tabulated(plan: TailRequest) -> int:
     found = table_of(plan.sources, plan.settings, plan.seed)
     if plan.json_file is not None:
         write_json(plan.json_file, found.content())
+    if plan.figure is not None:
+        from tailscope.report.drawing import write_grid
+
+        label = ", ".join(dict.fromkeys(source.path.name for source in plan.sources))
+        write_grid([plan.figure], found.pictures(label), columns=2, title=label)
     if plan.json_file != STANDARD:
         print_table(found)
     return 0

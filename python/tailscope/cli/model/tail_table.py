@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tailscope.models.tail.equation1 import Equation1
     from tailscope.models.tail.excesses import Excesses
     from tailscope.models.tail.model import Settings, TailModel
+    from tailscope.report.picture import Picture
 
 __all__ = ["TailTable", "print_table", "table_of"]
 
@@ -34,6 +35,8 @@ class Foretold(NamedTuple):
         None where nothing was left to check with.
     is_inside : bool or None
         Whether the largest latency of the rest lies in its interval.
+    xi, adf_p_value, kpss_p_value : float
+        Of the law, and of the tests of stationarity.
     figures : dict
         All figures, without those that only drawings need.
     """
@@ -41,6 +44,9 @@ class Foretold(NamedTuple):
     is_bounded: bool
     exceedances_bursts: int | None
     is_inside: bool | None
+    xi: float
+    adf_p_value: float
+    kpss_p_value: float
     figures: dict[str, object]
 
     @classmethod
@@ -56,6 +62,9 @@ class Foretold(NamedTuple):
             found.ahead.limit_ns is not None,
             None if check is None else check.exceedances_bursts,
             None if largest is None else is_inside,
+            found.fit.best.xi,
+            found.ahead.stationarity.adf.p_value,
+            found.ahead.stationarity.kpss.p_value,
             {name: value for name, value in figures.items() if name not in DRAWN},
         )
 
@@ -114,6 +123,26 @@ class TailTable:
             "settings": [_setting(name, own) for name, own in self.by_setting()],
             "runs": [run.content() for run in self.runs],
         }
+
+    def pictures(self, label: str) -> list[Picture]:
+        """Figures 15 to 18."""
+        from tailscope.report.figures.tails import PaperThreshold, TailShapes, shape_pictures
+
+        own = [run.foretold for run in self.runs if run.foretold is not None]
+        theirs = [run.equation_1 for run in self.runs if run.equation_1 is not None]
+        thresholds = [
+            PaperThreshold(fit.threshold, fit.threshold_ns, fit.js_divergence_bits)
+            for each in theirs
+            for fit in each.fits
+        ]
+        shapes = TailShapes(
+            [each.adf_p_value for each in own],
+            [each.kpss_p_value for each in own],
+            [each.xi for each in own],
+            [each.chosen.xi for each in theirs],
+            thresholds,
+        )
+        return shape_pictures(label, shapes)
 
     def by_setting(self) -> Iterator[tuple[str, list[TabulatedRun]]]:
         """The runs of each setting."""
