@@ -25,7 +25,7 @@ def kept(model: Model) -> str:
     str
         A sentence from `PAGE`, with its name. ``make calibration`` measures it again.
     """
-    return f"{_sentences()[model]} ({PAGE})"
+    return f"{_sentences()[model].removesuffix('.')} ({PAGE})"
 
 
 @cache

@@ -30,7 +30,7 @@ def test_what_commands_quote_stands_on_the_page() -> None:
     page = (DOCS / "calibration.md").read_text()
     for model in get_args(Model):
         sentence = kept(model).removesuffix(f" ({tailscope.promises.PAGE})")
-        assert f"\n> {sentence}\n" in page, model
+        assert f"\n> {sentence}.\n" in page, model
 
 
 def test_the_page_has_every_part_with_figures() -> None:
