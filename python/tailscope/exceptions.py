@@ -24,6 +24,7 @@
     └── RunError                   something is wrong with a run directory
         ├── RunExistsError         it would have to be overwritten
         ├── RunIncompleteError     it was never finished
+        ├── RunUnfinishedError     it is whole, but lacks what can be made of it again
         └── RunCorruptError        it is not what was once written
 
 The text of an error says what happened, with file, offset, got and expected where there are such;
@@ -51,6 +52,7 @@ __all__ = [
     "RunError",
     "RunExistsError",
     "RunIncompleteError",
+    "RunUnfinishedError",
     "SwappedError",
     "TailscopeError",
     "TestbedError",
@@ -170,6 +172,10 @@ class RunExistsError(RunError):
 
 class RunIncompleteError(RunError):
     """A run directory was never finished."""
+
+
+class RunUnfinishedError(RunError):
+    """A run directory is whole, but lacks what can be made of it again."""
 
 
 class RunCorruptError(RunError):

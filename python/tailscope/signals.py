@@ -4,16 +4,72 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["uninterrupted"]
+__all__ = ["Patience", "patient", "uninterrupted"]
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_TOGETHER_S = 0.5
+"""Signals that come as close as that are one wish, as where a session ends."""
+
+
+@dataclass
+class Patience:
+    """Whether somebody wants an end.
+
+    Attributes
+    ----------
+    asked : bool
+    """
+
+    asked: bool = False
+
+
+@contextmanager
+def patient(answer: Callable[[], None], *, asked: bool = False) -> Iterator[Patience]:
+    """Let a block end well at the first Ctrl-C and the like; the second one interrupts it.
+
+    Parameters
+    ----------
+    answer : callable
+        Called at the first one.
+    asked : bool
+        Whether the first one has come already.
+    """
+    patience = Patience(asked)
+    if threading.current_thread() is not threading.main_thread():
+        yield patience
+        return
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    came_s = -_TOGETHER_S
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came_s
+        together = time.monotonic() - came_s < _TOGETHER_S
+        came_s = time.monotonic()
+        if patience.asked and not together:
+            raise KeyboardInterrupt
+        if not patience.asked:
+            patience.asked = True
+            answer()
+
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, handle)
+    try:
+        yield patience
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
 
 
 @contextmanager

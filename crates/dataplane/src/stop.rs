@@ -2,17 +2,16 @@
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often a wait looks.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Whether to stop, and why. Cheap to ask, once an iteration.
+/// Whether to stop. Cheap to ask, once an iteration.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
-    signal: Arc<AtomicUsize>,
     terminated: Arc<AtomicBool>,
 }
 
@@ -21,7 +20,6 @@ impl Stop {
     pub fn on_signals() -> std::io::Result<Self> {
         let stop = Self::default();
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_usize(signal, stop.signal.clone(), signal as usize)?;
             signal_hook::flag::register(signal, stop.flag.clone())?;
         }
         signal_hook::flag::register(SIGTERM, stop.terminated.clone())?;
@@ -38,15 +36,6 @@ impl Stop {
     pub fn wait_for_sigterm(&self) {
         while !self.terminated.load(Ordering::Relaxed) {
             std::thread::sleep(POLL);
-        }
-    }
-
-    /// The signal's name, where there was one.
-    pub fn signal(&self) -> Option<&'static str> {
-        match self.signal.load(Ordering::Relaxed) as i32 {
-            SIGINT => Some("SIGINT"),
-            SIGTERM => Some("SIGTERM"),
-            _ => None,
         }
     }
 }

@@ -40,6 +40,7 @@ COMMANDS = {
     "export": (
         "Export runs to PostgreSQL: every packet, all figures, and views that recompute them."
     ),
+    "finish": "Make what a run lacks: what explains its tail, and its page.",
     "host": "Audit and tune this machine.",
     "import": "Import results of others: the authors' tables, HdrHistogram, MoonGen.",
     "list": "List runs, with their settings, dates and most important figures.",

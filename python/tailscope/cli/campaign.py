@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
 
-from tailscope.cli.live import LiveLine
+from tailscope.cli.live import LiveLine, say_finishing
 from tailscope.cli.options import STANDARD, write_json
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.experiment.campaign import Campaign
@@ -106,7 +106,9 @@ def _run(campaign: Campaign, experiment: Experiment, left: list[Cell]) -> None:
                     from tailscope.experiment.lab import execute_in_lab
 
                     return [execute_in_lab(cell.plan, experiment.hosts, out=folder, progress=show)]
-                return execute(cell.plan, cell.plan.cores(), out=folder, progress=show)
+                return execute(
+                    cell.plan, cell.plan.cores(), out=folder, progress=show, ending=say_finishing
+                )
 
             record = campaign.run_cell(cell, measure)
         clock.finished(cell, record.lasted_s or 0.0)

@@ -11,7 +11,7 @@ from tailscope.units import count_text, duration_text
 if TYPE_CHECKING:
     from tailscope.testbed.messages import GeneratorProgress, LoopProgress
 
-__all__ = ["LiveLine"]
+__all__ = ["LiveLine", "say_finishing"]
 
 _EVERY_S = 5.0
 
@@ -72,3 +72,13 @@ class LiveLine:
                 parts.append(f"{label} {duration_text(latency_ns)}")
         parts.append(f"stalls {count_text(event.stalls)}")
         return "  ".join(parts)
+
+
+def say_finishing() -> None:
+    """Answer the first Ctrl-C behind the traffic."""
+    print(
+        "\ninterrupted: the traffic has ended, and the run is being finished; a second time"
+        " leaves out what `tailscope finish` can make",
+        file=sys.stderr,
+        flush=True,
+    )

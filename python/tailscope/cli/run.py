@@ -136,7 +136,7 @@ def _run_single(
         write_json(json_file, figures[0] if repeat * plan.loaded == 1 else figures)
     if found[-1].interrupted:
         return INTERRUPTED
-    return 1 if any(one.info.partial for one in found) else 0
+    return 1 if any(one.info.partial or one.lacks for one in found) else 0
 
 
 def _check_out(plan: RunPlan, folders: list[Path]) -> None:
@@ -158,15 +158,22 @@ def _figures(measured: Measured) -> dict[str, Any]:
 
 
 def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -> list[Measured]:
-    from tailscope.cli.live import LiveLine
+    from tailscope.cli.live import LiveLine, say_finishing
     from tailscope.cli.table import print_table
     from tailscope.experiment.run import execute
+    from tailscope.units import printable
 
     with LiveLine() as line:
-        found = execute(plan, cores, out=folder, progress=line.show)
+        found = execute(plan, cores, out=folder, progress=line.show, ending=say_finishing)
     if json_file != STANDARD:
         for measured in found:
             print_table(measured.analysis, measured.info, written=[measured.out])
+    for measured in found:
+        for lack in measured.lacks:
+            print(f"{'lacking':<10}{printable(lack)}", file=sys.stderr)
+        if measured.lacks:
+            hint = f"`tailscope finish {measured.out}` completes it"
+            print("hint:", printable(hint), file=sys.stderr)
     if found[-1].interrupted:
         print("interrupted: everything measured until then was kept", file=sys.stderr)
     return found

@@ -173,12 +173,13 @@ class Campaign:
 
     def _kept(self, record: CellRecord, found: Sequence[Measured]) -> CellRecord:
         partial = [reason for measured in found for reason in measured.info.partial]
+        lacks = [lack for measured in found for lack in measured.lacks]
         folders = [measured.out for measured in found if measured.out is not None]
         assert len(folders) == len(found), "cells are written"
         return replace(
             record,
             state="partial" if partial else "done",
-            reason="; ".join(partial) or None,
+            reason="; ".join([*partial, *lacks]) or None,
             runs=tuple(str(folder.relative_to(self.path)) for folder in folders),
             figures=tuple(map(_figures, found)),
         )

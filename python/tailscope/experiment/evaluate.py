@@ -85,6 +85,7 @@ def evaluate(
     energy = RunEnergy(ended.power, recording, packets)
     record = measurement_record(plan, cores, tuning, ended, analysis, sides, energy)
     info = measurement_info(plan.record(), record)
+    lacks: list[str] = []
     if writer is not None:
         from tailscope.report.page import page
 
@@ -93,7 +94,7 @@ def evaluate(
             writer.add_power(columns)
         if plan.captures:
             writer.add_captures(ended.folders["captures"])
-        writer.finish(
+        lacks = writer.finish(
             analysis,
             info=info,
             bucket_ns=plan.bucket_ns,
@@ -101,7 +102,8 @@ def evaluate(
             report=lambda run: page([run]),
         )
     out = None if writer is None else writer.path
-    return Measured(analysis, info, recording, ended.folders.get("dut"), ended.interrupted, out)
+    dut_folder = ended.folders.get("dut")
+    return Measured(analysis, info, recording, dut_folder, ended.interrupted, out, tuple(lacks))
 
 
 def _check_recorded(ended: EndedInstance) -> None:

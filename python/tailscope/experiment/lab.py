@@ -99,14 +99,14 @@ def execute_in_lab(
         info = measurement_info(plan.record(), _info(plan, analysis, found))
         if plan.captures:
             writer.add_captures(captures)
-        writer.finish(
+        lacks = writer.finish(
             analysis,
             info=info,
             bucket_ns=plan.bucket_ns,
             figures=own_figures(info),
             report=lambda run: page([run]),
         )
-    return Measured(analysis, info, None, None, False, out)
+    return Measured(analysis, info, None, None, False, out, tuple(lacks))
 
 
 class _Ready(NamedTuple):

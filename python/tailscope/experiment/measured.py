@@ -32,6 +32,8 @@ class Measured:
         Whether somebody ended it before its time.
     out : Path or None
         The run directory that was written.
+    lacks : tuple of str
+        What could not be made of it, and why.
     """
 
     analysis: Analysis
@@ -40,6 +42,7 @@ class Measured:
     dut_folder: Path | None
     interrupted: bool
     out: Path | None
+    lacks: tuple[str, ...] = ()
 
     @property
     def figures(self) -> dict[str, Figure]:

@@ -189,14 +189,16 @@ def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figur
 
 def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
     from tailscope.report.page import page
+    from tailscope.store.directory import check_whole
     from tailscope.store.provenance import analysis_info
 
-    writer.finish(
+    lacks = writer.finish(
         analysis,
         info=analysis_info(plan.record(), analysis.summary, plan.about),
         bucket_ns=plan.bucket_ns,
         report=lambda run: page([run]),
     )
+    check_whole(writer.path, lacks)
 
 
 def _to_all(sinks: list[Sink]) -> Sink | None:

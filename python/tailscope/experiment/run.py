@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from tailscope.exceptions import TestbedError
 from tailscope.experiment.evaluate import evaluate
 from tailscope.experiment.instance import Instance
+from tailscope.experiment.room import check_room
 from tailscope.experiment.traffic import Traffic
+from tailscope.signals import patient
 from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
 
@@ -38,6 +41,7 @@ class ExecuteOptions(TypedDict, total=False):
     progress: Progress | None
     inspect: Callable[[Measured], None] | None
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None
+    ending: Callable[[], None] | None
 
 
 def execute(
@@ -48,6 +52,7 @@ def execute(
     progress: Progress | None = None,
     inspect: Callable[[Measured], None] | None = None,
     around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
+    ending: Callable[[], None] | None = None,
 ) -> list[Measured]:
     """Carry out a plan.
 
@@ -66,6 +71,8 @@ def execute(
     around : callable, optional
         Makes a context for the traffic out of the run's folder and the first instance's wire: for
         others who watch it.
+    ending : callable, optional
+        Called at the first Ctrl-C behind the traffic, at which the run is finished.
 
     Returns
     -------
@@ -78,7 +85,8 @@ def execute(
         If something cannot be put up, or a process fails before there is anything to keep.
     KeyboardInterrupt
         At the second Ctrl-C. The first one ends the traffic, and what was measured is kept, if
-        there is anything yet.
+        there is anything yet. Where the traffic has ended, the run is finished; the second leaves
+        out what can be made later.
     """
     plan.check()
     with ExitStack() as stack:
@@ -88,6 +96,7 @@ def execute(
         stack.enter_context(staying_on(cores.housekeeping))
         tuning = stack.enter_context(_tuned(plan, cores))
         folder = stack.enter_context(RunFolder())
+        check_room(plan, folder.path, out)
         instances = [
             Instance(plan, cores, folder, cpus, number if plan.instances > 1 else None)
             for number, cpus in enumerate(plan.instance_cpus(cores), 1)
@@ -95,16 +104,18 @@ def execute(
         for instance in instances:
             instance.put_up(stack)
         with nullcontext() if around is None else around(folder, instances[0].ends):
-            recorded = plan if writers else replace(plan, noise="stalls", power="none")
+            recorded = plan if writers else structs.replace(plan, noise="stalls", power="none")
             ended = Traffic(recorded, instances, folder, cores).run(progress)
         found = []
         packets = sum(each.sent for each in ended)
-        for each, writer in zip_longest(ended, writers):
-            measured = evaluate(plan, cores, tuning, each, packets, writer)
-            if inspect is not None:
-                inspect(measured)
-            found.append(measured)
-    return found
+        cut_short = any(each.interrupted for each in ended)
+        with patient(ending or _say_nothing, asked=cut_short) as patience:
+            for each, writer in zip_longest(ended, writers):
+                measured = evaluate(plan, cores, tuning, each, packets, writer)
+                if inspect is not None:
+                    inspect(measured)
+                found.append(measured)
+    return [replace(each, interrupted=patience.asked) for each in found]
 
 
 def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) -> Measured:
@@ -124,6 +135,10 @@ def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) ->
     if measured.info.partial:
         raise TestbedError(f"a partial result: {'; '.join(measured.info.partial)}")
     return measured
+
+
+def _say_nothing() -> None:
+    pass
 
 
 def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:

@@ -36,7 +36,7 @@ def write_import(source: ForeignRun, about: AboutRecord, out: Path) -> Run:
         If the parts of the source contradict each other.
     """
     from tailscope.report.page import page
-    from tailscope.store.directory import RunWriter
+    from tailscope.store.directory import RunWriter, check_whole
     from tailscope.store.provenance import import_info
 
     plan = ImportPlan(
@@ -49,5 +49,6 @@ def write_import(source: ForeignRun, about: AboutRecord, out: Path) -> Run:
     )
     with RunWriter(out, has_packets=False) as writer:
         run = run_of(source, import_info(plan, source.files, about), out)
-        writer.finish_import(run, report=lambda run: page([run]))
+        lacks = writer.finish_import(run, report=lambda run: page([run]))
+    check_whole(out, lacks)
     return run

@@ -1,7 +1,7 @@
 """A run is a directory: writing it.
 
 ``run.json`` is written twice: first as a mark that a run is being written, last with the checksums
-of all other files. A run is complete when ``run.json`` says so.
+of all other files but the page. A run is complete when ``run.json`` says so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import io
 import shutil
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Self
 from msgspec import structs
 
 from tailscope.analysis import Series
-from tailscope.exceptions import RunExistsError
+from tailscope.exceptions import RunExistsError, RunUnfinishedError, TailscopeError
+from tailscope.signals import uninterrupted
 from tailscope.store import layout, tables
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing, write_text
 from tailscope.store.latency import LatencyFile
@@ -30,7 +31,7 @@ from tailscope.store.records.summary import Summary
 from tailscope.store.run import Run, check_conservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     import numpy as np
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     Explain = Callable[[Path, Worst], tuple[Explanation, NewColumns]]
 
-__all__ = ["RunWriter", "refuse_foreign", "write_noise"]
+__all__ = ["RunWriter", "check_whole", "refuse_foreign", "write_noise"]
 
 
 def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: NewColumns) -> None:
@@ -96,6 +97,7 @@ class RunWriter:
         self._written: list[str] = []
         self._latency: LatencyFile | None = None
         self._explain: Explain | None = None
+        self._is_whole = False
 
     def __enter__(self) -> Self:
         refuse_foreign(self.path)
@@ -122,7 +124,7 @@ class RunWriter:
         try:
             self._stack.__exit__(kind, error, trace)
         finally:
-            if error is not None:
+            if error is not None and not self._is_whole:
                 self._undo()
 
     def sink(
@@ -202,8 +204,11 @@ class RunWriter:
         bucket_ns: int,
         report: Callable[[Run], str],
         figures: Mapping[str, Figure] | None = None,
-    ) -> None:
+    ) -> list[str]:
         """Write everything else, and say that the run is complete.
+
+        What was measured comes first: neither an explanation nor a page that fails, or is
+        interrupted, takes it away.
 
         Parameters
         ----------
@@ -216,6 +221,11 @@ class RunWriter:
             Makes the page ``report.html`` of a run.
         figures : Mapping, optional
             Figures beside those of the analysis.
+
+        Returns
+        -------
+        list of str
+            What it lacks, and why.
         """
         self._stack.close()
         self._written.append(layout.LATENCY)
@@ -226,21 +236,23 @@ class RunWriter:
             bucket_ns=bucket_ns,
             path=self.path,
         )
-        if self._explain is not None:
-            explanation, columns = self._explain(self.path / layout.LATENCY, run.worst)
-            run = replace(run, explanation=explanation, worst_explained=columns)
         check_conservation(run.summary, "summary")
         self._write_figures(run, figures or {})
         self._write_csv(tables.HISTOGRAM, _rows(run.latency))
         self._write_csv(tables.GAPS, _sided(run.gaps))
         self._write_csv(tables.RATE, _sided(run.rate))
         self._write(layout.HLOG, analysis.hlog())
+        lacks: list[str] = []
+        with _kept_going("not explained", lacks):
+            if self._explain is not None:
+                explanation, columns = self._explain(self.path / layout.LATENCY, run.worst)
+                run = replace(run, explanation=explanation, worst_explained=columns)
         self._write_worst(run)
         if run.explanation is not None:
             self._write(layout.EXPLANATION, encode(run.explanation))
-        self._complete(run, report)
+        return [*lacks, *self._complete(run, report)]
 
-    def finish_import(self, run: Run, *, report: Callable[[Run], str]) -> None:
+    def finish_import(self, run: Run, *, report: Callable[[Run], str]) -> list[str]:
         """Write what was imported, and say that the run is complete.
 
         Parameters
@@ -249,6 +261,11 @@ class RunWriter:
             Tables that it has no row of are not written.
         report : callable
             Makes the page ``report.html`` of a run.
+
+        Returns
+        -------
+        list of str
+            What it lacks, and why.
         """
         check_conservation(run.summary, "summary", is_imported=True)
         self._write_figures(run, {})
@@ -261,7 +278,7 @@ class RunWriter:
             known = run.worst._asdict()
             known["pre_seq"] = _unknown(len(run.worst.latency_ns))
             self._write_table(layout.WORST, known)
-        self._complete(run, report)
+        return self._complete(run, report)
 
     def _write_figures(self, run: Run, figures: Mapping[str, Figure]) -> None:
         summary = {**run.summary, **figures, "warnings": [*run.warnings]}
@@ -270,13 +287,18 @@ class RunWriter:
         )
         self._write_csv(tables.PERCENTILES, run.percentiles)
 
-    def _complete(self, run: Run, report: Callable[[Run], str]) -> None:
-        self._write(layout.REPORT, report(run))
-        # A page is no source of anything: it may be drawn again when there is more to say.
-        lasting = [name for name in self._written if name not in (layout.RUN, layout.REPORT)]
+    def _complete(self, run: Run, report: Callable[[Run], str]) -> list[str]:
+        lasting = [name for name in self._written if name != layout.RUN]
         files = {name: _checksum(self.path / name) for name in lasting}
         finished = structs.replace(run.info, written_unix_ns=time.time_ns(), files=files)
-        self._write(layout.RUN, encode(finished))
+        with uninterrupted():
+            self._write(layout.RUN, encode(finished))
+            self._is_whole = True
+        # A page is no source of anything: it may be drawn again when there is more to say.
+        lacks: list[str] = []
+        with _kept_going("no page", lacks):
+            write_text(self.path / layout.REPORT, report(replace(run, info=finished)))
+        return lacks
 
     def _write(self, name: str, content: str) -> None:
         write_text(self.path / name, content)
@@ -307,6 +329,24 @@ class RunWriter:
                 self.path.rmdir()
 
 
+@contextmanager
+def _kept_going(lack: str, lacks: list[str]) -> Iterator[None]:
+    """Do what a run can be without: what fails, or is interrupted, is said."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        lacks.append(f"{lack}: interrupted")
+    except Exception as error:  # noqa: BLE001 - a defect must not cost a measurement
+        lacks.append(f"{lack}: {error if isinstance(error, TailscopeError) else _said(error)}")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        name = "" if error.filename is None else f"{error.filename}: "
+        return f"{name}{error.strerror}"
+    return f"{type(error).__name__}: {error}"
+
+
 def _write_parquet(path: Path, columns: NewColumns) -> None:
     import pyarrow.parquet as pq
 
@@ -314,6 +354,20 @@ def _write_parquet(path: Path, columns: NewColumns) -> None:
 
     with replacing(path) as file:
         pq.write_table(table(columns), file, compression="zstd")
+
+
+def check_whole(path: Path, lacks: Sequence[str]) -> None:
+    """Say what a run lacks that was kept nevertheless.
+
+    Raises
+    ------
+    RunUnfinishedError
+        If it lacks anything.
+    """
+    if lacks:
+        raise RunUnfinishedError(
+            f"{path}: kept, but {'; '.join(lacks)}", hint=f"`tailscope finish {path}` completes it"
+        )
 
 
 def refuse_foreign(path: Path) -> None:

@@ -122,11 +122,11 @@ impl<C: Content + Sync + Send> Measurement<C> {
         downs: &[u64],
         book: &Measured<'_, I, CAPTURE>,
     ) {
-        if let Some(signal) = session.stop.signal() {
+        if session.stop.asked() {
             let after = session.clock.duration(ended.saturating_sub(measured.start_tsc));
             let after = Nanos(after.0.next_multiple_of(1_000_000));
             let planned = self.duration;
-            session.partial.push(format!("ended by {signal} after {after} of {planned}"));
+            session.partial.push(format!("ended after {after} of {planned}, as asked"));
         }
         for (open, downs) in session.ports.iter().zip(downs).filter(|(_, downs)| **downs > 0) {
             let text = format!("the link of port {} went down {downs} time(s)", open.port.id());

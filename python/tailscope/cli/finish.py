@@ -1,0 +1,24 @@
+"""``tailscope finish``: what a run lacks because it was interrupted, or the disk was full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["command"]
+
+
+def command(
+    context: typer.Context,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+) -> int:
+    """A run is kept as soon as its figures are written. Nothing is measured again."""
+    from tailscope.experiment.finish import finish
+    from tailscope.units import printable
+
+    for run in runs:
+        written = finish(run, command=context.obj or ())
+        print(printable(f"{run}: {'wrote ' + ', '.join(written) if written else 'lacks nothing'}"))
+    return 0

@@ -1,0 +1,64 @@
+"""Room on disks, before anything is sent: a measurement that does not fit is lost."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import TestbedError
+from tailscope.units import quantity_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tailscope.experiment.plan import RunPlan
+
+__all__ = ["check_room"]
+
+_RECORDED_BYTES = 16
+"""Of a packet, in the generator's recording."""
+
+_KEPT_BYTES = 8
+"""Of a packet in a run directory, compressed: 7 to 8 were measured."""
+
+_CAPTURED_BYTES = 16
+"""Of a packet's header in a capture, on either side."""
+
+_OTHERS_BYTES = 8 << 20
+"""Of everything that does not grow with the number of packets."""
+
+
+def check_room(plan: RunPlan, folder: Path, out: Path | None) -> None:
+    """See that the recordings of a run will fit, and its directory.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    folder : Path
+        Where the run is recorded.
+    out : Path or None
+        The run directory, whose parent may be missing as well; None where nothing is kept.
+
+    Raises
+    ------
+    TestbedError
+        If one of the disks has no room.
+    """
+    packets = plan.rate_pps * plan.duration_ns // 1_000_000_000 * plan.loaded
+    captured = 2 * packets * (plan.size_bytes + _CAPTURED_BYTES) if plan.captures else 0
+    recorded = packets * _RECORDED_BYTES + captured
+    _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")
+    if out is not None:
+        kept = packets * _KEPT_BYTES + captured + _OTHERS_BYTES
+        _check(out, kept, "the run", "make room, or choose another --out")
+
+
+def _check(path: Path, needed: int, what: str, hint: str) -> None:
+    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        needed_text, free_text = (quantity_text(size, "B") for size in (needed, free))
+        raise TestbedError(
+            f"{path}: expected room for {what}, about {needed_text}, got {free_text}",
+            hint=f"{hint}, or send fewer packets",
+        )

@@ -1,0 +1,167 @@
+"""What was measured is kept, whatever becomes of its explanation and its page."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from measurements import started, wait_until
+from runs import sound
+
+from tailscope.signals import patient
+from tailscope.store.directory import RunWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from measurements import Place
+
+Run = Callable[..., Any]
+
+SMALL_KIB = 600
+"""Room for the files of a small run, and not for its page."""
+
+
+@pytest.fixture
+def pair(tailscope: Run, tmp_path: Path) -> list[Path]:
+    made = tmp_path / "pair"
+    assert tailscope("simulate", made, "--seed", 1, "--packets", 2000).returncode == 0
+    return [next(made.glob(f"*-{side}-*")) for side in ("pre", "post")]
+
+
+def test_a_page_that_does_not_fit_costs_no_analysis(
+    tailscope: Run, pair: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    limited = ("bash", "-c", f'ulimit -f {SMALL_KIB}; exec "$@"', "-")
+    done = subprocess.run(
+        [*limited, sys.executable, "-m", "tailscope", "analyze", *pair, "--out", out],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert f"error: {out}: kept, but no page: {out}/report.html: File too large" in done.stderr
+    assert f"hint: `tailscope finish {out}` completes it" in done.stderr
+    assert tailscope("show", out, "--verify").returncode == 0
+    assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
+    assert not (out / "report.html").exists()
+    finished = tailscope("finish", out)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == f"{out}: wrote report.html\n"
+    assert "tailscope" in (out / "report.html").read_text()
+    assert tailscope("finish", out).stdout == f"{out}: lacks nothing\n"
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_what_explains_a_tail_can_be_made_again(
+    measure: Callable[..., dict[str, Any]], tailscope: Run
+) -> None:
+    out: Path = measure("--dut", "delay", "--duration", "1s", "--rate", "20k")["out"]
+    own = json.loads((out / "explanation.json").read_text())
+    info = json.loads((out / "run.json").read_text())
+    del info["files"]["explanation.json"]
+    (out / "run.json").write_text(json.dumps(info))
+    (out / "explanation.json").unlink()
+    (out / "report.html").unlink()
+    done = tailscope("finish", out)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{out}: wrote explanation.json, report.html\n"
+    again = json.loads((out / "explanation.json").read_text())
+    assert {**again, "kept": None} == {**own, "kept": None}
+    shown = json.loads(tailscope("show", out, "--json", "-").stdout)
+    assert shown["explanation"]["causes"] == own["causes"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("much"), KeyError("defect")])
+def test_neither_interrupts_nor_defects_cost_a_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+    tailscope: Run,
+    pair: list[Path],
+    tmp_path: Path,
+    error: BaseException,
+) -> None:
+    from tailscope.exceptions import RunUnfinishedError
+    from tailscope.experiment.pair import PairPlan, analyze_pair
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tailscope.report.page.page", fail)
+    out = tmp_path / "run"
+    pre, post = map(str, pair)
+    plan = PairPlan(pre, post, "auto", 0, 5_000_000_000, 100, 100, None, out)
+    with pytest.raises(RunUnfinishedError, match="kept, but no page: "):
+        analyze_pair(plan)
+    assert tailscope("show", out, "--verify").returncode == 0
+
+
+def test_what_was_not_whole_is_taken_away(pair: list[Path], tmp_path: Path) -> None:
+    from tailscope.analysis import analyze
+
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt), RunWriter(out) as writer:
+        analyze(*pair, sink=writer.sink)
+        raise KeyboardInterrupt
+    assert not out.exists()
+
+
+def test_the_first_signal_waits_and_the_second_does_not() -> None:
+    said: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
+    with patient(lambda: said.append("in a moment")) as patience:
+        os.kill(os.getpid(), signal.SIGINT)
+        # Both come where a session ends: one wish.
+        os.kill(os.getpid(), signal.SIGINT)
+    assert patience.asked
+    assert said == ["in a moment"]
+    with pytest.raises(KeyboardInterrupt), patient(lambda: said.append("in a moment")) as patience:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.6)
+        os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), patient(lambda: said.append("again"), asked=True):
+        os.kill(os.getpid(), signal.SIGINT)
+    with patient(lambda: said.append("in a moment")) as patience:
+        pass
+    assert not patience.asked
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.usefixtures("dataplane")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_behind_the_traffic_keeps_the_run(
+    place: Place, tailscope: Run, number: signal.Signals
+) -> None:
+    out = place.path / "run"
+    arguments = ("run", "--dut", "l2fwd", "--rate", "20k", "--duration", "1s", "--out", str(out))
+    process = started(place, *arguments)
+    wait_until(lambda: (out / "noise.parquet").exists(), process)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode in {0, 130}, errors
+    if process.returncode:
+        assert "the traffic has ended, and the run is being finished" in errors
+    sound(out)
+    assert (out / "report.html").exists()
+    assert (out / "explanation.json").exists()
+    assert "partial" not in output
+    assert not place.left()
+    assert pq.read_table(out / "latency.parquet").num_rows == 20_000
+
+
+def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None:
+    out = place.path / "run"
+    endless = ("--rate", "10M", "--duration", "1000h", "--out", out)
+    done = tailscope("run", "--dut", "l2fwd", *endless, env=place.environment)
+    assert done.returncode == 1
+    assert "expected room for recordings, about 576 TB, got " in done.stderr
+    assert "hint: set XDG_RUNTIME_DIR or TMPDIR to a folder that has it" in done.stderr
+    assert not out.exists()
+    assert not place.left()
