@@ -35,7 +35,7 @@ WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz bench calibration batch-effect docs clean
+	fuzz bench calibration chaos batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -164,6 +164,11 @@ bench: $(ENGINE) dataplane
 ## make calibration   what models promised and what came: docs/calibration.md (needs the papers' data)
 calibration: $(ENGINE)
 	python -m docs.calibration
+
+## make chaos    attack measurements at random for an hour (CHAOS_MINUTES=N), and print what became of them
+CHAOS_MINUTES ?= 60
+chaos: $(ENGINE) dataplane
+	python -m tests.chaos --minutes $(CHAOS_MINUTES)
 
 ## make batch-effect   bursts against batches (Figure 5 of noms2020): experiments/results/batch-effect.svg
 batch-effect: $(ENGINE) dataplane
