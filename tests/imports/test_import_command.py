@@ -391,7 +391,13 @@ def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> Non
         ),
         "bare-metal/rt-optimized/rate1000000-repeat1": ("l2fwd", "bare", "rt", 101_807),
     }
-    for number, (path, (dut, platform, kernel, _)) in enumerate(runs.items()):
+    everything = [
+        (f"{path[:-1]}{repeat}", facts)
+        for path, facts in runs.items()
+        for repeat in range(3)
+        if facts[0] == "l2fwd"
+    ]
+    for number, (path, (dut, platform, kernel, _)) in enumerate([*runs.items(), *everything]):
         stem = rates / path
         boot = optimised if kernel == "rt" else "quiet"
         said = {"dut": dut, "platform": platform, "kernel": kernel, "boot": boot}
@@ -400,8 +406,9 @@ def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> Non
         stats = stem.with_name(f"{stem.name}.trim_ms0.stats.csv.zst")
         done = tailscope("import", stats, "--out", tmp_path / str(number), *words)
         assert done.returncode == 0, done.stderr
-    done = tailscope("recommend", *(tmp_path / str(at) for at in range(len(runs))), "--json", "-")
-    assert done.returncode == 0, done.stderr
+    single = [tmp_path / str(at) for at in range(len(runs))]
+    done = tailscope("recommend", *single, "--json", "-")
+    assert done.returncode == 3, "one repetition of each tells no order"
     (table,) = json.loads(done.stdout)["tables"]
     cells = {
         (cell["device"].split()[0], cell["technology"], cell["kernel"]): cell["max_ns"]
@@ -409,11 +416,18 @@ def test_table_6_of_the_paper(data: Path, tailscope: Run, tmp_path: Path) -> Non
         if cell["runs"]
     }
     assert cells == {setting[:3]: setting[3] for setting in runs.values()}
+    repeated = [tmp_path / str(len(runs) + at) for at in range(len(everything))]
+    done = tailscope("recommend", *repeated, "--json", "-")
+    (table,) = json.loads(done.stdout)["tables"]
     ranks = {
         (row["technology"], row["optimised"]): row["rank"]
         for row in table["ranks"]
         if row["runs"] and row["device"].startswith("l2fwd")
     }
-    assert sorted(ranks, key=lambda row: ranks[row]) == [
-        *(("bare", True), ("lxc", True), ("lxc", False), ("bare", False))
-    ]
+    # Of three repetitions, what was optimised lies below; nothing else is apart.
+    assert ranks == {
+        ("bare", True): 1,
+        ("lxc", True): 1,
+        ("bare", False): 3,
+        ("lxc", False): 3,
+    }

@@ -279,7 +279,7 @@ def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
 def _print(found: TailModel, tainted: int) -> None:
     from tailscope.cli.table import aligned
     from tailscope.promises import kept
-    from tailscope.units import count_text, duration_text, percentile_name
+    from tailscope.units import count_text, counted, duration_text, percentile_name
 
     fit, ahead = found.fit, found.ahead
     estimates = found.estimates()
@@ -309,8 +309,8 @@ def _print(found: TailModel, tainted: int) -> None:
             (
                 "exceeded by",
                 count_text(found.check.exceedances_packets),
-                "packets of the rest, in"
-                f" {count_text(found.check.exceedances_bursts)} bursts; 1 is expected",
+                f"packets of the rest, in {counted(found.check.exceedances_bursts, 'burst')};"
+                " 1 is expected",
             )
         )
     for line in aligned(("beyond", "", f"{found.settings.level:.0%} interval"), [rows]):
