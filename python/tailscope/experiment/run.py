@@ -96,7 +96,7 @@ def execute(
         stack.enter_context(staying_on(cores.housekeeping))
         tuning = stack.enter_context(_tuned(plan, cores))
         folder = stack.enter_context(RunFolder())
-        check_room(plan, folder.path, out)
+        check_room(plan, folder.path.parent, out)
         instances = [
             Instance(plan, cores, folder, cpus, number if plan.instances > 1 else None)
             for number, cpus in enumerate(plan.instance_cpus(cores), 1)
