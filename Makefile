@@ -35,7 +35,7 @@ WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz bench calibration chaos batch-effect docs clean
+	fuzz bench calibration chaos soak batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -169,6 +169,11 @@ calibration: $(ENGINE)
 CHAOS_MINUTES ?= 60
 chaos: $(ENGINE) dataplane
 	python -m tests.chaos --minutes $(CHAOS_MINUTES)
+
+## make soak     measure for 30 minutes without a pause, and see whether anything grows (SOAK_MINUTES=N)
+SOAK_MINUTES ?= 30
+soak: $(ENGINE) dataplane
+	python -m tests.chaos.soak --minutes $(SOAK_MINUTES)
 
 ## make batch-effect   bursts against batches (Figure 5 of noms2020): experiments/results/batch-effect.svg
 batch-effect: $(ENGINE) dataplane
