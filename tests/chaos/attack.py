@@ -84,9 +84,11 @@ class Attack:
     place: Place
     runs: list[Path] = field(default_factory=list)
 
-    def start(self, *more: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        """Start a run; `before` is what it is started by."""
-        out = self.place.path / f"run{len(self.runs)}"
+    def start(
+        self, *more: str, before: tuple[str, ...] = (), folder: str = ""
+    ) -> subprocess.Popen[str]:
+        """Start a run; `before` is what it is started by, `folder` where its directory goes."""
+        out = self.place.path / folder / f"out{len(self.runs)}"
         self.runs.append(out)
         options = ("--rate", "20k", "--duration", f"{LASTS_S:g}s", "--warm-up", "0s")
         words = ("run", *self.setting.options, *options, *more, "--out", str(out))
