@@ -123,8 +123,12 @@ def simulated(kind: str, seed: int) -> Excesses:
         again = rng.integers(0, BURSTS, BURSTS)
         sent = np.concatenate([sent, sent[again] + rng.integers(0, 900_000, BURSTS)])
         latency = np.concatenate([latency, latency[again] * rng.uniform(0.9, 1, BURSTS)])
+    rare = 8 * FLOOR_NS * np.exp(rng.normal(0, 0.06, len(extra)))
+    if kind == "with rare stalls of exponential length":
+        extra = rng.uniform(0, DURATION_NS, rng.poisson(80))
+        rare = FLOOR_NS + rng.exponential(1_000_000, len(extra))
     sent = np.concatenate([sent, extra.astype(np.int64)])
-    latency = np.concatenate([latency, 8 * FLOOR_NS * np.exp(rng.normal(0, 0.06, len(extra)))])
+    latency = np.concatenate([latency, rare])
     kept = latency > FLOOR_NS
     order = np.argsort(sent[kept], kind="stable")
     times = np.clip(sent[kept][order], 0, DURATION_NS)
@@ -133,7 +137,10 @@ def simulated(kind: str, seed: int) -> Excesses:
     return Excesses(times, worst, place, FLOOR_NS, PACKETS, 0, DURATION_NS)
 
 
-KINDS = ("bounded", "exponential", "heavy", "with rare bursts", "with a schedule", "in clusters")
+KINDS = (
+    *("bounded", "exponential", "heavy", "with rare bursts", "with a schedule", "in clusters"),
+    "with rare stalls of exponential length",
+)
 
 
 def section(runs: int, data: Path) -> Section:

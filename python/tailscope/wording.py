@@ -331,8 +331,7 @@ def _overload_rows(found: OverloadRecord | None) -> Iterator[Row]:
     if found.is_upper_bound:
         yield Row(name, value, "without the noise of the device")
     elif found.rate_max_pps_ci_high is None:
-        low = _quantity(found.rate_max_pps_ci_low, "packets/s")
-        yield Row(name, value, f"at least {low}")
+        yield Row(name, value, "interval not known")
     else:
         ends = (found.rate_max_pps_ci_low, found.rate_max_pps_ci_high)
         yield Row(name, value, _quantities(ends, "packets/s"))

@@ -198,9 +198,18 @@ def test_nothing_follows_from_such_medians(
         predict(forwarder, function)
 
 
-def test_without_queues_there_is_no_upper_end() -> None:
+def test_without_queues_there_is_no_interval() -> None:
     found = predict(median(3000), median(13_000)).rate_max_pps
-    assert (found.ci_low, found.estimate, found.ci_high) == (1e5, 1e5, math.inf)
+    assert (found.ci_low, found.estimate, found.ci_high) == (0, 1e5, math.inf)
+
+
+def test_noise_that_is_in_the_time_of_queues_is_not_counted_again() -> None:
+    noise = median(1e8)
+    both = [
+        predict(median(3000), median(13_000), noise, median(11_111), is_queued_net=is_net)
+        for is_net in (True, False)
+    ]
+    assert [found.rate_max_pps.estimate for found in both] == pytest.approx([81_000.8, 90_000.9])
 
 
 @settings(deadline=None)

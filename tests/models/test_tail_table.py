@@ -244,3 +244,14 @@ def test_what_many_runs_cannot_have(
     done = tailscope("model", "tail", *(folder if text == "FOLDER" else text for text in arguments))
     assert done.returncode == 1
     assert expected in done.stderr
+
+
+def test_a_short_horizon_is_not_held_to_what_a_long_run_has_seen() -> None:
+    sent, latency = worst_packets(7)
+    order = np.argsort(sent, kind="stable")
+    excesses = of_worst(sent[order], latency[order], COUNT)
+    found = model(excesses, Settings(horizon_ns=4_000_000_000), np.random.default_rng(1))
+    assert found.horizon is not None
+    law_ns = FLOOR_NS + SCALE_NS * np.log(WORST * 4 / 160)
+    assert abs(found.horizon.level_ns.estimate - law_ns) < 0.5 * SCALE_NS
+    assert found.horizon.level_ns.estimate < latency.max()

@@ -115,6 +115,16 @@ def test_without_packets_that_could_not_be_sent_more_are_needed_still() -> None:
     assert verdict("p99.999<1us", about).outcome is Outcome.PASS, "even the upper end meets it"
 
 
+def test_no_number_of_packets_settles_what_the_instrument_leaves_open() -> None:
+    values = np.full(50_000, 5.0)
+    values[:51] = np.inf
+    about = evidence(values, least=reading(values[51:]), spoilt="51 packets that were not sent")
+    found = verdict("loss<1e-3", about)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.more_packets is None
+    assert "no number of packets decides" in found.reasons[-1]
+
+
 PACKETS = 20_000
 
 

@@ -58,7 +58,7 @@ _JUST_NOW_NS = 10_000
 _SAME_HOST = ("cpu_model", "cpu_count", "kernel", "kernel_command_line")
 _SAME_PATH = ("wire", "platform", "size_bytes")
 _HINT_NO_NOISE = (
-    "the noise of the device's CPU is not known, and counted as 0: R_max is an upper bound"
+    "the noise of the device's CPU is not known, and counted as 0: it takes its share of R_max"
     " (--noise takes a run of it, or a folder of `tailscope noise --out`)"
 )
 _HINT_NO_QUEUE = (
@@ -257,15 +257,19 @@ def _is_late(path: Path, run: Run, queues: Queues, at_ns: Integers) -> NDArray[n
     return just_now & (stalled_ns > _LATE * lasted_ns)
 
 
-def _queued(path: Path, run: Run, transfer: Estimate) -> Estimate | None:
-    """The time on the CPU by the packets of a run that queued; None where too few did."""
+def _queued(path: Path, run: Run, transfer: Estimate) -> tuple[Estimate | None, bool]:
+    """The time on the CPU by the packets of a run that queued, and whether noise is taken off.
+
+    None where too few did.
+    """
     if layout.LATENCY not in run.info.files:
-        return None
+        return None, False
     packets = read_packets(path, run.info)
     queues = queues_of(packets.seq, packets.pre_ns, packets.latency_ns, transfer.ci_high)
     late = _is_late(path, run, queues, queues.begin_ns) | _is_late(path, run, queues, queues.end_ns)
     queues = queues.where(~late)
-    return queued_time(queues, taken_within(path, run, queues.begin_ns, queues.end_ns))
+    taken_ns = taken_within(path, run, queues.begin_ns, queues.end_ns)
+    return queued_time(queues, taken_ns), taken_ns is not None
 
 
 def forecast(
@@ -300,7 +304,7 @@ def forecast(
         runs["bursts"] = read_run(bursts)
     transfer = _median("forwarder", runs["forwarder"])
     queueing = "function" if bursts is None else "bursts"
-    queued = _queued(bursts or function, runs[queueing], transfer)
+    queued, is_net = _queued(bursts or function, runs[queueing], transfer)
     of_function = {function: runs["function"]}
     if bursts is not None:
         of_function[bursts] = runs["bursts"]
@@ -310,6 +314,7 @@ def forecast(
         _median("function", runs["function"]),
         None if known is None else known.ns_per_s,
         queued,
+        is_queued_net=is_net,
     )
     if queued is None:
         _refuse_without_queues(runs["function"], runs.get("bursts"))

@@ -285,7 +285,7 @@ def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
     elif outcome is Outcome.INCONCLUSIVE and (
         undecided := [each for each in findings if each.outcome is Outcome.INCONCLUSIVE]
     ):
-        more, why = _to_settle(undecided, evidence)
+        more, why = _to_settle(undecided, findings, term, evidence)
         reasons.append(why)
     doubts = [doubt.reason for doubt in evidence.doubts_of(term) if _is_against(doubt, outcome)]
     if doubts:
@@ -307,8 +307,16 @@ def _is_against(doubt: Doubt, outcome: Outcome) -> bool:
     )
 
 
-def _to_settle(undecided: list[Finding], evidence: RunSample) -> tuple[int | None, str]:
+def _to_settle(
+    undecided: list[Finding], findings: list[Finding], term: Term, evidence: RunSample
+) -> tuple[int | None, str]:
     """How many more packets would decide, and that in words."""
+    shares = [each.share.estimate for each in findings if each.share is not None]
+    if term.allowed is not None and shares and min(shares) < term.allowed < max(shares):
+        return None, (
+            f"what is allowed lies between the shares with and without {evidence.spoilt}: no number"
+            " of packets decides"
+        )
     sent = len(evidence.as_is.values_ns)
     totals = []
     for each in undecided:

@@ -218,6 +218,7 @@ def _run(plan: AliasingRequest) -> None:
     _draw(plan, run.label, arrival_ns, latency_ns, prediction)
     if plan.json_file != STANDARD:
         _print(found, prediction)
+        _print_left_out(tainted)
         for source, counters in zip(found.sources, names, strict=True):
             if counters is not None:
                 said = printable(", ".join(counters) or "no counter")
@@ -270,6 +271,14 @@ def _run_recorded(plan: AliasingRequest) -> None:
     if plan.json_file != STANDARD:
         print(f"{count_text(len(start_ns))} interruptions were recorded on the device's CPU\n")
         _print_beside(prediction)
+        _print_left_out(tainted)
+
+
+def _print_left_out(tainted: int) -> None:
+    from tailscope.units import counted
+
+    if tainted:
+        print(f"left out: {counted(tainted, 'packet')} that the instrument's stalls taint")
 
 
 def _draw(

@@ -133,7 +133,6 @@ def print_forecast(found: Forecast) -> None:
         low, high = (f"{duration_text(end)}{each}" for end in (value.ci_low, value.ci_high))
         return name, f"{duration_text(value.estimate)}{each}", f"{low} to {high}"
 
-    name = "R_max, at most" if found.is_upper_bound else "R_max"
     rows = [
         times("2t_transfer, the forwarder", prediction.transfer_ns),
         times("t_e2e, the function", prediction.e2e_ns),
@@ -141,7 +140,7 @@ def print_forecast(found: Forecast) -> None:
         times("t_CPU, a packet, by queues", queued),
         times("d_Σ, interrupts", noise, " a second"),
         (
-            name if queued is not None else f"{name}, one at a time",
+            "R_max" if queued is not None else "R_max, one at a time",
             f"{round(rate.estimate):,} packets/s",
             interval_text(rate),
         ),
@@ -160,8 +159,6 @@ def print_forecast(found: Forecast) -> None:
 
 
 def interval_text(rate: Estimate) -> str:
-    """The interval of a highest rate, which may have no upper end."""
+    """The interval of a highest rate, which may have none."""
     low, high = rate.ci_low, rate.ci_high
-    return (
-        f"{round(low):,} to {round(high):,}" if math.isfinite(high) else f"{round(low):,} or more"
-    )
+    return f"{round(low):,} to {round(high):,}" if math.isfinite(high) else "not known"

@@ -32,7 +32,7 @@ class Prediction:
     measured, predicted : dict
         Quantiles, largest latency, and how many packets are delayed.
     tolerance_ns : int
-        As far as packets without delay may lie above their median.
+        As far as packets without delay may lie above their median, and the resolution at least.
     delay_ns_p50 : int
         Half the packets measured as delayed took so much longer than the median; 0 without any.
     agreement : float or None
@@ -89,7 +89,8 @@ def predict_recorded(
 
 
 def _beside(predicted_ns: Times, latency_ns: Times, base_ns: int, threshold_ns: int) -> Prediction:
-    tolerance_ns = threshold_ns - base_ns
+    # Times of microseconds are off by one of them where they are rounded apart.
+    tolerance_ns = max(threshold_ns - base_ns, int(np.gcd.reduce(latency_ns)))
     delayed = latency_ns > threshold_ns
     agree = np.abs(predicted_ns - latency_ns)[delayed] <= tolerance_ns
     return Prediction(

@@ -20,7 +20,7 @@ AGREE = 0.25
 longer one is at most the whole latency."""
 
 _METHOD = "ends of the inputs' intervals"
-_LEAST = "lower end of the inputs' intervals; none above"
+_UNKNOWN = "none: no packets were seen that queued"
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Prediction:
     noise_ns_per_s : Estimate or None
         What interrupts take; None where nobody knows.
     rate_max_pps : Estimate
-        The highest rate. Without packets that queued it has no upper end: the function may hold
-        packets in parallel. If only medians and no noise are known, it may also be lower.
+        The highest rate. Without packets that queued it has no interval: the function may hold
+        packets in parallel, and a median is no mean.
     """
 
     transfer_ns: Estimate
@@ -57,6 +57,8 @@ def predict(
     function: Estimate,
     noise: Estimate | None = None,
     queued: Estimate | None = None,
+    *,
+    is_queued_net: bool = True,
 ) -> Prediction:
     """Predict the highest rate of a function.
 
@@ -68,6 +70,8 @@ def predict(
         What interrupts take of the function's CPU, in ns per second; not counted by default.
     queued : Estimate, optional
         Time on the CPU in ns, by packets that queued (`queued_time`).
+    is_queued_net : bool
+        Whether the noise was taken off that time; where not, it is in it, and not counted again.
 
     Returns
     -------
@@ -83,10 +87,10 @@ def predict(
     cpu = cpu_time(forwarder, function)
     by_medians = highest_rate(cpu, noise)
     if queued is None:
-        rate = replace(by_medians, ci_high=math.inf, method=_LEAST)
+        rate = replace(by_medians, ci_low=0.0, ci_high=math.inf, method=_UNKNOWN)
     else:
         _check_agreement(cpu, function, queued)
-        by_queues = highest_rate(queued, noise)
+        by_queues = highest_rate(queued, noise if is_queued_net else None)
         rate = replace(
             by_queues,
             ci_low=min(by_medians.ci_low, by_queues.ci_low),

@@ -31,6 +31,8 @@ _RARE_GAP = 1.3
 _SIZE_WEIGHT, _SIZE_SPREAD = 8, 0.06
 """How much sizes of a rare class vary, in logs, as if seen in 8 bursts before any: within runs of
 containers2024 it is 0.06 to 0.07."""
+_SIZE_DOUBT = 0.01
+"""Sizes that vary so much that chance makes it this seldom speak for themselves."""
 
 _TOLERANCE_NS = 250_000_000
 _PERIODIC_TOLERANCE = 0.02
@@ -87,11 +89,13 @@ class Rare:
 
         Logs of sizes are normal; mean and spread are known as well as those seen tell.
         """
-        from scipy.special import stdtr
+        from scipy.special import chdtri, stdtr
 
         logs = np.log(self.sizes_ns.astype(float))
-        freedom = _SIZE_WEIGHT + len(logs) - 1
-        squares = _SIZE_WEIGHT * _SIZE_SPREAD**2 + ((logs - logs.mean()) ** 2).sum()
+        own, squares = len(logs) - 1, float(((logs - logs.mean()) ** 2).sum())
+        agrees = not own or squares <= _SIZE_SPREAD**2 * chdtri(own, _SIZE_DOUBT)
+        weight = _SIZE_WEIGHT if agrees else 0
+        freedom, squares = weight + own, weight * _SIZE_SPREAD**2 + squares
         scale = np.sqrt(squares / freedom * (1 + 1 / len(logs)))
         return np.asarray(stdtr(freedom, -(np.log(latency_ns) - logs.mean()) / scale))
 

@@ -136,7 +136,7 @@ def look_ahead(
         more += len(each) * ratio * larger
     expected = _where_one(latency, bulk + more / _FEWER)
     if not rare:
-        expected = max(expected, worst_ns) * (1 + DRIFT)
+        expected = max(expected, worst_ns if ratio >= 1 else 0.0) * (1 + DRIFT)
     return Outlook(
         expected,
         min(floor_ns, _quantile(latency, below, (1 - level) / 2), worst_ns),
