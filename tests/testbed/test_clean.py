@@ -206,12 +206,18 @@ def test_a_measurement_whose_processes_are_out_of_sight_is_left_alone(
     """As from within a container: its folder is seen, and that the lock is held."""
     with RunFolder() as folder:
         pid = namespace(f"{folder.name}-gen")
+        unseen = "tailscope-0-4567abcd"
+        namespace(f"{unseen}-gen")
         sight = ["unshare", "--pid", "--fork", "--mount-proc"]
         done = subprocess.run([*sight, COMMAND, "clean"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert folder.name not in done.stdout
-        assert f"{folder.name}-gen" in namespaces()
+        # Nor does it touch those of whom it sees nothing at all.
+        assert owner_of(unseen) == unseen
+        for name in (folder.name, unseen):
+            assert name not in done.stdout
+            assert f"{name}-gen" in namespaces()
         os.kill(pid, 0)
+    assert f"network namespace {unseen}-gen" in clean()
 
 
 STARTING = """

@@ -26,7 +26,7 @@ from tailscope.testbed.folder import (
 )
 from tailscope.testbed.places import FOLDER, MARK
 from tailscope.testbed.removal import remove_tree
-from tailscope.testbed.tasks import environment_of, processes
+from tailscope.testbed.tasks import environment_of, processes, status_of
 from tailscope.testbed.tracefs import instances, remove_leftover, tracefs
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ __all__ = ["Leftover", "clean"]
 
 _END_S = 5.0
 _GONE = " (deleted)"
+_FIRST_PIDS = 0xEFFFFFFC
+"""The kernel's number of the namespace in which all processes are seen."""
 
 
 class Leftover(NamedTuple):
@@ -65,14 +67,14 @@ class _Thing:
     what : str
     remove : callable
         Removes it; returns whether it was still there, or raises OSError.
-    folder : Path or None
-        The folder of the measurement, as the thing itself sees it.
+    folders : tuple of Path
+        Where the folder of the measurement may be, beside where this user looks for it.
     """
 
     owners: frozenset[str]
     what: str
     remove: Callable[[], bool]
-    folder: Path | None = None
+    folders: tuple[Path, ...] = ()
 
 
 class _Marked(NamedTuple):
@@ -81,7 +83,7 @@ class _Marked(NamedTuple):
     pid: int
     owner: str
     words: list[str]
-    folder: Path | None
+    told: tuple[Path, ...]
 
 
 def clean(*, dry_run: bool = False) -> Iterator[Leftover]:
@@ -101,9 +103,9 @@ def clean(*, dry_run: bool = False) -> Iterator[Leftover]:
         things = list(_things(stack))
         # Not before: a measurement holds its lock before anything is its own, so that all that is
         # listed belongs to one that is seen to live, or has died.
-        living = _living(things)
+        dead = _dead(things)
         for thing in things:
-            if living.isdisjoint(thing.owners):
+            if thing.owners <= dead:
                 yield from [Leftover(thing.what)] if dry_run else _removed(thing)
 
 
@@ -118,33 +120,49 @@ def _removed(thing: _Thing) -> Iterator[Leftover]:
         yield Leftover(thing.what, f"{name}{error.strerror}")
 
 
-def _living(things: Iterable[_Thing]) -> set[str]:
-    """Measurements that hold their lock.
+def _dead(things: Iterable[_Thing]) -> set[str]:
+    """Measurements that do not hold their lock.
 
     It is believed wherever it is: a measurement may have a file system of its own, which only its
-    processes see, or be out of sight, but for its folder.
+    processes see. Where processes are out of sight, as from within a container, only a folder
+    whose lock is free proves a death.
     """
-    found = _holders()
+    holders, sees_all = _holders()
+    folders: defaultdict[str, set[Path]] = defaultdict(set)
     for thing in things:
-        told = [] if thing.folder is None else [thing.folder]
-        for owner in thing.owners - found:
-            if any(map(is_held, (*told, *folders_of(owner)))):
-                found.add(owner)
+        for owner in thing.owners:
+            folders[owner].update(folders_of(owner), thing.folders)
+    found = set()
+    for owner in folders.keys() - holders:
+        held = set(map(is_held, folders[owner]))
+        if True not in held and (sees_all or False in held):
+            found.add(owner)
     return found
 
 
-def _holders() -> set[str]:
-    """Measurements whose lock some process has open, as far as this user may look."""
+def _holders() -> tuple[set[str], bool]:
+    """Measurements whose lock some process has open; whether this user sees all of its own."""
     found = set()
+    own = _identity(Path("/proc/self/ns/pid"))
+    sees_all = own is None or own[1] == _FIRST_PIDS
     for pid in processes():
-        with suppress(OSError):
+        try:
             for link in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
                     path = link.readlink()
                     name = path.parent.name
                     if path.name.removesuffix(_GONE) == LOCK and owner_of(name) == name:
                         found.add(name)
-    return found
+        except PermissionError:
+            sees_all = sees_all and not _is_ours(pid)
+        except OSError:
+            pass  # It has ended.
+    return found, sees_all
+
+
+def _is_ours(pid: int) -> bool:
+    users = status_of(pid).get("Uid", "").split()
+    return os.geteuid() == 0 or str(os.getuid()) in users
 
 
 def _things(stack: ExitStack) -> Iterator[_Thing]:
@@ -153,10 +171,7 @@ def _things(stack: ExitStack) -> Iterator[_Thing]:
     for left in marked:
         end = partial(_end, left.pid, partial(_is_marked, left.pid, left.owner))
         what = f"process {left.pid}: {Path(left.words[0]).name}"
-        yield _Thing(frozenset({left.owner}), what, end, left.folder)
-    for path in find_folders():
-        owner = path.name.removesuffix(path.suffix)
-        yield _Thing(frozenset({owner}), str(path), partial(remove_dead, path), path)
+        yield _Thing(frozenset({left.owner}), what, end, left.told)
     if os.geteuid() == 0:
         yield from _namespaces({left.pid for left in marked})
         yield from _tracers(stack)
@@ -164,6 +179,10 @@ def _things(stack: ExitStack) -> Iterator[_Thing]:
         for path in lock_folders():
             what = f"locks of containers {path}"
             yield _Thing(frozenset({path.name}), what, partial(_remove_locks, path))
+    # Last: they tell who is dead, if this is cut short and somebody cleans again.
+    for path in find_folders():
+        owner = path.name.removesuffix(path.suffix)
+        yield _Thing(frozenset({owner}), str(path), partial(remove_dead, path), (path,))
 
 
 def _marked() -> Iterator[_Marked]:
@@ -180,13 +199,11 @@ def _marked() -> Iterator[_Marked]:
                 yield _Marked(pid, owner, words, _told(pid, known, owner))
 
 
-def _told(pid: int, environment: dict[str, str], owner: str) -> Path | None:
+def _told(pid: int, environment: dict[str, str], owner: str) -> tuple[Path, ...]:
     """The folder of the measurement that a process was told, where that process sees it."""
     told = Path(environment.get(FOLDER, ""))
-    for path in (told, *told.parents):
-        if path.name == owner:
-            return Path(f"/proc/{pid}/root/{path}")
-    return None
+    found = (path for path in (told, *told.parents) if path.name == owner)
+    return tuple(Path(f"/proc/{pid}/root/{path}") for path in found)
 
 
 def _is_marked(pid: int, owner: str) -> bool:

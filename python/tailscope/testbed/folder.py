@@ -152,15 +152,20 @@ def may_remove(owner: str) -> bool:
     return os.geteuid() in (0, _user_of(owner))
 
 
-def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock of a measurement's folder, as far as this user may look."""
+def is_held(path: Path) -> bool | None:
+    """Whether somebody holds the lock of a measurement's folder.
+
+    Where this user must not look, somebody may; None where there is no such folder.
+    """
     try:
         with _opened_lock(path) as lock:
             return not _locked(lock, fcntl.LOCK_SH)
     except PermissionError:
         return True
+    except FileNotFoundError:
+        return False if path.is_dir() else None
     except OSError:
-        return False
+        return None
 
 
 def remove_dead(path: Path) -> bool:

@@ -146,6 +146,9 @@ def remove_leftover(root: Path, name: str) -> bool:
             return False
         remove_instance(root, name)
         return True
+    except OSError as error:
+        # Where it is mounted is nobody's business.
+        raise OSError(error.errno, error.strerror) from None
     finally:
         os.close(folder)
 
