@@ -38,7 +38,9 @@ class Place:
 
     def left(self) -> list[str]:
         """What measurements left behind."""
-        return [path.name for path in self.path.glob("run/tailscope-*")] + self.processes()
+        folders = [path.name for path in self.path.glob("run/tailscope-*")]
+        locks = [str(path) for path in Path(f"/run/lxc/lock{self.path}").rglob("tailscope-*")]
+        return folders + locks + self.processes()
 
     def processes(self) -> list[str]:
         """The command lines of what measurements have started, and what runs still."""

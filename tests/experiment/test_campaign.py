@@ -201,6 +201,19 @@ def test_two_processes_do_not_share_a_campaign(
     process.communicate(timeout=60)
 
 
+def test_a_lock_of_a_campaign_that_leads_elsewhere_is_refused(
+    tailscope: Any, place: Place, write: Callable[[str], Path]
+) -> None:
+    out = place.path / "out"
+    out.mkdir()
+    (out / "campaign.json").touch()
+    (out / ".lock").symlink_to(place.path / "elsewhere")
+    done = tailscope("run", write(SMALL), "--out", out, "--resume", env=place.environment)
+    assert done.returncode == 1
+    assert str(out / ".lock") in done.stderr
+    assert not (place.path / "elsewhere").exists()
+
+
 @pytest.mark.usefixtures("dataplane")
 def test_a_part_of_the_quickstart_finishes(
     tailscope: Any, place: Place, write: Callable[[str], Path]

@@ -287,8 +287,7 @@ def test_a_tracer_that_is_read_is_not_said_to_be_removed() -> None:
     with tracefs() as root:
         (root / "instances" / name).mkdir()
         with (root / "instances" / name / "trace_pipe").open("rb"):
-            with pytest.raises(TestbedError, match=f"kernel tracer {name}: it cannot be removed"):
-                list(clean())
+            assert (f"kernel tracer {name}", "Device or resource busy") in list(clean())
             assert name in instances(root)
-        assert f"kernel tracer {name}" in list(clean())
+        assert (f"kernel tracer {name}", None) in list(clean())
         assert name not in instances(root)

@@ -61,8 +61,12 @@ with RunFolder() as folder, Tracer(folder, [0]) as running:
     Path("/tmp/recorded").write_text(json.dumps(said))
 """
 CLEAN = """
-from tailscope.testbed.clean import _clean_tracers
-print(*_clean_tracers(set(), dry_run=False), sep="\\n")
+from contextlib import ExitStack
+from tailscope.testbed.clean import _tracers
+
+with ExitStack() as stack:
+    for tracer in _tracers(stack):
+        print(tracer.what, tracer.remove())
 """
 MODULES = (
     "import sys, json, encodings.ascii, tailscope.noise.tracer, tailscope.testbed.clean\n"

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
+import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command import run
-from measurements import started
-from runs import left_behind, needed
+from command import COMMAND, run
+from measurements import NOBODY, children, started
+from runs import AS_ROOT, left_behind, needed
+from test_removal import deepen
 
-from tailscope.testbed.folder import RunFolder, owner_of
+from tailscope.exceptions import TestbedError
+from tailscope.testbed import clean as cleaning
+from tailscope.testbed.folder import LOCK, RunFolder, owner_of
 from tailscope.testbed.places import FOLDER, MARK
+from tailscope.testbed.tracefs import instances, remove_instance, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from measurements import Place
 
@@ -84,7 +91,7 @@ def namespaces() -> str:
     return subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are root's")
+@AS_ROOT
 def test_namespaces_of_the_living_are_left_alone(
     clean: Clean, namespace: Callable[[str], int]
 ) -> None:
@@ -103,7 +110,7 @@ def test_namespaces_of_the_living_are_left_alone(
         folder._lock = os.open(os.devnull, os.O_RDONLY)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are root's")
+@AS_ROOT
 def test_a_namespace_in_use_is_left_alone_wherever_its_folder_is(
     clean: Clean, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +127,7 @@ def test_a_namespace_in_use_is_left_alone_wherever_its_folder_is(
     assert name not in namespaces()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="containers are root's")
+@AS_ROOT
 def test_what_sigkill_left_of_a_container_goes(clean: Clean, place: Place, scratch: Path) -> None:
     needed("lxc-execute")
     options = ["--dut", "l2fwd", "--platform", "lxc", "--platform-option", "name=orphan"]
@@ -153,3 +160,291 @@ def test_processes_of_dead_measurements_end(clean: Clean, place: Place) -> None:
             process.kill()
             process.wait()
             folder._lock = os.open(os.devnull, os.O_RDONLY)
+
+
+DEAD = f"tailscope-{os.getuid()}-0123abcd"
+
+
+@pytest.fixture
+def base(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that anybody may write into, where folders of measurements are looked for."""
+    scratch.chmod(0o1777)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(scratch))
+    return scratch
+
+
+def dead(base: Path, name: str = DEAD) -> Path:
+    """What a crash leaves of a folder: a lock that nobody holds."""
+    path = base / name
+    path.mkdir(mode=0o700)
+    (path / LOCK).touch(mode=0o600)
+    return path
+
+
+@AS_ROOT
+def test_a_measurement_whose_folder_only_it_sees_goes_on(
+    clean: Clean, place: Place, scratch: Path, dataplane: Path
+) -> None:
+    """As where a service has a private /tmp: the lock is to be believed, not the path."""
+    mount = 'mount -t tmpfs tmpfs "$XDG_RUNTIME_DIR" && exec "$0" "$@"'
+    place.prefix = ("unshare", "--mount", "sh", "-c", mount)
+    process = started(place, "run", "--dut", "l2fwd", "--out", str(scratch / "o"), "--duration=60s")
+    before = children(process.pid)
+    assert len(before) == 2
+    said = clean()
+    assert children(process.pid) == before, said
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert "SIGKILL" not in errors
+    assert "tailscope-dp" not in said
+
+
+@AS_ROOT
+def test_measurements_whose_processes_are_out_of_sight_are_left_alone(
+    clean: Clean,
+    namespace: Callable[[str], int],
+    scratch: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As from within a container, whether it sees that a lock is held or nothing at all."""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_RUNTIME_DIR", str(scratch))
+        unseen = RunFolder()
+    with unseen, RunFolder() as folder:
+        names = [f"{each.name}-gen" for each in (unseen, folder)]
+        pids = [namespace(name) for name in names]
+        sight = ["unshare", "--pid", "--fork", "--mount-proc"]
+        done = subprocess.run([*sight, COMMAND, "clean"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        for name, pid in zip(names, pids, strict=True):
+            assert name not in done.stdout
+            assert name in namespaces()
+            os.kill(pid, 0)
+
+
+STARTING = """
+import sys
+from itertools import count
+from tailscope.testbed.clean import clean
+from tailscope.testbed.folder import LOCK, RunFolder
+
+steps = {"os.mkdir", "open", "fcntl.flock", "os.rename"}
+clean_at = seen = 0
+
+def before(event, arguments):
+    global seen, clean_at
+    if event in steps and clean_at:
+        seen += 1
+        if seen == clean_at:
+            clean_at = 0
+            list(clean())
+
+sys.addaudithook(before)
+for number in count(1):
+    seen, clean_at = 0, number
+    with RunFolder() as folder:
+        finished, clean_at = clean_at != 0, 0
+        assert not [each for each in clean() if folder.name in str(each)], number
+        assert (folder.path / LOCK).exists(), number
+    assert not folder.path.exists()
+    if finished:
+        break
+print(number - 1)
+"""
+"""Cleans before each step in turn by which a folder is made; how many there are."""
+
+
+def test_a_measurement_that_begins_while_others_clean_keeps_its_folder(
+    clean: Clean, place: Place
+) -> None:
+    done = subprocess.run([sys.executable, "-c", STARTING], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 3
+
+
+@AS_ROOT
+def test_namespaces_of_what_begins_while_they_are_listed_are_left_alone(
+    clean: Clean, namespace: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyroute2 import netns
+
+    listed = netns.listnetns
+    with ExitStack() as stack:
+        begun = []
+
+        def begin_and_list() -> list[str]:
+            begun.append(stack.enter_context(RunFolder()).name)
+            namespace(f"{begun[-1]}-gen")
+            return listed()
+
+        monkeypatch.setattr(netns, "listnetns", begin_and_list)
+        said = str(list(cleaning.clean()))
+        [name] = begun
+        assert name not in said
+        assert f"{name}-gen" in namespaces()
+
+
+@pytest.fixture
+def tracers() -> Iterator[Path]:
+    """The file system of tracing; root's, and not in every kernel."""
+    try:
+        with tracefs() as root:
+            yield root
+    except TestbedError as error:
+        pytest.skip(str(error))
+
+
+@AS_ROOT
+def test_tracers_of_what_begins_while_they_are_listed_are_left_alone(
+    clean: Clean, tracers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        begun = []
+
+        def begin_and_list(root: Path) -> list[str]:
+            begun.append(stack.enter_context(RunFolder()).name)
+            name = f"{begun[-1]}-events"
+            (tracers / "instances" / name).mkdir()
+            stack.callback(remove_instance, tracers, name)
+            return instances(root)
+
+        monkeypatch.setattr(cleaning, "instances", begin_and_list)
+        said = str(list(cleaning.clean()))
+        [name] = begun
+        assert name not in said
+        assert f"{name}-events" in instances(tracers)
+
+
+@AS_ROOT
+def test_cleans_at_the_same_time_all_succeed(
+    clean: Clean, base: Path, tracers: Path, namespace: Callable[[str], int]
+) -> None:
+    names = [f"tailscope-0-{number:08x}" for number in range(8)]
+    for name in names:
+        inner = dead(base, name)
+        for _ in range(50):
+            inner /= "deep"
+            inner.mkdir()
+            (inner / "file").touch()
+        namespace(f"{name}-gen")
+        (tracers / "instances" / f"{name}-events").mkdir()
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([COMMAND, "clean"], **pipes) for _ in range(12)]
+    ended = [(*process.communicate(timeout=120), process.returncode) for process in processes]
+    assert [errors for _, errors, status in ended if status] == []
+    folders = [path.name for path in base.iterdir()]
+    left = [*folders, *namespaces().split(), *instances(tracers)]
+    assert not [name for name in left if owner_of(name) in names]
+    said = "".join(output for output, _, _ in ended)
+    for name in names:
+        assert said.count(f"removed {base / name}\n") == 1
+        assert said.count(f"removed network namespace {name}-gen\n") <= 1
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Path]:
+    """A pipe that must not be opened for writing."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    hung_up = select.poll()
+    hung_up.register(reader, select.POLLIN)
+    yield pipe
+    assert not hung_up.poll(0), "somebody had it open for writing"
+    os.close(reader)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_lock_that_leads_elsewhere_is_not_opened(
+    clean: Clean, base: Path, opened: Path, options: tuple[str, ...]
+) -> None:
+    path = base / f"tailscope-{NOBODY}-0123abcd"
+    path.mkdir(mode=0o700)
+    os.chown(path, NOBODY, NOBODY)
+    (path / LOCK).symlink_to(opened)
+    assert str(path) not in clean(*options)
+    assert (path / LOCK).is_symlink()
+
+
+@AS_ROOT
+@pytest.mark.parametrize("whose", ["folder", LOCK])
+def test_what_is_not_of_the_user_that_its_name_says_is_left_alone(
+    clean: Clean, base: Path, whose: str
+) -> None:
+    path = dead(base)
+    os.chown(path if whose == "folder" else path / LOCK, NOBODY, NOBODY)
+    assert str(path) not in clean()
+    assert path.exists()
+
+
+@AS_ROOT
+def test_root_removes_what_dead_measurements_of_others_left(clean: Clean, base: Path) -> None:
+    path = dead(base, f"tailscope-{NOBODY}-0123abcd")
+    for each in (path, path / LOCK):
+        os.chown(each, NOBODY, NOBODY)
+    assert f"removed {path}" in clean()
+    assert not path.exists()
+
+
+def test_what_was_killed_while_it_began_goes(clean: Clean, base: Path) -> None:
+    paths = [base / f"{DEAD}.0123abcd", dead(base, f"{DEAD}.4567abcd")]
+    paths[0].mkdir()
+    said = clean()
+    for path in paths:
+        assert f"removed {path}" in said
+        assert not path.exists()
+
+
+def test_a_folder_too_deep_for_recursion_goes_with_all_else(clean: Clean, base: Path) -> None:
+    paths = [dead(base, f"{DEAD[:-1]}{number}") for number in range(2)]
+    deepen(paths[0])
+    said = clean()
+    for path in paths:
+        assert f"removed {path}" in said
+        assert not path.exists()
+
+
+def test_a_measurement_removes_a_folder_too_deep_for_recursion() -> None:
+    with RunFolder() as folder:
+        deepen(folder.path)
+    assert not folder.path.exists()
+
+
+@AS_ROOT
+def test_what_cannot_be_removed_is_named_and_the_rest_goes(
+    clean: Clean, base: Path, tmp_path: Path
+) -> None:
+    """What is mounted in a folder is nobody's leftover."""
+    paths = [dead(base, f"{DEAD[:-1]}{number}") for number in range(2)]
+    (tmp_path / "precious").touch()
+    mount = paths[0] / "mount"
+    mount.mkdir()
+    subprocess.run(["mount", "--bind", tmp_path, mount], check=True)
+    try:
+        done = run("clean")
+        assert done.returncode == 1
+        assert f"removed {paths[1]}\n" in done.stdout
+        assert done.stderr.startswith(f"error: {paths[0]}: it cannot be removed: mount")
+        assert "hint: end what still uses it" in done.stderr
+        assert (tmp_path / "precious").exists()
+    finally:
+        subprocess.run(["umount", mount], check=True)
+    assert f"removed {paths[0]}" in clean()
+
+
+@AS_ROOT
+def test_locks_that_lxc_left_go(clean: Clean, base: Path) -> None:
+    locks = Path(f"/run/lxc/lock{base}")
+    with RunFolder() as folder:
+        inner = [locks / name / "platform" for name in (DEAD, folder.name)]
+        for path in inner:
+            path.mkdir(parents=True)
+            (path / ".name").touch()
+        said = clean()
+        assert f"removed locks of containers {locks / DEAD}" in said
+        assert folder.name not in said
+        assert [path.exists() for path in inner] == [False, True]
+    assert folder.name in clean()
+    assert not list(locks.iterdir())
+    locks.rmdir()

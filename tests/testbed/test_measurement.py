@@ -260,7 +260,9 @@ def test_what_a_crash_leaves_behind_is_cleaned(tailscope: Run, place: Place) -> 
     process = running(place)
     left = children(process.pid)
     live = tailscope("clean", env=place.environment)
-    assert "nothing was left behind" in live.stdout
+    [name] = [path.name for path in place.path.glob("run/tailscope-*")]
+    assert name not in live.stdout
+    assert children(process.pid) == left
     process.kill()
     process.communicate()
     deadline_s = time.monotonic() + 20

@@ -69,8 +69,9 @@ def run_experiment(
         return _describe(experiment, chosen, json_file)
     with campaign.opened(resume=resume):
         if resume:
-            for thing in clean():
-                print(f"cleaned {thing}", file=sys.stderr)
+            for what, reason in clean():
+                said = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
+                print(printable(said), file=sys.stderr)
         names = {cell.name for cell in chosen}
         left = [cell for cell in campaign.left if cell.name in names]
         if experiment.hosts is None:

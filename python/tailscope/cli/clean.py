@@ -14,11 +14,19 @@ def command(
         bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")
     ] = False,
 ) -> int:
+    from tailscope.exceptions import TestbedError
     from tailscope.testbed.clean import clean
+    from tailscope.units import printable
 
-    found = list(clean(dry_run=dry_run))
-    for what in found:
-        print(("would remove " if dry_run else "removed ") + what)
+    found, failed = False, []
+    for what, reason in clean(dry_run=dry_run):
+        found = True
+        if reason is None:
+            print(printable(("would remove " if dry_run else "removed ") + what))
+        else:
+            failed.append(f"{what}: it cannot be removed: {reason}")
+    if failed:
+        raise TestbedError("; ".join(failed), hint="end what still uses it, and clean again")
     if not found:
         print("nothing was left behind")
     return 0

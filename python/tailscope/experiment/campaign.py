@@ -94,7 +94,8 @@ class Campaign:
         """
         self.check(resume=resume)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open(self.path / _LOCK, flags, 0o600)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.kernel import check_kernel
 from tailscope.platforms.platform import OpenPlatform, Platform
-from tailscope.testbed.containers import container_names, remove_cgroups
+from tailscope.testbed.containers import container_names, remove_cgroups, remove_locks
 from tailscope.testbed.namespaces import inside, move_link
 from tailscope.testbed.places import Here
 
@@ -102,7 +102,9 @@ def _stop(here: Here, known: list[str], process: Process) -> None:
     with suppress(TestbedError):
         here.run(["lxc-stop", "-k", *known])
     process.wait_end(_START_S)
-    remove_cgroups(known[-1])
+    with suppress(OSError):
+        remove_cgroups(known[-1])
+    remove_locks(here.folder)
 
 
 @contextmanager

@@ -1,39 +1,92 @@
-"""What dead measurements left behind: processes, folders, namespaces, groups of containers."""
+"""What dead measurements left behind: processes, folders, namespaces, tracers, containers."""
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
+import select
 import signal
-import time
+from collections import defaultdict
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import TestbedError
-from tailscope.testbed.containers import container_names, remove_cgroups
-from tailscope.testbed.folder import LOCK, find_leftovers, is_dead, owner_of
+from tailscope.testbed.containers import container_names, lock_folders, remove_cgroups
+from tailscope.testbed.folder import (
+    LOCK,
+    find_folders,
+    folders_of,
+    is_held,
+    may_remove,
+    owner_of,
+    remove_dead,
+)
 from tailscope.testbed.places import FOLDER, MARK
+from tailscope.testbed.removal import remove_tree
 from tailscope.testbed.tasks import environment_of, processes, status_of
-from tailscope.testbed.tracefs import instances, remove_instance, tracefs
+from tailscope.testbed.tracefs import instances, remove_leftover, tracefs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["clean"]
+    _Identity = tuple[int, int]
+
+__all__ = ["Leftover", "clean"]
 
 _END_S = 5.0
+_GONE = " (deleted)"
+_FIRST_PIDS = 0xEFFFFFFC
+"""The kernel's number of the namespace in which all processes are seen."""
 
 
-class _Left(NamedTuple):
-    """A process of a measurement."""
+class Leftover(NamedTuple):
+    """Something that a dead measurement left behind.
+
+    Attributes
+    ----------
+    what : str
+    reason : str or None
+        Why it is still there; None if it was removed, or was not to be.
+    """
+
+    what: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class _Thing:
+    """Something of a measurement.
+
+    Attributes
+    ----------
+    owners : frozenset of str
+        Whose it may be: the names of measurements.
+    what : str
+    remove : callable
+        Removes it; returns whether it was still there, or raises OSError.
+    folders : tuple of Path
+        Where the folder of the measurement may be, beside where this user looks for it.
+    """
+
+    owners: frozenset[str]
+    what: str
+    remove: Callable[[], bool]
+    folders: tuple[Path, ...] = ()
+
+
+class _Marked(NamedTuple):
+    """A process that a measurement has started."""
 
     pid: int
     owner: str
     words: list[str]
+    told: tuple[Path, ...]
 
 
-def clean(*, dry_run: bool = False) -> Iterator[str]:
+def clean(*, dry_run: bool = False) -> Iterator[Leftover]:
     """Remove what dead measurements left behind; those that run are left alone.
 
     Parameters
@@ -43,135 +96,207 @@ def clean(*, dry_run: bool = False) -> Iterator[str]:
 
     Yields
     ------
-    str
-        Each thing that was removed.
+    Leftover
+        Each thing that was removed, or could not be.
     """
-    processes = list(_marked())
-    containers = {_container(left.words) for left in processes} - {None}
-    for left in processes:
-        if not dry_run:
-            _kill(left.pid)
-        yield f"process {left.pid}: {Path(left.words[0]).name}"
-    for path in find_leftovers():
-        if not dry_run:
-            shutil.rmtree(path)
-        yield str(path)
-    if os.geteuid() != 0:
-        return
-    live = _live()
-    yield from _clean_namespaces(live, dry_run=dry_run)
-    yield from _clean_tracers(live, dry_run=dry_run)
-    for name in container_names():
-        owner = owner_of(name)
-        if name in containers or (owner is not None and owner not in live):
-            if not dry_run:
-                remove_cgroups(name)
-            yield f"groups of container {name}"
-
-
-def _clean_namespaces(live: set[str], *, dry_run: bool) -> Iterator[str]:
-    """Remove namespaces of measurements that are not `live`, and who is in them."""
-    from pyroute2 import netns
-
-    for name in netns.listnetns():
-        owner = owner_of(name)
-        if owner is None or owner in live:
-            continue
-        for process in _processes_in(name):
-            if not dry_run:
-                _kill(process)
-            yield f"process {process} in network namespace {name}"
-        if not dry_run:
-            with suppress(OSError):
-                netns.remove(name)
-        yield f"network namespace {name}"
-
-
-def _clean_tracers(live: set[str], *, dry_run: bool) -> Iterator[str]:
-    """Remove instances of the tracer of measurements that are not `live`, where there is one."""
     with ExitStack() as stack:
-        try:
-            root = stack.enter_context(tracefs())
-        except TestbedError:
-            return
-        for name in instances(root):
-            owner = owner_of(name)
-            if owner is None or owner in live:
-                continue
-            if not dry_run:
-                try:
-                    remove_instance(root, name)
-                except OSError as error:
-                    raise TestbedError(
-                        f"kernel tracer {name}: it cannot be removed: {error.strerror}",
-                        hint="end the process that reads from it, and clean again",
-                    ) from None
-            yield f"kernel tracer {name}"
+        things = list(_things(stack))
+        # Not before: a measurement holds its lock before anything is its own, so that all that is
+        # listed belongs to one that is seen to live, or has died.
+        dead = _dead(things)
+        for thing in things:
+            if thing.owners <= dead:
+                yield from [Leftover(thing.what)] if dry_run else _removed(thing)
 
 
-def _live() -> set[str]:
-    """Measurements whose lock some process has open, wherever their folders are."""
+def _removed(thing: _Thing) -> Iterator[Leftover]:
+    try:
+        if thing.remove():
+            yield Leftover(thing.what)
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # Somebody else was faster.
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename is not None else ""
+        yield Leftover(thing.what, f"{name}{error.strerror}")
+
+
+def _dead(things: Iterable[_Thing]) -> set[str]:
+    """Measurements that do not hold their lock.
+
+    It is believed wherever it is: a measurement may have a file system of its own, which only its
+    processes see. Where processes are out of sight, as from within a container, only a folder
+    whose lock is free proves a death.
+    """
+    holders, sees_all = _holders()
+    folders: defaultdict[str, set[Path]] = defaultdict(set)
+    for thing in things:
+        for owner in thing.owners:
+            folders[owner].update(folders_of(owner), thing.folders)
     found = set()
-    for pid in processes():
-        with suppress(OSError):
-            for link in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(OSError):
-                    path = link.readlink()
-                    if path.name == LOCK and owner_of(path.parent.name) is not None:
-                        found.add(path.parent.name)
+    for owner in folders.keys() - holders:
+        held = set(map(is_held, folders[owner]))
+        if True not in held and (sees_all or False in held):
+            found.add(owner)
     return found
 
 
-def _marked() -> Iterator[_Left]:
-    """Processes that a dead measurement has started, as far as this user may look."""
+def _holders() -> tuple[set[str], bool]:
+    """Measurements whose lock some process has open; whether this user sees all of its own."""
+    found = set()
+    own = _identity(Path("/proc/self/ns/pid"))
+    sees_all = own is None or own[1] == _FIRST_PIDS
     for pid in processes():
+        try:
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    path = link.readlink()
+                    name = path.parent.name
+                    if path.name.removesuffix(_GONE) == LOCK and owner_of(name) == name:
+                        found.add(name)
+        except PermissionError:
+            sees_all = sees_all and not _is_ours(pid)
+        except OSError:
+            pass  # It has ended.
+    return found, sees_all
+
+
+def _is_ours(pid: int) -> bool:
+    users = status_of(pid).get("Uid", "").split()
+    return os.geteuid() == 0 or str(os.getuid()) in users
+
+
+def _things(stack: ExitStack) -> Iterator[_Thing]:
+    """All that is of measurements and may be removed by this user, dead or alive."""
+    marked = list(_marked())
+    for left in marked:
+        end = partial(_end, left.pid, partial(_is_marked, left.pid, left.owner))
+        what = f"process {left.pid}: {Path(left.words[0]).name}"
+        yield _Thing(frozenset({left.owner}), what, end, left.told)
+    if os.geteuid() == 0:
+        yield from _namespaces({left.pid for left in marked})
+        yield from _tracers(stack)
+        yield from _containers(marked)
+        for path in lock_folders():
+            what = f"locks of containers {path}"
+            yield _Thing(frozenset({path.name}), what, partial(_remove_locks, path))
+    # Last: they tell who is dead, if this is cut short and somebody cleans again.
+    for path in find_folders():
+        owner = path.name.removesuffix(path.suffix)
+        yield _Thing(frozenset({owner}), str(path), partial(remove_dead, path), (path,))
+
+
+def _marked() -> Iterator[_Marked]:
+    """Processes of measurements, as far as this user may look."""
+    for pid in processes():
+        # A kernel's task, or another user's process, shows nothing.
+        known = environment_of(pid)
+        owner = owner_of(known.get(MARK, ""))
+        if owner is None or not may_remove(owner):
+            continue
         with suppress(OSError):
-            # A kernel's task, or another user's process, shows nothing.
-            known = environment_of(pid)
-            owner = owner_of(known.get(MARK, ""))
             words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
-            if owner is not None and words[0] and not _lives(known, owner):
-                yield _Left(pid, owner, words)
+            if words[0]:
+                yield _Marked(pid, owner, words, _told(pid, known, owner))
 
 
-def _lives(environment: dict[str, str], owner: str) -> bool:
-    """Whether the measurement runs, whose folder the process was told."""
+def _told(pid: int, environment: dict[str, str], owner: str) -> tuple[Path, ...]:
+    """The folder of the measurement that a process was told, where that process sees it."""
     told = Path(environment.get(FOLDER, ""))
-    folder = next((path for path in (told, *told.parents) if path.name == owner), None)
-    return folder is not None and folder.is_dir() and not is_dead(folder)
+    found = (path for path in (told, *told.parents) if path.name == owner)
+    return tuple(Path(f"/proc/{pid}/root/{path}") for path in found)
 
 
-def _container(words: list[str]) -> str | None:
-    """The name of the container that a process keeps."""
-    if Path(words[0]).name != "lxc-execute" or "-n" not in words:
-        return None
-    return words[words.index("-n") + 1]
+def _is_marked(pid: int, owner: str) -> bool:
+    return owner_of(environment_of(pid).get(MARK, "")) == owner
 
 
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    deadline_s = time.monotonic() + _END_S
-    while _exists(pid) and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+def _namespaces(known: set[int]) -> Iterator[_Thing]:
+    """Network namespaces, and those in them who are not known yet."""
+    from pyroute2 import netns
+
+    members = _members()
+    for name in sorted(netns.listnetns()):
+        if (owner := owner_of(name)) is None:
+            continue
+        namespace = _identity(Path(netns.NETNS_RUN_DIR, name))
+        for pid in sorted(members[namespace] - known):
+            end = partial(_end, pid, partial(_is_in, pid, namespace))
+            what = f"process {pid} in network namespace {name}"
+            yield _Thing(frozenset({owner}), what, end)
+        remove = partial(_remove_namespace, name)
+        yield _Thing(frozenset({owner}), f"network namespace {name}", remove)
 
 
-def _exists(pid: int) -> bool:
-    """Whether a process is there, and more than what its parent did not wait for."""
-    return status_of(pid).get("State", "Z")[:1] != "Z"
+def _members() -> defaultdict[_Identity | None, set[int]]:
+    """The processes in each network namespace but our own."""
+    found: defaultdict[_Identity | None, set[int]] = defaultdict(set)
+    for pid in processes():
+        found[_identity(Path(f"/proc/{pid}/ns/net"))].add(pid)
+    for other in (_identity(Path("/proc/self/ns/net")), None):
+        found.pop(other, None)
+    return found
 
 
-def _processes_in(namespace: str) -> list[int]:
-    from pyroute2.netns import NETNS_RUN_DIR
-
+def _identity(path: Path) -> _Identity | None:
     with suppress(OSError):
-        here = Path(NETNS_RUN_DIR, namespace).stat()
-        return [pid for pid in processes() if _is_in(pid, here)]
-    return []
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
-def _is_in(pid: int, namespace: os.stat_result) -> bool:
-    with suppress(OSError):
-        own = Path(f"/proc/{pid}/ns/net").stat()
-        return (own.st_dev, own.st_ino) == (namespace.st_dev, namespace.st_ino)
-    return False
+def _is_in(pid: int, namespace: _Identity | None) -> bool:
+    return _identity(Path(f"/proc/{pid}/ns/net")) == namespace
+
+
+def _remove_namespace(name: str) -> bool:
+    from pyroute2 import netns
+
+    netns.remove(name)
+    return True
+
+
+def _tracers(stack: ExitStack) -> Iterator[_Thing]:
+    """Instances of the kernel's tracer, where there is one."""
+    try:
+        root = stack.enter_context(tracefs())
+    except TestbedError:
+        return
+    for name in instances(root):
+        if (owner := owner_of(name)) is not None:
+            remove = partial(remove_leftover, root, name)
+            yield _Thing(frozenset({owner}), f"kernel tracer {name}", remove)
+
+
+def _containers(marked: Iterable[_Marked]) -> Iterator[_Thing]:
+    """Groups of containers: those of a name that was chosen belong to who keeps the container."""
+    keepers: defaultdict[str, set[str]] = defaultdict(set)
+    for left in marked:
+        if Path(left.words[0]).name == "lxc-execute" and "-n" in left.words[:-1]:
+            keepers[left.words[left.words.index("-n") + 1]].add(left.owner)
+    for name in sorted(container_names()):
+        owner = owner_of(name)
+        owners = keepers[name] | (set() if owner is None else {owner})
+        if owners:
+            remove = partial(remove_cgroups, name)
+            yield _Thing(frozenset(owners), f"groups of container {name}", remove)
+
+
+def _remove_locks(path: Path) -> bool:
+    remove_tree(path)
+    return True
+
+
+def _end(pid: int, is_meant: Callable[[], bool]) -> bool:
+    """End a process; whether it was still the one that is meant, as numbers are used again."""
+    handle = os.pidfd_open(pid)
+    try:
+        if not is_meant():
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        end = select.poll()
+        end.register(handle, select.POLLIN)
+        if not end.poll(_END_S * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, f"it did not end within {_END_S:g} s")
+    finally:
+        os.close(handle)
+    return True

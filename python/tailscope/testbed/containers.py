@@ -1,35 +1,92 @@
-"""Groups of the kernel that containers of LXC are in."""
+"""What LXC keeps for a container outside of its folder: groups of the kernel, and locks."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tailscope.testbed.folder import owner_of
+from tailscope.testbed.removal import remove_tree
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["container_names", "remove_cgroups"]
+__all__ = ["container_names", "lock_folders", "remove_cgroups", "remove_locks"]
 
 _GROUPS = Path("/sys/fs/cgroup")
 _KINDS = ("lxc.payload.", "lxc.monitor.")
+_LOCKS = Path("/run/lxc/lock")
 
 
 def container_names() -> set[str]:
     """Names of containers that have groups: those that run, and those that died badly."""
-    return {group.name.removeprefix(kind) for kind in _KINDS for group in _groups(f"{kind}*")}
+    return {
+        group.name.removeprefix(kind)
+        for group in _groups()
+        for kind in _KINDS
+        if group.name.startswith(kind)
+    }
 
 
-def remove_cgroups(name: str) -> None:
-    """Remove the groups of a container that is dead."""
-    for kind in _KINDS:
-        for group in list(_groups(f"{kind}{name}")):
-            for path in sorted(group.glob("**/"), key=lambda path: -len(path.parts)):
-                with suppress(OSError):
+def remove_cgroups(name: str) -> bool:
+    """Remove the groups of a container that is dead; whether there were any.
+
+    Raises
+    ------
+    OSError
+        If something runs in one of them.
+    """
+    found = False
+    for group in _groups():
+        if group.name in {f"{kind}{name}" for kind in _KINDS}:
+            for path in reversed(_with_all_within(group)):
+                with suppress(FileNotFoundError):
                     path.rmdir()
+                    found = True
+    return found
 
 
-def _groups(pattern: str) -> Iterator[Path]:
+def lock_folders() -> Iterator[Path]:
+    """Find the folders of LXC's own locks that are of measurements, one for each of these."""
+    waiting = [_LOCKS]
+    while waiting:
+        for path in _folders(waiting.pop()):
+            if owner_of(path.name) == path.name:
+                yield path
+            else:
+                waiting.append(path)
+
+
+def remove_locks(folder: Path) -> None:
+    """Remove LXC's locks of a container whose own folder this is, which LXC leaves.
+
+    Folders that other containers may share are left to LXC, which may be about to use them.
+    """
+    path = Path(f"{_LOCKS}/{folder}")
+    with suppress(OSError):
+        remove_tree(path)
+        for parent in path.parents:
+            if any(map(owner_of, parent.parts)):
+                parent.rmdir()
+
+
+def _groups() -> Iterator[Path]:
     """Of the one hierarchy of version 2, or of each controller's in version 1."""
-    yield from _GROUPS.glob(pattern)
-    yield from _GROUPS.glob(f"*/{pattern}")
+    for group in _folders(_GROUPS):
+        yield group
+        yield from _folders(group)
+
+
+def _with_all_within(group: Path) -> list[Path]:
+    found = [group]
+    for path in found:
+        found += _folders(path)
+    return found
+
+
+def _folders(path: Path) -> list[Path]:
+    with suppress(OSError), os.scandir(path) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from tailscope.host.cpus import parse_cpus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["instances", "osnoise", "remove_instance", "tracefs"]
+__all__ = ["instances", "osnoise", "remove_instance", "remove_leftover", "tracefs"]
 
 _STANDARD = Path("/sys/kernel/tracing")
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
@@ -125,6 +126,31 @@ def remove_instance(root: Path, name: str) -> None:
         (path / "current_tracer").write_text("nop")
         (root / "osnoise/options").write_text(_WORKLOAD)
     path.rmdir()
+
+
+def remove_leftover(root: Path, name: str) -> bool:
+    """Remove an instance of a dead measurement; whether it was still there.
+
+    One who removes it after another would take back what a third has meanwhile changed: they wait
+    for each other.
+
+    Raises
+    ------
+    OSError
+        If somebody reads from it.
+    """
+    folder = os.open(root / "instances", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if not (root / "instances" / name).is_dir():
+            return False
+        remove_instance(root, name)
+        return True
+    except OSError as error:
+        # Where it is mounted is nobody's business.
+        raise OSError(error.errno, error.strerror) from None
+    finally:
+        os.close(folder)
 
 
 def _detached() -> int:
