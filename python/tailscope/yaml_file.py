@@ -83,25 +83,26 @@ class _Loader(yaml.SafeLoader):
         self._depth = self._values = 0
         self._values_of: dict[yaml.Node, int] = {}
 
-    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> Any:
         """Compose a node and all below it; an alias counts as often as it is used."""
-        event, before = self.peek_event(), self._values
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        before = self._values
         if isinstance(event, yaml.AliasEvent):
-            node = super().compose_node(parent, index)
-            if node not in self._values_of:
+            known: Any = super().compose_node(parent, index)
+            if known not in self._values_of:
                 self._refuse(f"*{event.anchor} lies within what it refers to", event.start_mark)
-            self._count(self._values_of[node], event.start_mark)
-            return node
+            self._count(self._values_of[known], event.start_mark)
+            return known
         self._count(1, event.start_mark)
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             self._refuse(f"expected at most {_MOST_DEPTH} levels, got more", event.start_mark)
-        node = super().compose_node(parent, index)
+        node: Any = super().compose_node(parent, index)
         self._depth -= 1
         self._values_of[node] = self._values - before
         return node
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Compose a mapping; YAML would take the last of two equal keys without a word."""
         node = super().compose_mapping_node(anchor)
         seen = set()
@@ -118,13 +119,14 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             kind = str(node.tag).rpartition(":")[2]
-            got = shortened(str(node.value), _MOST_CHARACTERS) if node.id == "scalar" else node.id
+            is_scalar = isinstance(node, yaml.ScalarNode)
+            got = shortened(node.value, _MOST_CHARACTERS) if is_scalar else "several values"
             self._refuse(f"expected a value of the type {kind}, got {got!r}", node.start_mark)
 
-    def _count(self, values: int, mark: yaml.Mark) -> None:
+    def _count(self, values: int, mark: Any) -> None:
         self._values += values
         if self._values > _MOST_VALUES:
             self._refuse(f"expected at most {_MOST_VALUES} values, got more", mark)
 
-    def _refuse(self, problem: str, mark: yaml.Mark) -> NoReturn:
+    def _refuse(self, problem: str, mark: Any) -> NoReturn:
         raise yaml.composer.ComposerError(None, None, problem, mark)

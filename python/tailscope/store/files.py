@@ -11,12 +11,13 @@ import os
 import stat
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final
 
 from tailscope.exceptions import RunCorruptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import BufferedReader
 
 __all__ = [
     "MOST_CAMPAIGN_BYTES",
@@ -100,7 +101,7 @@ def handle_of(folder: Path, name: str, flags: int = os.O_RDONLY) -> int:
     return handle
 
 
-def opened(folder: Path, name: str) -> IO[bytes]:
+def opened(folder: Path, name: str) -> BufferedReader:
     """Open a file for reading, as `handle_of`."""
     return os.fdopen(handle_of(folder, name), "rb")
 
