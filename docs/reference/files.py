@@ -221,8 +221,8 @@ def _blocks() -> Iterator[str]:
         " no field changes its name, its type, its unit or its meaning, none goes away, and none is"
         " added. tailscope reads files strictly: if a field is unknown, of another type, or missing"
         " where the schema requires it, the error names it, so that damage does not pass for data."
-        " It reads regular files only, no links to any, and JSON of at most 16 MiB (`campaign.json`:"
-        " 64 MiB) and 64 levels."
+        " It reads regular files only, no links to any, and JSON of at most 16 MiB"
+        " (`campaign.json`: 64 MiB), a million values and 64 levels."
     )
     yield (
         "A new format comes with a new version of tailscope, which still reads the older ones, back"

@@ -300,6 +300,12 @@ def test_content_that_is_nested_too_deeply_is_refused(runs: Path, depth: int) ->
     assert listed(runs).keys() == RUNS
 
 
+def test_content_of_too_many_values_is_refused(runs: Path) -> None:
+    written_anew(runs / "plain", "summary.json", b'{"a": [' + b"[]," * 1_000_000 + b"[]]}")
+    with pytest.raises(RunCorruptError, match=r"summary\.json: expected at most 1000000 values"):
+        read_figures(runs / "plain")
+
+
 @pytest.mark.parametrize("size", [layout.SUMMARY, layout.PERCENTILES])
 def test_figures_that_are_huge_are_not_read(runs: Path, size: str) -> None:
     """Even if ``run.json`` says that they are."""

@@ -45,6 +45,8 @@ Signed = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
 
 _MOST_DEPTH = 64
 """How deep objects and lists may lie within each other: no record of ours comes near."""
+_MOST_VALUES = 1_000_000
+"""How many values a file may hold: a campaign of ten thousand cells has fewer."""
 _MOST_CHARACTERS = 40
 
 LINES: Final = "lines_sha256"
@@ -140,8 +142,10 @@ def read_json(content: bytes, source: Path | str) -> dict[str, object]:
     Raises
     ------
     RunCorruptError
-        If it is none, or nested too deeply.
+        If it is none, nested too deeply, or of too many values.
     """
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise RunCorruptError(f"{source}: expected at most {_MOST_VALUES} values, got more")
     try:
         found: object = json.loads(content, parse_constant=_no_number, parse_float=_finite)
     except RecursionError:
