@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -34,6 +35,17 @@ def sound(path: Path) -> dict[str, Any]:
     assert summary["sent"] > 0
     found: dict[str, Any] = json.loads((path / "run.json").read_text())
     return found
+
+
+def write_mark(run: Path, content: dict[str, Any]) -> Path:
+    """Give a run another ``run.json``, with the checksum that tailscope would have given it."""
+    known = {name: value for name, value in content.items() if name != "lines_sha256"}
+    lines = json.dumps(known, indent=2).removesuffix("\n}") + ",\n"
+    digest = hashlib.sha256(lines.encode()).hexdigest()
+    # Never in place: copies may share the file.
+    (run / "run.json").unlink(missing_ok=True)
+    (run / "run.json").write_text(f'{lines}  "lines_sha256": "{digest}"\n}}\n')
+    return run
 
 
 def needed(*programs: str) -> None:

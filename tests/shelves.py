@@ -7,6 +7,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from runs import write_mark
 from synthetic import latencies, write_run
 
 if TYPE_CHECKING:
@@ -43,8 +44,4 @@ def linked(run: Path, target: Path) -> Path:
 
 def edited(run: Path, **content: Any) -> Path:
     """A run whose ``run.json`` says something else."""
-    mark = run / "run.json"
-    changed = {**json.loads(mark.read_text()), **content}
-    mark.unlink()
-    mark.write_text(json.dumps(changed))
-    return run
+    return write_mark(run, {**json.loads((run / "run.json").read_text()), **content})

@@ -73,8 +73,8 @@ def _kept(name: str, kind: type[Struct], command: str, page: str) -> RecordFile:
 RUN = (
     RecordFile(
         layout.RUN,
-        "Where a run comes from, and the checksums of all other files. It is written last: a run is"
-        " complete when it says so.",
+        "Where a run comes from, and the checksums of all other files and of itself. It is written"
+        " last: a run is complete when it says so.",
         RunInfo,
     ),
     RecordFile(
@@ -221,6 +221,8 @@ def _blocks() -> Iterator[str]:
         " no field changes its name, its type, its unit or its meaning, none goes away, and none is"
         " added. tailscope reads files strictly: if a field is unknown, of another type, or missing"
         " where the schema requires it, the error names it, so that damage does not pass for data."
+        " It reads regular files only, no links to any, and JSON of at most 16 MiB"
+        " (`campaign.json`: 64 MiB), a million values and 64 levels."
     )
     yield (
         "A new format comes with a new version of tailscope, which still reads the older ones, back"
@@ -230,7 +232,7 @@ def _blocks() -> Iterator[str]:
         " version of tailscope kept them: draw them again."
     )
     yield "## A run directory"
-    yield f"Format {layout.FORMAT}."
+    yield f"Format {layout.RUN_FORMAT}."
     yield from _files(RUN)
     yield "## A campaign"
     yield from _files(CAMPAIGN)

@@ -186,12 +186,9 @@ def read_about_file(file: Path) -> dict[str, Any]:
     UsageError
         If it is neither, a label is unknown, or has a value that it cannot have.
     """
-    import yaml
+    from tailscope.yaml_file import read_yaml
 
-    try:
-        content = yaml.safe_load(file.read_bytes())
-    except yaml.YAMLError as error:
-        raise UsageError(f"{file}: expected YAML or JSON: {' '.join(str(error).split())}") from None
+    content = read_yaml(file).content
     if not isinstance(content, dict):
         raise UsageError(
             f"{file}: expected labels such as `dut: l2fwd`, got {type(content).__name__}"

@@ -19,6 +19,7 @@ __all__ = [
     "quantile_of",
     "quantity_text",
     "rate_pps",
+    "shortened",
     "typed_duration",
     "value_label",
 ]
@@ -148,6 +149,17 @@ def quantity_text(value: float, unit: str) -> str:
     scaled = value / size
     digits = max(0, 3 - len(str(int(abs(scaled)))) + 1)
     return f"{scaled:.{digits}f} {prefix}{unit}"
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut a text that is longer than so many characters, and mark the cut.
+
+    Examples
+    --------
+    >>> shortened("a name that does not end", 9)
+    'a name...'
+    """
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import captures
 import pytest
+from runs import write_mark
 
 from tailscope.about import NamePattern, labels_of
 from tailscope.exceptions import UsageError
@@ -183,11 +184,12 @@ def test_a_label_that_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("dut: [", "expected YAML or JSON"),
-        ("- dut", "expected labels such as `dut: l2fwd`, got list"),
-        ("devise: x", "devise: unknown label"),
-        ("rate: true", "rate: got True, expected a rate such as 10k"),
-        ("labels: {a: [1]}", "labels.a: got [1], expected a text or a number"),
+        ("dut: [", ":1: expected the node content"),
+        ("dut: a\ndut: b", ":2: dut: it appears twice"),
+        ("- dut", ": expected labels such as `dut: l2fwd`, got list"),
+        ("devise: x", ": devise: unknown label"),
+        ("rate: true", ": rate: got True, expected a rate such as 10k"),
+        ("labels: {a: [1]}", ": labels.a: got [1], expected a text or a number"),
     ],
 )
 def test_a_file_that_cannot_be_is_refused(
@@ -197,7 +199,7 @@ def test_a_file_that_cannot_be_is_refused(
     file.write_text(content)
     done = tailscope("analyze", *pair, "--out", tmp_path / "a", "--about", file)
     assert done.returncode == 1
-    assert f"error: {file}: {said}" in done.stderr
+    assert f"error: {file}{said}" in done.stderr
 
 
 def test_labels_describe_a_run(tailscope: Run, pair: tuple[Path, Path]) -> None:
@@ -244,5 +246,5 @@ def test_runs_from_before_labels_are_read(
     run = analysed(tailscope, pair, tmp_path / "a")
     content = json.loads((run / "run.json").read_text())
     content.pop("about", None)
-    (run / "run.json").write_text(json.dumps(content))
+    write_mark(run, content)
     assert read_run(run).info.about is None

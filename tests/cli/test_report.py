@@ -177,8 +177,8 @@ def test_a_run_that_is_not_what_it_was_is_refused(
     assert done.returncode == 1
     assert f"{name}: missing" in done.stderr
     mark = (run / "run.json").read_text()
-    (run / "run.json").write_text(mark.replace('"format": 2', '"format": 3', 1))
+    (run / "run.json").write_text(mark.replace('"format": 3', '"format": 4', 1))
     done = tailscope("report", run, "--out", tmp_path / "page.html")
     assert done.returncode == 1
-    assert "run.json: format: expected 2, got 3" in done.stderr
+    assert "run.json: format: expected 3, got 4" in done.stderr
     assert not (tmp_path / "page.html").exists()

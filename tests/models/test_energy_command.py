@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from documentation import undocumented
 from msgspec.structs import replace
+from runs import write_mark
 
 from tailscope.analysis import Clock, Recording
 from tailscope.experiment.energy import RunEnergy
@@ -62,9 +63,8 @@ def runs(tailscope: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_power(folder: Path, name: str, power: PowerRecord) -> Path:
     """A copy of the run, which says this of power."""
     shutil.copytree(folder / "without", folder / name)
-    path = folder / name / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "power": as_content(power)}))
-    return folder / name
+    info = json.loads((folder / name / "run.json").read_text())
+    return write_mark(folder / name, {**info, "power": as_content(power)})
 
 
 def test_table_3_side_by_side(tailscope: Run, runs: Path) -> None:

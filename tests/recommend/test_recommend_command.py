@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import captures
 import pytest
 from documentation import undocumented
-from runs import AS_ROOT, needed
+from runs import AS_ROOT, needed, write_mark
 from synthetic import latencies, write_campaign, write_run
 
 from tailscope.exceptions import RunCorruptError, RunError
@@ -162,8 +162,7 @@ def edited(run: Path, **changes: Any) -> Path:
             info[whole][part] = value
         else:
             info[whole] = value
-    (run / "run.json").write_text(json.dumps(info))
-    return run
+    return write_mark(run, info)
 
 
 @pytest.mark.parametrize(

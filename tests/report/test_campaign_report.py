@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import campaigns
 import numpy as np
 import pytest
+from runs import write_mark
 
 from tailscope.report.campaign.figures import families
 from tailscope.report.campaign.material import read_material, read_one
@@ -219,7 +220,7 @@ def test_what_is_wrong_with_a_run_stands_in_its_cell(tailscope: Run, tmp_path: P
     shutil.rmtree(tmp_path / "missing")
     for name, change in (("newer", {"format": 99}), ("unfinished", {"complete": False})):
         mark = json.loads((tmp_path / name / "run.json").read_text())
-        (tmp_path / name / "run.json").write_text(json.dumps({**mark, **change}))
+        write_mark(tmp_path / name, {**mark, **change})
     (tmp_path / "smaller" / "worst.parquet").write_bytes(b"")
     campaigns.finish(tmp_path, cells, {"rate": [cell["values"]["rate"] for cell in cells]})
     done = report(tailscope, tmp_path)
@@ -234,7 +235,7 @@ def test_what_is_wrong_with_a_run_stands_in_its_cell(tailscope: Run, tmp_path: P
     for reason in (
         "summary.json: sha256: expected",
         "not a run directory",
-        "format: expected 2, got 99",
+        "format: expected 3, got 99",
         "the run was never finished",
         "worst.parquet: size_bytes: expected",
         "no such device",

@@ -72,12 +72,13 @@ def outputs(path: Path) -> tuple[object, ...]:
 
 
 def files(path: Path) -> Files:
-    """All files of results; `run.json` without the time when it was written."""
+    """All files of results; `run.json` without the time when it was written, and its checksum."""
     found: Files = {}
     for file in sorted((*path.glob("runs/**/*"), *path.glob("csv/**/*"))):
         if file.name == "run.json":
             mark = json.loads(file.read_text())
             assert mark.pop("written_unix_ns") > 0
+            assert mark.pop("lines_sha256")
             found[str(file.relative_to(path))] = mark
         elif file.is_file():
             found[str(file.relative_to(path))] = file.read_bytes()

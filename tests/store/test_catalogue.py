@@ -157,9 +157,11 @@ def test_it_equals_one_that_is_built_anew(runs: Path, cache: Path) -> None:
         ('{"format": 1, "complete": false}', "incomplete", "never finished"),
         ("", "damaged", "run.json: "),
         ("[]", "damaged", "run.json: expected an object, got a list"),
-        ('{"complete": true, "format": 9}', "foreign", "format: expected 2, got 9"),
+        ('{"complete": true, "format": 9}', "foreign", "format: expected 3, got 9"),
         ('{"complete": true, "format": 1}', "damaged", "run.json: written_unix_ns: missing"),
         ('{"complete": true, "format": 2}', "damaged", "run.json: written_unix_ns: missing"),
+        ('{"complete": true, "format": 3}', "damaged", "run.json: lines_sha256: expected it"),
+        ("{}", "damaged", "run.json: complete: missing"),
         ('{"complete": "yes"}', "damaged", "run.json: complete: expected true or false, got text"),
         ("[" * 100_000, "damaged", "run.json: expected JSON: it is nested too deeply"),
         ('{"a": ' + "[" * 100_000, "damaged", "run.json: expected JSON"),
@@ -209,7 +211,6 @@ def test_runs_of_several_folders_have_names_of_their_own(runs: Path, tmp_path: P
 def test_links_and_hidden_folders_are_left_alone(runs: Path) -> None:
     (runs / "loop").symlink_to(runs, target_is_directory=True)
     shutil.copytree(runs / "plain", runs / ".trash")
-    os.mkfifo(runs / "matrix" / "run.json")
     assert set(states(runs)) == {"plain", "fast", "half", "guest", "matrix/rate=1M"}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from runs import sound
+from runs import sound, write_mark
 from shelves import edited
 from synthetic import latencies, write_run
 
@@ -44,15 +44,14 @@ def run(tmp_path: Path) -> Path:
 def changed(run: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     content = json.loads((run / "run.json").read_text())
     change(content)
-    (run / "run.json").write_text(json.dumps(content))
-    return run
+    return write_mark(run, content)
 
 
 def test_a_measurement_of_format_1_is_read(old: Path) -> None:
     assert json.loads((old / "measured" / "run.json").read_text())["format"] == 1
     sound(old / "measured")
     found = read_run(old / "measured")
-    assert found.info.format == 2
+    assert found.info.format == 3
     assert found.info.measured.co_runners == {"cpu": 1}
     assert found.info.dut is not None
     assert found.info.dut.result is not None
@@ -94,9 +93,9 @@ def test_what_an_older_run_lacks_is_named_with_what_to_do(old: Path) -> None:
 
 
 def test_a_newer_format_is_refused(run: Path) -> None:
-    edited(run, format=3)
+    edited(run, format=4)
     for read in (read_run, read_figures, read_info):
-        with pytest.raises(RunError, match=r"run\.json: format: expected 2, got 3") as refused:
+        with pytest.raises(RunError, match=r"run\.json: format: expected 3, got 4") as refused:
             read(run)
         assert "update tailscope" in str(refused.value.hint)
 
@@ -166,7 +165,7 @@ def test_every_file_says_its_format(run: Path) -> None:
     names = [path.name for path in run.glob("*.json")]
     assert {"run.json", "summary.json"} <= set(names)
     for name in names:
-        expected = 4 if name == "summary.json" else 2
+        expected = {"summary.json": 4, "run.json": 3}.get(name, 2)
         assert json.loads((run / name).read_text())["format"] == expected, name
 
 

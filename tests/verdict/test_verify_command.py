@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from documentation import undocumented
+from runs import write_mark
 from synthetic import write_run
 
 from tailscope.verdict.slo import PROFILES
@@ -60,8 +61,7 @@ def changed(run: Path, to: Path, latency: pa.Table | None = None, **figures: Any
             "size_bytes": len(content),
             "sha256": hashlib.sha256(content).hexdigest(),
         }
-    (to / "run.json").write_text(json.dumps(info))
-    return to
+    return write_mark(to, info)
 
 
 def judged(tailscope: Run, run: Path, slo: str, expected: int) -> dict[str, Any]:

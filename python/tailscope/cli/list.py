@@ -20,6 +20,7 @@ __all__ = ["command"]
 
 _NOTHING = "-"
 _NEVER_EMPTY = 1
+_MOST_CHARACTERS = 200
 
 
 def command(
@@ -110,11 +111,14 @@ def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
 def _row(run: Mapping[str, Any]) -> dict[str, str]:
     """The columns of a terminal."""
     from tailscope.cli.table import local_time
-    from tailscope.units import count_text, printable, typed_duration
+    from tailscope.units import count_text, printable, shortened, typed_duration
     from tailscope.wording import median_and_tail
 
     def said(name: str, show: Any = str) -> str:
-        return _NOTHING if run[name] is None else printable(show(run[name]))
+        return _NOTHING if run[name] is None else cell(show(run[name]))
+
+    def cell(text: str) -> str:
+        return printable(shortened(text, _MOST_CHARACTERS))
 
     summary = run["summary"]
     median, tail = median_and_tail(summary)
@@ -131,7 +135,7 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
         "p50": median,
         "tail": tail,
         "lost": _NOTHING if lost is None else count_text(lost),
-        "tags": printable(" ".join(run["tags"])) or _NOTHING,
+        "tags": cell(" ".join(run["tags"])) or _NOTHING,
         "state": " ".join(_marks(run)) or _NOTHING,
     }
 

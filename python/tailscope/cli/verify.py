@@ -145,15 +145,19 @@ def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
 
 def _judged(path: Path, name: str, level: Level, runs: int) -> RunVerdict:
     """Judge a run by its packets, or an import by what it holds."""
-    from tailscope.store.reader import read_info, read_run
+    from tailscope.store.reader import check_sizes, read_info, read_run
     from tailscope.store.run import foreign_text
     from tailscope.verdict.evidence import read_evidence
     from tailscope.verdict.imported import judge_import
     from tailscope.verdict.verdict import judge
 
-    if foreign_text(read_info(path)) is not None:
-        return judge_import(level, read_run(path, label=name), runs=runs)
-    return judge(level, read_evidence(path, level, name=name), runs=runs)
+    info = read_info(path)
+    if foreign_text(info) is not None:
+        judged = judge_import(level, read_run(path, label=name), runs=runs)
+    else:
+        judged = judge(level, read_evidence(path, level, name=name), runs=runs)
+    check_sizes(path, info)
+    return judged
 
 
 def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunError
 from tailscope.store.campaign import is_campaign, read_campaign
+from tailscope.store.files import is_there
 from tailscope.store.layout import CAMPAIGN, RUN
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ def read_source(path: Path) -> ComparedSide:
             else:
                 source.unfinished.setdefault(cell, []).append(f"{run.name}: {run.unfinished}")
         return source
-    runs = (
-        [path] if (path / RUN).exists() else sorted(each.parent for each in path.glob(f"*/{RUN}"))
-    )
+    runs = [path] if is_there(path, RUN) else sorted(each.parent for each in path.glob(f"*/{RUN}"))
     if not runs:
         raise RunError(
             f"{path}: expected a run, a campaign, or a folder of runs that repeat each other,"

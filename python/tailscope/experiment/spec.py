@@ -21,6 +21,7 @@ from pydantic import (
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, field_named
 from tailscope.field import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
+from tailscope.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -214,24 +215,13 @@ class Document:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            text = path.read_text()
+            found = read_yaml(path)
         except FileNotFoundError:
             raise UsageError(
                 f"{path}: there is no such file",
                 hint="expected an experiment; `tailscope run --dut NAME` makes a single run",
             ) from None
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{path}: {error}") from None
-        try:
-            self._node = yaml.compose(text, Loader=yaml.SafeLoader)
-            self.content = yaml.safe_load(text)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = "" if mark is None else f":{mark.line + 1}"
-            raise UsageError(f"{path}{line}: {error.problem}") from None
-        except yaml.YAMLError as error:
-            raise UsageError(f"{path}: {error}") from None
-        self._refuse_twins(self._node)
+        self._node, self.content = found.node, found.content
 
     def error(self, where: Sequence[str | int], message: str) -> UsageError:
         """Say what is wrong with the thing at `where`, and on which line that is."""
@@ -253,20 +243,6 @@ class Document:
                 break
             node = found
         return line
-
-    def _refuse_twins(self, node: yaml.Node | None) -> None:
-        """YAML takes the last of two equal keys without a word."""
-        if isinstance(node, yaml.MappingNode):
-            seen = set()
-            for key, value in node.value:
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise UsageError(f"{self.path}:{line}: {key.value}: it appears twice")
-                seen.add(key.value)
-                self._refuse_twins(value)
-        elif isinstance(node, yaml.SequenceNode):
-            for value in node.value:
-                self._refuse_twins(value)
 
 
 def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment, Document]:

@@ -12,6 +12,7 @@ from tailscope.noise.causes import causes_of
 from tailscope.noise.intervals import covered
 from tailscope.noise.table import read_timelines
 from tailscope.store import layout
+from tailscope.store.files import MOST_RECORD_BYTES, is_there, read_file
 from tailscope.store.reader import read_packets, read_run, verified
 from tailscope.store.records import older
 from tailscope.store.records.base import read_record
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["TimeTaken", "of_run", "taken_by", "taken_from_instrument", "taken_within"]
 
 _SLICES = 20
+_MOST_NOISE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def taken_by(path: Path) -> TimeTaken | None:
     RunError
         If it is neither.
     """
-    if (path / layout.WATCHED).is_file():
+    if is_there(path, layout.WATCHED):
         return _of_watched(path)
     return of_run(path, read_run(path))
 
@@ -167,7 +169,7 @@ def _device_cpus(info: RunInfo) -> list[str]:
 def _of_watched(path: Path) -> TimeTaken:
     file, table = path / layout.WATCHED, path / layout.NOISE
     record = read_record(
-        file.read_bytes(),
+        read_file(path, layout.WATCHED, most_bytes=MOST_RECORD_BYTES),
         WatchedRecord,
         file,
         newest=WATCHED_FORMAT,
@@ -179,7 +181,8 @@ def _of_watched(path: Path) -> TimeTaken:
             f"{file}: expected CPUs and a duration, got {len(cpus)} CPUs, {duration_ns} ns"
         )
     try:
-        timelines = read_timelines(table.read_bytes(), str(table)).get("watch", [])
+        content = read_file(path, layout.NOISE, most_bytes=_MOST_NOISE_BYTES)
+        timelines = read_timelines(content, str(table)).get("watch", [])
     except FileNotFoundError:
         raise RunCorruptError(f"{table}: missing") from None
     begin_ns = min((int(each.start_ns[0]) for each in timelines if len(each.start_ns)), default=0)

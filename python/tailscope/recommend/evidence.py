@@ -9,6 +9,7 @@ from tailscope.exceptions import RunCorruptError, RunError, UsageError
 from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.recommend import surroundings
 from tailscope.store.campaign import is_campaign, read_campaign
+from tailscope.store.files import is_there
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
 from tailscope.store.records.plan import MeasurementPlan
@@ -251,7 +252,7 @@ def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
         If ``campaign.json`` is damaged.
     """
     if not is_campaign(path):
-        if not (path / RUN).exists():
+        if not is_there(path, RUN):
             raise RunError(
                 f"{path}: neither a campaign nor a run: no {CAMPAIGN} and no {RUN} in it",
                 hint="`tailscope run FILE --out DIR` makes a campaign, without FILE a run",

@@ -8,11 +8,12 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import NotSharedError
+from tailscope.exceptions import NotSharedError, RunError
 from tailscope.report.campaign.material import CampaignReading
 from tailscope.scale.cluster import open_cluster
 from tailscope.scale.shared import shared_folders
 from tailscope.scale.tasks import map_tasks
+from tailscope.store.files import MOST_RECORD_BYTES, read_file
 from tailscope.store.layout import RUN
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def read_runs(
         # A copy of a run can be read as well as the run; what is written has to come here.
         shared = stack.enter_context(shared_folders(*([path] if is_written else [])))
         client = stack.enter_context(open_cluster(scheduler))
-        items = [(name, _checksum(path / name / RUN)) for name in names]
+        items = [(name, _checksum(path / name)) for name in names]
         outcomes = map_tasks(client, partial(_read, take, shared, path), items, progress=progress)
         stack.enter_context(closing(outcomes))
         for name, outcome in zip(names, outcomes, strict=True):
@@ -87,18 +88,18 @@ def _read(
     """Read a run, which has to be the one that was meant; called on a worker."""
     name, expected = item
     shared.check()
-    file = path / name / RUN
-    if expected is not None and _checksum(file) != expected:
+    if expected is not None and _checksum(path / name) != expected:
         raise NotSharedError(
-            f"{file}: the worker on {os.uname().nodename} sees another file",
+            f"{path / name / RUN}: the worker on {os.uname().nodename} sees another file",
             hint="put the campaign on storage that all workers see under the same path",
         )
     return take(name)
 
 
-def _checksum(file: Path) -> str | None:
-    """Of a file; None where it cannot be read."""
+def _checksum(run: Path) -> str | None:
+    """Of what says that a run is complete; None where it cannot be read."""
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except (OSError, ValueError):
+        content = read_file(run, RUN, most_bytes=MOST_RECORD_BYTES)
+    except (OSError, RunError):
         return None
+    return hashlib.sha256(content).hexdigest()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.exceptions import RunCorruptError
-from tailscope.store.layout import CAMPAIGN
+from tailscope.store.files import MOST_CAMPAIGN_BYTES, is_there, read_file
+from tailscope.store.layout import CAMPAIGN, is_inside
 from tailscope.store.records import base as records
 from tailscope.store.records.campaign import CAMPAIGN_FORMAT, CampaignRecord, ExperimentRecord
 from tailscope.units import printable, value_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tailscope.store.records.campaign import CellRecord, Variable
 
@@ -121,7 +121,7 @@ class CampaignContent:
 
 def is_campaign(path: Path) -> bool:
     """Whether a directory is a campaign's."""
-    return (path / CAMPAIGN).is_file()
+    return is_there(path, CAMPAIGN)
 
 
 def read_campaign(path: Path) -> list[CampaignRun]:
@@ -163,8 +163,8 @@ def read_record(path: Path) -> CampaignRecord:
     RunCorruptError
         If it is damaged.
     """
-    file = path / CAMPAIGN
-    return records.read_record(file.read_bytes(), CampaignRecord, file, newest=CAMPAIGN_FORMAT)
+    content = read_file(path, CAMPAIGN, most_bytes=MOST_CAMPAIGN_BYTES)
+    return records.read_record(content, CampaignRecord, path / CAMPAIGN, newest=CAMPAIGN_FORMAT)
 
 
 def _variables(
@@ -205,11 +205,6 @@ def _runs_of(path: Path, cell: CellRecord) -> Iterator[CampaignRun]:
 
 def _inside(file: Path, run: str) -> str:
     """The name of a run, which must lie in its campaign."""
-    try:
-        os.fsencode(run)
-    except UnicodeEncodeError:
-        raise RunCorruptError(f"{file}: runs: expected the name of a folder, got {run!r}") from None
-    parts = PurePath(run)
-    if parts.is_absolute() or ".." in parts.parts or not parts.parts:
+    if not is_inside(run):
         raise RunCorruptError(f"{file}: runs: expected a folder within the campaign, got {run!r}")
     return run

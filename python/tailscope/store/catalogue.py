@@ -137,10 +137,7 @@ def _kept(file: Path) -> DuckDBPyConnection | None:
 
 def _refresh(connection: DuckDBPyConnection, runs: Mapping[str, RunPlace]) -> bool:
     """Read what has changed; whether anything had."""
-    now = {}
-    for name, place in runs.items():
-        with suppress(OSError):
-            now[name] = place.signature()
+    now = {name: place.signature() for name, place in runs.items()}
     before = dict(connection.execute("SELECT run, signature FROM seen").fetchall())
     gone = [name for name in before if before[name] != now.get(name)]
     new = [name for name in now if before.get(name) != now[name]]

@@ -106,7 +106,7 @@ class RunWriter:
         for leftover in self.path.glob(f".*{TEMPORARY_SUFFIX}"):
             leftover.unlink()
         try:
-            self._write(layout.RUN, encode(RunMark(format=layout.FORMAT, complete=False)))
+            self._write(layout.RUN, encode(RunMark(format=layout.RUN_FORMAT, complete=False)))
             if self._has_packets:
                 file = self._stack.enter_context(replacing(self.path / layout.LATENCY))
                 self._latency = self._stack.enter_context(LatencyFile(file))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunError, UsageError
 from tailscope.store import layout
+from tailscope.store.files import is_there
 from tailscope.store.record import plain
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ __all__ = ["RUNS", "FoundRuns", "RunPlace", "find_runs", "run_named"]
 
 RUNS = Path("runs")
 """Where runs are looked for, and where ``tailscope run`` puts them."""
+
+_FILE, _FOLDER, _NEITHER = "file", "folder", "neither"
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,23 @@ class RunPlace:
         """What differs when the run has changed: times, sizes and numbers of its files."""
         listed = [self.campaign or ""]
         for folder in (self.path, self.path / layout.CAPTURES):
-            with suppress(FileNotFoundError), os.scandir(folder) as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):
-                    status = entry.stat(follow_symlinks=False)
-                    state = f"{status.st_mtime_ns},{status.st_size},{status.st_ino}"
-                    listed.append(f"{entry.name!r}:{state}")
+            try:
+                listed += [] if folder.is_symlink() else _files_of(folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                listed.append(str(error.strerror))
         return ";".join(listed)
+
+
+def _files_of(folder: Path) -> list[str]:
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            status = entry.stat(follow_symlinks=False)
+            state = f"{status.st_mtime_ns},{status.st_size},{status.st_ino}"
+            found.append(f"{entry.name!r}:{state}")
+    return found
 
 
 @dataclass
@@ -88,7 +101,7 @@ def find_runs(folders: Sequence[Path]) -> FoundRuns:
             )
     tops = [folder.resolve() for folder in folders]
     shared = Path(os.path.commonpath(tops))
-    if (shared / layout.RUN).is_file():
+    if is_there(shared, layout.RUN):
         shared = shared.parent
     found = FoundRuns()
     for top in tops:
@@ -113,7 +126,7 @@ def run_named(text: str, folder: Path = RUNS) -> Path:
     UsageError
         If there is none, or there are several.
     """
-    if (Path(text) / layout.RUN).is_file():
+    if is_there(Path(text), layout.RUN):
         return Path(text)
     runs = find_runs([folder]).runs if folder.is_dir() else {}
     if text in runs:
@@ -136,21 +149,33 @@ def _walk(top: Path, shared: Path, unread: list[str]) -> Iterator[RunPlace]:
     while left:
         folder, campaign = left.pop()
         try:
-            with os.scandir(folder) as entries:
-                inside = {entry.name: entry for entry in entries}
+            inside = _kinds_in(folder)
         except OSError as error:
             unread.append(f"{folder}: {error.strerror}")
             continue
-        if layout.RUN in inside and inside[layout.RUN].is_file():
+        if layout.RUN in inside:
             yield RunPlace(folder, campaign)
+        if inside.get(layout.RUN) == _FILE:
             continue
         if layout.CAMPAIGN in inside:
             campaign = _name(folder, shared)
         left += [
             (folder / name, campaign)
-            for name, entry in inside.items()
-            if not name.startswith(".") and entry.is_dir(follow_symlinks=False)
+            for name, kind in inside.items()
+            if kind == _FOLDER and not name.startswith(".") and name != layout.RUN
         ]
+
+
+def _kinds_in(folder: Path) -> dict[str, str]:
+    """What is in a folder: files, folders, and what is neither; links are neither."""
+    with os.scandir(folder) as entries:
+        return {entry.name: _kind_of(entry) for entry in entries}
+
+
+def _kind_of(entry: os.DirEntry[str]) -> str:
+    if entry.is_dir(follow_symlinks=False):
+        return _FOLDER
+    return _FILE if entry.is_file(follow_symlinks=False) else _NEITHER
 
 
 def _name(path: Path, shared: Path) -> str:

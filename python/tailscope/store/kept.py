@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,6 +19,7 @@ import tailscope
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
+from tailscope.store.files import MOST_RECORD_BYTES, read_file, size_of
 from tailscope.store.records import older
 from tailscope.store.records.base import (
     as_content,
@@ -91,7 +93,14 @@ def keep(
     content : Conclusion
     command : sequence of str
         What was called.
+
+    Raises
+    ------
+    RunCorruptError
+        If something else than a file has its name.
     """
+    with suppress(FileNotFoundError):
+        size_of(path, name)
     origin = Origin(
         summary_sha256=_figures(info),
         tailscope_version=str(tailscope.__version__),
@@ -129,11 +138,11 @@ def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
     """
     file = path / name
     try:
-        content = file.read_bytes()
+        content = read_file(path, name, most_bytes=MOST_RECORD_BYTES)
     except FileNotFoundError:
         return None
-    check_format(format_of(content, file), layout.FORMAT, file)
     written = read_json(content, file)
+    check_format(format_of(written, file), layout.FORMAT, file)
     origin = convert(written.get(_ORIGIN), Origin, f"{file}: {_ORIGIN}")
     expected, got = origin.content_sha256, _digest(written)
     if got != expected:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import PurePath
 from typing import Final
 
+RUN_FORMAT: Final = 3
+"""Version of ``run.json``; a reader upgrades 1 and 2, and refuses any newer one."""
+
 FORMAT: Final = 2
-"""Version of the layout of a run directory; a reader upgrades 1, and refuses any newer one."""
+"""Version of explanations and kept conclusions; a reader upgrades 1, and refuses any newer one."""
 
 SUMMARY_FORMAT: Final = 4
 """Version of ``summary.json``; a reader upgrades 1 to 3, and refuses any newer one."""
@@ -36,3 +41,14 @@ measurement."""
 CAMPAIGN = "campaign.json"
 SEARCH = "search.json"
 NOTES = "notes.json"
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name that was read is that of a file or folder within the directory it is of."""
+    path = PurePath(name)
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    is_below = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    return is_below and "\0" not in name

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import RunError, UsageError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
+from tailscope.store.files import MOST_RECORD_BYTES, handle_of, read_file
 from tailscope.store.records.base import encode, read_record
 from tailscope.store.records.notes import NOTES_FORMAT, Note, NotesRecord
 
@@ -54,9 +55,11 @@ def read_notes(run: Path) -> Remarks:
         If the file is damaged.
     """
     path = run / layout.NOTES
-    if not path.is_file():
+    try:
+        content = read_file(run, layout.NOTES, most_bytes=MOST_RECORD_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
         return Remarks()
-    found = read_record(path.read_bytes(), NotesRecord, path, newest=NOTES_FORMAT)
+    found = read_record(content, NotesRecord, path, newest=NOTES_FORMAT)
     return Remarks(tuple(sorted(set(found.tags))), found.notes)
 
 
@@ -137,9 +140,8 @@ def _locked(run: Path) -> Iterator[None]:
 
     The lock is on ``run.json``: it is there, and nobody replaces it once a run is complete.
     """
-    mark = run / layout.RUN
     try:
-        handle = os.open(mark, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        handle = handle_of(run, layout.RUN, os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):
         raise RunError(f"{run}: not a run directory: no {layout.RUN} in it") from None
     try:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from msgspec import convert
+import msgspec
 
 from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
+from tailscope.store.files import MOST_RECORD_BYTES, opened, read_file, size_of
 from tailscope.store.kept import Conclusions, kept
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.records import older
-from tailscope.store.records.base import check_format, decode, read_json, read_record
+from tailscope.store.records.base import (
+    LINES,
+    check_format,
+    check_lines,
+    convert,
+    read_json,
+    read_record,
+    upgraded_record,
+)
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.run import RunInfo, RunMark
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EVERY_PACKET",
     "check_held",
+    "check_sizes",
     "file_states",
     "packet_groups",
     "read_explanation",
@@ -51,6 +61,12 @@ __all__ = [
     "run_table",
     "verified",
 ]
+
+_WITH_WHOLE_PLAN = 2
+"""The first format of ``run.json`` that has every field of a plan."""
+
+_RECORDS = (layout.SUMMARY, layout.PERCENTILES, layout.EXPLANATION)
+"""Files of figures, which are read as a whole and are never large."""
 
 EVERY_PACKET = "latency and order of every packet"
 """What ``latency.parquet`` holds."""
@@ -67,6 +83,14 @@ class _Figures(TypedDict):
     path: Path
     kept: Conclusions
     remarks: Remarks
+
+
+class _Marked(NamedTuple):
+    """``run.json``: its bytes, what is in them, and what a run of any format says of itself."""
+
+    text: bytes
+    content: dict[str, object]
+    mark: RunMark
 
 
 class _Latencies(TypedDict):
@@ -139,7 +163,7 @@ def read_figures(path: Path, *, label: str | None = None) -> Run:
         As `read_run`.
     """
     info = read_info(path)
-    _check_sizes(path, info)
+    check_sizes(path, info)
     return Run(
         **_read_figures(path, info, label or path.resolve().name),
         latency=Histogram(*_columns([])),
@@ -162,21 +186,24 @@ def read_info(path: Path) -> RunInfo:
         If it is damaged.
     """
     file = path / layout.RUN
-    content = _content_of(file)
-    if content is None:
+    found = _marked(path)
+    if found is None:
         raise RunError(
             f"{path}: not a run directory: no {layout.RUN} in it",
             hint="`tailscope analyze PRE POST --out RUN` writes one",
         )
-    mark = decode(content, RunMark, file)
-    check_format(mark.format, layout.FORMAT, file)
-    if not mark.complete:
+    check_format(found.mark.format, layout.RUN_FORMAT, file)
+    if not found.mark.complete:
         raise RunIncompleteError(
             f"{path}: the run was never finished", hint="measure or analyse again"
         )
-    if mark.format == layout.FORMAT:
-        _check_plan(read_json(content, file), file)
-    return read_record(content, RunInfo, file, newest=layout.FORMAT, upgraded=older.upgraded_run)
+    if found.mark.format == layout.RUN_FORMAT or LINES in found.content:
+        check_lines(found.text, file)
+    if found.mark.format >= _WITH_WHOLE_PLAN:
+        _check_plan(found.content, file)
+    return upgraded_record(
+        found.content, RunInfo, file, newest=layout.RUN_FORMAT, upgraded=older.upgraded_run
+    )
 
 
 def _check_plan(content: Mapping[str, object], file: Path) -> None:
@@ -199,8 +226,19 @@ def read_mark(path: Path) -> RunMark | None:
     RunCorruptError
         If ``run.json`` does not say it.
     """
-    content = _content_of(path / layout.RUN)
-    return None if content is None else decode(content, RunMark, path / layout.RUN)
+    found = _marked(path)
+    return None if found is None else found.mark
+
+
+def _marked(path: Path) -> _Marked | None:
+    """Read ``run.json`` whatever is in it, and its mark; None where there is none."""
+    file = path / layout.RUN
+    try:
+        text = read_file(path, layout.RUN, most_bytes=MOST_RECORD_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    content = read_json(text, file)
+    return _Marked(text, content, convert(content, RunMark, file))
 
 
 def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple[str, ...]]:
@@ -219,13 +257,6 @@ def read_summary(content: bytes, source: Path) -> tuple[dict[str, Figure], tuple
     return figures_of(found), warnings_of(found)
 
 
-def _content_of(file: Path) -> bytes | None:
-    try:
-        return file.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
 def _read_figures(path: Path, info: RunInfo, label: str) -> _Figures:
     """What a run says in figures."""
     file = path / layout.SUMMARY
@@ -238,18 +269,27 @@ def _read_figures(path: Path, info: RunInfo, label: str) -> _Figures:
         "info": info,
         "summary": summary,
         "warnings": (*warnings, *doubts, *unread),
-        "percentiles": [convert(row, Quantile) for row in _rows(path, info, tables.PERCENTILES)],
+        "percentiles": [
+            msgspec.convert(row, Quantile) for row in _rows(path, info, tables.PERCENTILES)
+        ],
         "path": path,
         "kept": conclusions,
         "remarks": remarks,
     }
 
 
-def _check_sizes(path: Path, info: RunInfo) -> None:
+def check_sizes(path: Path, info: RunInfo) -> None:
+    """See that every file of a run is there, with the size that it was written with.
+
+    Raises
+    ------
+    RunCorruptError
+        If one is not.
+    """
     for name, written in info.files.items():
         expected = written.size_bytes
         try:
-            got = (path / name).stat().st_size
+            got = size_of(path, name)
         except FileNotFoundError:
             raise RunCorruptError(f"{path / name}: missing") from None
         if got != expected:
@@ -385,8 +425,9 @@ def verified(path: Path, info: RunInfo, name: str) -> bytes:
     if listed is None:
         raise RunCorruptError(f"{path / layout.RUN}: files: expected {name}, it is not there")
     expected = listed.sha256
+    most = MOST_RECORD_BYTES if name in _RECORDS else listed.size_bytes
     try:
-        content = (path / name).read_bytes()
+        content = read_file(path, name, most_bytes=most, size_bytes=listed.size_bytes)
     except FileNotFoundError:
         raise RunCorruptError(f"{path / name}: missing") from None
     got = hashlib.sha256(content).hexdigest()
@@ -404,7 +445,7 @@ def _kept(path: Path, info: RunInfo) -> tuple[Conclusions, list[str]]:
             continue
         try:
             conclusion = kept(path, info, name)
-        except RunError as error:
+        except (RunError, OSError) as error:
             doubts.append(_left_out(name, error))
             continue
         if conclusion is not None:
@@ -412,15 +453,16 @@ def _kept(path: Path, info: RunInfo) -> tuple[Conclusions, list[str]]:
     return Conclusions.of(found), doubts
 
 
-def _left_out(name: str, error: RunError) -> str:
-    return f"{name} is left out: {error}" + (f"; {error.hint}" if error.hint else "")
+def _left_out(name: str, error: RunError | OSError) -> str:
+    hint = error.hint if isinstance(error, RunError) else None
+    return f"{name} is left out: {error}" + (f"; {hint}" if hint else "")
 
 
 def _remarks(path: Path) -> tuple[Remarks, list[str]]:
     """Tags and notes, and a warning where they cannot be read: they do not spoil a run."""
     try:
         return read_notes(path), []
-    except RunError as error:
+    except (RunError, OSError) as error:
         return Remarks(), [_left_out(layout.NOTES, error)]
 
 
@@ -435,31 +477,24 @@ def file_states(path: Path, info: RunInfo, *, checksums: bool) -> dict[str, str]
         Its ``run.json``.
     checksums : bool
         Whether to read the files: without, one that has its size is ``there``.
-
-    Raises
-    ------
-    RunCorruptError
-        If a file lies outside of the run.
     """
-    for name in info.files:
-        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
-            raise RunCorruptError(
-                f"{path / layout.RUN}: files: expected names within the run, got {name!r}"
-            )
     return {
-        name: _state(path / name, file, checksums=checksums) for name, file in info.files.items()
+        name: _state(path, name, file, checksums=checksums) for name, file in info.files.items()
     }
 
 
-def _state(path: Path, file: FileEntry, *, checksums: bool) -> str:
-    if not path.is_file():
+def _state(path: Path, name: str, file: FileEntry, *, checksums: bool) -> str:
+    try:
+        if size_of(path, name) != file.size_bytes:
+            return "changed"
+        if not checksums:
+            return "there"
+        with opened(path, name) as content:
+            got = hashlib.file_digest(content, "sha256").hexdigest()
+    except FileNotFoundError:
         return "missing"
-    if path.stat().st_size != file.size_bytes:
+    except RunCorruptError:
         return "changed"
-    if not checksums:
-        return "there"
-    with path.open("rb") as content:
-        got = hashlib.file_digest(content, "sha256").hexdigest()
     return "verified" if got == file.sha256 else "changed"
 
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store import layout
 from tailscope.store.columns import ABOUT, PLAN, RUN, SUMMARY
+from tailscope.store.files import size_of
 from tailscope.store.notes import Remarks, read_notes
-from tailscope.store.reader import read_info, read_mark, read_summary
+from tailscope.store.reader import read_info, read_mark, read_summary, verified
 from tailscope.store.run import clock_of, host_of, is_emulated, kernel
+from tailscope.units import shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tailscope.analysis import Figure
@@ -29,6 +32,8 @@ STATES = ("complete", "partial", "incomplete", "damaged", "foreign")
 """Of runs: whole; measured in part; never finished, or not yet; not what was written; written by
 a newer version."""
 _MOST = 2**63
+_MOST_PROBLEMS = 5
+_MOST_CHARACTERS = 300
 
 
 @dataclass
@@ -88,7 +93,7 @@ def read_record(path: Path, *, name: str, campaign: str | None) -> CatalogueRow:
         record.remarks = read_notes(path)
     except (RunError, OSError) as error:
         wrong.append(_what(error, layout.NOTES))
-    record.run["problem"] = plain("; ".join(wrong)) or None
+    record.run["problem"] = plain(_one_line(wrong)) or None
     return record
 
 
@@ -106,19 +111,20 @@ def _fill(record: CatalogueRow, path: Path, wrong: list[str]) -> str:
     if not mark.complete:
         wrong.append("never finished, or still being written")
         return "incomplete"
-    if not 1 <= mark.format <= layout.FORMAT:
-        wrong.append(f"format: expected {layout.FORMAT}, got {mark.format}")
+    if not 1 <= mark.format <= layout.RUN_FORMAT:
+        wrong.append(f"format: expected {layout.RUN_FORMAT}, got {mark.format}")
         return "foreign"
     info = read_info(path)
     record.files = [
         {"file": plain(name), "size_bytes": file.size_bytes, "sha256": plain(file.sha256)}
         for name, file in info.files.items()
     ]
-    found = [problem for name in info.files if (problem := _problem(path, info, name))]
+    found = {name: problem for name in info.files if (problem := _problem(path, info, name))}
     _fill_run(record.run, info)
-    found += _fill_summary(record.summary, path, info)
-    if found:
-        wrong += found
+    wrong += found.values()
+    if layout.SUMMARY not in found:
+        wrong += _fill_summary(record.summary, path, info)
+    if wrong:
         return "damaged"
     wrong += info.partial
     return "partial" if wrong else "complete"
@@ -128,9 +134,11 @@ def _problem(path: Path, info: RunInfo, name: str) -> str | None:
     """What is wrong with a file, as far as a look at its size can tell."""
     expected = info.files[name].size_bytes
     try:
-        size = (path / name).stat().st_size
+        size = size_of(path, name)
     except FileNotFoundError:
         return f"{name}: missing"
+    except (RunError, OSError) as error:
+        return _what(error, name)
     if size != expected:
         return f"{name}: expected {expected} bytes, got {size}"
     return None
@@ -162,11 +170,9 @@ def _fill_run(row: Row, info: RunInfo) -> None:
 
 def _fill_summary(row: Row, path: Path, info: RunInfo) -> list[str]:
     """Fill in the figures; returns what is wrong with them."""
-    file = path / layout.SUMMARY
     try:
-        figures: dict[str, Figure] = read_summary(file.read_bytes(), file)[0]
-    except FileNotFoundError:
-        figures = {}
+        content = verified(path, info, layout.SUMMARY)
+        figures: dict[str, Figure] = read_summary(content, path / layout.SUMMARY)[0]
     except (RunError, OSError) as error:
         return [_what(error, layout.SUMMARY)]
     power = {} if info.power is None else info.power.figures or {}
@@ -191,6 +197,13 @@ def _text_of(value: str | None) -> str | None:
 
 def _utc(unix_ns: int) -> datetime:
     return datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC).replace(tzinfo=None)
+
+
+def _one_line(wrong: Sequence[str]) -> str:
+    """What is wrong with a run, as far as it fits into a line."""
+    shown = [shortened(text, _MOST_CHARACTERS) for text in wrong[:_MOST_PROBLEMS]]
+    more = len(wrong) - len(shown)
+    return "; ".join([*shown, *([f"and {more} more"] if more else [])])
 
 
 def _what(error: RunError | OSError, file: str) -> str:

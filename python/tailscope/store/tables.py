@@ -34,6 +34,7 @@ __all__ = [
 
 Kind = Literal["uint64", "int64", "double", "bool", "string", "int", "float", "str"]
 Cell = int | float | bool | str | None
+_MOST = 2**64
 
 
 class TableColumn(NamedTuple):
@@ -294,7 +295,7 @@ def _cell(column: TableColumn, text: str, where: str) -> Cell:
     if column.kind == "bool" and text in ("True", "False"):
         return text == "True"
     try:
-        if column.kind == "int" and text.isdecimal():
+        if column.kind == "int" and text.isdecimal() and int(text) < _MOST:
             return int(text)
         if column.kind == "float":
             return float(text)

@@ -15,6 +15,7 @@ from tailscope.store.campaign import (
     CampaignContent,
     campaign_content,
 )
+from tailscope.store.files import is_there
 from tailscope.store.reader import read_figures, read_run
 from tailscope.units import count_text
 
@@ -68,7 +69,7 @@ def read_one(path: Path, name: str) -> CampaignReading:
         The run's folder within it.
     """
     folder = path / name
-    has_page = (folder / layout.REPORT).is_file()
+    has_page = is_there(folder, layout.REPORT)
     try:
         return CampaignReading(name, read_figures(folder, label=name), None, has_page)
     except (TailscopeError, OSError) as error:
@@ -165,7 +166,7 @@ def draw_one(path: Path, name: str) -> CampaignReading:
         write_text(path / name / layout.REPORT, page([read_run(path / name)]))
     except (TailscopeError, OSError) as error:
         problem = str(error).removeprefix(f"{path}/")
-        return CampaignReading(name, None, problem, (path / name / layout.REPORT).is_file())
+        return CampaignReading(name, None, problem, is_there(path / name, layout.REPORT))
     return read_one(path, name)
 
 

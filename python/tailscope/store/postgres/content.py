@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
+from tailscope.store.files import MOST_RECORD_BYTES, opened, read_file
 from tailscope.store.reader import EVERY_PACKET, check_held, read_run
 from tailscope.store.records.base import as_content
 from tailscope.store.run import SIDES
@@ -159,7 +160,8 @@ def read_content(path: Path) -> Content:
     """
     run = read_run(path)
     check_held(path, run.info, layout.LATENCY, EVERY_PACKET)
-    digest = hashlib.sha256((path / layout.RUN).read_bytes()).hexdigest()
+    mark = read_file(path, layout.RUN, most_bytes=MOST_RECORD_BYTES)
+    digest = hashlib.sha256(mark).hexdigest()
     captures, lacking = _captures(path, run.info)
     return Content(path, run, digest, captures, lacking)
 
@@ -173,7 +175,7 @@ def verified_file(path: Path, info: RunInfo, name: str) -> IO[bytes]:
         If it is not.
     """
     try:
-        file = (path / name).open("rb")
+        file = opened(path, name)
     except FileNotFoundError:
         raise RunCorruptError(f"{path / name}: missing") from None
     expected, got = info.files[name].sha256, hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import re
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from tailscope.exceptions import RunCorruptError, RunError
+from tailscope.units import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 __all__ = [
+    "LINES",
     "Count",
     "Record",
     "Section",
     "Signed",
     "as_content",
     "check_format",
+    "check_lines",
     "convert",
     "decode",
     "encode",
@@ -29,6 +34,7 @@ __all__ = [
     "format_of",
     "read_json",
     "read_record",
+    "upgraded_record",
 ]
 
 _MOST = 2**63 - 1
@@ -36,6 +42,16 @@ Count = Annotated[int, Meta(ge=0, le=_MOST)]
 """A whole number that is not negative: a count, a duration in ns, or a time in ns since 1970."""
 Signed = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
 """A whole number."""
+
+_MOST_DEPTH = 64
+"""How deep objects and lists may lie within each other: no record of ours comes near."""
+_MOST_VALUES = 1_000_000
+"""How many values a file may hold: a campaign of ten thousand cells has fewer."""
+_MOST_CHARACTERS = 40
+
+LINES: Final = "lines_sha256"
+"""The last field of a file that carries the checksum of its own lines."""
+_WITH_LINES = re.compile(rb'(.*\n)  "lines_sha256": "([0-9a-f]{64})"\n}\n', re.DOTALL)
 
 _OLDER = (
     "it is in an older format, and lacks something: analyse or measure again, or read it with the"
@@ -110,6 +126,11 @@ def convert(content: object, kind: type[Kind], source: Path | str) -> Kind:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         raise RunCorruptError(f"{source}: {_in_our_words(str(error))}") from None
+    except OverflowError:
+        raise RunCorruptError(f"{source}: a number is larger than any that is written") from None
+    except UnicodeEncodeError as error:
+        got = shortened(error.object, _MOST_CHARACTERS)
+        raise RunCorruptError(f"{source}: expected text, got {got!r}") from None
 
 
 def read_json(content: bytes, source: Path | str) -> dict[str, object]:
@@ -121,21 +142,45 @@ def read_json(content: bytes, source: Path | str) -> dict[str, object]:
     Raises
     ------
     RunCorruptError
-        If it is none.
+        If it is none, nested too deeply, or of too many values.
     """
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise RunCorruptError(f"{source}: expected at most {_MOST_VALUES} values, got more")
     try:
-        found: object = json.loads(content, parse_constant=_no_number)
+        found: object = json.loads(content, parse_constant=_no_number, parse_float=_finite)
     except RecursionError:
-        raise RunCorruptError(f"{source}: expected JSON: it is nested too deeply") from None
+        raise _too_deep(source) from None
     except ValueError as error:
         raise RunCorruptError(f"{source}: expected JSON: {error}") from None
     if not isinstance(found, dict):
         raise RunCorruptError(f"{source}: expected an object, got {_kind_of(found)}")
+    if _is_deep(found):
+        raise _too_deep(source)
     return found
 
 
 def _no_number(text: str) -> float:
     raise ValueError(f"expected a number, got {text}")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+def _is_deep(found: dict[str, object]) -> bool:
+    """Whether somebody who walks through this content could come to the end of the stack."""
+    level: list[dict[str, object] | list[object]] = [found]
+    for _ in range(_MOST_DEPTH):
+        inside = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [one for each in inside for one in each if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep(source: Path | str) -> RunCorruptError:
+    return RunCorruptError(f"{source}: expected JSON: it is nested too deeply")
 
 
 def _kind_of(value: object) -> str:
@@ -173,19 +218,33 @@ def read_record(
     RunCorruptError
         If it is no such record.
     """
+    return upgraded_record(
+        read_json(content, source), kind, source, newest=newest, upgraded=upgraded
+    )
+
+
+def upgraded_record(
+    content: dict[str, object],
+    kind: type[Kind],
+    source: Path | str,
+    *,
+    newest: int,
+    upgraded: Callable[[dict[str, object]], dict[str, object]] | None = None,
+) -> Kind:
+    """Make a record of what `read_json` gives, as `read_record`."""
     found = format_of(content, source)
     check_format(found, newest, source)
     if found == newest or upgraded is None:
-        return decode(content, kind, source)
+        return convert(content, kind, source)
     try:
-        return convert(upgraded(read_json(content, source)), kind, source)
+        return convert(upgraded(content), kind, source)
     except RunCorruptError as error:
         raise RunCorruptError(str(error), hint=_OLDER) from None
 
 
-def format_of(content: bytes, source: Path | str) -> int:
-    """Tell the format of a file; files of the first one do not say it."""
-    return decode(content, _Mark, source).format
+def format_of(content: dict[str, object], source: Path | str) -> int:
+    """Tell the format of what `read_json` gives; files of the first one do not say it."""
+    return convert(content, _Mark, source).format
 
 
 def check_format(found: int, newest: int, source: Path | str) -> None:
@@ -203,6 +262,22 @@ def check_format(found: int, newest: int, source: Path | str) -> None:
         )
     if found < 1:
         raise RunError(f"{source}: format: expected 1 to {newest}, got {found}")
+
+
+def check_lines(content: bytes, source: Path | str) -> None:
+    """See that a file which holds the checksum of its lines is the one that was written.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is not, or holds none.
+    """
+    found = _WITH_LINES.fullmatch(content)
+    if found is None:
+        raise RunCorruptError(f"{source}: {LINES}: expected it in the last line but one")
+    got, expected = hashlib.sha256(found[1]).hexdigest(), found[2].decode()
+    if got != expected:
+        raise RunCorruptError(f"{source}: {LINES}: expected {expected}, got {got}")
 
 
 def as_content(record: Struct) -> dict[str, object]:
@@ -226,12 +301,23 @@ def as_content(record: Struct) -> dict[str, object]:
 def encode(record: Struct) -> str:
     """Write a record as text, checked to be one that can be read back.
 
+    If the record has a field for the checksum of its lines, that is made anew.
+
     Raises
     ------
     AssertionError
         If it cannot: whoever has filled it has made a mistake.
     """
-    return encode_content(as_content(record), type(record))
+    content = as_content(record)
+    content.pop(LINES, None)
+    text = encode_content(content, type(record))
+    return _with_lines(text) if LINES in record.__struct_fields__ else text
+
+
+def _with_lines(text: str) -> str:
+    lines = text.removesuffix("\n}\n") + ",\n"
+    digest = hashlib.sha256(lines.encode()).hexdigest()
+    return f'{lines}  "{LINES}": "{digest}"\n}}\n'
 
 
 def encode_content(content: dict[str, object], kind: type[Struct]) -> str:

@@ -1,7 +1,8 @@
 """Files of older formats, made into those of this one.
 
 Format 2 renamed neighbours to co-runners and durations of stalls as `summary.json` has them, gave
-every file its format, and had a laboratory fill what a measurement on one machine fills.
+every file its format, and had a laboratory fill what a measurement on one machine fills. Format 3
+of `run.json` carries a checksum of its own.
 """
 
 from __future__ import annotations
@@ -125,14 +126,20 @@ def with_plan(content: dict[str, object]) -> dict[str, object]:
 
 
 def upgraded_run(content: dict[str, object]) -> dict[str, object]:
-    """``run.json`` of format 1 as one of format 2.
+    """``run.json`` of format 1 or 2 as one of format 3.
 
     Parameters
     ----------
     content : dict
-        As it was read. What is not as format 1 has it is left alone: whoever decodes the result
+        As it was read. What is not as its format has it is left alone: whoever decodes the result
         says what is wrong with it.
     """
+    found = content if content.get("format") == layout.FORMAT else _run_of_format_2(content)
+    return {**found, "format": layout.RUN_FORMAT}
+
+
+def _run_of_format_2(content: dict[str, object]) -> dict[str, object]:
+    """``run.json`` of format 1 as one of format 2."""
     found: dict[str, object] = {"partial": [], "warnings": [], **with_plan(content)}
     plan, floor, dut = (found.get(name) for name in ("plan", "floor", "dut"))
     if isinstance(floor, dict):

@@ -1,4 +1,4 @@
-"""``run.json``: where a run comes from, and the checksums of its other files."""
+"""``run.json``: where a run comes from, and the checksums of its files, itself included."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from tailscope.store.layout import FORMAT
+from tailscope.store.layout import RUN_FORMAT, is_inside
 from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.base import Count, Record, Section
 from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
@@ -15,7 +15,6 @@ from tailscope.store.records.host import HostRecord
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 
 __all__ = [
-    "FORMAT",
     "CapturedFiles",
     "ClockRecord",
     "ClockSource",
@@ -331,14 +330,14 @@ class FileEntry(Section, frozen=True, kw_only=True):
 class RunMark(Struct):
     """What a run directory says of itself in any format, and while it is written."""
 
+    complete: bool
     format: int = 1
-    complete: bool = False
 
 
 class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a run."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = RUN_FORMAT
     """Version of the layout. While a run is being written, the file has only this field and the
     next one."""
     complete: Literal[True] = True
@@ -387,8 +386,14 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Every other file with a checksum: it must be there, unchanged."""
     left_out: tuple[str, ...] | None = None
     """Of a published run: files that were not published."""
+    lines_sha256: str | None = None
+    """Checksum of all lines above this one, which is the last field: `head -n -2 run.json |
+    sha256sum` computes it. Formats 1 and 2 have none."""
 
     def __post_init__(self) -> None:
+        for name in self.files:
+            if not is_inside(name):
+                raise ValueError(f"files: expected names within the run, got {name!r}")
         if isinstance(self.plan, MeasurementPlan) != (self.instrument is not None):
             raise ValueError("instrument: expected for a measurement, and only for one")
         if isinstance(self.plan, MeasurementPlan) and self.about is not None:

@@ -1,0 +1,172 @@
+"""Files of a run directory are input: reading one ends, whoever wrote it and whatever it is.
+
+Only regular files are read. A pipe never ends, to open a device may do something by itself, and a
+link leads to what the run does not hold. So no link within a directory is followed; the directory
+itself may be reached through one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final
+
+from tailscope.exceptions import RunCorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader
+
+__all__ = [
+    "MOST_CAMPAIGN_BYTES",
+    "MOST_RECORD_BYTES",
+    "handle_of",
+    "is_there",
+    "opened",
+    "read_file",
+    "size_of",
+]
+
+MOST_RECORD_BYTES: Final = 16 << 20
+"""The most that is read of a JSON file."""
+
+MOST_CAMPAIGN_BYTES: Final = 64 << 20
+"""The most that is read of ``campaign.json``, which has an entry for each cell."""
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def is_there(folder: Path, name: str) -> bool:
+    """Whether a directory has an entry of this name, whatever that is."""
+    return os.path.lexists(folder / name)
+
+
+def size_of(folder: Path, name: str) -> int:
+    """The size of a file in bytes.
+
+    Parameters
+    ----------
+    folder : Path
+        The directory that it belongs to.
+    name : str
+        Its path below that.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is no regular file.
+    OSError
+        If it cannot be reached.
+    """
+    with _place(folder, name) as (at, last):
+        status = os.stat(last, dir_fd=at, follow_symlinks=False)
+    _check_kind(status, folder / name)
+    return status.st_size
+
+
+def handle_of(folder: Path, name: str, flags: int = os.O_RDONLY) -> int:
+    """Open a file; the caller closes it.
+
+    Parameters
+    ----------
+    folder, name
+        As of `size_of`.
+    flags : int
+        Those of `os.open` that say what it is opened for.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is no regular file.
+    OSError
+        If it cannot be opened.
+    """
+    with _place(folder, name) as (at, last):
+        _check_kind(os.stat(last, dir_fd=at, follow_symlinks=False), folder / name)
+        handle = os.open(last, flags | _FILE, dir_fd=at)
+    try:
+        _check_kind(os.fstat(handle), folder / name)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def opened(folder: Path, name: str) -> BufferedReader:
+    """Open a file for reading, as `handle_of`."""
+    return os.fdopen(handle_of(folder, name), "rb")
+
+
+def read_file(folder: Path, name: str, *, most_bytes: int, size_bytes: int | None = None) -> bytes:
+    """Read a whole file.
+
+    Parameters
+    ----------
+    folder, name
+        As of `size_of`.
+    most_bytes : int
+        One that is larger is not read.
+    size_bytes : int, optional
+        One that has another size is not read.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is no regular file, or of another size.
+    OSError
+        If it cannot be read.
+    """
+    with opened(folder, name) as file:
+        found = os.fstat(file.fileno()).st_size
+        if size_bytes is not None and found != size_bytes:
+            raise RunCorruptError(
+                f"{folder / name}: size_bytes: expected {size_bytes}, got {found}"
+            )
+        if found > most_bytes:
+            raise RunCorruptError(
+                f"{folder / name}: expected at most {most_bytes} bytes, got {found}"
+            )
+        return file.read(found)
+
+
+@contextmanager
+def _place(folder: Path, name: str) -> Iterator[tuple[int, str]]:
+    """Open the folder that a file is in; gives it, and the last part of the name."""
+    *inner, last = PurePath(name).parts
+    try:
+        at = os.open(folder, _FOLDER)
+        try:
+            for part in inner:
+                outer, at = at, _inner(at, part, folder / name)
+                os.close(outer)
+            yield at, last
+        finally:
+            os.close(at)
+    except OSError as error:
+        error.filename = str(folder / name)
+        raise
+
+
+def _inner(outer: int, part: str, path: Path) -> int:
+    try:
+        return os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
+    except NotADirectoryError:
+        raise RunCorruptError(f"{path}: expected {part} to be a folder, and no link") from None
+
+
+def _check_kind(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+        raise RunCorruptError(
+            f"{path}: expected a regular file, got {kind}",
+            hint="move or link the whole directory of a run, not files of it",
+        )

@@ -1,0 +1,132 @@
+"""YAML that people write: read within bounds, with the line of what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import yaml
+
+from tailscope.exceptions import UsageError
+from tailscope.units import shortened
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["YamlFile", "read_yaml"]
+
+_MOST_BYTES = 256 << 10
+_MOST_DEPTH = 32
+_MOST_VALUES = 10_000
+_MOST_CHARACTERS = 40
+
+
+@dataclass(frozen=True)
+class YamlFile:
+    """What is in a file.
+
+    Attributes
+    ----------
+    node : yaml.Node or None
+        Where in the file things stand; None if nothing is in it.
+    content : object
+    """
+
+    node: yaml.Node | None
+    content: Any
+
+
+def read_yaml(path: Path) -> YamlFile:
+    """Read YAML, or JSON, which is YAML as well.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    UsageError
+        If it is neither, if a key appears twice, or if it is too large: in bytes, in depth, or in
+        values once all aliases stand for what they refer to. It names the line.
+    OSError
+        If it cannot be read.
+    """
+    text = _text_of(path)
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        return YamlFile(node, None if node is None else loader.construct_document(node))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = "" if mark is None else f":{mark.line + 1}"
+        raise UsageError(f"{path}{line}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _text_of(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{path}: expected at most {_MOST_BYTES} bytes, got more")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes within bounds, so that whoever walks through the result comes to an end, too."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = self._values = 0
+        self._values_of: dict[yaml.Node, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> Any:
+        """Compose a node and all below it; an alias counts as often as it is used."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        before = self._values
+        if isinstance(event, yaml.AliasEvent):
+            known: Any = super().compose_node(parent, index)
+            if known not in self._values_of:
+                self._refuse(f"*{event.anchor} lies within what it refers to", event.start_mark)
+            self._count(self._values_of[known], event.start_mark)
+            return known
+        self._count(1, event.start_mark)
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            self._refuse(f"expected at most {_MOST_DEPTH} levels, got more", event.start_mark)
+        node: Any = super().compose_node(parent, index)
+        self._depth -= 1
+        self._values_of[node] = self._values - before
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a mapping; YAML would take the last of two equal keys without a word."""
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    self._refuse(f"{key.value}: it appears twice", key.start_mark)
+                seen.add(key.value)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Make a value of a node; what YAML takes for a date or a number need not be one."""
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            kind = str(node.tag).rpartition(":")[2]
+            is_scalar = isinstance(node, yaml.ScalarNode)
+            got = shortened(node.value, _MOST_CHARACTERS) if is_scalar else "several values"
+            self._refuse(f"expected a value of the type {kind}, got {got!r}", node.start_mark)
+
+    def _count(self, values: int, mark: Any) -> None:
+        self._values += values
+        if self._values > _MOST_VALUES:
+            self._refuse(f"expected at most {_MOST_VALUES} values, got more", mark)
+
+    def _refuse(self, problem: str, mark: Any) -> NoReturn:
+        raise yaml.composer.ComposerError(None, None, problem, mark)

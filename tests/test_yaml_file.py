@@ -1,0 +1,149 @@
+"""YAML of others: bombs, circles and depths are errors with a line, and soon."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailscope.exceptions import UsageError
+from tailscope.yaml_file import read_yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Any]
+
+TIMEOUT_S = 20
+"""A bomb takes longer, or all of the memory."""
+LEVELS = 30
+
+
+def bomb(inside: str) -> str:
+    """Nine values at the first level, and nine times as many at each further one."""
+    lines = [f"a0: &a0 [{', '.join(['x'] * 9)}]"]
+    for level in range(1, LEVELS):
+        nine = ", ".join([f"*a{level - 1}"] * 9)
+        lines.append(f"a{level}: &a{level} {inside.format(nine)}")
+    return "\n".join(lines)
+
+
+def merged() -> str:
+    """The same of mappings that take over each other."""
+    lines = ["a0: &a0 {x: 1}"]
+    for level in range(1, LEVELS):
+        nine = ", ".join([f"*a{level - 1}"] * 9)
+        lines.append(f"a{level}: &a{level} {{<<: [{nine}]}}")
+    return "\n".join(lines)
+
+
+BAD: dict[str, tuple[str, str]] = {
+    "bomb of lists": (bomb("[{}]"), ":5: expected at most 10000 values, got more"),
+    "bomb of mappings": (bomb("{{l: [{}]}}"), ":5: expected at most 10000 values, got more"),
+    "bomb of merges": (merged(), ":5: expected at most 10000 values, got more"),
+    "values": ("name: [" + "1," * 20_000 + "]", ":1: expected at most 10000 values"),
+    "list in itself": ("name: t\nvary: &a [1, *a]", ":2: *a lies within what it refers to"),
+    "mapping in itself": ("&a\nname: t\nfixed: *a", ":3: *a lies within what it refers to"),
+    "merge of itself": ("name: &a\n  <<: *a", ":2: *a lies within what it refers to"),
+    "deep list": ("name: " + "[" * 100_000, ":1: expected at most 32 levels, got more"),
+    "deep mapping": ("{a: " * 50_000, ":1: expected at most 32 levels, got more"),
+    "deep blocks": ("- " * 100_000, ":1: expected at most 32 levels, got more"),
+    "deep JSON": ('{"a": ' * 40_000, ":1: expected at most 32 levels, got more"),
+    "deep and whole": ("[" * 600 + "]" * 600, ":1: expected at most 32 levels, got more"),
+    "large": ("name: t\n" + "# nothing\n" * 100_000, ": expected at most 262144 bytes, got more"),
+    "no anchor": ("name: *a", ":1: found undefined alias 'a'"),
+    "twice": ("name: t\nfixed: {dut: a, dut: b}", ":2: dut: it appears twice"),
+    "list as key": ("name: t\n? [a]\n: b", ":2: found unhashable key"),
+    "mapping as key": ("? {a: b}\n: b", ":1: found unhashable key"),
+    "no date": ("name: 2001-13-45", ":1: expected a value of the type timestamp, got '2001-13-45'"),
+    "long number": ("name: " + "1" * 5_000, ":1: expected a value of the type int, got '1111"),
+    "no number": ("name: !!int x", ":1: expected a value of the type int, got 'x'"),
+    "no boolean": ("name: !!bool x", ":1: expected a value of the type bool, got 'x'"),
+    "no time": ("name: !!timestamp x", ":1: expected a value of the type timestamp, got 'x'"),
+    "object": ("name: !!python/object/apply:os.getpid []", ":1: could not determine a constructor"),
+    "two documents": ("name: t\n---\nname: u", ":2: but found another document"),
+    "control characters": ("name: \x00", ": unacceptable character #x0000"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_wrong_is_said_with_its_line(tailscope: Run, tmp_path: Path, kind: str) -> None:
+    text, said = BAD[kind]
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    done = tailscope("run", file, "--dry-run", "--out", tmp_path / "out", timeout=TIMEOUT_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    (error,) = done.stderr.splitlines()
+    assert error.startswith(f"error: {file}{said}")
+
+
+@pytest.mark.parametrize("kind", ["bomb of lists", "list in itself", "deep JSON", "no date"])
+def test_labels_are_read_with_the_same_care(tailscope: Run, tmp_path: Path, kind: str) -> None:
+    text, said = BAD[kind]
+    file = tmp_path / "about.yaml"
+    file.write_text(text)
+    done = tailscope(
+        "analyze", "a.pcap", "b.pcap", "--about", file, "--out", tmp_path / "a", timeout=TIMEOUT_S
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].startswith(f"error: {file}{said}")
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_bytes(b"name: \xff")
+    with pytest.raises(UsageError, match=r"x\.yaml: 'utf-8' codec can't decode byte 0xff"):
+        read_yaml(file)
+
+
+def test_anchors_and_merges_are_understood(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "usual: &usual {a: 1, b: [2, 3]}\nother: {<<: *usual, a: 4}\nsame: *usual\nempty:\n"
+    )
+    usual = {"a": 1, "b": [2, 3]}
+    assert read_yaml(file).content == {
+        "usual": usual,
+        "other": {**usual, "a": 4},
+        "same": usual,
+        "empty": None,
+    }
+
+
+def test_nothing_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("# nothing\n")
+    assert read_yaml(tmp_path / "x.yaml").content is None
+
+
+WORDS = (
+    *("a", "b", "[", "]", "{", "}", ", ", ": ", "- ", "? ", "\n", "\n  ", "\n    ", "&a ", "*a"),
+    *(
+        "&b ",
+        "*b",
+        "<<: ",
+        "!!int ",
+        "!!map ",
+        "!!omap ",
+        "!!set ",
+        "!!binary ",
+        "'",
+        '"',
+        "|",
+        ">",
+    ),
+    *("1", "0x", "1:2:3", "2001-01-01", ".inf", "~", "#", "%YAML 1.1\n", "---\n", "...\n", "\t"),
+)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_text_is_content_or_an_error(tmp_path: Path, seed: int) -> None:
+    chance, file = random.Random(seed), tmp_path / "x.yaml"
+    for _ in range(150):
+        file.write_text("".join(chance.choices(WORDS, k=chance.randrange(1, 40))))
+        try:
+            repr(read_yaml(file).content)
+        except UsageError as error:
+            assert str(error).startswith(str(file))
+            assert "\n" not in str(error)
