@@ -46,7 +46,10 @@ PRIVATE = {
         "version": "dp 1 at jane@lab3.example.org",
     },
     "knobs": {"api_key": "hunter2"},
-    "warnings": [f"{HOME}/run/x: token=hunter2"],
+    "warnings": [
+        f"{HOME}/run/x: token=hunter2",
+        "curl -u jane:hunter2 failed; MYSQL_PWD=hunter2 was set; it asks for a password",
+    ],
 }
 
 
@@ -292,6 +295,68 @@ def test_a_dry_run_lists_and_writes_nothing(tailscope: Run, campaign: Path, tmp_
     assert "index.html" in done.stdout
 
 
+def test_what_was_taken_out_and_what_looks_odd_is_shown(
+    tailscope: Run, campaign: Path, tmp_path: Path
+) -> None:
+    """Before anything is written, and by a dry run."""
+    dry = published(tailscope, campaign, tmp_path / "site", "--dry-run")
+    done = published(tailscope, campaign, tmp_path / "site")
+    for output in (dry.stdout, done.stdout):
+        lines = output.splitlines()
+        removed = [line for line in lines if line.startswith("taken out ")]
+        named = "(named like a secret)"
+        assert f"taken out run.json knobs.api_key: {REMOVED}  {named}" in removed
+        assert f"taken out run.json dut.configuration[]: {REMOVED}  {named}" in removed
+        folder = "taken out run.json dut.configuration[]: --rules=…/my.rules  (folder)"
+        assert folder in removed
+        assert removed.index(folder) > 2, "secrets come first"
+        odd = [line for line in lines if line.startswith("odd ")]
+        assert [line for line in odd if "it asks for a password  (names a secret: password" in line]
+        assert "hunter2" not in output
+        assert "jane" not in output.replace(str(tmp_path), "").replace(str(campaign), "")
+    assert "1 line marked odd: published as shown" in dry.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("written "), "it is said before"
+
+
+def test_nothing_to_take_out_is_said(tailscope: Run, tmp_path: Path) -> None:
+    campaigns.write(tmp_path / "campaign", {"rate": ["10k"]})
+    done = published(tailscope, tmp_path / "campaign", tmp_path / "site", "--dry-run")
+    assert "taken out nothing" in done.stdout
+    assert "odd       nothing" in done.stdout
+    assert "marked odd" not in done.stderr
+
+
+def test_a_long_list_is_cut_when_a_site_is_written(tailscope: Run, tmp_path: Path) -> None:
+    rules = [f"/data/jane/{number}.rules" for number in range(25)]
+    (tmp_path / "campaign").mkdir()
+    info = {"dut": {**PRIVATE["dut"], "configuration": rules, "version": None}}
+    campaigns.write_run(tmp_path / "campaign" / "one", 1, info=info)
+    cells = [campaigns.cell("one", {"rate": "10k"}, runs=["one"])]
+    campaigns.finish(tmp_path / "campaign", cells, {"rate": ["10k"]})
+    dry = published(tailscope, tmp_path / "campaign", tmp_path / "site", "--dry-run")
+    done = published(tailscope, tmp_path / "campaign", tmp_path / "site")
+    assert dry.stdout.count("taken out ") == 25
+    assert done.stdout.count("taken out ") == 21
+    assert "taken out and 5 more lines; --dry-run lists them all" in done.stdout
+
+
+def test_the_name_of_a_campaign_may_be_private(tailscope: Run, tmp_path: Path) -> None:
+    campaigns.write(tmp_path / "campaign", {"rate": ["10k"]}, name="for jane@lab3")
+    for _ in range(2):
+        published(tailscope, tmp_path / "campaign", tmp_path / "site")
+    for name, content in tree(tmp_path / "site").items():
+        assert b"jane@lab3" not in content, name
+    mark = json.loads((tmp_path / "site" / "publication.json").read_text())
+    assert mark["campaign"]["name"] == f"for {REMOVED}"
+
+
+def test_a_site_has_nothing_left_to_take_out(site: Path) -> None:
+    for path in site.rglob("*.json"):
+        record = json.loads(path.read_text())
+        assert neutral(record) == record, path
+
+
 def test_a_failure_leaves_the_earlier_site(campaign: Path, site: Path, tmp_path: Path) -> None:
     shutil.copytree(campaign, tmp_path / "campaign")
     out = shutil.copytree(site, tmp_path / "site")
@@ -339,7 +404,7 @@ def test_ctrl_c_leaves_nothing(campaign: Path, tmp_path: Path) -> None:
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "drawing\n"
+    assert "drawing\n" in iter(process.stdout.readline, "")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -206,6 +207,28 @@ def test_certificates_are_those_of_dasks_configuration(tmp_path: Path) -> None:
     assert without.returncode == 1
     assert "ssl_context" in without.stderr.splitlines()[0]
     assert "asks for certificates" in without.stderr.splitlines()[1]
+
+
+def test_a_private_scheduler_is_for_its_own_command() -> None:
+    """It is on loopback, and ends the connection of whoever shows no certificate of its own."""
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    with open_cluster("local:1") as client:
+        address = client.scheduler.address
+        ours = psutil.Process()
+        ports = {
+            port.laddr
+            for process in (ours, *ours.children(recursive=True))
+            for port in process.net_connections("inet")
+            if port.status == psutil.CONN_LISTEN
+        }
+        assert {port.ip for port in ports} == {"127.0.0.1"}
+        assert address in {f"tls://{port.ip}:{port.port}" for port in ports}
+        host, _, port = address.removeprefix("tls://").rpartition(":")
+        plain = socket.create_connection((host, int(port)), timeout=LIMIT_S)
+        with pytest.raises(ssl.SSLError), stranger.wrap_socket(plain) as connected:
+            connected.recv(1)
+        assert client.submit(math.sqrt, 4).result() == 2
 
 
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:

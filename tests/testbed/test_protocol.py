@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -115,6 +116,13 @@ def test_a_file_without_a_name_is_refused(path: str, tmp_path: Path) -> None:
     with pytest.raises(HostError, match="expected the path of a file"):
         Fake("timestamper").fetch(file, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["/captures/x.pcap", "/../../etc/x.pcap", "../x.pcap", "x.pcap"])
+def test_a_file_lands_where_it_is_wanted(path: str, tmp_path: Path) -> None:
+    file = TimestampedFile(path=path, size_bytes=1, sha256=hashlib.sha256(b"x").hexdigest())
+    assert Fake("timestamper").fetch(file, tmp_path) == tmp_path / "x.pcap"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.pcap"]
 
 
 _JSON = st.recursive(

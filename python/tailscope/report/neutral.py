@@ -2,41 +2,103 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["REMOVED", "neutral", "neutral_text"]
-
-REMOVED = "(removed)"
-_SOMEWHERE = "…"
-
-_SYSTEM = ("sys", "proc", "dev", "usr", "lib", "bin", "sbin", "boot")
-"""Folders that every machine has: what lies in them says nothing about whose it is."""
-_WORDS = (
-    r"pass(?:word|wd|phrase)|(?:ssh|pg|(?<![a-z]))pass(?![a-z])|secret|token|credential"
-    r"|(?:api|access|private)[-_ ]?key|authorization"
+from tailscope.report.private import (
+    ACCOUNT,
+    ARGUMENT,
+    NAMED,
+    REMOVED,
+    SECRET_NAME,
+    SECRET_OPTION,
+    odd_in,
+    without_arguments,
+    without_private,
 )
-"""Parts of names of secrets; of ``pass`` alone not those of ``bypass`` or ``passthrough``."""
-_SECRET_NAME = re.compile(rf"(?i){_WORDS}")
-_SECRET_OPTION = re.compile(rf"(?i)-{{1,2}}[\w-]*(?:{_WORDS})[\w-]*")
-_SECRET_IN_TEXT = re.compile(
-    rf"(?i)((?:{_WORDS})[\w-]*[\"']?\s*[=:]\s*"
-    rf"|(?<!\S)-{{1,2}}[\w-]*(?:{_WORDS})[\w-]*\s+(?!-))"
-    rf"({re.escape(REMOVED)}|\"[^\"]*\"|'[^']*'|[^\s,;&]+)"
-)
-_AUTHORIZATION = re.compile(
-    r"(?i)(authorization[\"']?\s*[=:]\s*|(?<!\S)-{1,2}[\w-]*authorization\s+)[^\n]+"
-)
-"""Its scheme and what follows: any number of words, up to the end of the line."""
-_PRIVATE_KEY = re.compile(r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [^-]*-----|\Z)")
-_USER_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")
-_ACCOUNT = re.compile(r"[\w.+-]+@[\w-][\w.-]*")
-_PATH = re.compile(r"(?<![\w.)\]/…:])(~[\w.-]*)?((?:/[^\s/,:;=\"'()\[\]{}<>|&]+)+/?)")
-_KEY_OF_HOST = "ssh"
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["REMOVED", "Odd", "Removed", "Review", "neutral", "neutral_text"]
+
+_OF_PERSONS = ("ssh", "user", "username", "login")
+"""Fields that name a machine or an account."""
 
 
-def neutral(record: Any, *, name: str = "") -> Any:
+class Removed(NamedTuple):
+    """A text from which something was taken out.
+
+    Attributes
+    ----------
+    where : str
+        File and field.
+    shown : str
+        The line of the text, as it is published.
+    what : tuple of str
+        Kinds of what was taken out.
+    """
+
+    where: str
+    shown: str
+    what: tuple[str, ...]
+
+
+class Odd(NamedTuple):
+    """A text that is published, and may be private.
+
+    Attributes
+    ----------
+    where : str
+        File and field.
+    shown : str
+        The line of the text, as it is published.
+    why : tuple of str
+        Each with the word that is meant.
+    """
+
+    where: str
+    shown: str
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Review:
+    """What was taken out of records, and what looks odd in what is left.
+
+    Attributes
+    ----------
+    removed : Counter of Removed
+    odd : Counter of Odd
+        How often each of them was found.
+    """
+
+    removed: Counter[Removed] = field(default_factory=Counter)
+    odd: Counter[Odd] = field(default_factory=Counter)
+
+    def note(self, where: str, before: str, after: str, what: tuple[str, ...]) -> None:
+        """Take note of a text.
+
+        Parameters
+        ----------
+        where : str
+            File and field.
+        before, after : str
+            The text, and what is left of it.
+        what : tuple of str
+            Kinds of what was taken out.
+        """
+        known = frozenset(before.split("\n"))
+        for line in after.split("\n"):
+            if line not in known:
+                self.removed[Removed(where, line, what)] += 1
+            why = tuple(dict.fromkeys(f"{why}: {word}" for why, word in odd_in(line)))
+            if why and not where.endswith("sha256"):
+                self.odd[Odd(where, line, why)] += 1
+
+
+def neutral(record: Any, *, name: str = "", review: Review | None = None, where: str = "") -> Any:
     """A record as JSON has it, without what is private.
 
     Absolute paths lose their folders, but for those of the system; accounts (``user@host``), names
@@ -48,53 +110,69 @@ def neutral(record: Any, *, name: str = "") -> Any:
     record : dict, list, str, int, float, bool or None
     name : str
         What it is called, in the record that holds it.
+    review : Review, optional
+        Takes note of what is taken out, and of what looks odd.
+    where : str
+        The file, and the field in it.
     """
-    if record is not None and _SECRET_NAME.search(name):
-        return REMOVED if record != "" else record
-    if isinstance(record, dict):
-        return {
-            neutral_text(str(key)): neutral(value, name=str(key)) for key, value in record.items()
-        }
-    if isinstance(record, list):
-        return _neutral_list(record)
-    if not isinstance(record, str):
-        return record
-    if record and name == _KEY_OF_HOST:
-        return REMOVED
-    return neutral_text(record)
+    return _Cleaning(review).of(record, name, where)
 
 
-def _neutral_list(record: list[Any]) -> list[Any]:
-    """A list, in which an option may stand before its value."""
-    found = []
-    is_secret = False
-    for each in record:
-        found.append(REMOVED if is_secret and isinstance(each, str) else neutral(each))
-        is_secret = isinstance(each, str) and _SECRET_OPTION.fullmatch(each) is not None
-    return found
+class _Cleaning:
+    def __init__(self, review: Review | None) -> None:
+        self._review = review
+
+    def of(self, record: Any, name: str, where: str) -> Any:
+        if record is not None and SECRET_NAME.search(name):
+            return self._removed(where, NAMED) if record not in ("", REMOVED) else record
+        if isinstance(record, dict):
+            return dict(self._fields(record, where))
+        if isinstance(record, list):
+            return self._elements(record, f"{where}[]")
+        if not isinstance(record, str):
+            return record
+        if name in _OF_PERSONS and record not in ("", REMOVED):
+            return self._removed(where, ACCOUNT)
+        return self._text(record, where)
+
+    def _fields(self, record: dict[Any, Any], where: str) -> Iterator[tuple[str, Any]]:
+        for key, value in record.items():
+            # What is called like a secret is taken out, and needs no mention of its name.
+            is_secret = SECRET_NAME.search(str(key)) is not None
+            shown = neutral_text(str(key)) if is_secret else self._text(str(key), where)
+            yield shown, self.of(value, str(key), _joined(where, shown))
+
+    def _elements(self, record: list[Any], where: str) -> list[Any]:
+        """A list, in which an option may stand before its value."""
+        words = [each if isinstance(each, str) else "" for each in record]
+        found = []
+        is_secret = False
+        for each, word, left in zip(record, words, without_arguments(words), strict=True):
+            if left != word:
+                found.append(self._removed(where, ARGUMENT, left))
+            elif is_secret and word not in ("", REMOVED):
+                found.append(self._removed(where, NAMED))
+            else:
+                found.append(self.of(each, "", where))
+            is_secret = SECRET_OPTION.fullmatch(word) is not None
+        return found
+
+    def _text(self, text: str, where: str) -> str:
+        left, what = without_private(text)
+        if self._review is not None:
+            self._review.note(where, text, left, what)
+        return left
+
+    def _removed(self, where: str, what: str, left: str = REMOVED) -> str:
+        if self._review is not None:
+            self._review.removed[Removed(where, left, (what,))] += 1
+        return left
+
+
+def _joined(where: str, name: str) -> str:
+    return f"{where} {name}" if where.endswith(".json") else f"{where}.{name}"
 
 
 def neutral_text(text: str) -> str:
     """A text without what is private; see `neutral`."""
-    found = _USER_IN_ADDRESS.sub("", text)
-    found = _PRIVATE_KEY.sub(REMOVED, found)
-    found = _AUTHORIZATION.sub(rf"\1{REMOVED}", found)
-    found = _SECRET_IN_TEXT.sub(rf"\1{REMOVED}", found)
-    found = _ACCOUNT.sub(REMOVED, found)
-    if _is_path(found):
-        return _without_folders(found)
-    # A home may have a blank in it, which ends a path elsewhere.
-    found = found.replace(f"{Path.home()}/", "~/")
-    return _PATH.sub(lambda match: _without_folders(match[0]), found)
-
-
-def _is_path(text: str) -> bool:
-    """Whether it is one path and nothing else: it may hold blanks then."""
-    return text.startswith(("/", "~/")) and "\n" not in text and " /" not in text[1:]
-
-
-def _without_folders(path: str) -> str:
-    parts = path.rstrip("/").split("/")
-    if parts[0] == "" and len(parts) > 1 and parts[1] in _SYSTEM:
-        return path
-    return f"{_SOMEWHERE}/{parts[-1]}"
+    return without_private(text)[0]

@@ -15,13 +15,13 @@ from msgspec import Struct, convert, structs
 
 from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
 from tailscope.report.campaign.material import CampaignMaterial, read_material
-from tailscope.report.neutral import neutral, neutral_text
+from tailscope.report.neutral import Review, neutral, neutral_text
 from tailscope.signals import uninterrupted
 from tailscope.store import layout
 from tailscope.store.atomic import write_bytes, write_text
 from tailscope.store.kept import Conclusions, with_origin
 from tailscope.store.notes import Remarks
-from tailscope.store.reader import read_run, verified
+from tailscope.store.reader import read_explanation, read_run, verified
 from tailscope.store.records import older
 from tailscope.store.records.base import as_content, encode, read_record
 from tailscope.store.records.publication import (
@@ -53,6 +53,7 @@ __all__ = [
     "Publication",
     "check_place",
     "plan_site",
+    "review_site",
     "write_site",
 ]
 
@@ -155,6 +156,37 @@ def plan_site(campaign: Path, *, packets: bool | None = None) -> Publication:
     return Publication(
         material, _folders(material.content, sizes), copied, {} if packets else single
     )
+
+
+def review_site(plan: Publication) -> Review:
+    """Say what is taken out of the records that are published, and what looks odd in the rest.
+
+    Parameters
+    ----------
+    plan : Publication
+
+    Raises
+    ------
+    RunCorruptError
+        If a record of a run is not the one that was written.
+    """
+    found = Review()
+    for file, record in _records(plan.material):
+        neutral(as_content(record), review=found, where=file)
+    for _, problem in _problems(plan.material):
+        neutral(problem, review=found, where=layout.CAMPAIGN)
+    return found
+
+
+def _records(material: CampaignMaterial) -> Iterator[tuple[str, Struct]]:
+    """All records that are published."""
+    yield layout.CAMPAIGN, material.content.record
+    for _, run in _runs(material):
+        source = _folder(run)
+        explained = read_explanation(source, run.info)
+        yield layout.RUN, run.info
+        yield from _rewritten(source, replace(run, explanation=explained))
+        yield from run.kept.by_file()
 
 
 def write_site(plan: Publication, out: Path, progress: Progress | None = None) -> None:
@@ -364,6 +396,14 @@ def _runs(material: CampaignMaterial) -> Iterator[tuple[str, Run]]:
                 yield reading.name, reading.run
 
 
+def _problems(material: CampaignMaterial) -> Iterator[tuple[str, str]]:
+    """Runs that cannot be read, and why."""
+    for combination in material.combinations:
+        for reading in combination.readings:
+            if reading.problem is not None:
+                yield reading.name, reading.problem
+
+
 def _folder(run: Run) -> Path:
     assert run.path is not None, "it was read"
     return run.path
@@ -423,12 +463,7 @@ def _neutral_campaign(plan: Publication) -> CampaignRecord:
     """``campaign.json`` of the site: it can be read as that of a campaign."""
     content = plan.material.content
     record = _neutral(content.record)
-    problems = {
-        reading.name: reading.problem
-        for combination in plan.material.combinations
-        for reading in combination.readings
-        if reading.problem is not None
-    }
+    problems = dict(_problems(plan.material))
     cells = []
     for cell, original in zip(record.cells, content.cells, strict=True):
         bad = [problems[name] for name in original.runs if name in problems]
@@ -441,7 +476,7 @@ def _neutral_campaign(plan: Publication) -> CampaignRecord:
                 reason=neutral_text("; ".join(bad)) if bad else cell.reason,
             )
         )
-    return structs.replace(record, name=content.name, cells=tuple(cells))
+    return structs.replace(record, name=neutral_text(content.name), cells=tuple(cells))
 
 
 def _experiment(record: CampaignRecord) -> str:
@@ -499,7 +534,9 @@ def _left_out(plan: Publication) -> str:
 
 
 def _identity(content: CampaignContent) -> PublishedCampaign:
-    return PublishedCampaign(name=content.name, started_unix_ns=content.record.started_unix_ns)
+    return PublishedCampaign(
+        name=neutral_text(content.name), started_unix_ns=content.record.started_unix_ns
+    )
 
 
 def _copy(source: Path, target: Path, expected: str) -> None:
