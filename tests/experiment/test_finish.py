@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from measurements import started, wait_until
-from runs import sound
+from runs import sound, write_mark
 
 from tailscope.signals import patient
 from tailscope.store.directory import RunWriter
@@ -68,7 +68,7 @@ def test_what_explains_a_tail_can_be_made_again(
     own = json.loads((out / "explanation.json").read_text())
     info = json.loads((out / "run.json").read_text())
     del info["files"]["explanation.json"]
-    (out / "run.json").write_text(json.dumps(info))
+    write_mark(out, info)
     (out / "explanation.json").unlink()
     (out / "report.html").unlink()
     done = tailscope("finish", out)
