@@ -223,16 +223,16 @@ def counts(simulated: Simulated, found: Fit) -> Counter[str]:
         false=len({id(source) for source, _ in pairs}) < len(found.sources),
     )
     for source, truth in pairs:
-        result += within("rate", source.rate_ci_hz, truth.rate_hz, 0.0)
-        result += within("duration", source.duration_ci_ns, truth.duration_ns, 4 * NOISE_NS)
+        result += within("rate", source.rate_ci_hz, truth.rate_hz)
+        result += within("duration", source.duration_ci_ns, truth.duration_ns)
     return result
 
 
-def within(name: str, interval: Interval | None, truth: float, slack: float) -> Counter[str]:
-    """Whether an interval holds the truth. Noise is part of the longest wait, hence the slack."""
+def within(name: str, interval: Interval | None, truth: float) -> Counter[str]:
+    """Whether an interval holds the truth."""
     if interval is None:
         return Counter()
-    held = interval.low - slack <= truth <= interval.high
+    held = interval.low <= truth <= interval.high
     return Counter({f"{name}_intervals": 1, f"{name}_held": int(held)})
 
 

@@ -255,3 +255,14 @@ def test_a_short_horizon_is_not_held_to_what_a_long_run_has_seen() -> None:
     law_ns = FLOOR_NS + SCALE_NS * np.log(WORST * 4 / 160)
     assert abs(found.horizon.level_ns.estimate - law_ns) < 0.5 * SCALE_NS
     assert found.horizon.level_ns.estimate < latency.max()
+
+
+def test_a_coarse_clock_is_no_second_cause() -> None:
+    refused = 0
+    for seed in range(5):
+        sent, latency = worst_packets(seed)
+        order = np.argsort(sent, kind="stable")
+        rounded = latency[order] // 2_000 * 2_000
+        found = model(of_worst(sent[order], rounded, COUNT), Settings(), np.random.default_rng(1))
+        refused += found.ahead.refused is not None
+    assert refused <= 2

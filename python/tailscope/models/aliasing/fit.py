@@ -277,7 +277,10 @@ def _rate_ci_hz(periodic: Periodic, period_ci_ns: Interval | None) -> Interval |
 
 
 def _duration_ci_ns(wait_ns: Floats, threshold_ns: int, longest_ns: int) -> Interval | None:
-    """Interval of a largest value by the largest of n waits, if they are evenly spread up to it."""
+    """Interval of a largest value by the largest of n waits, if they are evenly spread up to it.
+
+    The longest wait holds noise of the latency as well: as much as packets without delay have.
+    """
     waits = np.sort(wait_ns[wait_ns <= longest_ns])
     count = len(waits)
     if count < LEAST_EVENTS or longest_ns == threshold_ns:
@@ -288,4 +291,4 @@ def _duration_ci_ns(wait_ns: Floats, threshold_ns: int, longest_ns: int) -> Inte
     if apart * math.sqrt(count - 1) > _KOLMOGOROV_1_PERCENT:
         return None
     beyond = (longest_ns - threshold_ns) * (1 - LEVEL) ** (-1 / count)
-    return Interval(float(longest_ns), threshold_ns + beyond)
+    return Interval(float(max(0, longest_ns - threshold_ns)), threshold_ns + beyond)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -221,7 +221,8 @@ def forecast(
     is_rare = found.worst_ns >= least_rare
     clock, clocked = _clocked(own, least_rare, max(durations))
     rare = is_rare & ~clocked
-    candidates = _ladder(found.kept(~is_rare), base_ns, parts, threshold is not None, rng)
+    bulk = _between_steps(found.kept(~is_rare), rng)
+    candidates = _ladder(bulk, base_ns, parts, threshold is not None, rng)
     chosen = _chosen(candidates)
     fit = chosen.fit
     assert fit is not None
@@ -257,6 +258,18 @@ def forecast(
         outlook,
         fit_maxima(maxima, ratio) if maxima.min() > base_ns else None,
     )
+
+
+def _between_steps(found: Bursts, rng: np.random.Generator) -> Bursts:
+    """Latencies that a coarse clock has rounded, spread evenly over its steps.
+
+    A law has no steps: a test of its fit would find nothing else.
+    """
+    step_ns = int(np.gcd.reduce(found.worst_ns)) if len(found) else 1
+    if step_ns <= 1:
+        return found
+    spread = rng.integers(-(step_ns // 2), step_ns - step_ns // 2, len(found))
+    return replace(found, worst_ns=found.worst_ns + spread)
 
 
 def _too_few(threshold_ns: int, got: int) -> EvidenceError:
