@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import captures
 import numpy as np
 import pytest
+from docs.calibration.tail import simulated
 from documentation import undocumented
 
 from tailscope.models.tail.equation1 import THRESHOLDS, equation_1
@@ -266,3 +267,12 @@ def test_a_coarse_clock_is_no_second_cause() -> None:
         found = model(of_worst(sent[order], rounded, COUNT), Settings(), np.random.default_rng(1))
         refused += found.ahead.refused is not None
     assert refused <= 2
+
+
+def test_what_comes_by_a_clock_is_predicted_by_it() -> None:
+    found = model(simulated("with a schedule", 3), Settings(), np.random.default_rng(1))
+    due_ns = found.ahead.next_due_ns
+    assert due_ns is not None
+    turns = (due_ns / 1e9 - 2) / 5
+    assert turns == pytest.approx(round(turns), abs=0.02)
+    assert found.ahead.duration_ns < due_ns <= found.ahead.duration_ns + 5.1e9

@@ -386,7 +386,7 @@ def _beside(ahead: Forecast) -> Iterator[str]:
     if ahead.rare is not None:
         yield _rare_text(ahead.rare)
     if ahead.schedule is not None:
-        yield _schedule_text(ahead.schedule)
+        yield _schedule_text(ahead.schedule, ahead.next_due_ns)
 
 
 def _rare_text(rare: Rare) -> str:
@@ -408,12 +408,13 @@ def _seconds(value: float) -> str:
     return f"{value:.3g}" if value < _MANY else f"{value:,.0f}"
 
 
-def _schedule_text(clock: Schedule) -> str:
+def _schedule_text(clock: Schedule, next_due_ns: float | None) -> str:
     from tailscope.units import duration_text
 
     size = duration_text(clock.size_ns)
     if clock.period_ns is not None:
-        return f"scheduled: bursts of about {size} every {clock.period_ns / _NS_PER_S:.4g} s"
+        due = "" if next_due_ns is None else f", the next at {next_due_ns / _NS_PER_S:.1f} s"
+        return f"scheduled: bursts of about {size} every {clock.period_ns / _NS_PER_S:.4g} s{due}"
     offsets = ", ".join(f"{each / _NS_PER_S:.1f}" for each in clock.offsets_ns)
     return f"scheduled: bursts of about {size} at {offsets} s after the first, in {clock.runs} runs"
 

@@ -137,6 +137,18 @@ class Forecast:
         return "bulk" if self.rare is None else "rare"
 
     @property
+    def next_due_ns(self) -> float | None:
+        """When the next burst of one run's period is due, since its first packet."""
+        if self.schedule is None or len(self.starts) > 1:
+            return None
+        (start,), (first_ns,) = self.starts, self.schedule.shifts_ns
+        period_ns = self.schedule.period_ns
+        if period_ns is None or first_ns is None:
+            return None
+        turns = np.floor((self.duration_ns - first_ns) / period_ns) + 1
+        return float(first_ns + turns * period_ns) + (0 if start is None else start.until_ns + 1)
+
+    @property
     def limit_ns(self) -> float | None:
         """What is never exceeded; None where the law has no bound, or bursts are above it."""
         limit = self.fit.limit_ns
