@@ -337,6 +337,6 @@ def test_a_run_with_changed_figures_is_refused(tailscope: Run, runs: Path, tmp_p
     pair = captures.pair(tmp_path / "pair", [5_000] * 100)
     assert tailscope("analyze", *pair, "--out", tmp_path / "run").returncode == 0
     summary = tmp_path / "run" / "summary.json"
-    summary.write_text(summary.read_text().replace("5000", "NaN"))
+    summary.write_text(summary.read_text().replace("5000", "5001"))
     done = tailscope("model", "overload", runs / "forwarder", tmp_path / "run")
     assert done.returncode == 1 and "summary.json: sha256" in done.stderr
