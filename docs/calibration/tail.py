@@ -41,8 +41,9 @@ repeats), by setting.
 **These rows are in-sample.** The model's constants were chosen while all six settings were in
 view: how often a new class comes and how large it may be, the drift of 1 %, how much the sizes
 of rare bursts vary, the p-value of 10 % below which a law is refused, the gaps of 1.3 and 2.5
-that set a class apart, and half the ratio in the lower end. They show that one set of constants
-suits six settings of one machine, and prove nothing for another machine. The simulated rows have
+that set a class apart, half the ratio in the lower end, and half the rare bursts in the return
+level. They show that one set of constants suits six settings of one machine, and prove nothing
+for another machine. The simulated rows have
 no part in that choice, but their laws are ours."""
 
 

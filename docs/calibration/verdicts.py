@@ -34,7 +34,7 @@ Promised: a verdict is wrong (a pass beyond the limit, a fail within it) in at m
 Tried on simulated runs of {PACKETS:,} packets, judged by `{QUANTILE}<LIMIT`. The limit is where
 the law has the given multiple of the allowed share beyond it, so a pass is right up to 1 and a
 fail above it. The last law has so few stalls in a run that it cannot know how they come: there
-the promise is broken."""
+nothing is promised, and wrong verdicts are more frequent."""
 
 
 class Law(NamedTuple):
