@@ -22,9 +22,10 @@ ROUNDS = 5
 READING = """
 import sys
 from pathlib import Path
-from tailscope.store.reader import packet_groups, read_run
-for _ in packet_groups(read_run(Path(sys.argv[1]))):
-    pass
+from tailscope.store.reader import packets_of, read_run
+with packets_of(read_run(Path(sys.argv[1]))) as packets:
+    for _ in packets.batches("pre_ns", "latency_ns", "intended_ns"):
+        pass
 """
 
 

@@ -12,6 +12,7 @@ from docs.reference.markdown import table
 
 from tailscope.verdict.evidence import PacketSample, RunSample
 from tailscope.verdict.slo import parse_level
+from tailscope.verdict.taken import Taken
 from tailscope.verdict.verdict import Outcome, judge
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def outcomes(law: Law, factor: float, runs: int) -> Counter[Outcome]:
 
 
 def _run(values: Values) -> RunSample:
-    return RunSample("run", 10_000.0, PacketSample(values, 0, COUNTS))
+    return RunSample("run", 10_000.0, PacketSample(Taken.of(values), 0, COUNTS))
 
 
 def wrong(found: Counter[Outcome], factor: float) -> int:

@@ -77,4 +77,15 @@ def values(cells: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
         return bits[array.offset : array.offset + len(array)].view(np.bool_)
     if pa.types.is_primitive(array.type) and not array.null_count:
         return np.from_dlpack(array)
+    if pa.types.is_string(array.type) or pa.types.is_dictionary(array.type):
+        return _shared_texts(array)
     return np.array([*array.to_pylist(), None], object)[:-1]
+
+
+def _shared_texts(array: pa.Array) -> NDArray[Any]:
+    """Texts of which equal ones are one object: few are told from each other, of many rows."""
+    known = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    texts = np.array([*known.dictionary.to_pylist(), None], object)
+    places = known.indices.fill_null(len(texts) - 1) if known.null_count else known.indices
+    found: NDArray[Any] = texts[np.from_dlpack(places)]
+    return found

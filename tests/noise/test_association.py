@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polled import SECOND, readings, slow_at
 from scipy.stats import binom
+from single_packets import packets
 
 from tailscope.exceptions import UsageError
 from tailscope.noise.arrangements import arranged, arrangement_count, runs
 from tailscope.noise.association import LEVEL, associate, slow_packets
 from tailscope.noise.clocks import Offsets, align, offsets_of
-from tailscope.noise.explanation import Packets
 
 KNOWN = Offsets({"": 0}, 0)
 UNKNOWN = Offsets({}, 0)
@@ -221,8 +221,8 @@ def test_offsets_are_read_with_names_and_signs() -> None:
 @settings(deadline=None)
 def test_slow_packets_are_never_fewer_than_ten_where_there_are_as_many(n: int, seed: int) -> None:
     latency = np.random.default_rng(seed).permutation(n) + 1_000
-    packets = Packets(np.arange(n), np.arange(n) * 1_000, latency)
-    slow = slow_packets(packets, None)
+    with packets(np.arange(n) * 1_000, latency) as all_of_them:
+        slow = slow_packets(all_of_them, all_of_them.latencies(), None)
     assert len(slow.start_ns) == np.count_nonzero(latency > slow.threshold_ns)
     assert len(slow.start_ns) >= min(10, n // 100)
 

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from single_packets import packets
 
 from tailscope.noise.attribution import (
     EARLIER,
+    Attribution,
     Blocked,
+    Delayed,
     Explained,
+    Share,
+    Tally,
     blocked_by,
-    explain,
+    delayed,
     own_work_ns,
 )
-from tailscope.noise.explanation import Packets, explain_tail
+from tailscope.noise.explanation import explain_tail
 from tailscope.noise.story import tell
 from tailscope.noise.timeline import Timeline
+from tailscope.store import parquet
 from tailscope.store.records.run import OwnWork
 
 NAMES = ["timer", "shootdown", "task"]
@@ -45,10 +53,15 @@ def blocked(pieces: list[Piece]) -> Blocked:
     )
 
 
-def explained(pre: list[int], latency: list[int], pieces: list[Piece], service: int) -> Explained:
-    which = np.arange(len(pre))
-    packets = np.array(pre, np.int64), np.array(latency, np.int64)
-    return explain(*packets, which, blocked(pieces), service)
+def explained(
+    pre: list[int], latency: list[int], pieces: list[Piece], service: int
+) -> tuple[Explained, list[Share]]:
+    tally = Tally()
+    with packets(pre, latency) as all_of_them:
+        blocks = [*delayed(all_of_them, service, lambda seq, _: seq >= 0)]
+    return Attribution(blocked(pieces), service).explain(Delayed.joined(blocks), tally), (
+        tally.shares()
+    )
 
 
 def slowly(
@@ -74,36 +87,75 @@ def slowly(
     return parts
 
 
+def slow_causes(
+    pre: list[int], latency: list[int], pieces: list[Piece], service: int, at: int
+) -> set[str]:
+    """What a packet may be said to have waited for the longest: its queue has the cause of its
+    first packet, that of most of the nanoseconds in which something was blocked."""
+
+    def most(waited: Counter[str]) -> set[str]:
+        most_ns = max(waited.values(), default=0)
+        return {cause for cause, ns in waited.items() if ns == most_ns > 0}
+
+    def cause_at(ns: int) -> str | None:
+        return next((NAMES[p.cause] for p in pieces if p.start <= ns < p.end), None)
+
+    parts, waited = slowly(pre, latency, pieces, service, at), Counter[str]()
+    left = parts["dut"] + parts["instrument"]
+    for ns in range(pre[at] + latency[at] - 1, pre[at] - 1, -1):
+        cause = cause_at(ns)
+        if cause is not None and left:
+            waited[cause] += 1
+            left -= 1
+    if not parts["queue"]:
+        return most(waited) or {""}
+    head = at
+    while head and pre[head - 1] + latency[head - 1] - service > pre[head]:
+        head -= 1
+    of_head = Counter(filter(None, map(cause_at, range(pre[head], pre[head] + latency[head]))))
+    found = set()
+    for cause in {EARLIER} if head == at else most(of_head) or {EARLIER}:
+        found |= most(waited + Counter({cause: parts["queue"]}))
+    return found
+
+
 PIECES = st.lists(
     st.tuples(st.integers(0, 20), st.integers(1, 30), st.integers(0, 2), st.booleans()), max_size=6
 )
 PACKETS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60)), min_size=1, max_size=10)
 
 
-@given(PACKETS, PIECES, st.integers(1, 30))
+@given(PACKETS, PIECES, st.integers(1, 30), st.integers(1, 12))
+@settings(deadline=None)
 def test_parts_are_those_of_a_slow_count(
-    packets: list[tuple[int, int]], gaps: list[tuple[int, int, int, bool]], service: int
+    sent: list[tuple[int, int]],
+    gaps: list[tuple[int, int, int, bool]],
+    service: int,
+    rows_at_once: int,
 ) -> None:
-    pre = np.cumsum([gap for gap, _ in packets]).tolist()
-    latency = [lasts for _, lasts in packets]
+    pre = np.cumsum([gap for gap, _ in sent]).tolist()
+    latency = [lasts for _, lasts in sent]
     pieces, now = [], 0
     for gap, length, cause, is_dut in gaps:
         pieces.append(Piece(now + gap, now + gap + length, cause, is_dut))
         now += gap + length
-    found = explained(pre, latency, pieces, service)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "_ROWS", rows_at_once)
+        found, shares = explained(pre, latency, pieces, service)
     for at in range(len(pre)):
         got = {name: int(values[at]) for name, values in found.parts().items()}
         assert got == slowly(pre, latency, pieces, service, at)
         assert sum(got.values()) == latency[at]
+        assert found.cause[at] in slow_causes(pre, latency, pieces, service, at)
     excess = sum(max(0, lasts - service) for lasts in latency)
-    assert sum(share.total_ns for share in found.shares) == excess
+    assert sum(share.total_ns for share in shares) == excess
 
 
 def test_a_queue_has_the_cause_of_its_first_packet() -> None:
     # The device is held from 1000 to 1500; four packets wait, and leave 100 apart.
     pre = [1000, 1100, 1200, 1550, 5000]
     latency = [610, 610, 610, 360, 100]
-    found = explained(pre, latency, [Piece(1000, 1500, 1, True)], 100)
+    found, _ = explained(pre, latency, [Piece(1000, 1500, 1, True)], 100)
     assert found.dut_ns.tolist() == [500, 400, 300, 0, 0]
     assert found.queue_ns.tolist() == [0, 110, 210, 260, 0]
     assert found.queue_cause == ["", "shootdown", "shootdown", "shootdown", ""]
@@ -112,29 +164,25 @@ def test_a_queue_has_the_cause_of_its_first_packet() -> None:
 
 
 def test_a_burst_queues_behind_itself() -> None:
-    found = explained([0, 0, 0], [100, 200, 300], [], 100)
+    found, _ = explained([0, 0, 0], [100, 200, 300], [], 100)
     assert found.queue_ns.tolist() == [0, 100, 200]
     assert found.queue_cause[1:] == [EARLIER, EARLIER]
 
 
 def test_the_instrument_is_to_blame_where_the_device_ran() -> None:
     pieces = [Piece(0, 50, 0, False), Piece(50, 80, 2, True)]
-    found = explained([0], [100], pieces, 20)
+    found, shares = explained([0], [100], pieces, 20)
     assert (found.instrument_ns[0], found.dut_ns[0], found.unexplained_ns[0]) == (50, 30, 0)
-    assert [(share.part, share.cause) for share in found.shares][:2] == [
+    assert [(share.part, share.cause) for share in shares][:2] == [
         ("instrument", "timer"),
         ("dut", "task"),
     ]
 
 
-def packets(latency: list[int]) -> Packets:
-    count = len(latency)
-    return Packets(np.arange(count), 1000 * np.arange(count), np.array(latency, np.int64))
-
-
 def test_the_tail_is_what_lies_beyond_the_quantile() -> None:
-    many = packets([100] * 98 + [200, 900])
-    tail = explain_tail(many, blocked([Piece(99_050, 99_850, 0, True)]), 0.98)
+    with packets(range(0, 100_000, 1000), [100] * 98 + [200, 900]) as many:
+        pieces = blocked([Piece(99_050, 99_850, 0, True)])
+        tail = explain_tail(many, many.latencies(), pieces, 0.98)
     assert (tail.packets, tail.threshold_ns, tail.service_ns) == (2, 100, 100)
     assert tail.parts_ns == {
         "service": 200,
@@ -148,8 +196,9 @@ def test_the_tail_is_what_lies_beyond_the_quantile() -> None:
 
 
 def test_a_story_lists_the_largest_part_first() -> None:
-    many = packets([100] * 9 + [700])
-    story = tell(many, blocked([Piece(9050, 9250, 0, True), Piece(9300, 9600, 2, False)]))
+    pieces = blocked([Piece(9050, 9250, 0, True), Piece(9300, 9600, 2, False)])
+    with packets(range(0, 10_000, 1000), [100] * 9 + [700]) as many:
+        story = tell(many, many.latencies(), pieces)
     assert (story.seq, story.rank, story.packets, story.sent_after_ns) == (9, 1, 10, 9000)
     assert [(line.part, line.cause, line.waited_ns) for line in story.lines] == [
         ("instrument", "task", 300),
@@ -201,3 +250,33 @@ def test_what_tailscope_does_on_the_device_s_cpu_is_the_instrument_s() -> None:
     assert (start.tolist(), end.tolist()) == ([20], [45])
     in_softirqs = OwnWork(instrument=(), dut=("softirq NET_", "task ", "tailscope's "))
     assert not len(own_work_ns(dut, in_softirqs)[0])
+
+
+def peak_bytes(sent: int, pieces: int, quantile: float) -> int:
+    """How much memory explaining takes at most, where a device stood still for a long time."""
+    pre, latency = np.arange(sent) * 100, np.full(sent, 1_000)
+    stood = slice(sent // 2, sent // 2 + 2_000)
+    latency[stood] = int(pre[-1]) // 3 - (pre[stood] - pre[stood.start])
+    every = int(pre[-1]) // pieces
+    held = blocked(
+        [Piece(at * every, at * every + every // 2, at % 3, True) for at in range(pieces)]
+    )
+    with packets(pre, latency) as all_of_them:
+        tracemalloc.start()
+        try:
+            explained = explain_tail(all_of_them, all_of_them.latencies(), held, quantile)
+            return tracemalloc.get_traced_memory()[1] if explained.packets else 0
+        finally:
+            tracemalloc.stop()
+
+
+def test_memory_is_flat_in_the_number_of_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_ROWS", 1 << 10)
+    # What is imported on the way counts for the first one alone.
+    _, few, many = (peak_bytes(sent, 50, 0.999) for sent in (10_000, 50_000, 400_000))
+    assert 0 < many < 2 * few
+
+
+def test_each_of_many_packets_may_wait_for_each_of_many_events() -> None:
+    """2000 packets that each wait for most of 20 000 events are 40 million meetings."""
+    assert 0 < peak_bytes(20_000, 20_000, 0.9) < 40e6 / 2

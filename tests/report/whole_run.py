@@ -15,7 +15,7 @@ from msgspec import convert, structs
 from tailscope.experiment.plan import RunPlan
 from tailscope.store import layout
 from tailscope.store.kept import Conclusions
-from tailscope.store.reader import read_run, read_table
+from tailscope.store.reader import read_run
 from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.overload import OverloadRecord
 from tailscope.store.records.tail import TailRecord
@@ -39,7 +39,7 @@ def whole_run(tailscope: Callable[..., Any], folder: Path) -> Run:
     run = read_run(folder / "run")
     assert run.path is not None
     begin_ns = int(run.rate["pre"].start_ns[0])
-    latency = read_table(run.path / layout.LATENCY)
+    latency = pq.ParquetFile(run.path / layout.LATENCY).read(use_threads=False)
     intended = pa.array(
         latency["pre_ns"].to_numpy() - (np.arange(PACKETS) % 5).astype(np.uint64) * np.uint64(40)
     )

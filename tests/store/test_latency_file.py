@@ -1,15 +1,19 @@
-"""`latency.parquet` is the same file in whatever pieces the matches came."""
+"""`latency.parquet`: the same file in whatever pieces the matches came, and read in pieces."""
 
 from __future__ import annotations
 
 import io
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tailscope.analysis import Series
-from tailscope.store.latency import LatencyFile, read_chunks
+from tailscope.exceptions import RunCorruptError
+from tailscope.store import parquet
+from tailscope.store.latency import LatencyFile
+from tailscope.store.packets import Packets
 
 ROWS = 1_000
 
@@ -35,10 +39,67 @@ def test_pieces_leave_no_trace(monkeypatch: pytest.MonkeyPatch, cuts: list[int])
     assert sizes == [64] * (ROWS // 64) + [ROWS % 64]
 
 
-def test_chunks_are_what_was_written(tmp_path) -> None:
+def test_packets_are_read_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_ROWS", 128)
     columns = [np.arange(ROWS, dtype=np.uint64) * factor for factor in (1, 2, 3)]
-    path = tmp_path / "latency.parquet"
-    path.write_bytes(written(columns, [10, 300]))
-    chunks = list(zip(*read_chunks(path), strict=True))
-    for column, pieces in zip(columns, chunks, strict=True):
-        assert np.array_equal(np.concatenate(pieces), column)
+    with Packets(io.BytesIO(written(columns, [10, 300])), "x") as packets:
+        assert len(packets) == ROWS
+        batches = [*packets.batches("seq", "tainted", "latency_ns")]
+        assert [len(batch[0]) for batch in batches] == [128] * (ROWS // 128) + [ROWS % 128]
+        assert all(tainted is None for _, tainted, _ in batches)
+        for column, found in zip(
+            columns, packets.columns("seq", "pre_ns", "latency_ns"), strict=True
+        ):
+            assert np.array_equal(column, found)
+        known = packets.latencies()
+        came, left = packets.beyond(2_994)
+    assert (known.distribution.count, known.first_seq, known.last_seq) == (ROWS, 0, ROWS - 1)
+    assert (known.first_ns, known.last_ns, known.worst_seq) == (0, 5 * (ROWS - 1), ROWS - 1)
+    assert (came.tolist(), left.tolist()) == ([1_998], [4_995])
+
+
+def test_a_file_without_packets_has_none() -> None:
+    with Packets(io.BytesIO(written([np.zeros(0, np.uint64)] * 3, [])), "x") as packets:
+        known = packets.latencies()
+        assert (known.distribution.count, known.distribution.at(0.5)) == (0, 0)
+        assert [len(column) for column in packets.columns("seq", "pre_ns")] == [0, 0]
+
+
+def foreign(table: pa.Table) -> io.BytesIO:
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    return io.BytesIO(file.getvalue())
+
+
+COLUMNS = {name: pa.array([1, 2], pa.uint64()) for name in ("seq", "pre_ns", "latency_ns")}
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"pre_ns": pa.array([1, 2])}, "x: pre_ns: expected uint64, got int64"),
+        ({"seq": pa.array(["1", "2"])}, "x: seq: expected uint64, got string"),
+        ({"seq": pa.array([2, 1], pa.uint64())}, "x: seq: expected packets in ascending order"),
+        ({"seq": pa.array([2, 2], pa.uint64())}, "x: seq: expected packets in ascending order"),
+        ({"latency_ns": None}, "x: latency_ns: no such column"),
+        (
+            {"latency_ns": pa.array([1, None], pa.uint64())},
+            "x: latency_ns: expected no missing values, got 1",
+        ),
+        ({"tainted": pa.array([True, None])}, "x: tainted: expected no missing values, got 1"),
+    ],
+)
+def test_what_is_no_table_of_packets_is_refused(
+    columns: dict[str, pa.Array | None], expected: str
+) -> None:
+    whole = {name: each for name, each in {**COLUMNS, **columns}.items() if each is not None}
+    names = ("seq", "pre_ns", "latency_ns", "tainted")
+    file = foreign(pa.table(whole))
+    with pytest.raises(RunCorruptError) as raised, Packets(file, "x") as packets:
+        packets.columns(*names)
+    assert str(raised.value) == expected
+
+
+def test_what_is_no_parquet_is_refused() -> None:
+    with pytest.raises(RunCorruptError, match="x: not Parquet: "):
+        Packets(io.BytesIO(b"no"), "x")

@@ -19,6 +19,7 @@ from tailscope.models.counting import (
 )
 from tailscope.verdict.evidence import Doubt, PacketSample, RunSample
 from tailscope.verdict.slo import parse_level
+from tailscope.verdict.taken import Taken
 from tailscope.verdict.verdict import Outcome, TermVerdict, judge, meets, worst
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ NONE = dict.fromkeys(("lost", "dropped", "late", "reordered", "duplicated", "cor
 def reading(values: Values | list[float], **counts: int) -> PacketSample:
     values = np.asarray(values, np.float64)
     lost = int(np.isinf(values).sum())
-    return PacketSample(values, lost, {**NONE, "lost": lost, **counts})
+    return PacketSample(Taken.of(values), lost, {**NONE, "lost": lost, **counts})
 
 
 def evidence(values: Values | list[float], **fields: object) -> RunSample:
@@ -239,7 +240,9 @@ def test_lost_packets_take_forever() -> None:
 
 
 def test_late_packets_exceed_every_maximum() -> None:
-    about = RunSample("run", None, PacketSample(np.array([1.0, np.inf]), 0, {**NONE, "late": 1}))
+    about = RunSample(
+        "run", None, PacketSample(Taken.of(np.array([1.0, np.inf])), 0, {**NONE, "late": 1})
+    )
     assert verdict("max<10s", about).outcome is Outcome.FAIL
 
 

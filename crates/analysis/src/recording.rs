@@ -12,8 +12,11 @@ use crate::ingest::Stamped;
 use crate::instrument::{Instrument, Recorded, Stall, Stalls};
 use crate::matcher::Match;
 use crate::order::BATCH;
-use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source};
+use crate::pair::{Analysis, Captured, Observer, Progress, Run, Source, continue_unless_stopped};
 use crate::side::Side;
+
+/// Entries of an array between two looks at the observer.
+const LOOK: usize = 1 << 16;
 
 /// What an instrument wrote down, in ticks of `clock`.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +50,7 @@ pub fn analyze_recording(
     observer: &mut dyn Observer,
 ) -> Result<Analysis, Error> {
     config.check()?;
-    recording.check()?;
+    recording.check(observer)?;
     let config = Config { match_on: MatchOn::Probe, ..config.clone() };
     let clock = recording.clock;
     let trim = config.trim;
@@ -65,7 +68,8 @@ pub fn analyze_recording(
     };
     let mut analysis = Run::recorded(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
     let mut instrument = instrumented.instrument;
-    recording.add_departures(&stalls, &mut instrument);
+    let done = Progress { done_bytes: total_bytes.unwrap_or(0), total_bytes };
+    recording.add_departures(&stalls, &mut instrument, done, observer)?;
     let corrupt = recording.corrupt(&analysis);
     let counts = &analysis.counts;
     let told = instrument.least_latency.count();
@@ -81,7 +85,7 @@ pub fn analyze_recording(
 }
 
 impl Recording<'_> {
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, observer: &mut dyn Observer) -> Result<(), Error> {
         let sent = self.departure_tsc.len() as u64;
         same_length("intended_tsc", self.intended_tsc, "departure_tsc", self.departure_tsc)?;
         same_length("arrival_seq", self.arrival_seq, "arrival_tsc", self.arrival_tsc)?;
@@ -99,21 +103,23 @@ impl Recording<'_> {
             ("arrival_tsc", self.arrival_tsc),
             ("stall_start_tsc", starts),
         ] {
-            if let Some(at) = values.windows(2).position(|pair| pair[0] > pair[1]) {
-                let expected = format!("at least {}, which is before it", values[at]);
-                return Err(Error::wrong(field, at + 1, values[at + 1], &expected));
+            let falls = |at: usize| at > 0 && values[at - 1] > values[at];
+            if let Some(at) = first(values.len(), falls, observer)? {
+                let expected = format!("at least {}, which is before it", values[at - 1]);
+                return Err(Error::wrong(field, at, values[at], &expected));
             }
         }
         for (field, seqs) in [("arrival_seq", self.arrival_seq), ("corrupt_seq", self.corrupt_seq)]
         {
-            if let Some(at) = seqs.iter().position(|seq| *seq >= sent) {
+            if let Some(at) = first(seqs.len(), |at| seqs[at] >= sent, observer)? {
                 return Err(Error::wrong(field, at, seqs[at], &format!("less than {sent}, sent")));
             }
         }
-        let early = |(intended, departure)| intended > departure;
-        if let Some(at) = self.intended_tsc.iter().zip(self.departure_tsc).position(early) {
-            let expected = format!("at least {}, intended", self.intended_tsc[at]);
-            return Err(Error::wrong("departure_tsc", at, self.departure_tsc[at], &expected));
+        let (intended, departure) = (self.intended_tsc, self.departure_tsc);
+        let early = |at: usize| intended[at] > departure[at];
+        if let Some(at) = first(departure.len(), early, observer)? {
+            let expected = format!("at least {}, intended", intended[at]);
+            return Err(Error::wrong("departure_tsc", at, departure[at], &expected));
         }
         Ok(())
     }
@@ -141,11 +147,18 @@ impl Recording<'_> {
         stalls
     }
 
-    fn add_departures(&self, stalls: &[Stall], instrument: &mut Instrument) {
+    fn add_departures(
+        &self,
+        stalls: &[Stall],
+        instrument: &mut Instrument,
+        done: Progress,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
         let mut overlaps = Stalls::new(stalls);
-        for (intended, departure) in self.intended_tsc.iter().zip(self.departure_tsc) {
-            let (intended, departure) =
-                (self.clock.unix(*intended).0, self.clock.unix(*departure).0);
+        for at in 0..self.departure_tsc.len() {
+            look(at, done, observer)?;
+            let intended = self.clock.unix(self.intended_tsc[at]).0;
+            let departure = self.clock.unix(self.departure_tsc[at]).0;
             instrument.departure_error.record(departure - intended);
             if overlaps.overlap_ns(intended, departure) == 0 {
                 instrument.untainted_departure_error.record(departure - intended);
@@ -155,6 +168,7 @@ impl Recording<'_> {
         instrument.stalls = stalls.len() as u64;
         instrument.stall_ns_total = lasts.clone().sum();
         instrument.stall_ns_max = lasts.max().unwrap_or(0);
+        Ok(())
     }
 
     /// Packets that count as lost so far, but came back changed.
@@ -173,6 +187,30 @@ impl Recording<'_> {
         };
         corrupt.iter().filter(|seq| kept(seq)).count() as u64
     }
+}
+
+/// The first place of so many that something holds of.
+fn first(
+    places: usize,
+    holds: impl Fn(usize) -> bool,
+    observer: &mut dyn Observer,
+) -> Result<Option<usize>, Error> {
+    for start in (0..places).step_by(LOOK) {
+        look(start, Progress { done_bytes: 0, total_bytes: None }, observer)?;
+        let end = places.min(start + LOOK);
+        if let Some(at) = (start..end).find(|at| holds(*at)) {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
+/// Shows every now and then how far it is, while a long array is walked.
+fn look(at: usize, progress: Progress, observer: &mut dyn Observer) -> Result<(), Error> {
+    if at % LOOK > 0 {
+        return Ok(());
+    }
+    continue_unless_stopped(observer.progress(progress))
 }
 
 fn same_length(

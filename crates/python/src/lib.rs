@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 
 mod analysis;
+mod distribution;
 mod errors;
 mod follow;
 mod keys;
@@ -20,10 +21,11 @@ mod _engine {
     #[pymodule_export]
     use super::analysis::{Analysis, analyze, analyze_recording, estimate_clocks, interfaces};
     #[pymodule_export]
+    use super::distribution::Distribution;
+    #[pymodule_export]
     use super::errors::{
         CaptureError, ClocksApartError, EngineError, KeyChangesError, KeysRepeatError, SwappedError,
     };
-    #[pymodule_export]
     #[pymodule_export]
     use super::keys::Keys;
     #[pymodule_export]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from tailscope.noise.attribution import Blocked
     from tailscope.noise.captures import Recordings
-    from tailscope.noise.explanation import Packets
     from tailscope.noise.story import Story
+    from tailscope.store.packets import Latencies, Packets
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.run import RunInfo
 
@@ -162,21 +162,25 @@ def _recordings(
 
 
 def _run(request: ExplainRequest) -> None:
-    from tailscope.noise.explanation import TAIL_QUANTILE, Packets, explain_tail
+    from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
-    from tailscope.store.reader import read_packets, read_run
+    from tailscope.store.reader import open_packets, read_run
 
     found = read_run(request.run)
-    if request.recordings is not None:
-        packets = Packets.of(read_packets(request.run, found.info))
-        tail, blocked = _of_captures(request, request.recordings, packets, found.info)
-    else:
+    blocked = None
+    if request.recordings is None:
         blocked = read_blocked(request.run, found.info)
-        packets = Packets.of(read_packets(request.run, found.info))
-        start = TAIL_QUANTILE if request.quantile is None else request.quantile
-        tail = explain_tail(packets, blocked, start)
-    story = None if blocked is None else tell(packets, blocked, request.packet)
+    with open_packets(request.run, found.info) as packets:
+        known = packets.latencies()
+        if request.recordings is not None:
+            of_captures = _of_captures(request, request.recordings, packets, known, found.info)
+            tail, blocked = of_captures
+        else:
+            assert blocked is not None, "it was read"
+            start = TAIL_QUANTILE if request.quantile is None else request.quantile
+            tail = explain_tail(packets, known, blocked, start)
+        story = None if blocked is None else tell(packets, known, blocked, request.packet)
     if request.json_file is not None:
         told = None if story is None else story.record()
         write_json(request.json_file, {"tail": without_format(tail), "packet": told})
@@ -185,7 +189,11 @@ def _run(request: ExplainRequest) -> None:
 
 
 def _of_captures(
-    request: ExplainRequest, recordings: Recordings, packets: Packets, info: RunInfo
+    request: ExplainRequest,
+    recordings: Recordings,
+    packets: Packets,
+    known: Latencies,
+    info: RunInfo,
 ) -> tuple[Explanation, Blocked | None]:
     from tailscope.noise.captures import explain_captures
     from tailscope.store import layout
@@ -202,7 +210,7 @@ def _of_captures(
         raise UsageError(
             "--packet requires --trace: counters that are polled say nothing of single packets"
         )
-    tail, blocked = explain_captures(packets, recordings, request.quantile)
+    tail, blocked = explain_captures(packets, known, recordings, request.quantile)
     if request.kept_by is not None:
         keep(request.run, info, layout.EXPLANATION, tail, command=request.kept_by)
     return tail, blocked

@@ -99,12 +99,14 @@ def _run(plan: SampleRequest) -> int:
 def _latencies(path: Path) -> NDArray[np.float64]:
     import numpy as np
 
-    from tailscope.store.reader import read_packets, read_run
+    from tailscope.store.reader import open_packets, read_run
 
-    packets = read_packets(path, read_run(path).info)
-    if not len(packets.latency_ns):
+    with open_packets(path, read_run(path).info) as packets:
+        (latency_ns,) = packets.columns("latency_ns")
+    if not len(latency_ns):
         raise RunError(f"{path}: no packet of this run has a latency")
-    return packets.latency_ns.astype(np.float64)
+    found: NDArray[np.float64] = latency_ns.astype(np.float64)
+    return found
 
 
 class _Sizes(NamedTuple):

@@ -12,8 +12,8 @@ from tailscope.compare.figures import LOST, MAX, RATE, TRANSFER
 from tailscope.compare.measured import MeasuredFigure, RunFigures
 from tailscope.exceptions import RunCorruptError
 from tailscope.models.counting import share_beyond
-from tailscope.models.differences import Bounds, packets_worth, quantile_ends, ratio_ends
-from tailscope.models.samples import SUPPORT, packets_for_support, quantile_of, rank_of
+from tailscope.models.differences import Bounds, packets_worth_of, quantile_ends, ratio_ends
+from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
 from tailscope.store.layout import SUMMARY
 from tailscope.store.run import foreign_text
 from tailscope.units import count_text
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from tailscope.analysis import Rate
     from tailscope.compare.figures import Figure
     from tailscope.store.run import Run
     from tailscope.verdict.evidence import PacketSample
-
-    Values = NDArray[np.float64]
+    from tailscope.verdict.taken import Taken
 
 __all__ = ["lost_alike", "read_samples"]
 
@@ -115,39 +112,69 @@ def _reduced(
     figures: Sequence[Figure],
     errors: Sequence[float],
 ) -> dict[str, MeasuredFigure]:
-    values = np.minimum(reading.values_ns, window_ns)
-    ranked = np.sort(values)
+    ranked = _Ranked(reading.taken, window_ns)
+    if len(ranked):
+        quantiles = [figure.quantile for figure in figures if figure.quantile is not None]
+        beyond = [ns for q in quantiles for ns in ranked.beyond_ns(ranked.quantile(q))]
+        reading.taken.look_for([*beyond, reading.taken.never_ns])
     found = {}
     for figure in figures:
         if figure.quantile is not None:
-            came = _of_those_that_came(reading.values_ns, figure.quantile)
-            measured = _quantile(values, ranked, figure.quantile, errors)
+            came = _of_those_that_came(reading.taken, figure.quantile)
+            measured = _quantile(ranked, figure.quantile, errors)
             found[figure.name] = replace(measured, of_those_that_came=came)
         elif figure == MAX:
             found[MAX.name] = _no_estimate(
-                float(ranked[-1]) if len(ranked) else math.nan,
+                ranked[len(ranked) - 1] if len(ranked) else math.nan,
                 errors,
                 "it is a single packet, and grows with the number of packets",
             )
         elif figure == LOST:
-            design = packets_worth(np.isinf(reading.values_ns))
-            found[LOST.name] = _lost(reading.lost, len(reading.values_ns), design, errors)
+            n = len(reading.taken)
+            never = reading.taken.in_stretches(reading.taken.never_ns)
+            found[LOST.name] = _lost(reading.lost, n, packets_worth_of(never, n), errors)
         else:
             found[figure.name] = _over_time(figure, run, errors)
     return found
+
+
+class _Ranked:
+    """What packets took, in ascending order; what never came took as long as the window."""
+
+    def __init__(self, taken: Taken, window_ns: float) -> None:
+        self.taken, self.window_ns = taken, window_ns
+
+    def __len__(self) -> int:
+        return len(self.taken)
+
+    def __getitem__(self, place: int) -> float:
+        return min(self.taken.at_rank(place + 1), self.window_ns)
+
+    def quantile(self, q: float) -> float:
+        """The smallest with at least ``q n`` of them at or below it."""
+        return self[rank_of(q, len(self)) - 1]
+
+    def beyond_ns(self, at_ns: float) -> list[int]:
+        """From which times on packets lie beyond another, or at it."""
+        from_ns = [self.window_ns] if at_ns >= self.window_ns else [at_ns, at_ns + 1]
+        return [math.ceil(ns) for ns in from_ns]
+
+    def worth(self, at_ns: float) -> float:
+        """How many packets say as much as one, of those beyond a time."""
+        counts = map(self.taken.in_stretches, self.beyond_ns(at_ns))
+        return max(packets_worth_of(each, len(self)) for each in counts)
 
 
 def _no_estimate(value: float, errors: Iterable[float], why: str) -> MeasuredFigure:
     return MeasuredFigure({error: Bounds(value, -math.inf, math.inf) for error in errors}, why)
 
 
-def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float]) -> MeasuredFigure:
-    n = len(values)
+def _quantile(ranked: _Ranked, q: float, errors: Sequence[float]) -> MeasuredFigure:
+    n = len(ranked)
     if not n:
         return _no_estimate(math.nan, errors, "no packet was sent")
     rank = rank_of(q, n)
-    at = ranked[rank - 1]
-    design = max(packets_worth(values > at), packets_worth(values >= at))
+    design = ranked.worth(ranked.quantile(q))
     ends = {error: quantile_ends(ranked, q, design, error) for error in errors}
     independent = (n - rank) / design
     if independent >= SUPPORT:
@@ -159,9 +186,9 @@ def _quantile(values: Values, ranked: Values, q: float, errors: Sequence[float])
     return MeasuredFigure(ends, why, n, math.ceil(packets_for_support(q) * design))
 
 
-def _of_those_that_came(values_ns: Values, q: float) -> float:
-    came = values_ns[np.isfinite(values_ns)]
-    return quantile_of(came, q) if len(came) else math.nan
+def _of_those_that_came(taken: Taken, q: float) -> float:
+    count = taken.came.count
+    return taken.at_rank(rank_of(q, count)) if count else math.nan
 
 
 def _lost(lost: int, n: int, design: float, errors: Iterable[float]) -> MeasuredFigure:

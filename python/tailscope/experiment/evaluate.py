@@ -167,9 +167,9 @@ def _write_noise(writer: RunWriter, ended: EndedInstance, sides: Sequence[SideNo
     """Write down what kept both sides from their work, and have packets explained by it."""
     from tailscope.noise.attribution import blocked_by
     from tailscope.noise.counters import columns as counter_columns
-    from tailscope.noise.explanation import Packets, explain_tail, explain_worst
+    from tailscope.noise.explanation import explain_tail_and_worst
     from tailscope.noise.table import columns
-    from tailscope.store.latency import read_latencies
+    from tailscope.store.packets import Packets
 
     instrument, dut = sides
     writer.add_noise(columns(sides))
@@ -177,8 +177,9 @@ def _write_noise(writer: RunWriter, ended: EndedInstance, sides: Sequence[SideNo
     blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own_work(ended))
 
     def explain(latency: Path, worst: Worst) -> tuple[Explanation, NewColumns]:
-        packets = Packets(*read_latencies(latency))
-        tail = explain_tail(packets, blocked)
-        return tail, explain_worst(packets, blocked, worst).columns()
+        with Packets(latency.open("rb"), str(latency)) as packets:
+            known = packets.latencies()
+            tail, explained = explain_tail_and_worst(packets, known, blocked, worst)
+        return tail, explained.columns()
 
     writer.explain_by(explain)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
 from tailscope.store.kept import keep
-from tailscope.store.reader import read_packets, read_run
+from tailscope.store.reader import open_packets, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,12 +53,12 @@ def finish(path: Path, *, command: Sequence[str]) -> list[str]:
 
 
 def _explained(run: Run, path: Path, command: Sequence[str]) -> Run:
-    from tailscope.noise.explanation import Packets, explain_tail, explain_worst
+    from tailscope.noise.explanation import explain_tail_and_worst
     from tailscope.noise.table import read_blocked
 
     blocked = read_blocked(path, run.info)
-    packets = Packets.of(read_packets(path, run.info))
-    tail = explain_tail(packets, blocked)
+    with open_packets(path, run.info) as packets:
+        known = packets.latencies()
+        tail, explained = explain_tail_and_worst(packets, known, blocked, run.worst)
     keep(path, run.info, layout.EXPLANATION, tail, command=command)
-    explained = explain_worst(packets, blocked, run.worst)
     return replace(run, explanation=tail, worst_explained=explained.columns())

@@ -19,7 +19,7 @@ from tailscope.models.overload.prediction import predict
 from tailscope.models.overload.queued import FEWEST_QUEUES, Queues, queued_time, queues_of
 from tailscope.noise.taken import of_run, taken_by, taken_from_instrument, taken_within
 from tailscope.store import layout
-from tailscope.store.reader import read_packets, read_run
+from tailscope.store.reader import open_packets, read_run
 from tailscope.store.records.base import convert, read_json
 from tailscope.store.records.overload import InterruptionRecord, OverloadFigures, OverloadRecord
 from tailscope.store.records.plan import MeasurementPlan
@@ -264,8 +264,9 @@ def _queued(path: Path, run: Run, transfer: Estimate) -> tuple[Estimate | None, 
     """
     if layout.LATENCY not in run.info.files:
         return None, False
-    packets = read_packets(path, run.info)
-    queues = queues_of(packets.seq, packets.pre_ns, packets.latency_ns, transfer.ci_high)
+    with open_packets(path, run.info) as packets:
+        seq, pre_ns, latency_ns = packets.columns("seq", "pre_ns", "latency_ns")
+    queues = queues_of(seq, pre_ns, latency_ns, transfer.ci_high)
     late = _is_late(path, run, queues, queues.begin_ns) | _is_late(path, run, queues, queues.end_ns)
     queues = queues.where(~late)
     taken_ns = taken_within(path, run, queues.begin_ns, queues.end_ns)

@@ -15,10 +15,11 @@ from scipy.special import betaincinv
 from tailscope.models.estimate import LEVEL, Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    Counts = NDArray[np.int64]
     Marks = NDArray[np.bool_]
     Values = NDArray[np.float64]
 
@@ -26,10 +27,14 @@ __all__ = [
     "counts_in_time",
     "design_effect",
     "design_effect_in_time",
+    "design_effect_of",
     "first_enough",
+    "in_stretches",
     "packets_to_settle",
     "share_beyond",
+    "stretches_of",
     "tolerated_design_effect",
+    "worst_beside",
 ]
 
 _STRETCHES = 100
@@ -39,7 +44,48 @@ _MOST = 10**15
 _CLOSE = 1e-3
 
 
+def stretches_of(packets: int) -> int:
+    """Into how many stretches of equally many packets a run is cut."""
+    return min(_STRETCHES, packets)
+
+
+def in_stretches(marks: Marks) -> Counts:
+    """How many packets of each stretch are marked.
+
+    Parameters
+    ----------
+    marks : ndarray of bool, shape (n,)
+        In the order of sending.
+    """
+    stretches = stretches_of(len(marks))
+    at = np.flatnonzero(marks) * stretches // max(1, len(marks))
+    return np.bincount(at, minlength=stretches)
+
+
+def worst_beside(beyond: int, packets: int) -> list[int]:
+    """How many of the worst packets a design effect looks at, besides those beyond a limit."""
+    return [worst for worst in _WORST if beyond < worst < packets]
+
+
 def design_effect(values: Values, is_beyond: Marks) -> float:
+    """How many packets of a burst say as much as one that stands alone; 1 if they are independent.
+
+    As `design_effect_of`, of packets in memory.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Latencies in the order of sending; infinite for packets that never came.
+    is_beyond : ndarray of bool, shape (n,)
+        Which of them exceed the limit.
+    """
+    n, counts = len(values), [in_stretches(is_beyond)]
+    for worst in worst_beside(int(np.count_nonzero(is_beyond)), n):
+        counts.append(in_stretches(values >= np.partition(values, n - worst)[n - worst]))
+    return design_effect_of(counts)
+
+
+def design_effect_of(counts: Sequence[Counts]) -> float:
     """How many packets of a burst say as much as one that stands alone; 1 if they are independent.
 
     The run is cut into 100 stretches of equally many packets. Counts of independent events have a
@@ -51,31 +97,17 @@ def design_effect(values: Values, is_beyond: Marks) -> float:
 
     Parameters
     ----------
-    values : ndarray, shape (n,)
-        Latencies in the order of sending; infinite for packets that never came.
-    is_beyond : ndarray of bool, shape (n,)
-        Which of them exceed the limit.
+    counts : sequence of ndarray of int64, each of shape (n_stretches,)
+        Of packets beyond the limit, and of the worst: see `worst_beside`.
     """
-    n, count = len(values), int(np.count_nonzero(is_beyond))
-    found = _dispersion(is_beyond)
-    for worst in _WORST:
-        if count < worst < n:
-            least = np.partition(values, n - worst)[n - worst]
-            found = max(found, _dispersion(values >= least))
-    return 1 + _DOUBT * (found - 1)
+    return 1 + _DOUBT * (max(map(_dispersion_of, counts)) - 1)
 
 
-def _dispersion(marks: Marks) -> float:
+def _dispersion_of(counts: Counts) -> float:
     """Variance over mean of the marks in each stretch; at least 1."""
-    stretches = min(_STRETCHES, len(marks))
-    at = np.flatnonzero(marks)
-    if stretches < 2 or not len(at):
+    if len(counts) < 2 or not counts.any():
         return 1.0
-    return _dispersion_of(np.bincount(at * stretches // len(marks), minlength=stretches))
-
-
-def _dispersion_of(counts: NDArray[np.int64]) -> float:
-    return max(1.0, float(counts.var(ddof=1) / counts.mean())) if counts.any() else 1.0
+    return max(1.0, float(counts.var(ddof=1) / counts.mean()))
 
 
 def design_effect_in_time(sent_ns: NDArray[np.integer], beyond: int, failed: int) -> float:

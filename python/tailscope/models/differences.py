@@ -9,12 +9,12 @@ figures. Of both, the wider one counts.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import betainc, stdtrit
 
-from tailscope.models.counting import counts_in_time
+from tailscope.models.counting import counts_in_time, in_stretches
 from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import rank_of
 
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bounds",
+    "Ranked",
     "difference",
     "mean",
     "packets_worth",
     "packets_worth_in_time",
+    "packets_worth_of",
     "quantile_ends",
     "ranks_around",
     "ratio_ends",
@@ -57,6 +59,17 @@ class Bounds(NamedTuple):
 
 
 def packets_worth(marks: Marks) -> float:
+    """How many packets say as much as one that stands alone, as `packets_worth_of`.
+
+    Parameters
+    ----------
+    marks : ndarray of bool, shape (n,)
+        Which packets lie beyond something, in the order of sending.
+    """
+    return packets_worth_of(in_stretches(marks), len(marks))
+
+
+def packets_worth_of(counts: NDArray[np.int64], packets: int) -> float:
     """How many packets say as much as one that stands alone: the design effect of their marks.
 
     The run is cut into 100 and into 20 stretches. The variance of the shares of marks in them is
@@ -65,19 +78,23 @@ def packets_worth(marks: Marks) -> float:
 
     Parameters
     ----------
-    marks : ndarray of bool, shape (n,)
-        Which packets lie beyond something, in the order of sending.
+    counts : ndarray of int64, shape (n_stretches,)
+        How many packets of each stretch lie beyond something.
+    packets : int
+        All of them.
     """
-    n, share = len(marks), float(np.count_nonzero(marks)) / max(1, len(marks))
+    share = float(counts.sum()) / max(1, packets)
     if not 0 < share < 1:
         return 1.0
     found = 1.0
     for stretches in _STRETCHES:
-        if n < 2 * stretches:
+        if packets < 2 * stretches:
             continue
-        at = np.arange(stretches + 1) * n // stretches
-        shares = np.add.reduceat(marks, at[:-1], dtype=np.int64) / np.diff(at)
-        found = max(found, float(shares.var(ddof=1)) * n / stretches / (share * (1 - share)))
+        which = np.arange(len(counts)) * stretches // len(counts)
+        sizes = np.diff(-(-np.arange(stretches + 1) * packets // stretches))
+        shares = np.bincount(which, weights=counts, minlength=stretches) / sizes
+        variance = float(shares.var(ddof=1))
+        found = max(found, variance * packets / stretches / (share * (1 - share)))
     return 1 + _DOUBT * (found - 1)
 
 
@@ -104,15 +121,27 @@ def packets_worth_in_time(
     return 1 + _DOUBT * (found - 1)
 
 
-def quantile_ends(ranked: Values, q: float, design: float, error: float) -> Bounds:
+class Ranked(Protocol):
+    """Samples in ascending order, such as an array."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def __getitem__(self, place: int, /) -> float:
+        """The sample at a place, from 0."""
+        ...
+
+
+def quantile_ends(ranked: Ranked, q: float, design: float, error: float) -> Bounds:
     """A quantile, and the samples between which the true one lies.
 
     Source: H. A. David, H. N. Nagaraja, *Order Statistics*, §7.1; ranks over the design effect.
 
     Parameters
     ----------
-    ranked : ndarray, shape (n,)
-        In ascending order, at least one.
+    ranked : Ranked
+        At least one.
     q : float
     design : float
         See `packets_worth`.

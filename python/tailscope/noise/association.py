@@ -12,7 +12,6 @@ false discovery rate*, J. R. Statist. Soc. B 57 (1995), correct for the number o
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from tailscope.noise.clocks import Offsets
     from tailscope.noise.counters import Readings
-    from tailscope.noise.explanation import Packets
+    from tailscope.store.packets import Latencies, Packets
     from tailscope.store.records.explanation import Alignment
 
     Integers = NDArray[np.int64]
@@ -82,25 +81,23 @@ class Slow(NamedTuple):
     span_ns: tuple[int, int]
 
 
-def slow_packets(packets: Packets, quantile: float | None) -> Slow:
+def slow_packets(packets: Packets, known: Latencies, quantile: float | None) -> Slow:
     """Choose the slow packets.
 
     Parameters
     ----------
     packets : Packets
-        One at least.
+    known : Latencies
+        Of these.
     quantile : float or None
         None takes the first of p99.99, p99.9 and p99 with at least 10 packets beyond.
     """
-    ordered = np.sort(packets.latency_ns)
     for at in _QUANTILES if quantile is None else (quantile,):
-        threshold_ns = int(ordered[max(0, math.ceil(at * len(ordered)) - 1)])
-        chosen = packets.latency_ns > threshold_ns
-        if np.count_nonzero(chosen) >= _ENOUGH:
+        threshold_ns = known.distribution.at(at)
+        if known.distribution.above(threshold_ns) >= _ENOUGH:
             break
-    start, end = packets.pre_ns[chosen], (packets.pre_ns + packets.latency_ns)[chosen]
-    span = int(packets.pre_ns[0]), int((packets.pre_ns + packets.latency_ns).max())
-    return Slow(at, threshold_ns, start, end, span)
+    start, end = packets.beyond(threshold_ns)
+    return Slow(at, threshold_ns, start, end, (known.first_ns, known.last_ns))
 
 
 def associate(files: Sequence[Readings], slow: Slow, said: Offsets) -> Associated:

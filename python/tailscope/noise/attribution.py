@@ -16,20 +16,22 @@ earliest first.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tailscope.noise.events import OWN
-from tailscope.noise.intervals import Overlaps, covered, overlaps, subtract, union
+from tailscope.noise.intervals import Coverage, subtract, union
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from tailscope.noise.timeline import Timeline
+    from tailscope.store.packets import Packets
     from tailscope.store.records.run import OwnWork
 
     Integers = NDArray[np.int64]
@@ -41,11 +43,14 @@ __all__ = [
     "QUEUE",
     "SERVICE",
     "UNEXPLAINED",
+    "Attribution",
     "Blocked",
+    "Delayed",
     "Explained",
     "Share",
+    "Tally",
     "blocked_by",
-    "explain",
+    "delayed",
     "own_work_ns",
 ]
 
@@ -63,7 +68,7 @@ class Blocked(NamedTuple):
     ----------
     start_ns, end_ns : ndarray of int64, shape (n,)
         In order, disjoint.
-    cause, detail : ndarray of int64, shape (n,)
+    cause, detail : ndarray of integers, shape (n,)
         By place in `names` and `details`.
     is_dut : ndarray of bool, shape (n,)
         Whether it was the device's CPU, or the instrument's alone, or tailscope itself on the
@@ -73,8 +78,8 @@ class Blocked(NamedTuple):
 
     start_ns: Integers
     end_ns: Integers
-    cause: Integers
-    detail: Integers
+    cause: NDArray[np.integer[Any]]
+    detail: NDArray[np.integer[Any]]
     is_dut: NDArray[np.bool_]
     names: list[str]
     details: list[str]
@@ -107,6 +112,39 @@ class Share(NamedTuple):
     largest_ns: int
 
 
+class Delayed(NamedTuple):
+    """Packets to explain, and what their queues depend on.
+
+    Attributes
+    ----------
+    seq, pre_ns, latency_ns : ndarray of int64, shape (n,)
+    before_ns : ndarray of int64, shape (n,)
+        When the packet before left, but not before this one came, nor after it left.
+    head_seq, head_pre_ns, head_post_ns : ndarray of int64, shape (n,)
+        The first packet of its queue, which may be the packet itself: its number, when it came and
+        when it left.
+    """
+
+    seq: Integers
+    pre_ns: Integers
+    latency_ns: Integers
+    before_ns: Integers
+    head_seq: Integers
+    head_pre_ns: Integers
+    head_post_ns: Integers
+
+    def only(self, which: NDArray[np.bool_] | Integers) -> Delayed:
+        """Some of them."""
+        return Delayed(*(each[which] for each in self))
+
+    @classmethod
+    def joined(cls, blocks: Sequence[Delayed]) -> Delayed:
+        """Those of several blocks; of none, none."""
+        nothing = np.zeros(0, np.int64)
+        none = cls(*[nothing] * len(cls._fields))
+        return cls(*(np.concatenate(each) for each in zip(none, *blocks, strict=True)))
+
+
 @dataclass(frozen=True)
 class Explained:
     """The parts of some packets' latencies.
@@ -118,9 +156,7 @@ class Explained:
     cause : list of str, length n
         The cause of the largest part that has one; empty where none has.
     queue_cause : list of str, length n
-        The first cause of the queue that a packet stood in; empty where it stood in none.
-    shares : list of Share
-        What the excess of all of them is made of, largest first; unexplained last.
+        The cause of the queue that a packet stood in; empty where it stood in none.
     """
 
     service_ns: Integers
@@ -130,7 +166,6 @@ class Explained:
     unexplained_ns: Integers
     cause: list[str]
     queue_cause: list[str]
-    shares: list[Share]
 
     def parts(self) -> dict[str, Integers]:
         """All parts by the names of `PARTS`."""
@@ -138,51 +173,187 @@ class Explained:
 
     def columns(self) -> dict[str, Any]:
         """The parts and causes, as ``worst.parquet`` has them."""
-        return {name: value for name, value in asdict(self).items() if name != "shares"}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
-def explain(
-    pre_ns: Integers,
-    latency_ns: Integers,
-    which: Integers,
-    blocked: Blocked,
-    service_ns: int,
-) -> Explained:
-    """Explain some packets of a series.
+class Tally:
+    """What the excess of many packets is made of, added up a block of packets at a time."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], tuple[int, int, int]] = {}
+
+    def add(self, part: str, cause: str, waited_ns: Integers) -> None:
+        """Add what each packet of a block waited for a cause."""
+        packets, total_ns, largest_ns = self._found.get((part, cause), (0, 0, 0))
+        self._found[part, cause] = (
+            packets + int(np.count_nonzero(waited_ns)),
+            total_ns + int(waited_ns.sum()),
+            max(largest_ns, int(waited_ns.max(initial=0))),
+        )
+
+    def shares(self) -> list[Share]:
+        """The causes, largest first; last what is unexplained, even if nothing is."""
+        whole_ns = sum(total_ns for _, total_ns, _ in self._found.values())
+        rest = self._found.get((UNEXPLAINED, ""), (0, 0, 0))
+        named = [
+            (key, found) for key, found in self._found.items() if key[0] != UNEXPLAINED and found[1]
+        ]
+        named.sort(key=lambda each: -each[1][1])
+        return [
+            Share(*key, packets, total_ns, total_ns / whole_ns if whole_ns else 0.0, largest_ns)
+            for key, (packets, total_ns, largest_ns) in [*named, ((UNEXPLAINED, ""), rest)]
+        ]
+
+
+def delayed(
+    packets: Packets, service_ns: int, chosen: Callable[[Integers, Integers], NDArray[np.bool_]]
+) -> Iterator[Delayed]:
+    """Look at all packets for those to explain.
+
+    A packet queues if the one before still waited for its service when it came.
 
     Parameters
     ----------
-    pre_ns, latency_ns : ndarray of int64, shape (n,)
-        Of all packets, in order of `pre_ns`.
-    which : ndarray of int64, shape (k,)
-        The packets to explain, by place in those.
+    packets : Packets
+    service_ns : int
+        What a packet needs when nothing is in its way: the median.
+    chosen : callable
+        Says which to explain, of their numbers and latencies.
+
+    Yields
+    ------
+    Delayed
+        Blocks of any length, in order.
+    """
+    last_ns: int | None = None
+    head = [0, 0, 0]
+    for columns in packets.batches("seq", "pre_ns", "latency_ns"):
+        seq, pre_ns, latency_ns = (column.view(np.int64) for column in columns)
+        post_ns = pre_ns + latency_ns
+        before_ns = np.empty_like(post_ns)
+        before_ns[0] = pre_ns[0] if last_ns is None else last_ns
+        before_ns[1:] = post_ns[:-1]
+        heads = np.flatnonzero(before_ns - service_ns <= pre_ns)
+        which = np.flatnonzero(chosen(seq, latency_ns))
+        # The queue of the first ones may have begun in the block before: place 0.
+        place = np.searchsorted(heads, which, "right")
+        first = [
+            np.concatenate([[of_head], column[heads]])
+            for of_head, column in zip(head, (seq, pre_ns, post_ns), strict=True)
+        ]
+        pre, post = pre_ns[which], post_ns[which]
+        yield Delayed(
+            seq[which],
+            pre,
+            latency_ns[which],
+            np.maximum(np.minimum(before_ns[which], post), pre),
+            *(column[place] for column in first),
+        )
+        last_ns, head = int(post_ns[-1]), [int(column[-1]) for column in first]
+
+
+class Attribution:
+    """Divides latencies by what blocked CPUs.
+
+    Parameters
+    ----------
     blocked : Blocked
     service_ns : int
         What a packet needs when nothing is in its way: the median.
     """
-    post_ns = pre_ns + latency_ns
-    start, end, latency = pre_ns[which], post_ns[which], latency_ns[which]
-    excess = np.maximum(latency - service_ns, 0)
-    met = overlaps(start, end, blocked.start_ns, blocked.end_ns)
-    took = _cut(met, excess, len(which))
-    is_dut = blocked.is_dut[met.other]
-    named = _summed(met.owner, took, len(which))
-    queue, heads = _queues(pre_ns, post_ns, which, blocked, service_ns, excess - named)
-    causes = _Causes(blocked)
-    head_causes = causes.of_heads(pre_ns[heads], post_ns[heads])
-    head_causes = np.where(heads == which, causes.earlier, head_causes)
-    queue_causes = np.where(queue > 0, head_causes, causes.none)
-    dut = _summed(met.owner, np.where(is_dut, took, 0), len(which))
-    return Explained(
-        service_ns=latency - excess,
-        dut_ns=dut,
-        queue_ns=queue,
-        instrument_ns=named - dut,
-        unexplained_ns=excess - named - queue,
-        cause=causes.largest(met, took, queue, queue_causes, len(which)),
-        queue_cause=causes.texts(queue_causes),
-        shares=causes.shares(met, took, queue, queue_causes, excess),
-    )
+
+    def __init__(self, blocked: Blocked, service_ns: int) -> None:
+        self._service_ns = service_ns
+        self._whole = Coverage(blocked.start_ns, blocked.end_ns)
+        self._by_cause = _by_cause(blocked)
+        self._names = [*blocked.names, EARLIER, ""]
+        self._earlier, self._none = len(blocked.names), len(blocked.names) + 1
+
+    def explain(self, block: Delayed, tally: Tally | None = None) -> Explained:
+        """Explain some packets.
+
+        Parameters
+        ----------
+        block : Delayed
+        tally : Tally, optional
+            What they waited for is added to it.
+        """
+        start, end = block.pre_ns, block.pre_ns + block.latency_ns
+        excess = np.maximum(block.latency_ns - self._service_ns, 0)
+        named = np.minimum(self._whole.within(start, end), excess)
+        free = block.before_ns - start - self._whole.within(start, block.before_ns)
+        queue = np.minimum(excess - named, free)
+        rest = excess - named - queue
+        # What overlaps the service time is cut, earliest first.
+        since = self._whole.since(end, named)
+        queue_code = self._queue_causes(block, queue)
+        parts = {DUT: np.zeros_like(excess), INSTRUMENT: np.zeros_like(excess)}
+        most = _Most(len(excess), self._none)
+        for code, sides in enumerate(self._by_cause):
+            waited = np.where(queue_code == code, queue, 0)
+            for part, coverage in sides.items():
+                took = coverage.within(since, end)
+                parts[part] += took
+                waited += took
+                if tally is not None:
+                    tally.add(part, self._names[code], took)
+            most.see(code, waited)
+        most.see(self._earlier, np.where(queue_code == self._earlier, queue, 0))
+        if tally is not None:
+            for code in np.unique(queue_code[queue > 0]).tolist():
+                tally.add(QUEUE, self._names[code], np.where(queue_code == code, queue, 0))
+            tally.add(UNEXPLAINED, "", rest)
+        return Explained(
+            service_ns=block.latency_ns - excess,
+            dut_ns=parts[DUT],
+            queue_ns=queue,
+            instrument_ns=parts[INSTRUMENT],
+            unexplained_ns=rest,
+            cause=self._texts(most.code),
+            queue_cause=self._texts(queue_code),
+        )
+
+    def _queue_causes(self, block: Delayed, queue: Integers) -> Integers:
+        """For each packet, what delayed the first packet of its queue the longest."""
+        heads, which, of_packet = np.unique(block.head_seq, return_index=True, return_inverse=True)
+        start, end = block.head_pre_ns[which], block.head_post_ns[which]
+        most = _Most(len(heads), self._earlier)
+        for code, sides in enumerate(self._by_cause):
+            took = [coverage.within(start, end) for coverage in sides.values()]
+            most.see(code, sum(took, start=np.zeros_like(start)))
+        is_head = block.head_seq == block.seq
+        found = np.where(is_head, self._earlier, most.code[of_packet.reshape(-1)])
+        return np.where(queue > 0, found, self._none)
+
+    def _texts(self, codes: Integers) -> list[str]:
+        return [self._names[code] for code in codes.tolist()]
+
+
+class _Most:
+    """For each of some packets, the cause that it waited for the longest; the last of equals."""
+
+    def __init__(self, count: int, none: int) -> None:
+        self.code = np.full(count, none)
+        self._waited = np.zeros(count, np.int64)
+
+    def see(self, code: int, waited: Integers) -> None:
+        more = (waited > 0) & (waited >= self._waited)
+        self.code[more] = code
+        self._waited[more] = waited[more]
+
+
+def _by_cause(blocked: Blocked) -> list[dict[str, Coverage]]:
+    """For each cause, what it took of the device and of the instrument."""
+    kind = 2 * blocked.cause + ~blocked.is_dut
+    order = np.argsort(kind, kind="stable")
+    ends = np.searchsorted(kind[order], np.arange(2 * len(blocked.names) + 1))
+    found: list[dict[str, Coverage]] = [{} for _ in blocked.names]
+    for number, (first, last) in enumerate(pairwise(ends)):
+        if last > first:
+            at = order[first:last]
+            part = INSTRUMENT if number % 2 else DUT
+            found[number // 2][part] = Coverage(blocked.start_ns[at], blocked.end_ns[at])
+    return found
 
 
 def blocked_by(
@@ -205,7 +376,8 @@ def blocked_by(
     """
     names: list[str] = []
     details: list[str] = []
-    pieces = [np.zeros(0, np.int64)] * 5
+    kinds = (np.int64, np.int64, np.int32, np.int32, np.bool_)
+    pieces: list[NDArray[Any]] = [np.zeros(0, kind) for kind in kinds]
     own_dut, own_instrument = ((), ()) if own_work is None else (own_work.dut, own_work.instrument)
     noise = [timeline.without(own_dut) for timeline in dut]
     for is_dut, timelines in (
@@ -218,12 +390,18 @@ def blocked_by(
             event = kept.event[left.owner]
             cause = _shared(names, kept.causes, kept.cause[event])
             detail = _shared(details, kept.details, kept.detail[event])
-            more = (left.start, left.end, cause, detail, np.full(len(event), is_dut))
+            more: list[NDArray[Any]] = [
+                left.start,
+                left.end,
+                cause,
+                detail,
+                np.full(len(event), is_dut, bool),
+            ]
             pieces = [np.concatenate(pair) for pair in zip(pieces, more, strict=True)]
             order = np.argsort(pieces[0], kind="stable")
             pieces = [each[order] for each in pieces]
     start, end, cause, detail, side = pieces
-    return Blocked(start, end, cause, detail, side.astype(bool), names, details)
+    return Blocked(start, end, cause, detail, side, names, details)
 
 
 def own_work_ns(
@@ -252,121 +430,10 @@ def own_work_ns(
     )
 
 
-class _Causes:
-    """The causes of parts; two more than those of blocked times: earlier packets, and none."""
-
-    def __init__(self, blocked: Blocked) -> None:
-        self._blocked = blocked
-        self._names = np.array([*blocked.names, EARLIER, ""], object)
-        self.earlier, self.none = len(blocked.names), len(blocked.names) + 1
-
-    def texts(self, codes: Integers) -> list[str]:
-        return [str(name) for name in self._names[codes]]
-
-    def of_heads(self, start: Integers, end: Integers) -> Integers:
-        """For the first packet of each queue, what delayed it the longest."""
-        met = overlaps(start, end, self._blocked.start_ns, self._blocked.end_ns)
-        found = np.full(len(start), self.earlier)
-        # The longest of each owner comes last, and stays.
-        order = np.lexsort((met.end - met.start, met.owner))
-        found[met.owner[order]] = self._blocked.cause[met.other[order]]
-        return found
-
-    def largest(
-        self, met: Overlaps, took: Integers, queue: Integers, queue_causes: Integers, count: int
-    ) -> list[str]:
-        """For each packet, the cause that it waited for the longest."""
-        owner = np.concatenate([met.owner, np.arange(count)])
-        cause = np.concatenate([self._blocked.cause[met.other], queue_causes])
-        waited = np.concatenate([took, queue])
-        many = len(self._names)
-        pairs, which = np.unique(owner * many + cause, return_inverse=True)
-        owners, causes = np.divmod(pairs, many)
-        total = _summed(which.reshape(-1), waited, len(pairs))
-        found = np.full(count, self.none)
-        order = np.lexsort((total, owners))
-        order = order[total[order] > 0]
-        found[owners[order]] = causes[order]
-        return self.texts(found)
-
-    def shares(
-        self,
-        met: Overlaps,
-        took: Integers,
-        queue: Integers,
-        queue_causes: Integers,
-        excess: Integers,
-    ) -> list[Share]:
-        whole = int(excess.sum())
-        rest = excess - _summed(met.owner, took, len(excess)) - queue
-        cause, is_dut = self._blocked.cause[met.other], self._blocked.is_dut[met.other]
-        everyone = np.arange(len(excess))
-        found = []
-        for part, owner, codes, waited in (
-            (DUT, met.owner[is_dut], cause[is_dut], took[is_dut]),
-            (INSTRUMENT, met.owner[~is_dut], cause[~is_dut], took[~is_dut]),
-            (QUEUE, everyone, queue_causes, queue),
-        ):
-            for code in np.unique(codes[waited > 0]).tolist():
-                of_code = codes == code
-                packets = np.unique(owner[of_code & (waited > 0)], return_inverse=True)
-                each = _summed(
-                    packets[1].reshape(-1), waited[of_code & (waited > 0)], len(packets[0])
-                )
-                found.append(_share(part, str(self._names[code]), each, whole))
-        found.sort(key=lambda share: -share.total_ns)
-        return [*found, _share(UNEXPLAINED, "", rest[rest > 0], whole)]
-
-
-def _share(part: str, cause: str, each: Integers, whole: int) -> Share:
-    total = int(each.sum())
-    largest = int(each.max()) if len(each) else 0
-    return Share(part, cause, len(each), total, total / whole if whole else 0.0, largest)
-
-
-def _shared(known: list[str], own: list[str], codes: Integers) -> Integers:
+def _shared(known: list[str], own: list[str], codes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """Codes of a list of names as codes of a list that several share."""
     places = {name: place for place, name in enumerate(known)}
     found = [places.setdefault(name, len(places)) for name in own]
     known[:] = places
-    return np.array(found, np.int64)[codes]
-
-
-def _summed(owner: Integers, values: Integers, count: int) -> Integers:
-    total = np.zeros(count, np.int64)
-    np.add.at(total, owner, values)
-    return total
-
-
-def _cut(met: Overlaps, most: Integers, count: int) -> Integers:
-    """Cut what was met to what there is to explain, earliest first."""
-    length = met.end - met.start
-    whole = _summed(met.owner, length, count)
-    upto = np.cumsum(length)
-    before_owner = np.concatenate([[0], np.cumsum(whole)])[met.owner]
-    # What of an owner's lies at or after this one.
-    from_here = whole[met.owner] - (upto - length - before_owner)
-    took: Integers = length - np.clip(from_here - most[met.owner], 0, length)
-    return took
-
-
-def _queues(
-    pre_ns: Integers,
-    post_ns: Integers,
-    which: Integers,
-    blocked: Blocked,
-    service_ns: int,
-    left: Integers,
-) -> tuple[Integers, Integers]:
-    """How long packets stood behind those before them, and the first packet of each queue."""
-    if not len(pre_ns):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    # Whoever came before still waited for its service when this packet came.
-    waits = np.zeros(len(pre_ns), bool)
-    waits[1:] = post_ns[:-1] - service_ns > pre_ns[1:]
-    heads = np.maximum.accumulate(np.where(waits, 0, np.arange(len(pre_ns))))[which]
-    before = np.maximum(which - 1, 0)
-    until = np.where(which > 0, np.minimum(post_ns[before], post_ns[which]), pre_ns[which])
-    until = np.maximum(until, pre_ns[which])
-    free = until - pre_ns[which] - covered(pre_ns[which], until, blocked.start_ns, blocked.end_ns)
-    return np.minimum(left, free), heads
+    shared: NDArray[np.int32] = np.array(found, np.int32)[codes]
+    return shared

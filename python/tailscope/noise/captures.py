@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.noise.clocks import Offsets
-    from tailscope.noise.explanation import Packets
     from tailscope.noise.spans import ReadTrace
+    from tailscope.store.packets import Latencies, Packets
 
 __all__ = ["Recordings", "TraceRequest", "explain_captures"]
 
@@ -79,13 +79,15 @@ class ExplainedCaptures(NamedTuple):
 
 
 def explain_captures(
-    packets: Packets, recordings: Recordings, quantile: float | None
+    packets: Packets, known: Latencies, recordings: Recordings, quantile: float | None
 ) -> ExplainedCaptures:
     """Explain the tail of a run that was analysed from captures.
 
     Parameters
     ----------
     packets : Packets
+    known : Latencies
+        Of these.
     recordings : Recordings
         One at least.
     quantile : float or None
@@ -98,22 +100,21 @@ def explain_captures(
     TestbedError
         If a program that reads a trace is missing or fails.
     """
-    if not len(packets.seq):
+    if not known.distribution.count:
         raise RunError("no packet was matched: there is nothing to explain")
     associated = None
     if recordings.interrupts:
         files = [read_readings(path, name) for name, path in recordings.interrupts.items()]
-        associated = associate(files, slow_packets(packets, quantile), recordings.said)
+        associated = associate(files, slow_packets(packets, known, quantile), recordings.said)
     if not recordings.traces:
         assert associated is not None, "there is one recording at least"
-        found = _nothing_known(packets, associated.quantile)
+        found = _nothing_known(packets, known, associated.quantile)
         return ExplainedCaptures(replace(found, associated=associated), None)
     start = TAIL_QUANTILE if quantile is None else quantile
-    read = [_read(name, trace, packets, recordings) for name, trace in recordings.traces.items()]
+    read = [_read(name, trace, known, recordings) for name, trace in recordings.traces.items()]
     blocked = _joined([each.blocked for each in read])
-    tail = explain_tail(packets, blocked, start)
-    late = packets.latency_ns > tail.threshold_ns
-    begin, end = packets.pre_ns[late], (packets.pre_ns + packets.latency_ns)[late]
+    tail = explain_tail(packets, known, blocked, start)
+    begin, end = packets.beyond(tail.threshold_ns)
     traces = tuple(
         replace(
             each.record,
@@ -132,7 +133,7 @@ class _Read(NamedTuple):
     span_ns: tuple[int, int]
 
 
-def _read(name: str, asked: TraceRequest, packets: Packets, recordings: Recordings) -> _Read:
+def _read(name: str, asked: TraceRequest, known: Latencies, recordings: Recordings) -> _Read:
     trace = open_trace(asked.path)
     found = read_spans(trace.lines(), asked.cpus)
     if found is None:
@@ -143,8 +144,7 @@ def _read(name: str, asked: TraceRequest, packets: Packets, recordings: Recordin
             hint="record irq_handler, softirq and irq_vectors events (entry and exit) and"
             " sched_switch, on the CPUs of the device: --cpus",
         )
-    last_ns = int((packets.pre_ns + packets.latency_ns).max())
-    captures_ns = (int(packets.pre_ns[0]), last_ns)
+    captures_ns = (known.first_ns, known.last_ns)
     alignment = align(
         name, found.span_ns, captures_ns, recordings.said, to_unix_ns=trace.to_unix_ns
     )
@@ -202,11 +202,11 @@ def _joined(each: Sequence[Blocked]) -> Blocked:
     return whole
 
 
-def _nothing_known(packets: Packets, quantile: float) -> Explanation:
+def _nothing_known(packets: Packets, known: Latencies, quantile: float) -> Explanation:
     """All that captures alone say of their tail."""
     nothing = np.zeros(0, np.int64)
     empty = Blocked(nothing, nothing, nothing, nothing, nothing.astype(bool), [], [])
-    tail = explain_tail(packets, empty, quantile)
+    tail = explain_tail(packets, known, empty, quantile)
     parts = dict.fromkeys(tail.parts_ns, 0)
     parts |= {SERVICE: tail.parts_ns[SERVICE], UNEXPLAINED: tail.excess_ns}
     return replace(tail, evidence=None, parts_ns=parts, causes=())

@@ -284,14 +284,16 @@ def read_samples(path: Path) -> list[CounterSample]:
         with _opened(path) as lines:
             is_csv = ";" in lines.readline()
         return read_authors_csv(path) if is_csv else read_snapshots(path)
-    from tailscope.store.reader import read_table
+    from tailscope.store.parquet import TableFile
+    from tailscope.store.tables import INTERRUPTS
 
     try:
-        rows = read_table(path, list(columns([]))).to_pydict()
+        with TableFile(path.open("rb"), str(path), INTERRUPTS) as file:
+            rows = file.read()
     except RunCorruptError as error:
         raise UsageError(f"not counters of interrupts: {error}") from None
     found: dict[int, dict[tuple[str, int], int]] = {}
-    for unix_ns, name, cpu, count in zip(*rows.values(), strict=True):
+    for unix_ns, name, cpu, count in zip(*(of.tolist() for of in rows.values()), strict=True):
         found.setdefault(unix_ns, {})[name, cpu] = count
     return [CounterSample(unix_ns, counts) for unix_ns, counts in found.items()]
 

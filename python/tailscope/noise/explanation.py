@@ -2,105 +2,108 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.noise.attribution import PARTS, SERVICE, explain
+from tailscope.noise.attribution import PARTS, SERVICE, Attribution, Delayed, Tally, delayed
 from tailscope.store.records.explanation import ExplainedCause, Explanation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Series, Worst
+    from tailscope.analysis import Worst
     from tailscope.noise.attribution import Blocked, Explained
+    from tailscope.store.packets import Latencies, Packets
 
     Integers = NDArray[np.int64]
 
-__all__ = ["TAIL_QUANTILE", "Packets", "explain_tail", "explain_worst"]
+__all__ = ["TAIL_QUANTILE", "explain_tail", "explain_tail_and_worst"]
 
 TAIL_QUANTILE = 0.999
 """Packets beyond it are the tail, unless somebody says otherwise."""
 
-
-@dataclass(frozen=True)
-class Packets:
-    """Every packet of a run.
-
-    Attributes
-    ----------
-    seq : ndarray of int64, shape (n,)
-        Position in the pre capture, ascending.
-    pre_ns, latency_ns : ndarray of int64, shape (n,)
-    """
-
-    seq: Integers
-    pre_ns: Integers
-    latency_ns: Integers
-
-    @classmethod
-    def of(cls, series: Series) -> Packets:
-        """Those of a run, as it is read back."""
-        columns = (series.seq, series.pre_ns, series.latency_ns)
-        return cls(*(column.astype(np.int64) for column in columns))
-
-    def service_ns(self) -> int:
-        """What a packet needs when nothing is in its way: the median."""
-        return _quantile(self.latency_ns, 0.5)
-
-    def at(self, seq: Integers) -> Integers:
-        """Where packets of these numbers are; all of them must be there."""
-        found = np.searchsorted(self.seq, seq)
-        assert np.array_equal(self.seq[found], seq), "a worst packet is one of all"
-        return found
+_AT_ONCE = 1 << 14
 
 
 def explain_tail(
-    packets: Packets, blocked: Blocked, quantile: float = TAIL_QUANTILE
+    packets: Packets, known: Latencies, blocked: Blocked, quantile: float = TAIL_QUANTILE
 ) -> Explanation:
     """Explain every packet beyond a quantile, all together.
 
     Parameters
     ----------
     packets : Packets
+    known : Latencies
+        Of these.
     blocked : Blocked
     quantile : float
         In [0, 1].
     """
-    service_ns = packets.service_ns()
-    threshold_ns = _quantile(packets.latency_ns, quantile)
-    which = np.flatnonzero(packets.latency_ns > threshold_ns)
-    found = explain(packets.pre_ns, packets.latency_ns, which, blocked, service_ns)
-    parts = {name: int(values.sum()) for name, values in found.parts().items()}
-    whole = int(packets.latency_ns[which].sum())
-    assert sum(parts.values()) == whole, "parts sum to the whole"
-    return Explanation(
+    nobody = np.zeros(0, np.int64)
+    return _explain(packets, known, blocked, quantile, nobody)[0]
+
+
+def explain_tail_and_worst(
+    packets: Packets, known: Latencies, blocked: Blocked, worst: Worst
+) -> tuple[Explanation, Explained]:
+    """Explain the tail, and each of the worst packets, in their order."""
+    return _explain(packets, known, blocked, TAIL_QUANTILE, worst.pre_seq.astype(np.int64))
+
+
+def _explain(
+    packets: Packets, known: Latencies, blocked: Blocked, quantile: float, worst: Integers
+) -> tuple[Explanation, Explained]:
+    service_ns, threshold_ns = known.distribution.at(0.5), known.distribution.at(quantile)
+    attribution, tally = Attribution(blocked, service_ns), Tally()
+    singled, count = [], 0
+    parts = dict.fromkeys(PARTS, 0)
+    ordered = np.sort(worst)
+
+    def is_worst(seq: Integers) -> NDArray[np.bool_]:
+        at = np.searchsorted(ordered, seq)
+        return ordered[np.minimum(at, len(ordered) - 1)] == seq if len(ordered) else at > 0
+
+    def is_chosen(seq: Integers, latency_ns: Integers) -> NDArray[np.bool_]:
+        return (latency_ns > threshold_ns) | is_worst(seq)
+
+    for block in _gathered(delayed(packets, service_ns, is_chosen)):
+        singled.append(block.only(is_worst(block.seq)))
+        tail = block.only(block.latency_ns > threshold_ns)
+        for name, values in attribution.explain(tail, tally).parts().items():
+            parts[name] += int(values.sum())
+        count += len(tail.seq)
+    whole_ns = sum(parts.values())
+    explanation = Explanation(
         quantile=quantile,
         threshold_ns=threshold_ns,
         service_ns=service_ns,
-        packets=len(which),
-        latency_ns=whole,
-        excess_ns=whole - parts[SERVICE],
+        packets=count,
+        latency_ns=whole_ns,
+        excess_ns=whole_ns - parts[SERVICE],
         parts_ns=parts,
-        causes=tuple(ExplainedCause(**share._asdict()) for share in found.shares),
+        causes=tuple(ExplainedCause(**share._asdict()) for share in tally.shares()),
     )
+    return explanation, attribution.explain(_ordered(Delayed.joined(singled), worst))
 
 
-def explain_worst(packets: Packets, blocked: Blocked, worst: Worst) -> Explained:
-    """Explain each of the worst packets, in their order."""
-    which = packets.at(np.asarray(worst.pre_seq, np.int64))
-    service_ns = packets.service_ns()
-    found = explain(packets.pre_ns, packets.latency_ns, which, blocked, service_ns)
-    whole: Integers = sum(found.parts().values(), start=np.zeros(len(which), np.int64))
-    assert np.array_equal(whole, packets.latency_ns[which]), "parts sum to the latency"
-    assert tuple(found.parts()) == PARTS
+def _gathered(blocks: Iterator[Delayed]) -> Iterator[Delayed]:
+    """Blocks that are worth the way."""
+    waiting: list[Delayed] = []
+    count = 0
+    for block in filter(lambda each: len(each.seq), blocks):
+        waiting.append(block)
+        count += len(block.seq)
+        if count >= _AT_ONCE:
+            yield Delayed.joined(waiting)
+            waiting, count = [], 0
+    yield Delayed.joined(waiting)
+
+
+def _ordered(block: Delayed, seq: Integers) -> Delayed:
+    """Packets in the order of their numbers; each must be there."""
+    found = block.only(np.searchsorted(block.seq, seq))
+    assert np.array_equal(found.seq, seq), "a worst packet is one of all"
     return found
-
-
-def _quantile(values: Integers, q: float) -> int:
-    """The smallest value with at least ``q * n`` at or below it; 0 without values."""
-    if not len(values):
-        return 0
-    rank = max(0, int(np.ceil(q * len(values))) - 1)
-    return int(np.partition(values, rank)[rank])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["Overlaps", "Pieces", "covered", "overlaps", "subtract"]
+__all__ = ["Coverage", "Overlaps", "Pieces", "covered", "overlaps", "subtract", "union"]
 
 
 class Pieces(NamedTuple):
@@ -113,6 +113,43 @@ def union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
     return start[begins], end[lasts]
 
 
+class Coverage:
+    """How much of other intervals a list covers, which is asked many times.
+
+    Parameters
+    ----------
+    start, end : ndarray of int64, shape (m,)
+        In order, disjoint.
+    """
+
+    def __init__(self, start: Integers, end: Integers) -> None:
+        self._start, self._end = start, end
+        self._total = np.concatenate([[0], np.cumsum(end - start)])
+
+    def within(self, start: Integers, end: Integers) -> Integers:
+        """How much of each interval it covers, in ns, shape (n,)."""
+        if not len(self._start):
+            return np.zeros(len(start), np.int64)
+        return self._until(end) - self._until(start)
+
+    def since(self, end: Integers, covered_ns: Integers) -> Integers:
+        """From when on it covers so much of what lies before `end`; no more than it does."""
+        if not len(self._start):
+            return end
+        left = self._until(end) - covered_ns
+        at = np.searchsorted(self._total, left, "right") - 1
+        inside = at < len(self._start)
+        at = np.where(inside, at, 0)
+        # Nothing is covered behind the last one.
+        return np.where(inside, self._start[at] + left - self._total[at], end)
+
+    def _until(self, when: Integers) -> Integers:
+        begun = np.searchsorted(self._start, when, "left")
+        rest = np.where(begun > 0, self._end[begun - 1] - when, 0)
+        before: Integers = self._total[begun] - np.maximum(rest, 0)
+        return before
+
+
 def covered(start: Integers, end: Integers, other_start: Integers, other_end: Integers) -> Integers:
     """How much of each interval the second list covers.
 
@@ -120,17 +157,7 @@ def covered(start: Integers, end: Integers, other_start: Integers, other_end: In
     -------
     ndarray of int64, shape (n,)
     """
-    if not len(other_start):
-        return np.zeros(len(start), np.int64)
-    whole = np.concatenate([[0], np.cumsum(other_end - other_start)])
-
-    def covered_until(when: Integers) -> Integers:
-        begun = np.searchsorted(other_start, when, "left")
-        rest = np.where(begun > 0, other_end[begun - 1] - when, 0)
-        before: Integers = whole[begun] - np.maximum(rest, 0)
-        return before
-
-    return covered_until(end) - covered_until(start)
+    return Coverage(other_start, other_end).within(start, end)
 
 
 def _met(

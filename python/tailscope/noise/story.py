@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import UsageError
-from tailscope.noise.attribution import DUT, INSTRUMENT, SERVICE, explain
-from tailscope.noise.intervals import overlaps
+from tailscope.noise.attribution import (
+    DUT,
+    INSTRUMENT,
+    SERVICE,
+    Attribution,
+    Delayed,
+    Tally,
+    delayed,
+)
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tailscope.noise.attribution import Blocked
-    from tailscope.noise.explanation import Packets
+    from tailscope.store.packets import Latencies, Packets
+
+    Integers = NDArray[np.int64]
 
 __all__ = ["Line", "Story", "tell"]
 
@@ -72,12 +83,14 @@ class Story:
         return asdict(self)
 
 
-def tell(packets: Packets, blocked: Blocked, seq: int | None = None) -> Story:
+def tell(packets: Packets, known: Latencies, blocked: Blocked, seq: int | None = None) -> Story:
     """Tell the story of a packet.
 
     Parameters
     ----------
     packets : Packets
+    known : Latencies
+        Of these.
     blocked : Blocked
     seq : int, optional
         Position in the pre capture; the worst packet's by default.
@@ -87,52 +100,57 @@ def tell(packets: Packets, blocked: Blocked, seq: int | None = None) -> Story:
     UsageError
         If there is no such packet, or it never came back.
     """
-    if not len(packets.seq):
+    if not known.distribution.count:
         raise UsageError("no packet came back: there is nothing to explain")
-    at = int(np.argmax(packets.latency_ns)) if seq is None else _place(packets, seq)
-    service_ns = packets.service_ns()
-    latency_ns = int(packets.latency_ns[at])
-    found = explain(packets.pre_ns, packets.latency_ns, np.array([at]), blocked, service_ns)
-    details = _details(packets, at, blocked)
+    service_ns = known.distribution.at(0.5)
+    packet = _found(packets, known, known.worst_seq if seq is None else seq, service_ns)
+    latency_ns, tally = int(packet.latency_ns[0]), Tally()
+    explained = Attribution(blocked, service_ns).explain(packet, tally)
+    details = _details(packet, blocked)
     lines = [
         _line(share.part, share.cause, share.total_ns, latency_ns, details)
-        for share in found.shares
+        for share in tally.shares()
     ]
-    lines.append(_line(SERVICE, "", int(found.service_ns[0]), latency_ns, {}))
+    lines.append(_line(SERVICE, "", int(explained.service_ns[0]), latency_ns, {}))
     lines = sorted((line for line in lines if line.waited_ns), key=lambda line: -line.waited_ns)
     assert sum(line.waited_ns for line in lines) == latency_ns, "parts sum to the latency"
     return Story(
-        seq=int(packets.seq[at]),
-        rank=1 + int(np.count_nonzero(packets.latency_ns > latency_ns)),
-        packets=len(packets.seq),
-        sent_after_ns=int(packets.pre_ns[at] - packets.pre_ns[0]),
+        seq=int(packet.seq[0]),
+        rank=1 + known.distribution.above(latency_ns),
+        packets=known.distribution.count,
+        sent_after_ns=int(packet.pre_ns[0]) - known.first_ns,
         latency_ns=latency_ns,
         service_ns=service_ns,
         lines=lines,
     )
 
 
-def _place(packets: Packets, seq: int) -> int:
-    at = int(np.searchsorted(packets.seq, seq))
-    if at == len(packets.seq) or packets.seq[at] != seq:
+def _found(packets: Packets, known: Latencies, seq: int, service_ns: int) -> Delayed:
+    def is_it(numbers: Integers, _: Integers) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = numbers == seq
+        return found
+
+    there = Delayed.joined([*delayed(packets, service_ns, is_it)])
+    if not len(there.seq):
         raise UsageError(
-            f"--packet: got {seq}, expected a packet that came back, from {packets.seq[0]} to"
-            f" {packets.seq[-1]}"
+            f"--packet: got {seq}, expected a packet that came back, from {known.first_seq} to"
+            f" {known.last_seq}"
         )
-    return at
+    return there
 
 
-def _details(packets: Packets, at: int, blocked: Blocked) -> dict[tuple[str, str], list[str]]:
+def _details(packet: Delayed, blocked: Blocked) -> dict[tuple[str, str], list[str]]:
     """What else is known, by part and cause, of all that blocked a CPU while a packet was there."""
-    start = packets.pre_ns[at : at + 1]
-    end = start + packets.latency_ns[at]
-    met = overlaps(start, end, blocked.start_ns, blocked.end_ns).other
+    begin = int(packet.pre_ns[0])
+    first = np.searchsorted(blocked.end_ns, begin, "right")
+    last = np.searchsorted(blocked.start_ns, begin + int(packet.latency_ns[0]), "left")
+    met = slice(int(first), int(last))
+    kinds = np.stack([blocked.is_dut[met], blocked.cause[met], blocked.detail[met]])
+    alike, at = np.unique(kinds, axis=1, return_index=True)
     found: dict[tuple[str, str], list[str]] = {}
-    for piece in met.tolist():
-        part = DUT if blocked.is_dut[piece] else INSTRUMENT
-        texts = found.setdefault((part, blocked.names[blocked.cause[piece]]), [])
-        text = blocked.details[blocked.detail[piece]]
-        if text and text not in texts:
+    for is_dut, cause, detail in alike[:, np.argsort(at)].T.tolist():
+        texts = found.setdefault((DUT if is_dut else INSTRUMENT, blocked.names[cause]), [])
+        if text := blocked.details[detail]:
             texts.append(text)
     return found
 

@@ -9,20 +9,22 @@ A row is an interval. ``kind`` says who saw it:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tailscope.analysis import load_ticks
-from tailscope.exceptions import RunCorruptError, RunError
+from tailscope.exceptions import RunError
 from tailscope.noise.attribution import blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
 from tailscope.store import layout
-from tailscope.store.reader import read_table, verified
+from tailscope.store.parquet import TableFile
+from tailscope.store.reader import verified
+from tailscope.store.tables import NOISE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import RunInfo
 
     Integers = NDArray[np.int64]
-    Texts = NDArray[np.object_]
 
 __all__ = ["DISTURBANCES", "SideNoise", "columns", "read_blocked", "read_timelines", "side_noise"]
 
@@ -49,26 +50,78 @@ _NUMBERS = ("cpu", "event", "start_ns", "duration_ns")
 _COLUMNS = ("source", "cpu", "kind", "cause", "detail", "event", "start_ns", "duration_ns")
 
 
-def _empty_texts() -> dict[str, list[Texts]]:
-    return {name: [] for name in _TEXTS}
+class _Coded(NamedTuple):
+    """A column of texts: the code of each row, and the text of each code."""
+
+    codes: NDArray[np.integer[Any]]
+    names: list[str]
 
 
-def _empty_numbers() -> dict[str, list[Integers]]:
-    return {name: [] for name in _NUMBERS}
+class _Places:
+    """Texts that several columns share, each by its place."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The texts, by place."""
+        return [*self._places]
+
+    def codes(self, texts: _Coded) -> NDArray[np.int32]:
+        """The rows of a column by place."""
+        own = [self._places.setdefault(name, len(self._places)) for name in texts.names]
+        found: NDArray[np.int32] = np.array(own, np.int32)[texts.codes]
+        return found
 
 
-@dataclass(frozen=True)
+class _Texts:
+    """A column of texts that grows by pieces; few are told from each other."""
+
+    def __init__(self) -> None:
+        self._places = _Places()
+        self._pieces = [np.zeros(0, np.int32)]
+
+    def add(self, texts: str | _Coded, rows: int) -> None:
+        """Add rows; a text that is no column is the same in all of them."""
+        if isinstance(texts, str):
+            texts = _Coded(np.zeros(rows, np.int32), [texts])
+        self._pieces.append(self._places.codes(texts))
+
+    def extend(self, other: _Texts) -> None:
+        """Add the rows of another column."""
+        self._pieces.append(self._places.codes(other.coded()))
+
+    def coded(self) -> _Coded:
+        """All of it."""
+        return _Coded(np.concatenate(self._pieces), self._places.names)
+
+
+class _Numbers:
+    """A column of numbers that grows by pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Integers] = [np.zeros(0, np.int64)]
+
+    def add(self, numbers: int | Integers, rows: int) -> None:
+        """Add rows; a number that is no column is the same in all of them."""
+        self._pieces.append(np.broadcast_to(np.asarray(numbers, np.int64), rows))
+
+    def extend(self, other: _Numbers) -> None:
+        """Add the rows of another column."""
+        self._pieces += other._pieces
+
+    def whole(self) -> Integers:
+        """All of it."""
+        return np.concatenate(self._pieces)
+
+
 class NoiseRows:
-    """Rows of ``noise.parquet``, as pieces of columns.
+    """Rows of ``noise.parquet``."""
 
-    Attributes
-    ----------
-    texts : dict of str to list of ndarray of object
-    numbers : dict of str to list of ndarray of int64
-    """
-
-    texts: dict[str, list[Texts]] = field(default_factory=_empty_texts)
-    numbers: dict[str, list[Integers]] = field(default_factory=_empty_numbers)
+    def __init__(self) -> None:
+        self._texts = {name: _Texts() for name in _TEXTS}
+        self._numbers = {name: _Numbers() for name in _NUMBERS}
 
     def add(
         self,
@@ -78,32 +131,45 @@ class NoiseRows:
         start: Integers,
         end: Integers,
         *,
-        cause: str | Texts = "",
-        detail: str | Texts = "",
+        cause: str | _Coded = "",
+        detail: str | _Coded = "",
         event: int | Integers = -1,
     ) -> None:
-        """Add a row for each interval; what is no array is the same in all of them."""
+        """Add a row for each interval; what is no column is the same in all of them."""
         texts = {"source": source, "kind": kind, "cause": cause, "detail": detail}
         numbers = {"cpu": cpu, "event": event, "start_ns": start, "duration_ns": end - start}
         for name, text in texts.items():
-            self.texts[name].append(np.broadcast_to(np.asarray(text, object), len(start)))
+            self._texts[name].add(text, len(start))
         for name, number in numbers.items():
-            self.numbers[name].append(np.broadcast_to(np.asarray(number, np.int64), len(start)))
+            self._numbers[name].add(number, len(start))
 
     def add_timeline(self, source: str, timeline: Timeline) -> None:
         """Add a row for each piece of a CPU's time that has a cause."""
-        causes = np.array([*timeline.causes, ""], object)
-        details = np.array([*timeline.details, ""], object)
         self.add(
             source,
             timeline.cpu,
             _CAUSE,
             timeline.start_ns,
             timeline.end_ns,
-            cause=causes[timeline.cause[timeline.event]],
-            detail=details[timeline.detail[timeline.event]],
+            cause=_Coded(timeline.cause[timeline.event], timeline.causes),
+            detail=_Coded(timeline.detail[timeline.event], timeline.details),
             event=timeline.event,
         )
+
+    def extend(self, other: NoiseRows) -> None:
+        """Add all rows of another."""
+        for name, texts in self._texts.items():
+            texts.extend(other._texts[name])
+        for name, numbers in self._numbers.items():
+            numbers.extend(other._numbers[name])
+
+    def text(self, name: str) -> _Coded:
+        """A column of texts."""
+        return self._texts[name].coded()
+
+    def number(self, name: str) -> Integers:
+        """A column of numbers."""
+        return self._numbers[name].whole()
 
 
 @dataclass(frozen=True)
@@ -129,11 +195,9 @@ class SideNoise:
 
     def stalls_ns(self) -> tuple[Integers, Integers]:
         """Start and duration of each stall of its loops."""
-        stalls = np.concatenate(self.rows.texts["kind"]) == _STALL
-        start, lasted = (
-            np.concatenate(self.rows.numbers[name]) for name in ("start_ns", "duration_ns")
-        )
-        return start[stalls], lasted[stalls]
+        kinds = self.rows.text("kind")
+        stalls = kinds.codes == kinds.names.index(_STALL)
+        return self.rows.number("start_ns")[stalls], self.rows.number("duration_ns")[stalls]
 
 
 def side_noise(
@@ -166,8 +230,7 @@ def side_noise(
     first = cpus[0] if cpus else 0
     rows.add(source, on_cpu, _STALL, *stalls)
     rows.add(source, first, _INJECTED, *injected, cause="stall")
-    names = np.array(DISTURBANCES, object)[kinds] if len(kinds) else np.zeros(0, object)
-    rows.add(source, first, _INJECTED, *disturbed, cause=names)
+    rows.add(source, first, _INJECTED, *disturbed, cause=_Coded(kinds, [*DISTURBANCES]))
     timelines = []
     for at, cpu in enumerate(dict.fromkeys(cpus)):
         here = on_cpu == cpu
@@ -187,25 +250,23 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
     ----------
     sides : sequence of SideNoise
     """
-    from tailscope.arrow import strings
+    import pyarrow as pa
+
+    from tailscope.arrow import column, strings
 
     rows = NoiseRows()
     for side in sides:
-        for name, texts in side.rows.texts.items():
-            rows.texts[name] += texts
-        for name, numbers in side.rows.numbers.items():
-            rows.numbers[name] += numbers
+        rows.extend(side.rows)
         for timeline in side.timelines:
             rows.add_timeline(side.source, timeline)
-    none = np.zeros(0, np.int64)
-    order = np.argsort(np.concatenate([none, *rows.numbers["start_ns"]]), kind="stable")
+    order = np.argsort(rows.number("start_ns"), kind="stable")
     made: dict[str, pa.Array | Integers] = {}
     for name in _COLUMNS:
         if name in _TEXTS:
-            text = np.concatenate([none.astype(object), *rows.texts[name]])
-            made[name] = strings(text[order].tolist()).dictionary_encode()
+            codes, names = rows.text(name)
+            made[name] = pa.DictionaryArray.from_arrays(column(codes[order]), strings(names))
         else:
-            made[name] = np.concatenate([none, *rows.numbers[name]])[order]
+            made[name] = rows.number(name)[order]
     return made
 
 
@@ -253,62 +314,61 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     """
     from tailscope.arrow import values
 
-    table = read_table(content)
-    if missing := [name for name in _COLUMNS if name not in table.column_names]:
-        raise RunCorruptError(
-            f"{name}: expected columns {', '.join(_COLUMNS)}, got no {missing[0]}"
-        )
-    texts = {name: _coded(table[name]) for name in _TEXTS}
-    numbers = {name: values(table[name]) for name in _NUMBERS}
-    found: dict[str, list[Timeline]] = {}
-    for code, source in enumerate(texts["source"].names):
-        own = (texts["source"].codes == code) & texts["kind"].are(_CAUSE)
-        for cpu in np.unique(numbers["cpu"][own]).tolist():
-            rows = np.flatnonzero(own & (numbers["cpu"] == cpu))
-            found.setdefault(source, []).append(_read_timeline(cpu, rows, texts, numbers))
-    return found
+    causes, details = _Places(), _Places()
+    found: dict[tuple[str, int], list[tuple[NDArray[Any], ...]]] = {}
+    with TableFile(content, name, NOISE) as file:
+        for rows in file.batches(_COLUMNS):
+            texts = {each: _coded(rows[each]) for each in _TEXTS}
+            cause, detail = causes.codes(texts["cause"]), details.codes(texts["detail"])
+            start, lasted, event, cpus = (
+                values(rows[each]) for each in ("start_ns", "duration_ns", "event", "cpu")
+            )
+            told = _are(texts["kind"], _CAUSE)
+            for code, source in enumerate(texts["source"].names):
+                own = told & (texts["source"].codes == code)
+                for cpu in np.unique(cpus[own]).tolist():
+                    at = np.flatnonzero(own & (cpus == cpu))
+                    pieces = start[at], start[at] + lasted[at], event[at], cause[at], detail[at]
+                    found.setdefault((source, cpu), []).append(pieces)
+    timelines: dict[str, list[Timeline]] = {}
+    for source, cpu in sorted(found):
+        whole = map(np.concatenate, zip(*found.pop((source, cpu)), strict=True))
+        made = _timeline(cpu, *whole, causes=causes.names, details=details.names)
+        timelines.setdefault(source, []).append(made)
+    return timelines
 
 
-class _Coded(NamedTuple):
-    """A column of texts: the code of each row, and the text of each code."""
-
-    codes: Integers
-    names: list[str]
-
-    def are(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a text."""
-        place = self.names.index(name) if name in self.names else -1
-        found: NDArray[np.bool_] = self.codes == place
-        return found
-
-
-def _coded(column: pa.ChunkedArray) -> _Coded:
+def _coded(column: pa.Array) -> _Coded:
     import pyarrow as pa
 
     from tailscope.arrow import values
 
-    array = column.combine_chunks()
-    if not isinstance(array, pa.DictionaryArray):
-        array = array.dictionary_encode()
-    return _Coded(values(array.indices).astype(np.int64), array.dictionary.to_pylist())
+    array = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+    return _Coded(values(array.indices), array.dictionary.to_pylist())
 
 
-def _read_timeline(
-    cpu: int, rows: Integers, texts: Mapping[str, _Coded], numbers: Mapping[str, Integers]
+def _are(texts: _Coded, name: str) -> NDArray[np.bool_]:
+    """Which rows have a text."""
+    place = texts.names.index(name) if name in texts.names else -1
+    found: NDArray[np.bool_] = texts.codes == place
+    return found
+
+
+def _timeline(
+    cpu: int,
+    start_ns: Integers,
+    end_ns: Integers,
+    numbers: Integers,
+    cause: NDArray[np.int32],
+    detail: NDArray[np.int32],
+    *,
+    causes: list[str],
+    details: list[str],
 ) -> Timeline:
-    start = numbers["start_ns"][rows].astype(np.int64)
     # Events that have no piece left have no row: number the others anew.
-    _, first, event = np.unique(numbers["event"][rows], return_index=True, return_inverse=True)
-    causes, details = texts["cause"], texts["detail"]
+    _, first, event = np.unique(numbers, return_index=True, return_inverse=True)
     return Timeline(
-        cpu,
-        start,
-        start + numbers["duration_ns"][rows].astype(np.int64),
-        event.reshape(-1),
-        causes.codes[rows[first]],
-        details.codes[rows[first]],
-        causes.names,
-        details.names,
+        cpu, start_ns, end_ns, event.reshape(-1), cause[first], detail[first], causes, details
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tailscope.noise.intervals import covered
 from tailscope.noise.table import read_timelines
 from tailscope.store import layout
 from tailscope.store.files import MOST_RECORD_BYTES, is_there, read_file
-from tailscope.store.reader import read_packets, read_run, verified
+from tailscope.store.reader import open_packets, read_run, verified
 from tailscope.store.records import older
 from tailscope.store.records.base import read_record
 from tailscope.store.records.watched import WATCHED_FORMAT, WatchedRecord
@@ -87,13 +88,22 @@ def of_run(path: Path, run: Run) -> TimeTaken | None:
     timelines = _device_timelines(path, run.info)
     if timelines is None:
         return None
-    departed = read_packets(path, run.info).pre_ns
-    if not len(departed):
+    begin_ns, end_ns = _departed(path, run.info)
+    if end_ns < begin_ns:
         raise RunError(
             f"{path}: no packet came back: expected some, to know when there was traffic"
         )
     cpus = _device_cpus(run.info)
-    return _taken(timelines, cpus, int(departed.min()), int(departed.max()))
+    return _taken(timelines, cpus, begin_ns, end_ns)
+
+
+def _departed(path: Path, info: RunInfo) -> tuple[int, int]:
+    """When the first and the last packet that came back had left."""
+    begin_ns, end_ns = sys.maxsize, 0
+    with open_packets(path, info) as packets:
+        for (pre_ns,) in packets.batches("pre_ns"):
+            begin_ns, end_ns = min(begin_ns, int(pre_ns.min())), max(end_ns, int(pre_ns.max()))
+    return begin_ns, end_ns
 
 
 def taken_within(

@@ -8,7 +8,7 @@ events in them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Timeline:
         In order, disjoint.
     event : ndarray of int64, shape (n_pieces,)
         The event that each piece belongs to: one that was interrupted has several.
-    cause, detail : ndarray of int64, shape (n_events,)
+    cause, detail : ndarray of integers, shape (n_events,)
         By place in `causes` and `details`.
     causes, details : list of str
     """
@@ -61,8 +61,8 @@ class Timeline:
     start_ns: Integers
     end_ns: Integers
     event: Integers
-    cause: Integers
-    detail: Integers
+    cause: NDArray[np.integer[Any]]
+    detail: NDArray[np.integer[Any]]
     causes: list[str]
     details: list[str]
 

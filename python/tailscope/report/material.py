@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailscope.store.reader import packet_groups, run_table
+from tailscope.store.reader import packets_of, run_table
 from tailscope.store.run import foreign_text
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.store.run import Run
+    from tailscope.store.tables import Table
 
 __all__ = ["Density", "Departures", "Material"]
 
@@ -25,6 +26,7 @@ LATENCY_ROWS = 60
 _ERRORS_PER_DECADE = 20
 _LONGEST_ERROR = 10
 _NS_PER_S = 1_000_000_000
+_PACKET_COLUMNS = ("pre_ns", "latency_ns", "intended_ns")
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,9 @@ class Material:
         """Seconds since the begin of the run."""
         return (np.asarray(ns).astype(np.int64) - self.begin_ns) / _NS_PER_S
 
-    def table(self, name: str, columns: Sequence[str]) -> Mapping[str, NDArray[Any]] | None:
+    def table(self, table: Table, columns: Sequence[str]) -> Mapping[str, NDArray[Any]] | None:
         """Columns of a table; None where the run has none."""
-        return run_table(self.run, name, columns)
+        return run_table(self.run, table, columns)
 
     @cached_property
     def density(self) -> Density | None:
@@ -133,21 +135,21 @@ class Material:
         cells = np.zeros(TIME_COLUMNS * LATENCY_ROWS, np.int64)
         matched = np.zeros(self.lasts_ns // _NS_PER_S, np.int64)
         errors = np.zeros(len(error_ns), np.int64)
-        is_read = False
-        for pre_ns, latency_ns, intended_ns in packet_groups(self.run):
-            is_read = True
-            since_ns = pre_ns.astype(np.int64) - self.begin_ns
-            column = np.clip((since_ns / width_ns).astype(np.int64), 0, TIME_COLUMNS - 1)
-            row = np.searchsorted(inner_ns, latency_ns.astype(np.int64), side="right")
-            cells += np.bincount(column * LATENCY_ROWS + row, minlength=len(cells))
-            second = np.clip(since_ns // _NS_PER_S, 0, len(matched) - 1)
-            matched += np.bincount(second[since_ns >= 0], minlength=len(matched))
-            if intended_ns is not None:
-                late_ns = np.maximum(pre_ns.astype(np.int64) - intended_ns.astype(np.int64), 0)
-                at = np.searchsorted(error_ns, late_ns, side="right") - 1
-                errors += np.bincount(at, minlength=len(errors))
-        if not is_read:
+        packets = packets_of(self.run)
+        if packets is None:
             return None, None
+        with packets:
+            for pre_ns, latency_ns, intended_ns in packets.batches(*_PACKET_COLUMNS):
+                since_ns = pre_ns.view(np.int64) - self.begin_ns
+                column = np.clip((since_ns / width_ns).astype(np.int64), 0, TIME_COLUMNS - 1)
+                row = np.searchsorted(inner_ns, latency_ns.view(np.int64), side="right")
+                cells += np.bincount(column * LATENCY_ROWS + row, minlength=len(cells))
+                second = np.clip(since_ns // _NS_PER_S, 0, len(matched) - 1)
+                matched += np.bincount(second[since_ns >= 0], minlength=len(matched))
+                if intended_ns is not None:
+                    late_ns = np.maximum(pre_ns.view(np.int64) - intended_ns.view(np.int64), 0)
+                    at = np.searchsorted(error_ns, late_ns, side="right") - 1
+                    errors += np.bincount(at, minlength=len(errors))
         density = Density(start_ns, edge_ns, cells.reshape(TIME_COLUMNS, LATENCY_ROWS), matched)
         edges = np.append(error_ns, np.inf).astype(np.float64)
         return density, Departures(edges, errors) if errors.any() else None

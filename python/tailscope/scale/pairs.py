@@ -23,7 +23,8 @@ from tailscope.scale.tasks import Task, run_tasks, stop_if_unwanted
 from tailscope.slices import Part, Split, analyze_slice, merge, split
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing
 from tailscope.store.directory import refuse_foreign
-from tailscope.store.latency import LatencyFile, read_chunks
+from tailscope.store.latency import LatencyFile
+from tailscope.store.packets import Packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -217,9 +218,11 @@ def _merge(work: _Work, *slices: Part | None) -> Figures:
     def find(sink: Sink | None) -> Analysis:
         if sink is not None:
             for index in range(len(parts)):
-                for columns in read_chunks(work.rows / _name(index)):
-                    look()
-                    sink(*columns)
+                path = work.rows / _name(index)
+                with Packets(path.open("rb"), str(path)) as packets:
+                    for columns in packets.batches("seq", "pre_ns", "latency_ns"):
+                        look()
+                        sink(*columns)
         return found
 
     with aside(work.plan, work.shared.token) as plan:

@@ -7,61 +7,13 @@ from typing import IO, TYPE_CHECKING, Self
 from tailscope.store.tables import LATENCY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
     from types import TracebackType
 
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from tailscope.analysis import Series
 
-__all__ = ["LatencyFile", "read_chunks", "read_latencies"]
-
-
-def read_latencies(path: Path) -> list[NDArray[np.int64]]:
-    """Read every packet of a run: ``seq``, ``pre_ns`` and ``latency_ns``.
-
-    Parameters
-    ----------
-    path : Path
-        Of ``latency.parquet``.
-
-    Returns
-    -------
-    list of three ndarray of int64, shape (n,)
-    """
-    import numpy as np
-
-    from tailscope.arrow import values
-    from tailscope.store.reader import read_table
-
-    table = read_table(path, ["seq", "pre_ns", "latency_ns"])
-    return [values(column).astype(np.int64) for column in table.columns]
-
-
-def read_chunks(path: Path) -> Iterator[list[NDArray[np.uint64]]]:
-    """Read every packet of a run in constant memory, as `LatencyFile.write` was given them.
-
-    Parameters
-    ----------
-    path : Path
-        Of ``latency.parquet``.
-
-    Yields
-    ------
-    list of three ndarray of uint64
-        ``seq``, ``pre_ns`` and ``latency_ns``.
-    """
-    import pyarrow.parquet as pq
-
-    from tailscope.arrow import values
-
-    with pq.ParquetFile(path) as file:
-        batches = file.iter_batches(columns=["seq", "pre_ns", "latency_ns"], use_threads=False)
-        for batch in batches:
-            yield [values(column) for column in batch.columns]
+__all__ = ["LatencyFile"]
 
 
 class LatencyFile:

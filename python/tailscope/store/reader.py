@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import IO, TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
 
@@ -14,6 +14,8 @@ from tailscope.store import layout, tables
 from tailscope.store.files import MOST_RECORD_BYTES, opened, read_file, size_of
 from tailscope.store.kept import Conclusions, kept
 from tailscope.store.notes import Remarks, read_notes
+from tailscope.store.packets import Packets
+from tailscope.store.parquet import TableFile
 from tailscope.store.records import older
 from tailscope.store.records.base import (
     LINES,
@@ -32,13 +34,12 @@ from tailscope.store.run import SIDES, Edges, Run, check_conservation, foreign_t
 from tailscope.store.tables import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Figure, Nanoseconds, Side
+    from tailscope.analysis import Figure, Side
     from tailscope.store.kept import Conclusion
     from tailscope.store.records.run import FileEntry
     from tailscope.store.run import TableColumns
@@ -49,7 +50,8 @@ __all__ = [
     "check_held",
     "check_sizes",
     "file_states",
-    "packet_groups",
+    "open_packets",
+    "packets_of",
     "read_explanation",
     "read_figures",
     "read_info",
@@ -57,9 +59,9 @@ __all__ = [
     "read_packets",
     "read_run",
     "read_summary",
-    "read_table",
     "run_table",
     "verified",
+    "verified_file",
 ]
 
 _WITH_WHOLE_PLAN = 2
@@ -67,6 +69,11 @@ _WITH_WHOLE_PLAN = 2
 
 _RECORDS = (layout.SUMMARY, layout.PERCENTILES, layout.EXPLANATION)
 """Files of figures, which are read as a whole and are never large."""
+
+_EXPLAINED = tables.WORST_EXPLAINED._replace(
+    columns=tuple(column._replace(may_be_null=True) for column in tables.WORST_EXPLAINED.columns)
+)
+"""Columns that the worst packets have where something explains them."""
 
 EVERY_PACKET = "latency and order of every packet"
 """What ``latency.parquet`` holds."""
@@ -296,8 +303,8 @@ def check_sizes(path: Path, info: RunInfo) -> None:
             raise RunCorruptError(f"{path / name}: size_bytes: expected {expected}, got {got}")
 
 
-def read_packets(path: Path, info: RunInfo) -> Series:
-    """Read the single packets of a run.
+def open_packets(path: Path, info: RunInfo) -> Packets:
+    """Open the single packets of a run: a context that closes them.
 
     Parameters
     ----------
@@ -310,58 +317,37 @@ def read_packets(path: Path, info: RunInfo) -> Series:
     ------
     RunCorruptError
         If the file is not the one that was written.
+    RunError
+        If it was not imported.
     """
-    from tailscope.arrow import values
-
     check_held(Path(path), info, layout.LATENCY, EVERY_PACKET)
-    table = read_table(verified(Path(path), info, layout.LATENCY))
-    columns = {name: table[name] for name in Series._fields if name in table.column_names}
-    known = {name: values(each) for name, each in columns.items() if not each.null_count}
-    return older.with_stalls(Series(**known))
+    return Packets(verified_file(Path(path), info, layout.LATENCY), str(path / layout.LATENCY))
 
 
-def packet_groups(
-    run: Run,
-) -> Iterator[tuple[Nanoseconds, Nanoseconds, Nanoseconds | None]]:
-    """Read the single packets of a run, a million at a time.
-
-    Yields
-    ------
-    pre_ns, latency_ns : ndarray of uint64, shape (n,)
-    intended_ns : ndarray of uint64, shape (n,), or None
-        When packets were meant to leave, where that is known.
-
-    Raises
-    ------
-    RunCorruptError
-        If the file is not the one that was written.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from tailscope.arrow import values
-
-    source = _source(run, layout.LATENCY)
-    if source is None:
-        return
-    file = pq.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source)
-    for group in range(file.num_row_groups):
-        table = file.read_row_group(
-            group, ["pre_ns", "latency_ns", "intended_ns"], use_threads=False
-        )
-        intended = table["intended_ns"]
-        intended_ns = None if intended.null_count else values(intended)
-        yield values(table["pre_ns"]), values(table["latency_ns"]), intended_ns
+def read_packets(path: Path, info: RunInfo) -> Series:
+    """Read the single packets of a run as a whole, as `open_packets`: 41 bytes each."""
+    with open_packets(path, info) as packets:
+        return Series(*packets.columns(*Series._fields))
 
 
-def run_table(run: Run, name: str, columns: Sequence[str]) -> TableColumns | None:
-    """Read columns of a table of a run; None where it has no such table.
+def packets_of(run: Run) -> Packets | None:
+    """Open the single packets of a run that may be unfinished; None where it has none."""
+    if run.path is None:
+        return None
+    if run.info.files:
+        has_any = layout.LATENCY in run.info.files
+        return open_packets(run.path, run.info) if has_any else None
+    file = run.path / layout.LATENCY
+    return Packets(file.open("rb"), str(file)) if file.exists() else None
+
+
+def run_table(run: Run, table: Table, columns: Sequence[str]) -> TableColumns | None:
+    """Read columns of a Parquet table of a run; None where it has no such table.
 
     Parameters
     ----------
     run : Run
-    name : str
-        Of the file.
+    table : Table
     columns : sequence of str
 
     Raises
@@ -369,40 +355,44 @@ def run_table(run: Run, name: str, columns: Sequence[str]) -> TableColumns | Non
     RunCorruptError
         If the file is not the one that was written.
     """
-    from tailscope.arrow import values
-
-    source = _source(run, name)
+    source = _source(run, table.file)
     if source is None:
         return None
-    table = read_table(source, columns)
-    return {each: values(table[each]) for each in table.column_names}
+    with TableFile(source, str(run.path / table.file if run.path else table.file), table) as file:
+        return file.read(columns)
 
 
-def _source(run: Run, name: str) -> bytes | Path | None:
+def _source(run: Run, name: str) -> bytes | IO[bytes] | None:
     """A file of a run, if it has it; one that is still being written has no checksums yet."""
     if run.path is None:
         return None
     if run.info.files:
         return verified(run.path, run.info, name) if name in run.info.files else None
-    return run.path / name if (run.path / name).exists() else None
+    return (run.path / name).open("rb") if (run.path / name).exists() else None
 
 
-def read_table(source: bytes | Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet table, or some of its columns, in the calling thread.
+def verified_file(path: Path, info: RunInfo, name: str) -> IO[bytes]:
+    """Open a file of a run, of any size, if it is the one that was written.
 
-    Arrow's own threads may still hold what is Python's when the interpreter shuts down, and abort
-    the process then (apache/arrow issue 34314).
+    Raises
+    ------
+    RunCorruptError
+        If it is not.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = pa.BufferReader(source) if isinstance(source, bytes) else source
+    listed = _listed(path, info, name)
     try:
-        table = pq.ParquetFile(file).read(columns, use_threads=False)
-        return table if columns is None else table.select(list(columns))
-    except (pa.ArrowException, KeyError) as error:
-        named = "a table of the run" if isinstance(source, bytes) else source
-        raise RunCorruptError(f"{named}: not the Parquet that was written: {error}") from None
+        file = opened(path, name)
+    except FileNotFoundError:
+        raise RunCorruptError(f"{path / name}: missing") from None
+    try:
+        got = hashlib.file_digest(file, "sha256").hexdigest()
+        if got != listed.sha256:
+            raise RunCorruptError(f"{path / name}: sha256: expected {listed.sha256}, got {got}")
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def verified(path: Path, info: RunInfo, name: str) -> bytes:
@@ -421,9 +411,7 @@ def verified(path: Path, info: RunInfo, name: str) -> bytes:
     RunCorruptError
         If it is not.
     """
-    listed = info.files.get(name)
-    if listed is None:
-        raise RunCorruptError(f"{path / layout.RUN}: files: expected {name}, it is not there")
+    listed = _listed(path, info, name)
     expected = listed.sha256
     most = MOST_RECORD_BYTES if name in _RECORDS else listed.size_bytes
     try:
@@ -434,6 +422,13 @@ def verified(path: Path, info: RunInfo, name: str) -> bytes:
     if got != expected:
         raise RunCorruptError(f"{path / name}: sha256: expected {expected}, got {got}")
     return content
+
+
+def _listed(path: Path, info: RunInfo, name: str) -> FileEntry:
+    listed = info.files.get(name)
+    if listed is None:
+        raise RunCorruptError(f"{path / layout.RUN}: files: expected {name}, it is not there")
+    return listed
 
 
 def _kept(path: Path, info: RunInfo) -> tuple[Conclusions, list[str]]:
@@ -548,15 +543,11 @@ def _columns(rows: Sequence[tuple[Cell, ...]], number: int = 2) -> NDArray[np.ui
 
 
 def _read_worst(path: Path, info: RunInfo) -> _WorstPackets:
-    from tailscope.arrow import values
-
     if _lacks(info, layout.WORST):
         return {"worst": _no_worst(), "worst_explained": {}}
-    source = path / layout.WORST
-    table = read_table(verified(path, info, layout.WORST))
-    if missing := [name for name in Worst._fields if name not in table.column_names]:
-        raise RunCorruptError(f"{source}: {missing[0]}: no such column")
-    columns = {name: values(table[name]) for name in table.column_names}
+    content = verified(path, info, layout.WORST)
+    with TableFile(content, str(path / layout.WORST), tables.WORST, _EXPLAINED) as file:
+        columns = file.read()
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
     return {"worst": worst, "worst_explained": columns}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +11,20 @@ import numpy as np
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
 from tailscope.store.run import is_emulated
+from tailscope.verdict.taken import Taken
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Figure, Series
+    from tailscope.analysis import Distribution, Figure
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
     from tailscope.verdict.slo import Level, Term
 
-    Values = NDArray[np.float64]
+    Unsigned = NDArray[np.uint64]
 
 __all__ = ["Doubt", "PacketSample", "RunSample", "evidence_of", "read_evidence"]
 
@@ -51,9 +53,8 @@ class PacketSample:
 
     Attributes
     ----------
-    values_ns : ndarray of float64, shape (n,)
-        What each packet that was sent took, in the order of sending; infinite where it did not come
-        back in time, or changed.
+    taken : Taken
+        What each packet that was sent took.
     lost : int
         Of these, packets that never came back.
     counts : Mapping of str to int
@@ -63,17 +64,10 @@ class PacketSample:
         least that the fastest can have taken, and the other way round.
     """
 
-    values_ns: Values
+    taken: Taken
     lost: int
     counts: Mapping[str, int]
     fastest_ns: float | None = None
-
-    def __post_init__(self) -> None:
-        values = self.values_ns
-        if np.isnan(values).any():
-            raise UsageError("latency: got NaN, expected nanoseconds")
-        if len(values) and values.min() < 0:
-            raise UsageError(f"latency: got {values.min():g} ns, expected no negative one")
 
 
 @dataclass(frozen=True)
@@ -171,7 +165,6 @@ def evidence_of(path: Path, run: Run) -> RunSample:
         If it is not what was written, or lacks a figure.
     """
     from tailscope.store import layout
-    from tailscope.store.reader import read_packets
 
     summary, info = run.summary, run.info
     if not (path / layout.LATENCY).exists():
@@ -179,19 +172,18 @@ def evidence_of(path: Path, run: Run) -> RunSample:
             f"{path / layout.LATENCY}: missing",
             hint="a verdict counts single packets: keep this file with the run",
         )
-    packets = read_packets(path, info)
-    counts = _Counts(summary, path)
-    if len(packets.latency_ns) != counts.of("count"):
+    packets, counts = _read(path, info), _Counts(summary, path)
+    if packets.as_is.count != counts.of("count"):
         raise RunCorruptError(
             f"{path}: latency.parquet: expected {counts.of('count')} packets, as count says,"
-            f" got {len(packets.latency_ns)}"
+            f" got {packets.as_is.count}"
         )
     least, spoilt = _least(packets, counts)
     rate = summary.get("pre_rate_pps")
     return RunSample(
         name=run.label,
         rate_pps=float(rate) if isinstance(rate, int | float) and rate > 0 else None,
-        as_is=_reading(packets, counts, packets.latency_ns, _least_ns(packets), with_spoilt=True),
+        as_is=_reading(packets, counts, with_spoilt=True),
         least=least,
         spoilt=spoilt,
         resolution_ns=_resolution_ns(summary),
@@ -226,17 +218,59 @@ class _Counts:
         return found
 
 
-def _least_ns(packets: Series) -> NDArray[np.uint64]:
-    """The least that each packet can have taken: without what the instrument stalled meanwhile."""
-    stall_ns = packets.instrument_stall_ns
-    return packets.latency_ns if stall_ns is None else packets.latency_ns - stall_ns
+@dataclass(frozen=True)
+class _Packets:
+    """What the packets of a run took, by both ends.
+
+    Attributes
+    ----------
+    path : Path
+        Of the run.
+    info : RunInfo
+    as_is, least : Distribution
+        Of latencies, and of these without what the instrument stalled meanwhile.
+    stalled : int
+        Packets that overlap a stall of the instrument.
+    first_seq : int
+    """
+
+    path: Path
+    info: RunInfo
+    as_is: Distribution
+    least: Distribution
+    stalled: int
+    first_seq: int
+
+    def batches(self, *, with_spoilt: bool) -> Iterator[tuple[Unsigned, Unsigned]]:
+        """The numbers of packets, and what they took."""
+        for seq, latency_ns, stall_ns in _batches(self.path, self.info):
+            yield seq, latency_ns if with_spoilt or stall_ns is None else latency_ns - stall_ns
 
 
-def _least(packets: Series, counts: _Counts) -> tuple[PacketSample | None, str]:
+def _batches(path: Path, info: RunInfo) -> Iterator[list[Any]]:
+    from tailscope.store.reader import open_packets
+
+    with open_packets(path, info) as packets:
+        yield from packets.batches("seq", "latency_ns", "instrument_stall_ns")
+
+
+def _read(path: Path, info: RunInfo) -> _Packets:
+    from tailscope.analysis import Distribution
+
+    as_is, least = Distribution(), Distribution()
+    stalled, first_seq = 0, None
+    for seq, latency_ns, stall_ns in _batches(path, info):
+        first_seq = int(seq[0]) if first_seq is None else first_seq
+        as_is.record(latency_ns)
+        least.record(latency_ns if stall_ns is None else latency_ns - stall_ns)
+        stalled += 0 if stall_ns is None else int(np.count_nonzero(stall_ns))
+    return _Packets(path, info, as_is, least, stalled, first_seq or 0)
+
+
+def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str]:
     """The lower end of what packets took, and what the instrument has spoilt."""
-    stall_ns = packets.instrument_stall_ns
     spoilt = {
-        "samples that overlap its stalls": 0 if stall_ns is None else np.count_nonzero(stall_ns),
+        "samples that overlap its stalls": packets.stalled,
         "packets that it lost": counts.of("lost_in_instrument"),
         "packets that it could not send": counts.of("unsent"),
     }
@@ -249,54 +283,32 @@ def _least(packets: Series, counts: _Counts) -> tuple[PacketSample | None, str]:
         )
     if not reasons:
         return None, ""
-    least_ns, latency_ns = _least_ns(packets), packets.latency_ns
-    return _reading(packets, counts, least_ns, latency_ns, with_spoilt=False), "; ".join(reasons)
+    return _reading(packets, counts, with_spoilt=False), "; ".join(reasons)
 
 
-def _reading(
-    packets: Series,
-    counts: _Counts,
-    taken_ns: NDArray[np.uint64],
-    other_end_ns: NDArray[np.uint64],
-    *,
-    with_spoilt: bool,
-) -> PacketSample:
+def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> PacketSample:
     dropped = counts.of("dropped_by_dut")
     lost = counts.of("lost") - dropped
     lost += counts.of("unsent") if with_spoilt else -counts.of("lost_in_instrument")
     if not with_spoilt:
         lost = max(0, lost - counts.unproven())
-    failed = lost + sum(map(counts.of, _FAILED))
+    ends = (packets.as_is, packets.least) if with_spoilt else (packets.least, packets.as_is)
+    taken = Taken(
+        ends[0],
+        lost + sum(map(counts.of, _FAILED)),
+        partial(packets.batches, with_spoilt=with_spoilt),
+        packets.first_seq,
+    )
     return PacketSample(
-        _in_order(packets.seq, taken_ns, failed),
+        taken,
         lost,
         {
             "lost": lost,
             "dropped": dropped,
             **{name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")},
         },
-        float(other_end_ns.min()) if len(other_end_ns) else None,
+        float(ends[1].at_ranks([1])[0]) if ends[1].count else None,
     )
-
-
-def _in_order(seq: Any, taken_ns: Any, failed: int) -> Values:
-    """Latencies by position, with `failed` infinite ones where packets are missing.
-
-    Which of the missing ones failed is not known where others were left out on purpose. They are
-    put at the first gaps, and behind the last packet: all together, as the worst burst would be.
-    """
-    if not failed:
-        return np.asarray(taken_ns, np.float64)
-    missing = np.empty(0, np.int64)
-    if len(seq):
-        first = int(seq.min())
-        is_there = np.zeros(int(seq.max()) - first + 1, bool)
-        is_there[seq.astype(np.int64) - first] = True
-        missing = np.flatnonzero(~is_there)[:failed] + first
-    behind = np.full(failed - len(missing), np.iinfo(np.int64).max)
-    where = np.concatenate([seq.astype(np.int64), missing, behind])
-    values = np.concatenate([taken_ns.astype(np.float64), np.full(failed, np.inf)])
-    return values[np.argsort(where, kind="stable")]
 
 
 def _resolution_ns(summary: Mapping[str, Figure]) -> int:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypedDict
 
-import numpy as np
-
 from tailscope.models.counting import (
-    design_effect,
+    design_effect_of,
     packets_to_settle,
     share_beyond,
     tolerated_design_effect,
+    worst_beside,
 )
 from tailscope.models.estimate import LEVEL
 from tailscope.store.records.verdict import JudgedReading, JudgedRun, JudgedTerm
@@ -22,15 +21,11 @@ from tailscope.units import count_text, long_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from numpy.typing import NDArray
-
     from tailscope.analysis import Figure, Histogram
     from tailscope.models.estimate import Estimate
     from tailscope.store.records.verdict import Word
     from tailscope.verdict.evidence import Doubt, PacketSample, RunSample
     from tailscope.verdict.slo import Level, Term
-
-    Values = NDArray[np.float64]
 
 __all__ = ["Finding", "Outcome", "RunVerdict", "TermVerdict", "judge", "meets", "worst"]
 
@@ -215,6 +210,10 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
     """
     statistical = sum(not term.is_observed for term in level.terms)
     error = (1 - LEVEL) / max(1, statistical * runs)
+    for reading in filter(None, (evidence.as_is, evidence.least)):
+        if len(reading.taken):
+            asked = (term for term in level.terms if not term.is_observed)
+            reading.taken.look_for(ns for term in asked for ns in _marked_from(term, reading))
     terms = tuple(_judge_term(term, evidence, error) for term in level.terms)
     return RunVerdict(
         evidence.name, worst(each.outcome for each in terms), terms, evidence.rate_pps
@@ -243,7 +242,7 @@ def meets(
     """
     ends = [(latency, least or latency), (least or latency, latency)]
     readings = [_counted(figures, *each) for each in ends]
-    if not len(readings[0].values_ns):
+    if not len(readings[0].taken):
         return False
     upper, lower = (
         all(term.is_met_by(_sample(term, reading)[0]) for term in level.terms)
@@ -256,18 +255,21 @@ def _counted(
     figures: Mapping[str, Figure], latency: Histogram, other_end: Histogram
 ) -> PacketSample:
     """The packets of a run by one end of what they took."""
+    from tailscope.analysis import Distribution
     from tailscope.verdict.evidence import PacketSample
+    from tailscope.verdict.taken import Taken
 
     def count(name: str) -> int:
         return int(figures.get(name) or 0)
 
     lost = count("lost") - count("lost_in_instrument") - count("dropped_by_dut")
-    failed = np.full(lost + count("late") + count("corrupt"), np.inf)
-    came = np.repeat(latency.bucket_ns.astype(np.float64), latency.counts.astype(np.int64))
+    came = Distribution()
+    came.record_many(latency.bucket_ns, latency.counts)
     counts = {"lost": lost, "dropped": count("dropped_by_dut")}
     counts |= {name: count(name) for name in ("reordered", "duplicated", "corrupt", "late")}
     fastest = float(other_end.bucket_ns[0]) if len(other_end.bucket_ns) else None
-    return PacketSample(np.concatenate([came, failed]), lost, counts, fastest)
+    taken = Taken(came, lost + count("late") + count("corrupt"))
+    return PacketSample(taken, lost, counts, fastest)
 
 
 def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
@@ -317,7 +319,7 @@ def _to_settle(
             f"what is allowed lies between the shares with and without {evidence.spoilt}: no number"
             " of packets decides"
         )
-    sent = len(evidence.as_is.values_ns)
+    sent = len(evidence.as_is.taken)
     totals = []
     for each in undecided:
         if each.to_settle is None:
@@ -331,7 +333,7 @@ def _to_settle(
 
 
 def _find(term: Term, reading: PacketSample, error: float) -> Finding:
-    n = len(reading.values_ns)
+    n = len(reading.taken)
     if not n:
         return Finding(Outcome.INCONCLUSIVE, None, None, 0)
     found, beyond = _sample(term, reading)
@@ -340,10 +342,7 @@ def _find(term: Term, reading: PacketSample, error: float) -> Finding:
         outcome = Outcome.PASS if term.is_met_by(found) else Outcome.FAIL
         return Finding(outcome, shown, beyond, n)
     assert beyond is not None
-    is_beyond = _is_beyond(term, reading)
-    # How lost packets would come in bursts, those that came do not tell.
-    severity = is_beyond.astype(np.float64) if term.kind == "loss" else reading.values_ns
-    design = design_effect(severity, is_beyond)
+    design = design_effect_of([*map(reading.taken.in_stretches, _marked_from(term, reading))])
     share = share_beyond(beyond, n, design=design, error=error)
     tolerated = total = None
     if share.ci_high < term.allowed:
@@ -359,32 +358,39 @@ def _find(term: Term, reading: PacketSample, error: float) -> Finding:
 
 def _sample(term: Term, reading: PacketSample) -> tuple[float, int | None]:
     """The figure that a term speaks of, and the packets beyond its limit, where it has such."""
-    values = reading.values_ns
+    taken = reading.taken
     if term.kind == "count":
         return reading.counts[term.name], None
     if term.kind == "loss":
-        return reading.lost / len(values), reading.lost
-    is_beyond = _is_beyond(term, reading)
-    beyond = int(np.count_nonzero(is_beyond))
+        return reading.lost / len(taken), reading.lost
+    beyond = taken.at_least(_beyond_ns(term, reading))
     if term.kind == "max":
-        late, has_come = reading.counts["late"], np.isfinite(values)
-        largest = math.inf if late else float(values.max(where=has_come, initial=-math.inf))
-        beyond = int(np.count_nonzero(is_beyond & has_come)) + late
-        return largest if has_come.any() else math.inf, beyond
+        late, longest_ns = reading.counts["late"], taken.longest_ns
+        beyond += late - taken.failed
+        return math.inf if late or longest_ns is None else float(longest_ns), beyond
     assert term.allowed is not None
     # The rank of the tool: of the decimal that was written, not of the binary fraction beside it.
-    rank = len(values) - math.floor(round(term.allowed * len(values), 6))
-    found = float(np.partition(values, rank - 1)[rank - 1]) - _base_ns(term, reading)
-    return max(found, 0.0), beyond
+    rank = len(taken) - math.floor(round(term.allowed * len(taken), 6))
+    return max(taken.at_rank(rank) - _base_ns(term, reading), 0.0), beyond
 
 
-def _is_beyond(term: Term, reading: PacketSample) -> NDArray[np.bool_]:
-    values = reading.values_ns
+def _beyond_ns(term: Term, reading: PacketSample) -> int:
+    """From which time on packets are beyond the limit of a term."""
     if term.kind == "loss":
-        return np.isinf(values)
+        return reading.taken.never_ns
     limit = term.limit + _base_ns(term, reading)
-    found: NDArray[np.bool_] = values > limit if term.operator == "<=" else values >= limit
-    return found
+    return math.floor(limit) + 1 if term.operator == "<=" else math.ceil(limit)
+
+
+def _marked_from(term: Term, reading: PacketSample) -> list[int]:
+    """From which times on packets are marked whose bursts tell a design effect."""
+    taken, beyond_ns = reading.taken, _beyond_ns(term, reading)
+    if term.kind == "loss":
+        # How lost packets would come in bursts, those that came do not tell.
+        return [beyond_ns]
+    n = len(taken)
+    worst = [taken.at_rank(n - each + 1) for each in worst_beside(taken.at_least(beyond_ns), n)]
+    return [beyond_ns, *(int(ns) if math.isfinite(ns) else taken.never_ns for ns in worst)]
 
 
 def _base_ns(term: Term, reading: PacketSample) -> float:
@@ -392,5 +398,5 @@ def _base_ns(term: Term, reading: PacketSample) -> float:
     if term.kind != "pdv":
         return 0.0
     least = reading.fastest_ns
-    least = float(reading.values_ns.min()) if least is None else least
+    least = reading.taken.at_rank(1) if least is None else least
     return least if math.isfinite(least) else 0.0

@@ -303,11 +303,12 @@ def _packets(path: Path, info: RunInfo) -> tuple[Times, Times, int]:
     """Arrivals in order and latencies, without packets that the instrument delayed itself."""
     import numpy as np
 
-    from tailscope.store.reader import read_packets
+    from tailscope.store.reader import open_packets
 
-    series = read_packets(path, info)
-    arrival_ns, latency_ns = series.pre_ns.astype(np.int64), series.latency_ns.astype(np.int64)
-    tainted = np.zeros(len(arrival_ns), bool) if series.tainted is None else series.tainted
+    with open_packets(path, info) as packets:
+        pre_ns, latency_ns, tainted = packets.columns("pre_ns", "latency_ns", "tainted")
+    arrival_ns, latency_ns = pre_ns.view(np.int64), latency_ns.view(np.int64)
+    tainted = np.zeros(len(arrival_ns), bool) if tainted is None else tainted
     arrival_ns, latency_ns = arrival_ns[~tainted], latency_ns[~tainted]
     if not len(arrival_ns):
         raise RunError(f"{path}: no packet of this run has a latency that is the device's own")

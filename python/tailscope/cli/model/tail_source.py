@@ -46,7 +46,7 @@ def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
     from tailscope.models.tail.forecast import LOWEST
     from tailscope.store.authors import read_worst
     from tailscope.store.layout import WORST
-    from tailscope.store.reader import check_held, read_packets, read_run
+    from tailscope.store.reader import check_held, open_packets, read_run
     from tailscope.store.run import foreign_text
 
     if source.count is not None:
@@ -56,9 +56,9 @@ def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
         check_held(source.path, run.info, WORST, "the worst packets and their times")
         found = of_worst(run.worst.pre_ns, run.worst.latency_ns, int(run.summary["count"] or 0))
         return found, 0
-    series = read_packets(source.path, run.info)
-    stall_ns = series.instrument_stall_ns
-    if stall_ns is None or series.tainted is None:
-        return select(series.pre_ns, series.latency_ns, LOWEST, split), 0
-    tainted = int(np.count_nonzero(series.tainted))
-    return select(series.pre_ns, series.latency_ns - stall_ns, LOWEST, split), tainted
+    with open_packets(source.path, run.info) as packets:
+        columns = packets.columns("pre_ns", "latency_ns", "tainted", "instrument_stall_ns")
+    pre_ns, latency_ns, tainted, stall_ns = columns
+    if stall_ns is None or tainted is None:
+        return select(pre_ns, latency_ns, LOWEST, split), 0
+    return select(pre_ns, latency_ns - stall_ns, LOWEST, split), int(np.count_nonzero(tainted))

@@ -10,7 +10,7 @@ from tailscope.host.cpus import parse_cpus
 from tailscope.report.figures.common import NS_PER_US, TIME, dash_of, unless_empty
 from tailscope.report.picture import Axis, Layer, Picture
 from tailscope.report.reduce import extremes, longest
-from tailscope.store import layout
+from tailscope.store import tables
 from tailscope.units import percentile_name
 from tailscope.wording import part_text
 
@@ -101,9 +101,9 @@ def events(runs: Sequence[Material]) -> Picture | None:
     spent: dict[tuple[str, str], tuple[int, NDArray[np.bool_]]] = {}
     named = (found["kind"] == "cause") & (found["cause"] != "stall")
     for name, which in _cores(found, named):
-        for cause in np.unique(found["cause"][which]):
+        for cause in sorted(set(found["cause"][which].tolist())):
             here = which & (found["cause"] == cause)
-            spent[name, str(cause)] = (int(found["duration_ns"][here].sum()), here)
+            spent[name, cause] = (int(found["duration_ns"][here].sum()), here)
     most = sorted(spent, key=lambda lane: -spent[lane][0])[:_MOST_LANES]
     lanes = sorted(most, key=lambda lane: (lane[0], -spent[lane][0]), reverse=True)
     cores = sorted({core for core, _ in lanes})
@@ -167,7 +167,7 @@ def _noise(runs: Sequence[Material]) -> Columns | None:
     if len(runs) > 1:
         return None
     names = ("source", "cpu", "kind", "cause", "start_ns", "duration_ns")
-    found = runs[0].table(layout.NOISE, names)
+    found = runs[0].table(tables.NOISE, names)
     if found is None:
         return None
     since_ns = found["start_ns"].astype(np.int64) - runs[0].begin_ns
@@ -185,7 +185,7 @@ def _cores(found: Columns, wanted: NDArray[np.bool_]) -> Iterator[tuple[str, NDA
 
 def _counters(runs: Sequence[Material], *, per_second: bool) -> tuple[Layer, ...]:
     names = ("unix_ns", "interrupt", "cpu", "count")
-    found = runs[0].table(layout.INTERRUPTS, names) if len(runs) == 1 else None
+    found = runs[0].table(tables.INTERRUPTS, names) if len(runs) == 1 else None
     if found is None:
         return ()
     instrument = runs[0].run.info.instrument
@@ -195,12 +195,12 @@ def _counters(runs: Sequence[Material], *, per_second: bool) -> tuple[Layer, ...
     for cpu in np.unique(found["cpu"]):
         if measured and cpu not in measured:
             continue
-        for name in np.unique(found["interrupt"][found["cpu"] == cpu]):
+        for name in sorted(set(found["interrupt"][found["cpu"] == cpu].tolist())):
             which = (found["cpu"] == cpu) & (found["interrupt"] == name)
             since_s = runs[0].since_s(found["unix_ns"][which])
             count = (found["count"][which] - found["count"][which][0]).astype(np.float64)
             if count[-1] > 0:
-                series[int(cpu), str(name)] = since_s, count
+                series[int(cpu), name] = since_s, count
     most = sorted(series, key=lambda each: -series[each][1][-1])[:_MOST_COUNTERS]
     layers = []
     for at, (cpu, name) in enumerate(most):

@@ -9,7 +9,7 @@ import numpy as np
 from tailscope.report.figures.common import TIME, dash_of, unless_empty
 from tailscope.report.picture import Axis, Layer, Picture
 from tailscope.report.reduce import extremes
-from tailscope.store import layout
+from tailscope.store import tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ def power(runs: Sequence[Material]) -> Picture | None:
     """Power of each domain, idle before the run included."""
     layers: list[Layer] = []
     for each in runs:
-        found = each.table(layout.POWER, ("domain", "start_ns", "end_ns", "watts"))
+        found = each.table(tables.POWER, ("domain", "start_ns", "end_ns", "watts"))
         if found is None:
             continue
         for domain in dict.fromkeys(found["domain"]):

@@ -6,14 +6,14 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
-from tailscope.store.files import MOST_RECORD_BYTES, opened, read_file
-from tailscope.store.reader import EVERY_PACKET, check_held, read_run
+from tailscope.store.files import MOST_RECORD_BYTES, read_file
+from tailscope.store.reader import EVERY_PACKET, check_held, read_run, verified_file
 from tailscope.store.records.base import as_content
 from tailscope.store.run import SIDES
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tailscope.analysis import Figure, Side
+    from tailscope.store.packets import Packets
     from tailscope.store.records.run import Input, RunInfo
     from tailscope.store.run import Run
 
@@ -32,7 +33,6 @@ __all__ = [
     "latencies",
     "packets",
     "read_content",
-    "verified_file",
 ]
 
 LATENCY = pa.schema(
@@ -166,48 +166,18 @@ def read_content(path: Path) -> Content:
     return Content(path, run, digest, captures, lacking)
 
 
-def verified_file(path: Path, info: RunInfo, name: str) -> IO[bytes]:
-    """Open a file of a run, of any size, if it is the one that was written.
-
-    Raises
-    ------
-    RunCorruptError
-        If it is not.
-    """
-    try:
-        file = opened(path, name)
-    except FileNotFoundError:
-        raise RunCorruptError(f"{path / name}: missing") from None
-    expected, got = info.files[name].sha256, hashlib.file_digest(file, "sha256").hexdigest()
-    if got != expected:
-        file.close()
-        raise RunCorruptError(f"{path / name}: sha256: expected {expected}, got {got}")
-    file.seek(0)
-    return file
-
-
-def latencies(file: IO[bytes], run_id: int) -> Iterator[pa.RecordBatch]:
+def latencies(packets: Packets, run_id: int) -> Iterator[pa.RecordBatch]:
     """Rows of table latency."""
-    import pyarrow.parquet as pq
+    from tailscope.arrow import column
 
-    parquet = pq.ParquetFile(file)
-    # In this thread: Arrow's own may outlive the interpreter (apache/arrow issue 34314).
-    wanted = [name for name in LATENCY.names if name in parquet.schema_arrow.names]
-    for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
-        ids = pa.repeat(pa.scalar(run_id, pa.int32()), len(batch))
-        columns = {"run_id": ids, **dict(zip(wanted, batch.columns, strict=True))}
-        if "instrument_stall_ns" not in columns:
-            columns["instrument_stall_ns"] = _all_of_tainted(batch)
-        yield pa.record_batch([columns[name] for name in LATENCY.names], names=LATENCY.names).cast(
-            LATENCY
-        )
-
-
-def _all_of_tainted(batch: pa.RecordBatch) -> pa.Array:
-    """What the instrument may have made of latencies, from before that was written down."""
-    import pyarrow.compute as pc
-
-    return pc.if_else(batch["tainted"], batch["latency_ns"], pa.scalar(0, pa.uint64()))
+    names = LATENCY.names[1:]
+    for batch in packets.batches(*names):
+        rows = len(batch[0])
+        columns = [pa.repeat(pa.scalar(run_id, pa.int32()), rows)]
+        for name, cells in zip(names, batch, strict=True):
+            kind = LATENCY.field(name).type
+            columns.append(pa.nulls(rows, kind) if cells is None else column(cells).cast(kind))
+        yield pa.record_batch(columns, schema=LATENCY)
 
 
 def packets(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailscope.exceptions import DatabaseError, RunCorruptError, UsageError
 from tailscope.store import layout
 from tailscope.store.postgres import content as rows_of
+from tailscope.store.reader import open_packets
 from tailscope.store.records.plan import ImportPlan
 from tailscope.units import printable
 
@@ -221,8 +222,8 @@ def _send(server: Server, schema: str, content: Content, sent: _Sent) -> int:
     )
     server.execute(_INSERT_SUMMARY, run_id, content.figures)
     server.execute(_INSERT_PERCENTILES, run_id, content.percentiles)
-    with rows_of.verified_file(content.path, run.info, layout.LATENCY) as file:
-        batches = sent.counted(rows_of.latencies(file, run_id))
+    with open_packets(content.path, run.info) as packets:
+        batches = sent.counted(rows_of.latencies(packets, run_id))
         got = server.copy(schema, "latency", rows_of.LATENCY, batches)
     _check_count(content.path / layout.LATENCY, content.matches, got)
     for side, path in content.captures.items():

@@ -7,13 +7,8 @@ of `run.json` carries a checksum of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tailscope.store import layout
 from tailscope.store.records.summary import QUANTILES
-
-if TYPE_CHECKING:
-    from tailscope.analysis import Series
 
 __all__ = [
     "counted",
@@ -21,7 +16,6 @@ __all__ = [
     "upgraded_summary",
     "with_format",
     "with_plan",
-    "with_stalls",
     "without_untainted",
 ]
 
@@ -92,16 +86,6 @@ def without_untainted(value: object) -> object:
         return value
     found = {name: without_untainted(one) for name, one in value.items() if name != "untainted"}
     return {**found, "least": None} if "untainted" in value else found
-
-
-def with_stalls(packets: Series) -> Series:
-    """Packets of a file from before it told how long the instrument stalled.
-
-    There all of the latency of a tainted packet may be the instrument's.
-    """
-    if packets.tainted is None or packets.instrument_stall_ns is not None:
-        return packets
-    return packets._replace(instrument_stall_ns=packets.latency_ns * packets.tainted)
 
 
 def _with_counts(content: dict[str, object]) -> dict[str, object]:

@@ -1,0 +1,63 @@
+//! Values counted one by one, for whoever reads them a piece at a time.
+
+use ::analysis::Histogram;
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+
+use crate::errors;
+
+#[pyclass(module = "tailscope._engine")]
+#[derive(Default)]
+pub struct Distribution(Histogram);
+
+#[pymethods]
+impl Distribution {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn record(&mut self, values_ns: PyReadonlyArray1<'_, u64>) -> PyResult<()> {
+        values_ns.as_slice()?.iter().for_each(|&ns| self.0.record(ns));
+        Ok(())
+    }
+
+    fn record_many(
+        &mut self,
+        values_ns: PyReadonlyArray1<'_, u64>,
+        counts: PyReadonlyArray1<'_, u64>,
+    ) -> PyResult<()> {
+        let (values, counts) = (values_ns.as_slice()?, counts.as_slice()?);
+        if values.len() != counts.len() {
+            return Err(errors::value(format!(
+                "counts: got {}, expected {}",
+                counts.len(),
+                values.len()
+            )));
+        }
+        values.iter().zip(counts).for_each(|(&ns, &count)| self.0.record_many(ns, count));
+        Ok(())
+    }
+
+    #[getter]
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
+
+    fn at_ranks(&self, ranks: Vec<u64>) -> PyResult<Vec<u64>> {
+        let count = self.0.count();
+        if let Some(wrong) = ranks.iter().find(|rank| !(1..=count).contains(*rank)) {
+            return Err(errors::value(format!("rank: got {wrong}, expected 1 to {count}")));
+        }
+        if !ranks.is_sorted() {
+            return Err(errors::value("ranks: expected ascending ones"));
+        }
+        Ok(self.0.values_at(&ranks))
+    }
+
+    fn above(&self, limit_ns: u64) -> u64 {
+        let mut above = 0;
+        self.0.for_each(|value, count| above += if value > limit_ns { count } else { 0 });
+        above
+    }
+}

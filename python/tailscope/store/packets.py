@@ -1,0 +1,178 @@
+"""The single packets of a run, read a piece at a time: there may be more than memory holds."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from tailscope.exceptions import RunCorruptError
+from tailscope.store.parquet import TableFile
+from tailscope.store.tables import LATENCY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from tailscope.analysis import Distribution
+
+__all__ = ["Latencies", "Packets"]
+
+
+class Latencies(NamedTuple):
+    """What one pass over all packets tells; without any, numbers and times are 0.
+
+    Attributes
+    ----------
+    distribution : Distribution
+        Of the latencies.
+    first_seq, last_seq : int
+        Numbers of the first and the last packet.
+    first_ns, last_ns : int
+        When the first packet came, and when the last one left.
+    worst_seq : int
+        Number of the packet with the longest latency, the first of several.
+    """
+
+    distribution: Distribution
+    first_seq: int
+    last_seq: int
+    first_ns: int
+    last_ns: int
+    worst_seq: int
+
+
+class Packets:
+    """``latency.parquet``: a context that closes it.
+
+    Parameters
+    ----------
+    file : binary file
+        Closed with the packets.
+    name : str
+        What it is called in errors.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is no Parquet, or its columns are not those of a run.
+    """
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._table, self._name = TableFile(file, name, LATENCY), name
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._table.__exit__(kind, error, trace)
+
+    def batches(self, *names: str) -> Iterator[list[Any]]:
+        """Read columns of all packets, in the order of the pre capture.
+
+        Parameters
+        ----------
+        *names : str
+            Of columns.
+
+        Yields
+        ------
+        list of ndarray or None, each of shape (n,)
+            A column each, as `Series` describes them; None for one without values.
+
+        Raises
+        ------
+        RunCorruptError
+            If the file is damaged, or packets are not in order.
+        """
+        there = self._table.names
+        derived = "instrument_stall_ns" in names and "instrument_stall_ns" not in there
+        wanted = {*names, "latency_ns", "tainted"} if derived else {*names}
+        before = -1
+        for batch in self._table.batches([name for name in there if name in wanted]):
+            found = {name: self._values(batch[name]) for name in batch.schema.names}
+            if derived:
+                found["instrument_stall_ns"] = _all_of_tainted(found)
+            if (seq := found.get("seq")) is not None:
+                before = self._in_order(seq, before)
+            yield [found.get(name) for name in names]
+
+    def columns(self, *names: str) -> list[Any]:
+        """Read columns as a whole, as `batches`."""
+        read = [*self.batches(*names)]
+        if not read:
+            return [np.zeros(0, np.uint64) for _ in names]
+        return [
+            None if any(each is None for each in pieces) else np.concatenate(pieces)
+            for pieces in zip(*read, strict=True)
+        ]
+
+    def beyond(self, limit_ns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Read when packets came and left that took longer than a limit.
+
+        Returns
+        -------
+        tuple of two ndarray of int64, shape (n,)
+            In the order of the pre capture.
+        """
+        came = [np.zeros(0, np.int64)]
+        left = [np.zeros(0, np.int64)]
+        for pre_ns, latency_ns in self.batches("pre_ns", "latency_ns"):
+            chosen = latency_ns > limit_ns
+            came.append(pre_ns[chosen].astype(np.int64))
+            left.append(came[-1] + latency_ns[chosen].astype(np.int64))
+        return np.concatenate(came), np.concatenate(left)
+
+    def latencies(self) -> Latencies:
+        """Read how long packets took."""
+        from tailscope.analysis import Distribution
+
+        distribution = Distribution()
+        first_seq = last_seq = first_ns = last_ns = worst_seq = 0
+        largest_ns = -1
+        for seq, pre_ns, latency_ns in self.batches("seq", "pre_ns", "latency_ns"):
+            if not distribution.count:
+                first_seq, first_ns = int(seq[0]), int(pre_ns[0])
+            distribution.record(latency_ns)
+            last_seq, last_ns = int(seq[-1]), max(last_ns, int((pre_ns + latency_ns).max()))
+            at = int(latency_ns.argmax())
+            if int(latency_ns[at]) > largest_ns:
+                largest_ns, worst_seq = int(latency_ns[at]), int(seq[at])
+        return Latencies(distribution, first_seq, last_seq, first_ns, last_ns, worst_seq)
+
+    def _values(self, cells: pa.Array) -> NDArray[Any] | None:
+        from tailscope.arrow import values
+
+        if cells.null_count == len(cells):
+            return None
+        if cells.null_count:
+            raise self._corrupt(f"expected no missing values, got {cells.null_count}")
+        return values(cells)
+
+    def _in_order(self, seq: NDArray[np.uint64], before: int) -> int:
+        if int(seq[0]) <= before or not (seq[1:] > seq[:-1]).all():
+            raise self._corrupt("seq: expected packets in ascending order")
+        return int(seq[-1])
+
+    def _corrupt(self, what: str) -> RunCorruptError:
+        return RunCorruptError(f"{self._name}: {what}")
+
+
+def _all_of_tainted(found: dict[str, Any]) -> NDArray[np.uint64] | None:
+    """What the instrument may have made of latencies, from before that was written down."""
+    tainted = found.get("tainted")
+    if tainted is None:
+        return None
+    stalled: NDArray[np.uint64] = found["latency_ns"] * tainted
+    return stalled

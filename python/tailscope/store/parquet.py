@@ -1,0 +1,135 @@
+"""Parquet files of a run, read a piece at a time; they are input, whoever wrote them."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from tailscope.exceptions import RunCorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from tailscope.store.tables import Table, TableColumn
+
+__all__ = ["TableFile"]
+
+_ROWS = 1 << 17
+_BUFFER_BYTES = 1 << 20
+
+
+class TableFile:
+    """A table of a run: a context that closes its file.
+
+    Parameters
+    ----------
+    file : binary file or bytes
+        Closed with the table.
+    name : str
+        What it is called in errors.
+    *tables : Table
+        What it should be: columns of other names are left alone.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is no Parquet, or its columns are not those of the table.
+    """
+
+    def __init__(self, file: IO[bytes] | bytes, name: str, *tables: Table) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._file, self._name = file, name
+        try:
+            source = pa.BufferReader(file) if isinstance(file, bytes) else file
+            self._parquet = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES)
+        except (pa.ArrowException, OSError) as error:
+            self.__exit__(None, None, None)
+            raise self._corrupt(f"not Parquet: {error}") from None
+        columns = [column for table in tables for column in table.columns]
+        self.names = self._checked(columns)
+        self._full = {column.name for column in columns if not column.may_be_null}
+
+    def __len__(self) -> int:
+        return int(self._parquet.metadata.num_rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(self._file, bytes):
+            self._file.close()
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read some columns, none of them empty.
+
+        Raises
+        ------
+        RunCorruptError
+            If the file is damaged.
+        """
+        import pyarrow as pa
+
+        # In this thread: Arrow's own may outlive the interpreter (apache/arrow issue 34314).
+        batches = self._parquet.iter_batches(_ROWS, columns=[*names], use_threads=False)
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError) as error:
+                raise self._corrupt(f"not the Parquet that was written: {error}") from None
+            for name in self._full.intersection(names):
+                if missing := batch[name].null_count:
+                    raise self._corrupt(f"{name}: expected no missing values, got {missing}")
+            if len(batch):
+                yield batch
+
+    def read(self, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+        """Read columns as a whole; all that the table and the file have by default."""
+        from tailscope.arrow import values
+
+        wanted = [name for name in self.names if names is None or name in names]
+        pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
+        for batch in self.batches(wanted):
+            for name in wanted:
+                pieces[name].append(values(batch[name]))
+        return {
+            name: np.concatenate(found) if found else np.zeros(0, np.int64)
+            for name, found in pieces.items()
+        }
+
+    def _checked(self, columns: Sequence[TableColumn]) -> list[str]:
+        """The names of the columns that there are."""
+        schema = self._parquet.schema_arrow
+        there = []
+        for column in columns:
+            at = schema.get_field_index(column.name)
+            if at < 0 and not column.may_be_null:
+                raise self._corrupt(f"{column.name}: no such column")
+            if at >= 0:
+                self._check_type(column, schema.field(at).type)
+                there.append(column.name)
+        return there
+
+    def _check_type(self, column: TableColumn, got: pa.DataType) -> None:
+        import pyarrow as pa
+
+        expected = pa.type_for_alias(column.kind)
+        plain = got.value_type if pa.types.is_dictionary(got) else got
+        if plain != expected:
+            raise self._corrupt(f"{column.name}: expected {expected}, got {got}")
+
+    def _corrupt(self, what: str) -> RunCorruptError:
+        return RunCorruptError(f"{self._name}: {what}")

@@ -1,0 +1,28 @@
+"""The single packets of a run that has no others."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.analysis import Series
+from tailscope.store.latency import LatencyFile
+from tailscope.store.packets import Packets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+def packets(
+    pre_ns: Sequence[int] | NDArray[np.int64], latency_ns: Sequence[int] | NDArray[np.int64]
+) -> Packets:
+    """Packets as a run keeps them, numbered from 0."""
+    file = io.BytesIO()
+    columns = np.arange(len(pre_ns)), np.array(pre_ns), np.array(latency_ns)
+    with LatencyFile(file) as written:
+        written.write(Series(*(column.astype(np.uint64) for column in columns)))
+    return Packets(io.BytesIO(file.getvalue()), "latency.parquet")
