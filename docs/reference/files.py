@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from docs.reference.fields import plan_rows
@@ -32,6 +33,7 @@ from tailscope.store.records.notes import NotesRecord
 from tailscope.store.records.overload import OverloadRecord
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.publication import EnvironmentsRecord, PublicationRecord
+from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import RunInfo
 from tailscope.store.records.search import SearchRecord
 from tailscope.store.records.summary import GROUPS, Summary
@@ -40,7 +42,7 @@ from tailscope.store.records.verdict import VerdictRecord
 from tailscope.store.records.watched import WatchedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from msgspec import Struct
 
@@ -100,6 +102,12 @@ RUN = (
     RecordFile(layout.EXPLANATION, "What the tail of a measurement is made of.", Explanation),
     tables.POWER,
     OtherFile(f"{layout.CAPTURES}/", "`pre.pcapng.zst` and `post.pcapng.zst`, where asked."),
+    RecordFile(
+        layout.RECORDED,
+        "Of a measurement that was recorded and not analysed: what `tailscope finish` needs beside"
+        " the arrays of the recording, which are in the same folder. It goes when that is done.",
+        RecordedRun,
+    ),
     OtherFile(
         layout.REPORT,
         "The report: one file, works offline. It may be drawn again, and has no checksum.",
@@ -187,10 +195,11 @@ ELSEWHERE: tuple[type[Struct], ...] = (
         L2fwdCounts,
         L3fwdCounts,
         DelayCounts,
+        RunInfo,
     ),
     *(KernelCounts, SuricataCounts, SnortCounts, NoCounts),
 )
-"""Parts that other pages describe."""
+"""Parts that are described elsewhere."""
 
 
 def page() -> str:
@@ -201,9 +210,13 @@ def page() -> str:
 def schemas() -> dict[str, str]:
     """The JSON Schema of each file, by its name in the folder of the reference."""
     return {
-        f"schemas/{file.name}": json.dumps(schema(file.kind, file.name), indent=2) + "\n"
+        f"schemas/{Path(file.name).name}": _written(schema(file.kind, file.name))
         for file in RECORDS
     }
+
+
+def _written(found: Mapping[str, object]) -> str:
+    return json.dumps(found, indent=2) + "\n"
 
 
 def _blocks() -> Iterator[str]:

@@ -59,6 +59,7 @@ __all__ = [
     "TuningError",
     "UsageError",
     "WorkerLostError",
+    "said",
 ]
 
 
@@ -180,3 +181,13 @@ class RunUnfinishedError(RunError):
 
 class RunCorruptError(RunError):
     """A run directory is not what was once written."""
+
+
+def said(error: Exception) -> str:
+    """What an error says, wherever it comes from."""
+    if isinstance(error, TailscopeError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        name = "" if error.filename is None else f"{error.filename}: "
+        return f"{name}{error.strerror}"
+    return f"{type(error).__name__}: {error}"

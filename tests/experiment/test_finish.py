@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,15 +17,29 @@ import pytest
 from measurements import started, wait_until
 from runs import sound, write_mark
 
+from tailscope.exceptions import RunUnfinishedError
+from tailscope.experiment.plan import RunPlan
+from tailscope.experiment.run import execute
 from tailscope.signals import patient
 from tailscope.store.directory import RunWriter
+from tailscope.store.records.base import encode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from measurements import Place
 
+    from tailscope.analysis import Analysis
+    from tailscope.store.records.run import RunInfo
+
 Run = Callable[..., Any]
+
+STEPS = (
+    "tailscope.experiment.evaluate.analyze_recording",
+    "tailscope.store.directory.RunWriter._write_figures",
+    "tailscope.store.directory._checksum",
+)
+"""Where an analysis may end too early: before there are figures, and behind them."""
 
 SMALL_KIB = 600
 """Room for the files of a small run, and not for its page."""
@@ -161,7 +176,89 @@ def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None
     endless = ("--rate", "10M", "--duration", "1000h", "--out", out)
     done = tailscope("run", "--dut", "l2fwd", *endless, env=place.environment)
     assert done.returncode == 1
-    assert "expected room for recordings, about 576.0 TB, got " in done.stderr
+    assert "expected room for recordings, about 1152 TB, got " in done.stderr
     assert "hint: set XDG_RUNTIME_DIR or TMPDIR to a folder that has it" in done.stderr
     assert not out.exists()
     assert not place.left()
+
+
+@pytest.mark.usefixtures("dataplane")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (KeyboardInterrupt(), "what was recorded is kept; `tailscope finish"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "x"),
+            "recorded and kept, but not analys",
+        ),
+        (MemoryError("much"), "recorded and kept, but not analysed: MemoryError: much"),
+    ],
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_what_was_recorded_is_analysed_later(
+    monkeypatch: pytest.MonkeyPatch,
+    tailscope: Run,
+    tmp_path: Path,
+    step: str,
+    error: BaseException,
+    expected: str,
+) -> None:
+    out = tmp_path / "run"
+    plan = RunPlan(
+        dut="l2fwd", rate_pps=20_000, duration_ns=300_000_000, warm_up_ns=0, noise="stalls"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(step, raising(error))
+        with pytest.raises((KeyboardInterrupt, RunUnfinishedError), match=expected) as raised:
+            execute(plan, plan.cores(), out=out)
+    assert isinstance(raised.value, KeyboardInterrupt) == isinstance(error, KeyboardInterrupt)
+    kept = {path.name for path in out.iterdir()}
+    assert kept == {"run.json", "noise.parquet", "interrupts.parquet", "recording"}
+    for arguments in (("show", out), ("report", out)):
+        refused = tailscope(*arguments)
+        assert refused.returncode == 1
+        assert f"hint: `tailscope finish {out}` analyses what was recorded" in refused.stderr
+    again = tailscope("run", "--dut", "l2fwd", "--duration", "10ms", "--out", out)
+    assert again.returncode == 1
+    assert "holds a measurement that was recorded and not analysed" in again.stderr
+    done = tailscope("finish", out)
+    assert done.returncode == 0, done.stderr
+    assert "summary.json" in done.stdout
+    assert tailscope("show", out, "--verify").returncode == 0
+    sound(out)
+    assert not (out / "recording").exists()
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["count"] + summary["lost"] == summary["sent"] > 0
+    assert tailscope("explain", out).returncode == 0
+    assert tailscope("finish", out).stdout == f"{out}: lacks nothing\n"
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_what_is_finished_is_what_would_have_been_written(
+    monkeypatch: pytest.MonkeyPatch, tailscope: Run, tmp_path: Path
+) -> None:
+    """The same recording, analysed at once and later."""
+    plan = RunPlan(dut="delay", rate_pps=20_000, duration_ns=500_000_000, warm_up_ns=0)
+    own: dict[str, Any] = {}
+
+    def finish(_: RunWriter, analysis: Analysis, *, info: RunInfo, **__: object) -> list[str]:
+        own.update(analysis=analysis.summary, info=info)
+        raise KeyboardInterrupt
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(RunWriter, "finish", finish)
+        with pytest.raises(KeyboardInterrupt):
+            execute(plan, plan.cores(), out=out)
+    assert tailscope("finish", out).returncode == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert {name: summary[name] for name in own["analysis"]} == own["analysis"]
+    info = json.loads((out / "run.json").read_text())
+    assert info["instrument"] == json.loads(encode(own["info"].instrument))
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail

@@ -2,30 +2,38 @@
 
 use crate::error::Error;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
+/// As long for every number of values, and such that they are aligned to 64 bytes.
+const HEADER: usize = 128;
+
 /// Writes `values` to a new file.
-pub fn write(path: &Path, values: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
+pub fn write(path: &Path, values: impl Iterator<Item = u64>) -> Result<(), Error> {
     write_all(path, values).map_err(|source| Error::File { path: path.into(), source })
 }
 
-fn write_all(path: &Path, values: impl ExactSizeIterator<Item = u64>) -> std::io::Result<()> {
+/// How many there are is known in the end.
+fn write_all(path: &Path, values: impl Iterator<Item = u64>) -> std::io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 18, File::create(path)?);
-    file.write_all(&header(values.len()))?;
+    file.write_all(&header(0))?;
+    let mut len = 0;
     for value in values {
         file.write_all(&value.to_le_bytes())?;
+        len += 1;
     }
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(&header(len))?;
     file.flush()
 }
 
-/// Padded, so that the values are aligned to 64 bytes.
 fn header(len: usize) -> Vec<u8> {
     let text = format!("{{'descr': '<u8', 'fortran_order': False, 'shape': ({len},), }}");
-    let room = (10 + text.len() + 1).next_multiple_of(64) - 10;
+    let room = HEADER - 10;
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((room as u16).to_le_bytes());
     bytes.extend(format!("{text:<width$}\n", width = room - 1).into_bytes());
+    assert_eq!(bytes.len(), HEADER, "any number fits");
     bytes
 }
 

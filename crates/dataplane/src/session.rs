@@ -147,7 +147,7 @@ impl Session {
 
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
     /// makes the result a partial one.
-    pub fn record(&mut self, name: &str, values: impl ExactSizeIterator<Item = u64>) {
+    pub fn record(&mut self, name: &str, values: impl Iterator<Item = u64>) {
         let Some(folder) = &self.common.record else { return };
         let name = format!("{name}.npy");
         match npy::write(&folder.join(&name), values) {

@@ -122,8 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     _end_as_by_ctrl_c()
-    status = _run(None if arguments is None else [*arguments])
-    return _failed("interrupted", None, INTERRUPTED) if status == INTERRUPTED else status
+    return _run(None if arguments is None else [*arguments])
 
 
 def _end_as_by_ctrl_c() -> None:
@@ -160,8 +159,10 @@ def _run(arguments: list[str] | None) -> int:
         return _failed(str(error), error.hint, UNDECIDED)
     except TailscopeError as error:
         return _failed(str(error), error.hint)
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort) as interrupt:
+        # What interrupted a command is the cause of what typer makes of it.
+        kept = (interrupt.__cause__ or interrupt).args
+        return _failed("interrupted", str(kept[0]) if kept else None, INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -177,7 +178,7 @@ def _run(arguments: list[str] | None) -> int:
             f"internal: {type(error).__name__}: {error}",
             "this is a bug in tailscope; `python -X dev -m tailscope ...` shows where",
         )
-    return status or 0
+    return _failed("interrupted", None, INTERRUPTED) if status == INTERRUPTED else status or 0
 
 
 def _failed(message: str, hint: str | None, status: int = 1) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict as asdict_of
 from typing import TYPE_CHECKING
 
-from msgspec import convert
+from msgspec import convert, structs
 from msgspec.structs import asdict
 
 from tailscope.experiment.blame import (
@@ -17,7 +17,9 @@ from tailscope.experiment.blame import (
 )
 from tailscope.noise.events import OWN
 from tailscope.store import floor
-from tailscope.store.provenance import MeasurementRecord
+from tailscope.store.provenance import MeasurementRecord, measurement_info
+from tailscope.store.records.plan import MeasurementPlan
+from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import (
     ClockRecord,
     DutRecord,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from tailscope.host.apply import KnobOutcome
     from tailscope.noise.table import SideNoise
     from tailscope.store.records.dataplane import LcoreCounts
+    from tailscope.store.records.run import RunInfo
     from tailscope.testbed.cores import Cores
 
 __all__ = [
@@ -48,7 +51,9 @@ __all__ = [
     "measurement_record",
     "own_work",
     "platform_record",
+    "recorded_run",
     "stalls_of",
+    "with_losses",
 ]
 
 
@@ -57,11 +62,10 @@ def measurement_record(
     cores: Cores,
     tuning: Sequence[KnobOutcome],
     ended: EndedInstance,
-    analysis: Analysis,
     sides: Sequence[SideNoise],
     energy: RunEnergy,
 ) -> MeasurementRecord:
-    """Collect what ``run.json`` keeps of all sides of an instance.
+    """Collect what ``run.json`` keeps of all sides of an instance, but for lost packets.
 
     Parameters
     ----------
@@ -70,33 +74,29 @@ def measurement_record(
     tuning : sequence of KnobOutcome
         What was set for the run.
     ended : EndedInstance
-    analysis : Analysis
     sides : sequence of SideNoise
     energy : RunEnergy
     """
-    losses = _losses(plan, ended, int(analysis.summary["lost"] or 0))
     generator = ended.result.gen
     held_back = _held_back(ended, sides[0])
     platform = ended.platform
     return MeasurementRecord(
         clock=ClockRecord(source="tsc", **asdict(ended.result.clock)),
         floor=floor.load(plan.instrument),
-        partial=_partial(ended, int(analysis.summary["sent"] or 0), losses),
+        partial=tuple(ended.partial),
         warnings=(
             *cores.warnings,
             *(() if platform is None else platform.warnings),
             *ended.noise.warnings(),
             *energy.warnings(),
             *unsent_texts(generator.unsent, held_back),
-            *_loss_warnings(losses),
         ),
         instrument=Instrument(
             unsent=generator.unsent,
             unsent_generator=sum(held_back),
-            lost_in_dut=losses.in_dut,
-            lost_in_instrument=losses.in_instrument,
-            lost_where_unknown=losses.where_unknown,
-            dropped_by_dut=losses.dropped_by_dut,
+            lost_in_dut=0,
+            lost_in_instrument=0,
+            dropped_by_dut=None,
             stalls=StallsOfSides(
                 generator=stalls_of(ended.result.lcores),
                 dut=stalls_of(ended.dut_lcores) if ended.dut_lcores else None,
@@ -111,6 +111,63 @@ def measurement_record(
         tuning=tuple(convert(asdict_of(outcome), Written) for outcome in tuning),
         dut=_dut_record(ended),
         platform=None if platform is None else platform_record(plan.platform, platform.about),
+    )
+
+
+def recorded_run(plan: RunPlan, ended: EndedInstance, about: MeasurementRecord) -> RecordedRun:
+    """Collect all that is known of a measurement before its packets are matched.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    ended : EndedInstance
+    about : MeasurementRecord
+    """
+    generator = ended.result.gen
+    warm_up_lost = generator.warm_up_sent - generator.warm_up_received
+    lost = generator.unrecorded + full_rings(ended.counts, plan.wire)
+    lost += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
+    return RecordedRun(
+        info=measurement_info(plan.record(), about),
+        lost_in_instrument=max(0, lost - warm_up_lost),
+        warm_up_lost=warm_up_lost,
+        came=generator.matched + generator.corrupt + generator.ambiguous,
+        foreign=generator.foreign,
+    )
+
+
+def with_losses(recorded: RecordedRun, analysis: Analysis) -> RunInfo:
+    """The content of ``run.json``, with where packets were lost, by all counters.
+
+    Parameters
+    ----------
+    recorded : RecordedRun
+    analysis : Analysis
+    """
+    info = recorded.info
+    instrument, plan = info.instrument, info.plan
+    assert instrument is not None, "it was measured"
+    assert isinstance(plan, MeasurementPlan), "it was measured"
+    counts = None if info.dut is None else info.dut.result
+    losses = losses_of(
+        int(analysis.summary["lost"] or 0),
+        recorded.lost_in_instrument,
+        counts,
+        plan.wire,
+        recorded.warm_up_lost,
+    )
+    sent = int(analysis.summary["sent"] or 0)
+    return structs.replace(
+        info,
+        partial=(*info.partial, *_none_came(recorded, sent, losses)),
+        warnings=(*info.warnings, *_loss_warnings(losses)),
+        instrument=structs.replace(
+            instrument,
+            lost_in_dut=losses.in_dut,
+            lost_in_instrument=losses.in_instrument,
+            lost_where_unknown=losses.where_unknown,
+            dropped_by_dut=losses.dropped_by_dut,
+        ),
     )
 
 
@@ -163,28 +220,19 @@ def _held_back(ended: EndedInstance, generator: SideNoise) -> HeldBack:
     )
 
 
-def _losses(plan: RunPlan, ended: EndedInstance, lost: int) -> Losses:
-    """Where packets were lost, by all counters."""
-    generator = ended.result.gen
-    uncounted = generator.warm_up_sent - generator.warm_up_received
-    in_instrument = generator.unrecorded + full_rings(ended.counts, plan.wire)
-    in_instrument += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
-    return losses_of(lost, max(0, in_instrument - uncounted), ended.counts, plan.wire, uncounted)
-
-
-def _partial(ended: EndedInstance, sent: int, losses: Losses) -> tuple[str, ...]:
-    """Why the result is not all that was planned."""
-    generator = ended.result.gen
-    if not sent or generator.matched or generator.corrupt or generator.ambiguous:
-        return tuple(ended.partial)
+def _none_came(recorded: RecordedRun, sent: int, losses: Losses) -> tuple[str, ...]:
+    """Why there is no latency, if no packet came back."""
+    if not sent or recorded.came:
+        return ()
+    dut = recorded.info.dut
     none_came = none_came_text(
         sent,
         losses,
-        ended.counts,
-        has_device=ended.running is not None,
-        foreign=generator.foreign,
+        None if dut is None else dut.result,
+        has_device=dut is not None,
+        foreign=recorded.foreign,
     )
-    return (*ended.partial, none_came)
+    return (none_came,)
 
 
 def _knobs(cores: Cores) -> dict[str, str | None]:

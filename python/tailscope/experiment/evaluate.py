@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tailscope.analysis import Clock, Recording, analyze_recording
-from tailscope.exceptions import DataplaneError
-from tailscope.experiment.account import measurement_record, own_work
+from tailscope.exceptions import AnalysisError, DataplaneError, RunUnfinishedError, said
+from tailscope.experiment.account import (
+    measurement_record,
+    own_work,
+    recorded_run,
+    with_losses,
+)
 from tailscope.experiment.instance import PLATFORM_PART
 from tailscope.experiment.measured import Measured, own_figures
-from tailscope.store.provenance import measurement_info
+from tailscope.signals import uninterrupted
+from tailscope.store.records.plan import MeasurementPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,19 +25,40 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Worst
+    from tailscope.analysis import Analysis, Worst
+    from tailscope.experiment.energy import RunEnergy
     from tailscope.experiment.instance import EndedInstance
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.apply import KnobOutcome
+    from tailscope.noise.attribution import Blocked
     from tailscope.noise.table import SideNoise
     from tailscope.store.directory import RunWriter
     from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.recorded import RecordedRun
+    from tailscope.store.records.run import RunInfo
     from tailscope.store.run import NewColumns
     from tailscope.testbed.cores import Cores
 
     Integers = NDArray[np.int64]
 
-__all__ = ["evaluate", "with_own_work"]
+__all__ = ["analysed", "evaluate", "with_own_work"]
+
+
+class Analysed(NamedTuple):
+    """What came of a recording.
+
+    Attributes
+    ----------
+    analysis : Analysis
+    info : RunInfo
+        The content of ``run.json``.
+    lacks : list of str
+        What could not be made of it, and why.
+    """
+
+    analysis: Analysis
+    info: RunInfo
+    lacks: list[str]
 
 
 def evaluate(
@@ -40,6 +68,8 @@ def evaluate(
     ended: EndedInstance,
     packets: int,
     writer: RunWriter | None,
+    *,
+    later: bool = False,
 ) -> Measured:
     """Analyse what was recorded, and write it down.
 
@@ -54,46 +84,96 @@ def evaluate(
         Sent on all wires together.
     writer : RunWriter or None
         None where nothing is to be kept.
+    later : bool
+        Whether to keep it only, as if interrupted: somebody does not want to wait.
 
     Raises
     ------
     DataplaneError
         If the generator could not write everything down.
+    RunUnfinishedError
+        If it cannot be analysed: the recordings are kept in the run directory.
     KeyboardInterrupt
-        If interrupted before there was anything.
+        If interrupted: so they are, unless there was nothing yet.
     """
     from msgspec.structs import asdict
 
     from tailscope.experiment.energy import RunEnergy
-    from tailscope.noise.attribution import own_work_ns
+    from tailscope.noise.attribution import blocked_by, own_work_ns
 
     if ended.interrupted and not ended.sent:
         raise KeyboardInterrupt
     _check_recorded(ended)
-    clock = Clock(**asdict(ended.result.clock))
-    recording = Recording.load(ended.folders["generator"], clock)
-    sides = _sides(ended, clock)
-    _, dut = sides
+    folder = ended.folders["generator"]
+    with uninterrupted():
+        clock = Clock(**asdict(ended.result.clock))
+        recording = Recording.load(folder, clock)
+        sides = _sides(ended, clock)
+        instrument, dut = sides
+        own = own_work(ended)
+        energy = RunEnergy(ended.power, recording, packets)
+        recording = with_own_work(recording, *own_work_ns(dut.timelines, own))
+        record = measurement_record(plan, cores, tuning, ended, sides, energy)
+        run = recorded_run(plan, ended, record)
+    blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own)
+    try:
+        if writer is not None:
+            _write_recorded(writer, plan, ended, sides, energy)
+        if later:
+            raise KeyboardInterrupt
+        found = analysed(run, recording, blocked, writer)
+    except AnalysisError:
+        # Nothing can be made of it, now or later.
+        raise
+    except BaseException as error:
+        if writer is not None and not writer.is_whole:
+            writer.keep_recording(run, recording, folder, error)
+            _say_kept(writer.path, error)
+        raise
+    out = None if writer is None else writer.path
+    dut_folder = ended.folders.get("dut")
+    return Measured(
+        found.analysis,
+        found.info,
+        recording,
+        dut_folder,
+        ended.interrupted,
+        out,
+        tuple(found.lacks),
+    )
+
+
+def analysed(
+    run: RecordedRun, recording: Recording, blocked: Blocked | None, writer: RunWriter | None
+) -> Analysed:
+    """Analyse a recording, and write down what comes of it.
+
+    Parameters
+    ----------
+    run : RecordedRun
+    recording : Recording
+    blocked : Blocked or None
+        When CPUs could not work; None where that is not known.
+    writer : RunWriter or None
+        None where nothing is to be kept.
+    """
+    plan = run.info.plan
+    assert isinstance(plan, MeasurementPlan), "it was measured"
     analysis = analyze_recording(
-        with_own_work(recording, *own_work_ns(dut.timelines, own_work(ended))),
+        recording,
         trim=plan.trim_ns,
         window=plan.window_ns,
         worst=plan.worst,
         series=False,
         sink=None if writer is None else writer.sink,
     )
-    energy = RunEnergy(ended.power, recording, packets)
-    record = measurement_record(plan, cores, tuning, ended, analysis, sides, energy)
-    info = measurement_info(plan.record(), record)
+    info = with_losses(run, analysis)
     lacks: list[str] = []
     if writer is not None:
         from tailscope.report.page import page
 
-        _write_noise(writer, ended, sides)
-        if (columns := energy.columns()) is not None:
-            writer.add_power(columns)
-        if plan.captures:
-            writer.add_captures(ended.folders["captures"])
+        if blocked is not None:
+            writer.explain_by(partial(_explain, blocked))
         lacks = writer.finish(
             analysis,
             info=info,
@@ -101,9 +181,27 @@ def evaluate(
             figures=own_figures(info),
             report=lambda run: page([run]),
         )
-    out = None if writer is None else writer.path
-    dut_folder = ended.folders.get("dut")
-    return Measured(analysis, info, recording, dut_folder, ended.interrupted, out, tuple(lacks))
+    return Analysed(analysis, info, lacks)
+
+
+def _explain(blocked: Blocked, latency: Path, worst: Worst) -> tuple[Explanation, NewColumns]:
+    from tailscope.noise.explanation import explain_tail_and_worst
+    from tailscope.store.packets import Packets
+
+    with Packets(latency.open("rb"), str(latency)) as packets:
+        tail, explained = explain_tail_and_worst(packets, packets.latencies(), blocked, worst)
+    return tail, explained.columns()
+
+
+def _say_kept(path: Path, error: BaseException) -> NoReturn:
+    """Raise what ended an analysis again, and say that nothing is lost."""
+    hint = f"`tailscope finish {path}` analyses it"
+    if isinstance(error, KeyboardInterrupt):
+        raise KeyboardInterrupt(f"{path}: what was recorded is kept; {hint}") from error
+    if not isinstance(error, Exception):
+        raise error
+    why = f"{path}: recorded and kept, but not analysed: {said(error)}"
+    raise RunUnfinishedError(why, hint=hint) from error
 
 
 def _check_recorded(ended: EndedInstance) -> None:
@@ -163,23 +261,20 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
     return sides
 
 
-def _write_noise(writer: RunWriter, ended: EndedInstance, sides: Sequence[SideNoise]) -> None:
-    """Write down what kept both sides from their work, and have packets explained by it."""
-    from tailscope.noise.attribution import blocked_by
+def _write_recorded(
+    writer: RunWriter,
+    plan: RunPlan,
+    ended: EndedInstance,
+    sides: Sequence[SideNoise],
+    energy: RunEnergy,
+) -> None:
+    """Write down what was recorded beside the packets, and the captures."""
     from tailscope.noise.counters import columns as counter_columns
-    from tailscope.noise.explanation import explain_tail_and_worst
     from tailscope.noise.table import columns
-    from tailscope.store.packets import Packets
 
-    instrument, dut = sides
     writer.add_noise(columns(sides))
     writer.add_interrupts(counter_columns(ended.noise.samples))
-    blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own_work(ended))
-
-    def explain(latency: Path, worst: Worst) -> tuple[Explanation, NewColumns]:
-        with Packets(latency.open("rb"), str(latency)) as packets:
-            known = packets.latencies()
-            tail, explained = explain_tail_and_worst(packets, known, blocked, worst)
-        return tail, explained.columns()
-
-    writer.explain_by(explain)
+    if (power := energy.columns()) is not None:
+        writer.add_power(power)
+    if plan.captures:
+        writer.add_captures(ended.folders["captures"])

@@ -1,19 +1,30 @@
-"""What can be made of a whole run again: what explains its tail, and its page."""
+"""What can be made of a run again: what explains its tail, its page, or all of its figures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
+from tailscope.store.files import (
+    MOST_NOISE_BYTES,
+    MOST_RECORD_BYTES,
+    is_there,
+    read_file,
+    size_of,
+)
 from tailscope.store.kept import keep
 from tailscope.store.reader import open_packets, read_run
+from tailscope.store.records.base import read_record
+from tailscope.store.records.recorded import RECORDED_FORMAT, RecordedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tailscope.noise.attribution import Blocked
     from tailscope.store.run import Run
 
 __all__ = ["finish"]
@@ -38,7 +49,11 @@ def finish(path: Path, *, command: Sequence[str]) -> list[str]:
     ------
     RunError
         If it is none, was never finished, or is not what was written.
+    AnalysisError
+        If nothing can be made of what was recorded.
     """
+    if is_there(path, layout.RECORDED):
+        return _analysed(path)
     run = read_run(path)
     written = []
     if run.explanation is None and run.info.noise is not None and layout.NOISE in run.info.files:
@@ -50,6 +65,42 @@ def finish(path: Path, *, command: Sequence[str]) -> list[str]:
         write_text(path / layout.REPORT, page([run]))
         written.append(layout.REPORT)
     return written
+
+
+def _analysed(path: Path) -> list[str]:
+    """Analyse what was recorded, and not analysed when it was measured."""
+    from tailscope.analysis import Clock, Recording
+    from tailscope.experiment.evaluate import analysed
+    from tailscope.store.directory import RunWriter, check_whole
+
+    file = path / layout.RECORDED
+    content = read_file(path, layout.RECORDED, most_bytes=MOST_RECORD_BYTES)
+    run = read_record(content, RecordedRun, file, newest=RECORDED_FORMAT)
+    for name in Recording._fields[1:]:
+        size_of(path, f"{layout.RECORDING}/{name}.npy")
+    clock = run.info.clock
+    if clock.tsc_hz is None or clock.tsc is None or clock.unix_ns is None:
+        raise RunCorruptError(f"{file}: info.clock: expected tsc_hz, tsc and unix_ns")
+    recording = Recording.load(
+        path / layout.RECORDING, Clock(clock.tsc_hz, clock.tsc, clock.unix_ns)
+    )
+    before = {each.name for each in path.iterdir()}
+    with RunWriter(path, resumes=True) as writer:
+        found = analysed(run, recording, _blocked(path, run), writer)
+    check_whole(path, found.lacks)
+    return sorted(each.name for each in path.iterdir() if each.name not in before)
+
+
+def _blocked(path: Path, run: RecordedRun) -> Blocked | None:
+    from tailscope.noise.attribution import blocked_by
+    from tailscope.noise.table import read_timelines
+
+    if run.info.noise is None or not is_there(path, layout.NOISE):
+        return None
+    content = read_file(path, layout.NOISE, most_bytes=MOST_NOISE_BYTES)
+    sides = read_timelines(content, str(path / layout.NOISE))
+    own_work = run.info.noise.own_work
+    return blocked_by(sides.get("dut", []), sides.get("instrument", []), own_work=own_work)
 
 
 def _explained(run: Run, path: Path, command: Sequence[str]) -> Run:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_room"]
 
-_RECORDED_BYTES = 16
+_RECORDED_BYTES = 32
 """Of a packet, in the generator's recording."""
 
 _KEPT_BYTES = 8

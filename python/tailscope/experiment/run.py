@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from msgspec import structs
 
-from tailscope.exceptions import TestbedError
+from tailscope.exceptions import RunUnfinishedError, TestbedError
 from tailscope.experiment.evaluate import evaluate
 from tailscope.experiment.instance import Instance
 from tailscope.experiment.room import check_room
@@ -110,11 +110,20 @@ def execute(
         packets = sum(each.sent for each in ended)
         cut_short = any(each.interrupted for each in ended)
         with patient(ending or _say_nothing, asked=cut_short) as patience:
+            failed: list[BaseException] = []
             for each, writer in zip_longest(ended, writers):
-                measured = evaluate(plan, cores, tuning, each, packets, writer)
+                try:
+                    measured = evaluate(
+                        plan, cores, tuning, each, packets, writer, later=bool(failed)
+                    )
+                except (KeyboardInterrupt, RunUnfinishedError) as error:
+                    failed.append(error)
+                    continue
                 if inspect is not None:
                     inspect(measured)
                 found.append(measured)
+            if failed:
+                raise failed[0]
     return [replace(each, interrupted=patience.asked) for each in found]
 
 

@@ -13,7 +13,7 @@ from tailscope.noise.causes import causes_of
 from tailscope.noise.intervals import covered
 from tailscope.noise.table import read_timelines
 from tailscope.store import layout
-from tailscope.store.files import MOST_RECORD_BYTES, is_there, read_file
+from tailscope.store.files import MOST_NOISE_BYTES, MOST_RECORD_BYTES, is_there, read_file
 from tailscope.store.reader import open_packets, read_run, verified
 from tailscope.store.records import older
 from tailscope.store.records.base import read_record
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["TimeTaken", "of_run", "taken_by", "taken_from_instrument", "taken_within"]
 
 _SLICES = 20
-_MOST_NOISE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def _of_watched(path: Path) -> TimeTaken:
             f"{file}: expected CPUs and a duration, got {len(cpus)} CPUs, {duration_ns} ns"
         )
     try:
-        content = read_file(path, layout.NOISE, most_bytes=_MOST_NOISE_BYTES)
+        content = read_file(path, layout.NOISE, most_bytes=MOST_NOISE_BYTES)
         timelines = read_timelines(content, str(table)).get("watch", [])
     except FileNotFoundError:
         raise RunCorruptError(f"{table}: missing") from None

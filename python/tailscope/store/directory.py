@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Self
 from msgspec import structs
 
 from tailscope.analysis import Series
-from tailscope.exceptions import RunExistsError, RunUnfinishedError, TailscopeError
+from tailscope.exceptions import RunExistsError, RunUnfinishedError, said
 from tailscope.signals import uninterrupted
 from tailscope.store import layout, tables
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing, write_text
+from tailscope.store.files import is_there
 from tailscope.store.latency import LatencyFile
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import encode, encode_content
@@ -38,14 +39,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
+    from tailscope.analysis import (
+        Analysis,
+        Counts,
+        Figure,
+        Marks,
+        Nanoseconds,
+        Recording,
+        Side,
+        Worst,
+    )
     from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.recorded import RecordedRun
     from tailscope.store.records.run import RunInfo
     from tailscope.store.records.watched import WatchedRecord
     from tailscope.store.run import NewColumns
     from tailscope.store.tables import Table
 
     Explain = Callable[[Path, Worst], tuple[Explanation, NewColumns]]
+
+_RECORDED = (layout.NOISE, layout.INTERRUPTS, layout.POWER)
+"""Tables of what was recorded: nothing has to be analysed for them."""
 
 __all__ = ["RunWriter", "check_whole", "refuse_foreign", "write_noise"]
 
@@ -82,6 +96,14 @@ class RunWriter:
         or hold a run that was never finished.
     has_packets : bool
         Whether single packets will be written; not of what others have summarised.
+    resumes : bool
+        Whether it holds a measurement that was recorded and not analysed, which goes on here.
+
+    Attributes
+    ----------
+    path : Path
+    is_whole : bool
+        Whether the run is complete: whatever it lacks can be made again.
 
     Raises
     ------
@@ -89,18 +111,22 @@ class RunWriter:
         If it holds a complete run or anything else.
     """
 
-    def __init__(self, path: Path, *, has_packets: bool = True) -> None:
+    def __init__(self, path: Path, *, has_packets: bool = True, resumes: bool = False) -> None:
         self.path = Path(path)
         self._has_packets = has_packets
+        self._resumes = self._is_recorded = resumes
         self._stack = ExitStack()
         self._made = False
         self._written: list[str] = []
         self._latency: LatencyFile | None = None
         self._explain: Explain | None = None
-        self._is_whole = False
+        self.is_whole = False
 
     def __enter__(self) -> Self:
-        refuse_foreign(self.path)
+        refuse_foreign(self.path, resumes=self._resumes)
+        self._written += [
+            name for name in _RECORDED if self._resumes and (self.path / name).exists()
+        ]
         self._made = not self.path.exists()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for leftover in self.path.glob(f".*{TEMPORARY_SUFFIX}"):
@@ -124,7 +150,7 @@ class RunWriter:
         try:
             self._stack.__exit__(kind, error, trace)
         finally:
-            if error is not None and not self._is_whole:
+            if error is not None and not self.is_whole:
                 self._undo()
 
     def sink(
@@ -195,6 +221,35 @@ class RunWriter:
             name = f"{layout.CAPTURES}/{path.name}"
             shutil.move(path, self.path / name)
             self._written.append(name)
+
+    def keep_recording(
+        self, run: RecordedRun, recording: Recording, folder: Path, error: BaseException
+    ) -> None:
+        """Keep what was recorded, in place of what was to be made of it.
+
+        Parameters
+        ----------
+        run : RecordedRun
+        recording : Recording
+        folder : Path
+            Where its arrays are; those that are mapped from there move into the run.
+        error : BaseException
+            What ended the analysis.
+        """
+        import numpy as np
+
+        self._stack.__exit__(type(error), error, error.__traceback__)
+        kept = self.path / layout.RECORDING
+        kept.mkdir(mode=0o700, exist_ok=True)
+        self._is_recorded = True
+        self._undo()
+        for name in recording._fields[1:]:
+            array = getattr(recording, name)
+            if isinstance(array, np.memmap):
+                shutil.move(folder / f"{name}.npy", kept / f"{name}.npy")
+            else:
+                np.save(kept / f"{name}.npy", array)
+        write_text(self.path / layout.RECORDED, encode(run))
 
     def finish(
         self,
@@ -293,7 +348,8 @@ class RunWriter:
         finished = structs.replace(run.info, written_unix_ns=time.time_ns(), files=files)
         with uninterrupted():
             self._write(layout.RUN, encode(finished))
-            self._is_whole = True
+            self.is_whole = True
+        shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
         # A page is no source of anything: it may be drawn again when there is more to say.
         lacks: list[str] = []
         with _kept_going("no page", lacks):
@@ -320,8 +376,10 @@ class RunWriter:
         self._written.append(name)
 
     def _undo(self) -> None:
+        recorded = (layout.RUN, layout.CAPTURES, *_RECORDED) if self._is_recorded else ()
         for name in self._written:
-            (self.path / name).unlink(missing_ok=True)
+            if Path(name).parts[0] not in recorded:
+                (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):
             (self.path / layout.CAPTURES).rmdir()
         if self._made:
@@ -337,14 +395,7 @@ def _kept_going(lack: str, lacks: list[str]) -> Iterator[None]:
     except KeyboardInterrupt:
         lacks.append(f"{lack}: interrupted")
     except Exception as error:  # noqa: BLE001 - a defect must not cost a measurement
-        lacks.append(f"{lack}: {error if isinstance(error, TailscopeError) else _said(error)}")
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        name = "" if error.filename is None else f"{error.filename}: "
-        return f"{name}{error.strerror}"
-    return f"{type(error).__name__}: {error}"
+        lacks.append(f"{lack}: {said(error)}")
 
 
 def _write_parquet(path: Path, columns: NewColumns) -> None:
@@ -370,13 +421,15 @@ def check_whole(path: Path, lacks: Sequence[str]) -> None:
         )
 
 
-def refuse_foreign(path: Path) -> None:
+def refuse_foreign(path: Path, *, resumes: bool = False) -> None:
     """Refuse to write a run where something is that was not left by an unfinished one.
 
     Parameters
     ----------
     path : Path
         The directory of the run.
+    resumes : bool
+        Whether a measurement may be there that was recorded and not analysed.
 
     Raises
     ------
@@ -387,6 +440,11 @@ def refuse_foreign(path: Path) -> None:
     if mark is not None and mark.complete:
         raise RunExistsError(
             f"{path}: already holds a complete run", hint="choose another directory or remove it"
+        )
+    if is_there(path, layout.RECORDED) and not resumes:
+        raise RunExistsError(
+            f"{path}: holds a measurement that was recorded and not analysed",
+            hint=f"`tailscope finish {path}` analyses it; or choose another directory",
         )
     if mark is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise RunExistsError(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_CAMPAIGN_BYTES",
+    "MOST_NOISE_BYTES",
     "MOST_RECORD_BYTES",
     "handle_of",
     "is_there",
@@ -34,6 +35,9 @@ MOST_RECORD_BYTES: Final = 16 << 20
 
 MOST_CAMPAIGN_BYTES: Final = 64 << 20
 """The most that is read of ``campaign.json``, which has an entry for each cell."""
+
+MOST_NOISE_BYTES: Final = 1 << 30
+"""The most that is read of ``noise.parquet`` where no checksum says how much it is."""
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["Latencies", "Packets"]
 
 
+_ALWAYS = {column.name for column in LATENCY.columns if not column.may_be_null}
+"""Columns that every file has."""
+
+
 class Latencies(NamedTuple):
     """What one pass over all packets tells; without any, numbers and times are 0.
 
@@ -96,12 +100,11 @@ class Packets:
         RunCorruptError
             If the file is damaged, or packets are not in order.
         """
-        there = self._table.names
-        derived = "instrument_stall_ns" in names and "instrument_stall_ns" not in there
-        wanted = {*names, "latency_ns", "tainted"} if derived else {*names}
+        derived = "instrument_stall_ns" in names and not self._has("instrument_stall_ns")
+        wanted = [*dict.fromkeys((*names, "latency_ns", "tainted"))] if derived else [*names]
         before = -1
-        for batch in self._table.batches([name for name in there if name in wanted]):
-            found = {name: self._values(batch[name]) for name in batch.schema.names}
+        for batch in self._table.batches([name for name in wanted if self._is_read(name)]):
+            found = {name: self._values(name, batch[name]) for name in batch.schema.names}
             if derived:
                 found["instrument_stall_ns"] = _all_of_tainted(found)
             if (seq := found.get("seq")) is not None:
@@ -151,13 +154,20 @@ class Packets:
                 largest_ns, worst_seq = int(latency_ns[at]), int(seq[at])
         return Latencies(distribution, first_seq, last_seq, first_ns, last_ns, worst_seq)
 
-    def _values(self, cells: pa.Array) -> NDArray[Any] | None:
+    def _has(self, name: str) -> bool:
+        return name in self._table.names
+
+    def _is_read(self, name: str) -> bool:
+        """Whether a column is there, or has to be."""
+        return self._has(name) or name in _ALWAYS
+
+    def _values(self, name: str, cells: pa.Array) -> NDArray[Any] | None:
         from tailscope.arrow import values
 
         if cells.null_count == len(cells):
             return None
         if cells.null_count:
-            raise self._corrupt(f"expected no missing values, got {cells.null_count}")
+            raise self._corrupt(f"{name}: expected no missing values, got {cells.null_count}")
         return values(cells)
 
     def _in_order(self, seq: NDArray[np.uint64], before: int) -> int:

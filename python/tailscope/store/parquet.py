@@ -77,9 +77,12 @@ class TableFile:
         Raises
         ------
         RunCorruptError
-            If the file is damaged.
+            If the file is damaged, or does not have one of them.
         """
         import pyarrow as pa
+
+        if missing := [name for name in names if name not in self.names]:
+            raise self._corrupt(f"{missing[0]}: no such column")
 
         # In this thread: Arrow's own may outlive the interpreter (apache/arrow issue 34314).
         batches = self._parquet.iter_batches(_ROWS, columns=[*names], use_threads=False)
@@ -100,7 +103,7 @@ class TableFile:
         """Read columns as a whole; all that the table and the file have by default."""
         from tailscope.arrow import values
 
-        wanted = [name for name in self.names if names is None or name in names]
+        wanted = self.names if names is None else [*names]
         pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
         for batch in self.batches(wanted):
             for name in wanted:
@@ -116,8 +119,6 @@ class TableFile:
         there = []
         for column in columns:
             at = schema.get_field_index(column.name)
-            if at < 0 and not column.may_be_null:
-                raise self._corrupt(f"{column.name}: no such column")
             if at >= 0:
                 self._check_type(column, schema.field(at).type)
                 there.append(column.name)

@@ -11,7 +11,7 @@ import msgspec
 from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
-from tailscope.store.files import MOST_RECORD_BYTES, opened, read_file, size_of
+from tailscope.store.files import MOST_RECORD_BYTES, is_there, opened, read_file, size_of
 from tailscope.store.kept import Conclusions, kept
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.packets import Packets
@@ -69,11 +69,6 @@ _WITH_WHOLE_PLAN = 2
 
 _RECORDS = (layout.SUMMARY, layout.PERCENTILES, layout.EXPLANATION)
 """Files of figures, which are read as a whole and are never large."""
-
-_EXPLAINED = tables.WORST_EXPLAINED._replace(
-    columns=tuple(column._replace(may_be_null=True) for column in tables.WORST_EXPLAINED.columns)
-)
-"""Columns that the worst packets have where something explains them."""
 
 EVERY_PACKET = "latency and order of every packet"
 """What ``latency.parquet`` holds."""
@@ -201,8 +196,11 @@ def read_info(path: Path) -> RunInfo:
         )
     check_format(found.mark.format, layout.RUN_FORMAT, file)
     if not found.mark.complete:
+        is_recorded = is_there(path, layout.RECORDED)
+        hint = f"`tailscope finish {path}` analyses what was recorded"
         raise RunIncompleteError(
-            f"{path}: the run was never finished", hint="measure or analyse again"
+            f"{path}: the run was never finished",
+            hint=hint if is_recorded else "measure or analyse again",
         )
     if found.mark.format == layout.RUN_FORMAT or LINES in found.content:
         check_lines(found.text, file)
@@ -546,8 +544,9 @@ def _read_worst(path: Path, info: RunInfo) -> _WorstPackets:
     if _lacks(info, layout.WORST):
         return {"worst": _no_worst(), "worst_explained": {}}
     content = verified(path, info, layout.WORST)
-    with TableFile(content, str(path / layout.WORST), tables.WORST, _EXPLAINED) as file:
-        columns = file.read()
+    name = str(path / layout.WORST)
+    with TableFile(content, name, tables.WORST, tables.WORST_EXPLAINED) as file:
+        columns = file.read([*dict.fromkeys((*Worst._fields, *file.names))])
     worst = Worst(*(columns.pop(name) for name in Worst._fields))
     return {"worst": worst, "worst_explained": columns}
 

@@ -147,22 +147,17 @@ fn record<I, const CAPTURE: bool>(
     if session.common.record.is_none() {
         return;
     }
-    let intended: Vec<u64> = intended(measured, book).collect();
-    session.record("intended_tsc", intended.into_iter());
+    session.record("intended_tsc", intended(measured, book));
     let unsent = || {
         measured.iter().zip(0..).filter_map(|(intended, slot)| {
             book.skipped.was_refused(slot).map(|refused| (intended, refused))
         })
     };
-    let times: Vec<u64> = unsent().map(|(intended, _)| intended).collect();
-    session.record("unsent_tsc", times.into_iter());
-    let refused: Vec<u64> = unsent().map(|(_, refused)| u64::from(refused)).collect();
-    session.record("unsent_refused", refused.into_iter());
+    session.record("unsent_tsc", unsent().map(|(intended, _)| intended));
+    session.record("unsent_refused", unsent().map(|(_, refused)| u64::from(refused)));
     session.record("departure_tsc", book.departures.iter());
-    let seqs: Vec<u64> = book.arrivals.iter().map(|(seq, _)| seq).collect();
-    session.record("arrival_seq", seqs.into_iter());
-    let times: Vec<u64> = book.arrivals.iter().map(|(_, tsc)| tsc).collect();
-    session.record("arrival_tsc", times.into_iter());
+    session.record("arrival_seq", book.arrivals.iter().map(|(seq, _)| seq));
+    session.record("arrival_tsc", book.arrivals.iter().map(|(_, tsc)| tsc));
     session.record("corrupt_seq", book.corrupt.iter().copied());
 }
 

@@ -1,0 +1,29 @@
+"""``recording/recorded.json``: a measurement whose recordings are kept and not yet analysed."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from tailscope.store.records.base import Count, Record
+from tailscope.store.records.run import RunInfo
+
+__all__ = ["RECORDED_FORMAT", "RecordedRun"]
+
+RECORDED_FORMAT: Final = 1
+
+
+class RecordedRun(Record, frozen=True, kw_only=True):
+    """What `tailscope finish` needs beside the arrays of the recording."""
+
+    format: Literal[1] = RECORDED_FORMAT
+    """Version of the format."""
+    info: RunInfo
+    """The content of `run.json`; the packets that were lost are counted when it is analysed."""
+    lost_in_instrument: Count
+    """Packets that the instrument counts as lost, those of the warm-up left out."""
+    warm_up_lost: Count
+    """Packets of the warm-up that never came back: counters of the device have them, too."""
+    came: Count
+    """Packets that came back, changed ones and those that could be several included."""
+    foreign: Count
+    """Frames that came and are none of them."""
