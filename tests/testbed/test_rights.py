@@ -266,6 +266,8 @@ def test_a_killed_measurement_is_cleaned_by_who_may_measure(place: Place) -> Non
     process.communicate()
     refused = told_nobody(place, "clean")
     assert refused.returncode == 1, refused
+    assert re.search(r": /\S+/netns/tailscope-\S+: Permission denied", refused.stderr)
+    assert "hint: clean again when nothing uses it, with the rights that made it" in refused.stderr
     done = told_nobody(place, "clean", capabilities=ENOUGH)
     assert done.returncode == 0, done
     assert "network namespace tailscope-" in done.stdout

@@ -116,7 +116,7 @@ def _removed(thing: _Thing) -> Iterator[Leftover]:
     except (FileNotFoundError, ProcessLookupError):
         pass  # Somebody else was faster.
     except OSError as error:
-        name = f"{error.filename}: " if error.filename is not None else ""
+        name = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         yield Leftover(thing.what, f"{name}{error.strerror}")
 
 
