@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from measurements import NOBODY, QUICK, begun_by_nobody, polling, told_nobody, wait_until
 from runs import AS_ROOT, left_behind, needed, sound
+from test_cards import cabled
 
 from tailscope.testbed.tracefs import instances, tracefs
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from measurements import Place
 
 pytestmark = [AS_ROOT, pytest.mark.usefixtures("alone", "dataplane", "setpriv")]
+
+__all__ = ["cabled"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VETH = ("--wire", "veth")
@@ -154,8 +157,17 @@ def test_af_xdp_needs_to_lock_memory(place: Place) -> None:
     measured(place, *af_xdp, capabilities=ENOUGH | {"ipc_lock"})
 
 
-def test_devices_of_the_kernel_work_too(place: Place) -> None:
-    measured(place, *VETH, "--dut", "bridge")
+@pytest.mark.parametrize("wire", ["veth", "pci"])
+def test_devices_of_the_kernel_and_cards_work_too(
+    place: Place, cabled: tuple[str, ...], wire: str
+) -> None:
+    measured(place, "--dut", "bridge", "--wire", wire, *(cabled if wire == "pci" else ()))
+
+
+def test_a_folder_of_ones_own_for_namespaces_will_do(place: Place) -> None:
+    own = f"mount -t tmpfs -o uid={NOBODY},mode=755 tmpfs /run"
+    place.outside = ("unshare", "--mount", "sh", "-c", f'{own} && exec "$0" "$@"')
+    measured(place, *VETH, capabilities=ENOUGH - {"dac_override"})
 
 
 @pytest.fixture
