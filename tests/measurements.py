@@ -38,6 +38,13 @@ class Place:
     outside: tuple[str, ...] = ()
     """What an ordinary user's are started by while root still may all."""
 
+    @classmethod
+    def in_folder(cls, path: Path) -> Place:
+        """Make a home of an empty folder."""
+        (path / "run").mkdir(mode=0o700)
+        own = {"XDG_RUNTIME_DIR": str(path / "run"), "XDG_STATE_HOME": str(path / "state")}
+        return cls(path, {**os.environ, **own})
+
     def left(self) -> list[str]:
         """What measurements left behind."""
         folders = [path.name for path in self.path.glob("run/tailscope-*")]

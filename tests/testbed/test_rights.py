@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import NOBODY, QUICK, begun_by_nobody, polling, told_nobody, wait_until
+from measurements import NOBODY, QUICK, Place, begun_by_nobody, polling, told_nobody, wait_until
 from runs import AS_ROOT, left_behind, needed, sound
 from test_cards import cabled
 
@@ -19,8 +19,6 @@ from tailscope.testbed.tracefs import instances, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-
-    from measurements import Place
 
 pytestmark = [AS_ROOT, pytest.mark.usefixtures("alone", "dataplane", "setpriv")]
 
@@ -30,6 +28,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VETH = ("--wire", "veth")
 EVENTS = ("--noise", "events")
 TRACER = {"dac_override", "sys_admin"}
+MOUNTED = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing"
+UNMOUNTED = "! mountpoint -q /sys/kernel/tracing || umount -l /sys/kernel/tracing"
 
 
 def shown(section: str) -> str:
@@ -53,6 +53,11 @@ def documented() -> frozenset[str]:
     return frozenset(name.removeprefix("+") for name in named[0])
 
 
+def after(setup: str) -> tuple[str, ...]:
+    """What starts a command with mounts of its own."""
+    return ("unshare", "--mount", "sh", "-c", f'({setup}) && exec "$0" "$@"')
+
+
 ENOUGH = documented()
 
 
@@ -61,10 +66,17 @@ def setpriv() -> None:
     needed("setpriv", "ip")
 
 
+@pytest.fixture
+def place(scratch: Path) -> Place:
+    """A home in no folder of pytest, whose sessions keep each other's to their user."""
+    return Place.in_folder(scratch)
+
+
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """Neither namespaces nor processes nor instances of the tracer."""
+def nothing_is_left(place: Place) -> Iterator[None]:
+    """Neither folders nor namespaces nor processes nor instances of the tracer."""
     yield
+    assert not place.left()
     assert not left_behind()
     with tracefs() as root:
         assert not [name for name in instances(root) if name.startswith(f"tailscope-{NOBODY}-")]
@@ -130,9 +142,12 @@ def test_each_capability_is_needed_for_what_the_page_says(place: Place, missing:
     assert not (place.path / "out").exists()
 
 
-def test_events_need_two_capabilities(place: Place) -> None:
-    # Where somebody has mounted the tracer's files, nobody else has to.
-    enough = TRACER - ({"sys_admin"} if os.path.ismount("/sys/kernel/tracing") else set())
+@pytest.mark.parametrize("mounted", [False, True])
+def test_events_need_two_capabilities(place: Place, mounted: bool) -> None:
+    """Where somebody has mounted the tracer's files, nobody else has to."""
+    enough = TRACER - {"sys_admin"} if mounted else TRACER
+    setup = MOUNTED if mounted else UNMOUNTED
+    place.outside = after(setup)
     for missing in enough:
         done = tried(place, *EVENTS, capabilities=TRACER - {missing})
         assert done.returncode == 1
@@ -166,7 +181,7 @@ def test_devices_of_the_kernel_and_cards_work_too(
 
 def test_a_folder_of_ones_own_for_namespaces_will_do(place: Place) -> None:
     own = f"mount -t tmpfs -o uid={NOBODY},mode=755 tmpfs /run"
-    place.outside = ("unshare", "--mount", "sh", "-c", f'{own} && exec "$0" "$@"')
+    place.outside = after(own)
     measured(place, *VETH, capabilities=ENOUGH - {"dac_override"})
 
 
@@ -240,8 +255,7 @@ def given_away(place: Place) -> Iterator[Place]:
         line.removeprefix("sudo ").replace("measurer", str(NOBODY))
         for line in text.partition("```sh\n")[2].partition("```")[0].splitlines()
     ]
-    mount = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing"
-    place.outside = ("unshare", "--mount", "sh", "-c", f'({mount}) && exec "$0" "$@"')
+    place.outside = after(MOUNTED)
     names = [word for line in lines for word in line.split() if word.startswith("/")]
     with tracefs() as root:
         files = [root / os.path.relpath(name, "/sys/kernel/tracing") for name in names]
