@@ -91,10 +91,7 @@ def dataplane() -> Path:
 @pytest.fixture
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A home; nothing may be left in it after the test."""
-    path = tmp_path_factory.mktemp("home")
-    (path / "run").mkdir(mode=0o700)
-    environment = {"XDG_RUNTIME_DIR": str(path / "run"), "XDG_STATE_HOME": str(path / "state")}
-    place = Place(path, {**os.environ, **environment})
+    place = Place.in_folder(tmp_path_factory.mktemp("home"))
     yield place
     assert not place.left()
 

@@ -14,7 +14,7 @@ import pytest
 from command import COMMAND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
 
 QUICK = ("--duration", "200ms", "--warm-up", "50ms", "--rate", "20k")
 """As much traffic as shows that packets go through; tests that judge times measure longer."""
@@ -35,6 +35,15 @@ class Place:
     environment: dict[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
     """What commands are started by."""
+    outside: tuple[str, ...] = ()
+    """What an ordinary user's are started by while root still may all."""
+
+    @classmethod
+    def in_folder(cls, path: Path) -> Place:
+        """Make a home of an empty folder."""
+        (path / "run").mkdir(mode=0o700)
+        own = {"XDG_RUNTIME_DIR": str(path / "run"), "XDG_STATE_HOME": str(path / "state")}
+        return cls(path, {**os.environ, **own})
 
     def left(self) -> list[str]:
         """What measurements left behind."""
@@ -102,28 +111,61 @@ def children(pid: int) -> dict[str, int]:
     return found
 
 
-def as_nobody(command: list[str], folder: Path, **options: Any) -> subprocess.Popen[str]:
-    """Start a command as an ordinary user who owns `folder` alone."""
+def as_nobody(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    capabilities: Collection[str] = (),
+    outside: Sequence[str] = (),
+    **options: Any,
+) -> subprocess.Popen[str]:
+    """Start a command as an ordinary user who owns `folder` alone, with no other capabilities."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
     rights = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    return subprocess.Popen([*rights, *command], text=True, **options)
+    added = [f"+{capability}" for capability in sorted(capabilities)]
+    rights.append(f"--bounding-set={','.join(['-all', *added])}")
+    if added:
+        rights += [f"--inh-caps={','.join(added)}", f"--ambient-caps={','.join(added)}"]
+    return subprocess.Popen([*outside, *rights, *command], text=True, **options)
 
 
-def said_to_nobody(place: Place, *arguments: str) -> str:
-    """What the installed command says to an ordinary user, who owns the place."""
+def begun_by_nobody(
+    place: Place, *arguments: str, capabilities: Collection[str] = ()
+) -> subprocess.Popen[str]:
+    """Start the installed command as an ordinary user, who owns the place."""
     if not os.access(COMMAND, os.X_OK) or not reachable(COMMAND):
         pytest.skip(f"{COMMAND}: not to be reached by an ordinary user")
     environment = {**place.environment, "HOME": str(place.path), "PYTHONDONTWRITEBYTECODE": "1"}
     for parent in place.path.parents:
         if parent.stat().st_uid == os.getuid() and parent.name.startswith("pytest-"):
             parent.chmod(0o755)
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [str(COMMAND), *arguments]
-    process = as_nobody(command, place.path, env=environment, cwd=place.path, **pipes)
+    return as_nobody(
+        [*place.prefix, str(COMMAND), *arguments],
+        place.path,
+        capabilities=capabilities,
+        outside=place.outside,
+        env=environment,
+        cwd=place.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def told_nobody(
+    place: Place, *arguments: str, capabilities: Collection[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """What came of the installed command, run by an ordinary user."""
+    process = begun_by_nobody(place, *arguments, capabilities=capabilities)
     output, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    return output
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def said_to_nobody(place: Place, *arguments: str) -> str:
+    """What the installed command says to an ordinary user."""
+    done = told_nobody(place, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def reachable(path: Path) -> bool:

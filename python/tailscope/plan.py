@@ -252,7 +252,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             NAME,
             "traffic",
-            "Wire to the device: memif, veth (as root), pci or vhost (vm).",
+            "Wire to the device: memif, veth (privileged), pci or vhost (vm).",
             on=(*_EVERY_RUN, "calibrate"),
             shown_default="the first that fits",
             choices=_wires,
@@ -344,7 +344,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             NAME,
             "measurement",
-            "What to record: auto, events (kernel events, as root) or stalls.",
+            "What to record: auto, events (kernel events, privileged) or stalls.",
             on=("run", "noise"),
             placeholder="WHAT",
             choices=_noise,

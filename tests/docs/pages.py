@@ -88,6 +88,13 @@ def _no_guest() -> str | None:
     return _without("qemu-system-x86_64") or (None if kernels.is_dir() else "no kernels for guests")
 
 
+def _no_user_namespaces() -> str | None:
+    own = ["unshare", "--user", "--map-current-user", "--keep-caps", "--net", "--mount"]
+    # Some systems let anybody make them, and nobody do anything in them.
+    made = subprocess.run([*own, "mount", "-t", "tmpfs", "tmpfs", "/run"], capture_output=True)
+    return made.stderr.decode().strip() or None
+
+
 def _never(what: str) -> Callable[[], str | None]:
     return lambda: what
 
@@ -98,6 +105,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "LXC": lambda: _not_root() or _without("lxc-execute"),
     "stress-ng": lambda: _without("stress-ng"),
     "a guest": _no_guest,
+    "user namespaces": _no_user_namespaces,
     SERVER: lambda: None if postgres_server.programs() else "none is installed",
     "the authors' data": lambda: None if AUTHORS.is_dir() else "none of it",
     **{

@@ -290,7 +290,7 @@ def test_a_run_is_tuned_and_the_host_is_as_it_was(measure: Measure) -> None:
 def test_only_root_may_insist(measure: Measure, tailscope: Run, place: Place) -> None:
     out = place.path / "out"
     for option, expected in (
-        (["--noise", "events"], "kernel events: only root may record them"),
+        (["--noise", "events"], "kernel events: missing cap_dac_override"),
         (["--tune"], "changing settings of the host requires root"),
     ):
         done = tailscope("run", "--dut", "l2fwd", *option, "--out", out, env=place.environment)

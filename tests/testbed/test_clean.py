@@ -426,7 +426,7 @@ def test_what_cannot_be_removed_is_named_and_the_rest_goes(
         assert done.returncode == 1
         assert f"removed {paths[1]}\n" in done.stdout
         assert done.stderr.startswith(f"error: {paths[0]}: it cannot be removed: mount")
-        assert "hint: end what still uses it" in done.stderr
+        assert "hint: clean again when nothing uses it" in done.stderr
         assert (tmp_path / "precious").exists()
     finally:
         subprocess.run(["umount", mount], check=True)

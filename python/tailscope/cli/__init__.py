@@ -46,7 +46,7 @@ COMMANDS = {
     "list": "List runs, with their settings, dates and most important figures.",
     "model": "Derive predictions from the figures of a run.",
     "noise": (
-        "Show what keeps CPUs from running, and for how long; only root sees names of causes."
+        "Show what keeps CPUs from running, and for how long; naming causes takes privileges."
     ),
     "note": "Add a dated note to a run; without a text, print its notes.",
     "plan": "Show how many packets, and how much time, a statement about a quantile needs.",

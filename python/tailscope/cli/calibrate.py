@@ -17,7 +17,7 @@ __all__ = ["command"]
 
 def command(
     wire: Annotated[
-        str, option_of("wire", "memif, veth (as root) or pci.", own_default=True)
+        str, option_of("wire", "memif, veth (privileged) or pci.", own_default=True)
     ] = "memif",
     wire_option: Annotated[list[str] | None, option_of("wire_options")] = None,
     rate: Annotated[str, option_of("rate", own_default=True)] = "100k",

@@ -26,7 +26,10 @@ def command(
         else:
             failed.append(f"{what}: it cannot be removed: {reason}")
     if failed:
-        raise TestbedError("; ".join(failed), hint="end what still uses it, and clean again")
+        raise TestbedError(
+            "; ".join(failed),
+            hint="clean again when nothing uses it, with the rights that made it",
+        )
     if not found:
         print("nothing was left behind")
     return 0

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.exceptions import TestbedError
+from tailscope.testbed.places import Here
+from tailscope.testbed.rights import Capability, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,7 +94,15 @@ def _steer(place: Place, link: str, cpus: Sequence[int]) -> None:
     mask = f"{sum(1 << cpu for cpu in cpus):x}"
     groups = [mask[max(0, end - 8) : end] for end in range(len(mask), 0, -8)]
     path = f"/sys/class/net/{link}/queues/rx-0/rps_cpus"
-    place.run(["sh", "-c", 'printf %s "$1" > "$2"', "sh", ",".join(reversed(groups)), path])
+    command = ["sh", "-c", 'printf %s "$1" > "$2"', "sh", ",".join(reversed(groups)), path]
+    try:
+        place.run(command)
+    except TestbedError:
+        if isinstance(place, Here):
+            needed = (Capability.DAC_OVERRIDE, Capability.NET_ADMIN)
+            otherwise = "use a device of DPDK: --dut l2fwd"
+            require(f"dut: CPUs of {link}", *needed, otherwise=otherwise, of_machine=True)
+        raise
 
 
 def _set(name: str, value: str) -> list[str]:

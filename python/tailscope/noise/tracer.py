@@ -125,7 +125,7 @@ class Tracer:
     Raises
     ------
     TestbedError
-        If it cannot be done here: not root, no tracefs, none of the events.
+        If it cannot be done here: no right to, no tracefs, none of the events.
     """
 
     def __init__(

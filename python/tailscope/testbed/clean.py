@@ -116,7 +116,7 @@ def _removed(thing: _Thing) -> Iterator[Leftover]:
     except (FileNotFoundError, ProcessLookupError):
         pass  # Somebody else was faster.
     except OSError as error:
-        name = f"{error.filename}: " if error.filename is not None else ""
+        name = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         yield Leftover(thing.what, f"{name}{error.strerror}")
 
 
@@ -172,9 +172,9 @@ def _things(stack: ExitStack) -> Iterator[_Thing]:
         end = partial(_end, left.pid, partial(_is_marked, left.pid, left.owner))
         what = f"process {left.pid}: {Path(left.words[0]).name}"
         yield _Thing(frozenset({left.owner}), what, end, left.told)
+    yield from _namespaces({left.pid for left in marked})
+    yield from _tracers(stack)
     if os.geteuid() == 0:
-        yield from _namespaces({left.pid for left in marked})
-        yield from _tracers(stack)
         yield from _containers(marked)
         for path in lock_folders():
             what = f"locks of containers {path}"
@@ -216,7 +216,8 @@ def _namespaces(known: set[int]) -> Iterator[_Thing]:
 
     members = _members()
     for name in sorted(netns.listnetns()):
-        if (owner := owner_of(name)) is None:
+        owner = owner_of(name)
+        if owner is None or not may_remove(owner):
             continue
         namespace = _identity(Path(netns.NETNS_RUN_DIR, name))
         for pid in sorted(members[namespace] - known):
@@ -262,7 +263,8 @@ def _tracers(stack: ExitStack) -> Iterator[_Thing]:
     except TestbedError:
         return
     for name in instances(root):
-        if (owner := owner_of(name)) is not None:
+        owner = owner_of(name)
+        if owner is not None and may_remove(owner):
             remove = partial(remove_leftover, root, name)
             yield _Thing(frozenset({owner}), f"kernel tracer {name}", remove)
 

@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tailscope.exceptions import TestbedError
+from tailscope.testbed.programs import find_program
+from tailscope.testbed.rights import Capability, may_write, owns_network, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["command_in", "inside", "make_links", "move_link", "moved_into", "namespace"]
+__all__ = [
+    "check_namespaces",
+    "command_in",
+    "inside",
+    "make_links",
+    "move_link",
+    "moved_into",
+    "namespace",
+]
 
-
+_NEEDED = (Capability.NET_ADMIN, Capability.NET_RAW, Capability.SYS_ADMIN)
 _QUIET = {"disable_ipv6": "1"}
 _GREETING = {
     "dad_transmits": "0",
@@ -22,6 +32,40 @@ _GREETING = {
     "router_solicitation_interval": "1",
     "router_solicitation_max_interval": "1",
 }
+
+
+def check_namespaces(what: str, otherwise: str) -> None:
+    """See whether this process may make namespaces, and links in them that carry packets.
+
+    Parameters
+    ----------
+    what : str
+        What needs them, for the error.
+    otherwise : str
+        What can be done without them, for its hint.
+
+    Raises
+    ------
+    TestbedError
+        If it may not: with the capabilities that are missing.
+    """
+    from pyroute2 import netns
+
+    names = Path(netns.NETNS_RUN_DIR)
+    may_name = may_write(names if names.exists() else names.parent)
+    needed = _NEEDED if may_name else (Capability.DAC_OVERRIDE, *_NEEDED)
+    require(what, *needed, otherwise=otherwise)
+    if not may_name:
+        raise TestbedError(
+            f"{what}: cannot write to {names}",
+            hint=f"in a user namespace, mount a tmpfs on /run (docs/security.md), or {otherwise}",
+        )
+    if not owns_network():
+        raise TestbedError(
+            f"{what}: this user namespace has no network namespace of its own",
+            hint=f"start it with `unshare --net`, too (docs/security.md), or {otherwise}",
+        )
+    find_program(what, "ip", "iproute2")
 
 
 @contextmanager

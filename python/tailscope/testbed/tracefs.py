@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.cpus import parse_cpus
+from tailscope.testbed.rights import Capability, may_write, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = ["instances", "osnoise", "remove_instance", "remove_leftover", "tracefs"]
 
+_WHAT = "kernel events"
 _STANDARD = Path("/sys/kernel/tracing")
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CMD_CREATE = 6
@@ -36,21 +38,24 @@ def tracefs() -> Iterator[Path]:
     Raises
     ------
     TestbedError
-        If this is not root, or the kernel has none.
+        If this process has no right to use it, or the kernel has none.
     """
-    if os.geteuid() != 0:
-        raise TestbedError(
-            "kernel events: only root may record them",
-            hint="run as root, or without them: --noise stalls",
-        )
-    if (_STANDARD / "instances").is_dir():
+    if os.path.ismount(_STANDARD):
+        # Whoever was given the instances needs no more.
+        if not may_write(_STANDARD / "instances"):
+            _require(Capability.DAC_OVERRIDE)
         yield _STANDARD
         return
+    _require(Capability.DAC_OVERRIDE, Capability.SYS_ADMIN)
     mount = _detached()
     try:
         yield Path(f"/proc/self/fd/{mount}")
     finally:
         os.close(mount)
+
+
+def _require(*capabilities: Capability) -> None:
+    require(_WHAT, *capabilities, otherwise="without events: --noise stalls", of_machine=True)
 
 
 def instances(root: Path) -> list[str]:
@@ -162,7 +167,7 @@ def _detached() -> int:
         if result < 0:
             reason = os.strerror(ctypes.get_errno())
             raise TestbedError(
-                f"kernel events: tracefs cannot be mounted: {reason}",
+                f"{_WHAT}: tracefs cannot be mounted: {reason}",
                 hint="boot a kernel with CONFIG_FTRACE, or run without events: --noise stalls",
             )
         return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.namespaces import (
+    check_namespaces,
     command_in,
     inside,
     make_links,
@@ -18,7 +20,7 @@ from tailscope.testbed.namespaces import (
     moved_into,
     namespace,
 )
-from tailscope.testbed.programs import find_program
+from tailscope.testbed.rights import Capability, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -194,8 +196,13 @@ class Veth(Wire):
         return _LINK_STALL_NS
 
     def check(self) -> None:
-        """Namespaces are root's."""
-        _check_namespaces("wire veth", "use --wire memif, which needs no privileges")
+        """Namespaces need capabilities, and AF_XDP needs more of them."""
+        otherwise = "use --wire memif, which needs none"
+        check_namespaces("wire veth", otherwise)
+        if self._driver == "af_xdp":
+            require(
+                "wire veth: driver af_xdp", *_af_xdp_needs(), otherwise=otherwise, of_machine=True
+            )
 
     @contextmanager
     def open(self, folder: Folder, ports: int = 2) -> Iterator[WireEnds]:
@@ -409,7 +416,7 @@ def check_cards(what: str, names: Sequence[str]) -> None:
                     f"{what}: no link {name}",
                     hint="`ip link` lists them; PCI addresses are like 0000:01:00.0",
                 )
-        _check_namespaces(what, "or give PCI addresses of cards bound to vfio-pci")
+        check_namespaces(what, "give PCI addresses of cards bound to vfio-pci")
         return
     for address in names:
         device = _PCI_DEVICES / address
@@ -428,17 +435,15 @@ def check_cards(what: str, names: Sequence[str]) -> None:
             )
 
 
+def _af_xdp_needs() -> list[Capability]:
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    may_lock = limit == resource.RLIM_INFINITY
+    return [*([] if may_lock else [Capability.IPC_LOCK]), Capability.SYS_ADMIN]
+
+
 def are_links(names: Sequence[str]) -> bool:
     """Whether cards are named as the kernel does, not by PCI addresses."""
     return not any(":" in name for name in names)
-
-
-def _check_namespaces(what: str, otherwise: str) -> None:
-    if os.geteuid() != 0:
-        raise TestbedError(
-            f"{what}: expected root, got an ordinary user", hint=f"run it with sudo, or {otherwise}"
-        )
-    find_program(what, "ip", "iproute2")
 
 
 def _socket_path(folder: Folder, name: str) -> Path:

@@ -1,0 +1,300 @@
+"""What an ordinary user may do with some capabilities, or with none: as docs/security.md says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from measurements import NOBODY, QUICK, Place, begun_by_nobody, polling, told_nobody, wait_until
+from runs import AS_ROOT, left_behind, needed, sound
+from test_cards import cabled
+
+from tailscope.testbed.tracefs import instances, tracefs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+pytestmark = [AS_ROOT, pytest.mark.usefixtures("alone", "dataplane", "setpriv")]
+
+__all__ = ["cabled"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+VETH = ("--wire", "veth")
+EVENTS = ("--noise", "events")
+TRACER = {"dac_override", "sys_admin"}
+MOUNTED = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing"
+UNMOUNTED = "! mountpoint -q /sys/kernel/tracing || umount -l /sys/kernel/tracing"
+
+
+def shown(section: str) -> str:
+    """A section of the page."""
+    return PAGE.read_text().partition(f"\n### {section}\n")[2].partition("\n### ")[0]
+
+
+def command_of(section: str) -> list[str]:
+    """The words of the command that a section shows, up to tailscope."""
+    text = shown(section).partition("```sh\n")[2].partition("```")[0]
+    words = shlex.split(text.replace("\\\n", " "))
+    return words[: words.index(".venv/bin/tailscope")]
+
+
+def documented() -> frozenset[str]:
+    """The capabilities of the command that the page shows."""
+    options = dict(zip(words := command_of("Capabilities"), words[1:], strict=False))
+    sets = [options[f"--{kind}"] for kind in ("inh-caps", "ambient-caps", "bounding-set")]
+    named = [frozenset(text.removeprefix("-all,").split(",")) for text in sets]
+    assert len({*named}) == 1
+    return frozenset(name.removeprefix("+") for name in named[0])
+
+
+def after(setup: str) -> tuple[str, ...]:
+    """What starts a command with mounts of its own."""
+    return ("unshare", "--mount", "sh", "-c", f'({setup}) && exec "$0" "$@"')
+
+
+ENOUGH = documented()
+
+
+@pytest.fixture(scope="session")
+def setpriv() -> None:
+    needed("setpriv", "ip")
+
+
+@pytest.fixture
+def place(scratch: Path) -> Place:
+    """A home in no folder of pytest, whose sessions keep each other's to their user."""
+    return Place.in_folder(scratch)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(place: Place) -> Iterator[None]:
+    """Neither folders nor namespaces nor processes nor instances of the tracer."""
+    yield
+    assert not place.left()
+    assert not left_behind()
+    with tracefs() as root:
+        assert not [name for name in instances(root) if name.startswith(f"tailscope-{NOBODY}-")]
+
+
+def tried(
+    place: Place, *options: str, capabilities: Collection[str] = ENOUGH
+) -> subprocess.CompletedProcess[str]:
+    """What comes of a run of `l2fwd`."""
+    out = str(place.path / "out")
+    arguments = ("run", "--dut", "l2fwd", *QUICK, *options, "--out", out)
+    return told_nobody(place, *arguments, capabilities=capabilities)
+
+
+def measured(place: Place, *options: str, capabilities: Collection[str] = ENOUGH) -> dict[str, Any]:
+    """The record of a run whose packets are all accounted for."""
+    done = tried(place, *options, capabilities=capabilities)
+    assert done.returncode == 0, done.stderr
+    assert (place.path / "out").stat().st_uid == NOBODY
+    return sound(place.path / "out")
+
+
+def has_named_causes(place: Place, run: dict[str, Any]) -> bool:
+    """Whether kernel events were recorded, and some have been named."""
+    import pyarrow.parquet as pq
+
+    assert run["noise"]["events_missing_because"] is None
+    assert run["noise"]["events"]["lost"]
+    causes = {
+        name
+        for row in pq.read_table(place.path / "out" / "noise.parquet").to_pylist()
+        for name in row.values()
+        if isinstance(name, str)
+    }
+    return any(name.startswith(("local timer", "task ", "softirq ")) for name in causes)
+
+
+def test_the_documented_capabilities_are_enough(place: Place) -> None:
+    run = measured(place, *VETH, *EVENTS)
+    assert run["plan"]["wire"] == "veth"
+    assert has_named_causes(place, run)
+    assert run["instrument"]["raised_priority"]
+
+
+def test_the_table_explains_the_documented_capabilities() -> None:
+    explained = set(re.findall(r"^\| `cap_(\w+)` \|", shown("Capabilities"), re.MULTILINE))
+    assert explained - ENOUGH == {"ipc_lock"}
+    assert explained >= ENOUGH
+
+
+@pytest.mark.parametrize("missing", sorted(ENOUGH))
+def test_each_capability_is_needed_for_what_the_page_says(place: Place, missing: str) -> None:
+    fewer = ENOUGH - {missing}
+    if missing == "sys_nice":
+        run = measured(place, *VETH, *EVENTS, capabilities=fewer)
+        assert run["instrument"]["raised_priority"] is False
+        return
+    done = tried(place, *VETH, *EVENTS, capabilities=fewer)
+    assert done.returncode == 1
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    assert error == f"error: wire veth: missing cap_{missing}"
+    assert "run as root, or with these capabilities (docs/security.md), or use" in done.stderr
+    assert not (place.path / "out").exists()
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+def test_events_need_two_capabilities(place: Place, mounted: bool) -> None:
+    """Where somebody has mounted the tracer's files, nobody else has to."""
+    enough = TRACER - {"sys_admin"} if mounted else TRACER
+    setup = MOUNTED if mounted else UNMOUNTED
+    place.outside = after(setup)
+    for missing in enough:
+        done = tried(place, *EVENTS, capabilities=TRACER - {missing})
+        assert done.returncode == 1
+        assert f"error: kernel events: missing cap_{missing}\n" in done.stderr
+    assert has_named_causes(place, measured(place, *EVENTS, capabilities=enough))
+
+
+def test_a_run_that_may_not_record_says_what_was_missing(place: Place) -> None:
+    run = measured(place, capabilities=())
+    assert run["noise"]["events"] is None
+    assert run["noise"]["events_missing_because"].startswith(
+        "kernel events: missing cap_dac_override"
+    )
+
+
+def test_af_xdp_needs_to_lock_memory(place: Place) -> None:
+    af_xdp = (*VETH, "--wire-option", "driver=af_xdp", "--warm-up", "2s")
+    place.prefix = ("prlimit", "--memlock=65536:65536")
+    done = tried(place, *af_xdp)
+    assert done.returncode == 1
+    assert "error: wire veth: driver af_xdp: missing cap_ipc_lock\n" in done.stderr
+    measured(place, *af_xdp, capabilities=ENOUGH | {"ipc_lock"})
+
+
+@pytest.mark.parametrize("wire", ["veth", "pci"])
+def test_devices_of_the_kernel_and_cards_work_too(
+    place: Place, cabled: tuple[str, ...], wire: str
+) -> None:
+    measured(place, "--dut", "bridge", "--wire", wire, *(cabled if wire == "pci" else ()))
+
+
+def test_a_folder_of_ones_own_for_namespaces_will_do(place: Place) -> None:
+    own = f"mount -t tmpfs -o uid={NOBODY},mode=755 tmpfs /run"
+    place.outside = after(own)
+    measured(place, *VETH, capabilities=ENOUGH - {"dac_override"})
+
+
+@pytest.fixture
+def confined(place: Place) -> Place:
+    """A place whose commands start in a user namespace, as the page shows it."""
+    words = command_of("Kernel links in a user namespace")
+    made = subprocess.run(
+        ["setpriv", f"--reuid={NOBODY}", "--clear-groups", *words, "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        pytest.skip(f"no user namespaces for ordinary users: {made.stderr.strip()}")
+    place.prefix = tuple(words)
+    return place
+
+
+def test_a_user_namespace_will_do_for_links(confined: Place) -> None:
+    run = measured(confined, *VETH, capabilities=())
+    assert run["plan"]["wire"] == "veth"
+    assert run["instrument"]["raised_priority"] is False
+
+
+OF_MACHINE = " of the machine, got those of a user namespace\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (EVENTS, "kernel events: missing cap_dac_override"),
+        (("--wire-option", "driver=af_xdp"), "wire veth: driver af_xdp: missing cap_"),
+        (("--dut", "bridge"), "dut: CPUs of dut0: missing cap_dac_override, cap_net_admin"),
+    ],
+)
+def test_what_a_user_namespace_lacks_is_named(
+    confined: Place, options: tuple[str, ...], expected: str
+) -> None:
+    done = tried(confined, *VETH, *options, capabilities=())
+    assert done.returncode == 1
+    assert f"error: {expected}" in done.stderr
+    assert OF_MACHINE in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("without", "expected"),
+    [
+        ("--net", "this user namespace has no network namespace of its own"),
+        ("mount", "cannot write to /"),
+    ],
+)
+def test_a_user_namespace_that_is_half_made_is_named(
+    confined: Place, without: str, expected: str
+) -> None:
+    if without == "mount":
+        confined.prefix = confined.prefix[: confined.prefix.index("sh")]
+    else:
+        confined.prefix = tuple(word for word in confined.prefix if word != without)
+    done = tried(confined, *VETH, capabilities=())
+    assert done.returncode == 1
+    assert f"error: wire veth: {expected}" in done.stderr
+    assert "docs/security.md" in done.stderr
+
+
+@pytest.fixture
+def given_away(place: Place) -> Iterator[Place]:
+    """A machine whose root has given the tracer's instances to a user, as the page shows it."""
+    text = shown("Kernel events from an instance of your own")
+    lines = [
+        line.removeprefix("sudo ").replace("measurer", str(NOBODY))
+        for line in text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    ]
+    place.outside = after(MOUNTED)
+    names = [word for line in lines for word in line.split() if word.startswith("/")]
+    with tracefs() as root:
+        files = [root / os.path.relpath(name, "/sys/kernel/tracing") for name in names]
+        before = {path: path.stat() for path in files}
+        try:
+            subprocess.run([*place.outside, "sh", "-ec", "\n".join(lines)], check=True)
+            yield place
+        finally:
+            for path, known in before.items():
+                os.chown(path, known.st_uid, known.st_gid)
+                path.chmod(known.st_mode & 0o7777)
+
+
+@pytest.mark.parametrize("wire", ["memif", "veth"])
+def test_a_tracer_that_was_given_away_will_do(
+    given_away: Place, request: pytest.FixtureRequest, wire: str
+) -> None:
+    if wire == "veth":
+        request.getfixturevalue("confined")
+    run = measured(given_away, "--wire", wire, *EVENTS, capabilities=())
+    assert run["plan"]["wire"] == wire
+    assert has_named_causes(given_away, run)
+
+
+def test_a_killed_measurement_is_cleaned_by_who_may_measure(place: Place) -> None:
+    out = str(place.path / "out")
+    arguments = ("run", "--dut", "l2fwd", *VETH, *EVENTS, "--duration", "60s", "--out", out)
+    process = begun_by_nobody(place, *arguments, capabilities=ENOUGH)
+    wait_until(lambda: polling(process) >= 2, process)
+    # Nobody may look into it who has less.
+    spared = told_nobody(place, "clean")
+    assert "nothing" in spared.stdout, spared
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    refused = told_nobody(place, "clean")
+    assert refused.returncode == 1, refused
+    assert re.search(r": /\S+/netns/tailscope-\S+: Permission denied", refused.stderr)
+    assert "hint: clean again when nothing uses it, with the rights that made it" in refused.stderr
+    done = told_nobody(place, "clean", capabilities=ENOUGH)
+    assert done.returncode == 0, done
+    assert "network namespace tailscope-" in done.stdout
+    assert "kernel tracer tailscope-" in done.stdout
