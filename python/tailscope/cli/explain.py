@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "print_association", "print_tail"]
 
+_MOST_DETAILS = 3
+"""Of what else is known of a cause; `--json` has all."""
+
 
 def command(
     context: typer.Context,
@@ -294,10 +297,17 @@ def _print_story(story: Story) -> None:
             printable(part_text(line.part, line.cause)),
             duration_text(line.waited_ns),
             f"{line.share:.1%}",
-            printable("; ".join(line.details)),
+            printable(_listed(line.details)),
         )
         for line in story.lines
     ]
     rows.append(("total", duration_text(story.latency_ns), "100.0%", ""))
     for line in aligned(("waited for", "time", "share", ""), [rows]):
         print(line)
+
+
+def _listed(details: Sequence[str]) -> str:
+    """The first few of what else is known."""
+    more = len(details) - _MOST_DETAILS
+    shown = [*details[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else [])]
+    return "; ".join(shown)
