@@ -5,6 +5,7 @@ The folders and the options are libFuzzer's. Atheris counts which branches an in
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -26,7 +27,9 @@ def main() -> None:
         def one(content: bytes) -> None:
             survives(target, content, place)
 
-        atheris.Setup([sys.argv[0], *sys.argv[2:]], one)
+        # To merge, libFuzzer starts itself again, by a shell.
+        command = f"{shlex.quote(sys.executable)} -m fuzz.python {sys.argv[1]}"
+        atheris.Setup([command, *sys.argv[2:]], one)
         atheris.Fuzz()
 
 
