@@ -5,14 +5,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-shift || true
+wanted=("${@:2}")
 
 # Apart from the loop, where a failure would be taken for no targets.
 rust=$(cargo fuzz list --fuzz-dir fuzz)
 python=$(python -c 'from fuzz.python.targets import TARGETS; print(*TARGETS)')
 options=("-max_total_time=$seconds" -timeout=10 -rss_limit_mb=512 -verbosity=0 -print_final_stats=1)
 
-for target in ${*:-$rust $python}; do
+[[ ${#wanted[@]} -gt 0 ]] || read -rd '' -a wanted <<<"$rust $python" || true
+
+for target in "${wanted[@]}"; do
   echo "fuzzing $target for $seconds s"
   mkdir -p "fuzz/found/$target" "fuzz/artifacts/$target"
   folders=("fuzz/found/$target" "fuzz/corpus/$target")
