@@ -35,7 +35,7 @@ WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz bench calibration chaos soak batch-effect docs clean
+	fuzz fuzz-corpus bench calibration chaos soak batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -149,12 +149,20 @@ docs: $(ENGINE)
 
 ## make fuzz     every fuzz target for 60 seconds (FUZZ_SECONDS=N)
 FUZZ_SECONDS ?= 60
-fuzz: $(TOOLS) .venv/bin/cargo-fuzz
-	fuzz/run.sh $(FUZZ_SECONDS)
+fuzz: $(ENGINE) .venv/bin/cargo-fuzz .venv/fuzz/atheris
+	PYTHONPATH=.venv/fuzz fuzz/run.sh $(FUZZ_SECONDS)
+
+## make fuzz-corpus   fuzz/corpus anew: the fewest inputs, with those that were found, that reach all that is reached
+fuzz-corpus: $(ENGINE) .venv/bin/cargo-fuzz .venv/fuzz/atheris
+	PYTHONPATH=.venv/fuzz fuzz/renew.sh
 
 .venv/bin/cargo-fuzz: | $(TOOLS)
 	@scripts/setup have c++:g++
 	cargo install --quiet --locked --root .venv cargo-fuzz@0.12.0
+
+# Apart from what the project uses: only fuzzing does.
+.venv/fuzz/atheris: | $(TOOLS)
+	UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 uv pip install --quiet --no-deps --target .venv/fuzz atheris==3.0.0
 
 ## make bench    against PostgreSQL, testpmd (installed if need be), DuckDB and plain hashing
 bench: $(ENGINE) dataplane

@@ -1,10 +1,8 @@
-//! Writes what fuzzing starts from into `fuzz/corpus`: captures and a trace that are generated, and
-//! beginnings of real captures where those lie beside the project. None of it is kept in the
-//! repository.
+//! Writes what fuzzing starts from into `fuzz/found`: captures, traces and slices that are
+//! generated.
 
 use std::error::Error;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use analysis::{Config, Plan, analyze_slice};
@@ -13,7 +11,6 @@ use units::Nanos;
 
 /// In a header, behind it, in a record's header, in a packet, and after some.
 const CUTS: [usize; 6] = [20, 24, 30, 63, 140, 4_000];
-const PACKETS: usize = 30;
 /// As the target has them.
 const COMPRESSED: [Compression; 5] =
     [Compression::Gzip, Compression::Zstd, Compression::Xz, Compression::Lz4, Compression::Bzip2];
@@ -33,7 +30,7 @@ struct Corpus {
 
 fn main() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut corpus = Corpus { folder: root.join("corpus"), count: 0 };
+    let mut corpus = Corpus { folder: root.join("found"), count: 0 };
     corpus.add(Format::Pcap, &foreign_pcap())?;
     corpus.add(Format::PcapNg, &foreign_pcapng())?;
     corpus.add(Format::Pcap, &cooked_pcap())?;
@@ -42,12 +39,6 @@ fn main() -> Result<()> {
     corpus.add_packets(&generated())?;
     corpus.add_trace()?;
     corpus.add_parts()?;
-    let mut real = Vec::new();
-    find(&root.join("../../shared/data"), &mut real);
-    for path in real {
-        corpus.add(Format::Pcap, &beginning(&path)?)?;
-        corpus.add_packets(&first_packets(&path)?)?;
-    }
     println!("{} seeds in {}", corpus.count, corpus.folder.display());
     Ok(())
 }
@@ -74,7 +65,8 @@ impl Corpus {
     fn add_compressed(&mut self) -> Result<()> {
         let plain = [foreign_pcap(), interfaces_pcapng()];
         for (mode, compression) in COMPRESSED.into_iter().enumerate() {
-            for bytes in plain.each_ref().map(|bytes| survey::compress(bytes, compression)) {
+            for bytes in plain.each_ref().map(|bytes| fuzzed::survey::compress(bytes, compression))
+            {
                 for len in [bytes.len() / 2, bytes.len() - 1, bytes.len()] {
                     self.write("compressed", &[&[0], &bytes[..len]].concat())?;
                 }
@@ -270,32 +262,4 @@ fn page(time: u64, flags: u64, entries: &[Vec<u8>]) -> Vec<u8> {
     assert!(page.len() <= PAGE_BYTES, "a page is longer than the target's");
     page.resize(PAGE_BYTES, 0);
     page
-}
-
-fn find(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            find(&path, found);
-        } else if path.to_string_lossy().ends_with(".pcap.zst") {
-            found.push(path);
-        }
-    }
-}
-
-/// The first bytes of a real capture, as they are.
-fn beginning(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    zstd::Decoder::new(File::open(path)?)?.take(5_000).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn first_packets(path: &Path) -> Result<Packets> {
-    let mut reader = Reader::open(path)?;
-    let mut packets = Packets::new();
-    while packets.len() < PACKETS {
-        let Some(packet) = reader.next()? else { break };
-        packets.push((packet.ts, packet.data.into()));
-    }
-    Ok(packets)
 }

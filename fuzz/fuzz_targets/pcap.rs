@@ -1,10 +1,5 @@
-//! Reading of pcap.
-
 #![no_main]
 
-use capture::Format;
-use libfuzzer_sys::{Corpus, fuzz_target};
-
-fuzz_target!(|bytes: &[u8]| -> Corpus {
-    if survey::survey(bytes, Format::Pcap) { Corpus::Keep } else { Corpus::Reject }
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> libfuzzer_sys::Corpus {
+    tailscope_fuzz::kept(fuzzed::pcap::run(bytes))
 });

@@ -25,7 +25,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-const VERSION: u32 = 3;
+pub const ENCODING_VERSION: u32 = 3;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";
@@ -50,7 +50,7 @@ impl Slice {
         write_basis(&mut to, &self.basis);
         write_times(&mut to, &self.own);
         self.sides.iter().for_each(|side| write_portion(&mut to, side));
-        to.finish(SLICE, VERSION)
+        to.finish(SLICE, ENCODING_VERSION)
     }
 
     /// What [`to_bytes`](Self::to_bytes) has made bytes of.
@@ -58,7 +58,7 @@ impl Slice {
     /// # Errors
     /// When `bytes` are something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let content = open(bytes, SLICE, VERSION)?;
+        let content = open(bytes, SLICE, ENCODING_VERSION)?;
         let mut from = Reading::new(SLICE, &content);
         let (config, basis) = (read_config(&mut from)?, read_basis(&mut from)?);
         let own = read_times(&mut from)?;
@@ -96,7 +96,7 @@ impl Part {
             to.signed(*ns);
         });
         to.number(found.torn.into());
-        to.finish(PART, VERSION)
+        to.finish(PART, ENCODING_VERSION)
     }
 
     /// What [`to_bytes`](Self::to_bytes) has made bytes of.
@@ -104,7 +104,7 @@ impl Part {
     /// # Errors
     /// When `bytes` are something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let content = open(bytes, PART, VERSION)?;
+        let content = open(bytes, PART, ENCODING_VERSION)?;
         let mut from = Reading::new(PART, &content);
         let (config, basis) = (read_config(&mut from)?, read_basis(&mut from)?);
         let heads = [read_head(&mut from)?, read_head(&mut from)?];

@@ -130,16 +130,24 @@ pub enum Error {
     },
     /// More packets wait for their counterpart than memory is meant for.
     #[error(
-        "more than {limit} packets wait for their counterpart at {at_ns} ns, within a window of {window}: \
-         {unmatched} have left the window unmatched, {orphans} behind the device have none before it"
+        "{file}: packet {packet}: too many packets wait for their counterpart at {at_ns} ns, within a \
+         window of {window}: expected at most {limit}{}; {unmatched} have left the window unmatched, \
+         {orphans} behind the device have none before it",
+        bytes.map_or(String::new(), |bytes| format!(" of two captures of {bytes} bytes"))
     )]
     InFlight {
-        /// The bound.
-        limit: usize,
+        /// The file that was read.
+        file: String,
+        /// The number of the packet there is no room for, in order of time; the first is 1.
+        packet: u64,
         /// The time that was reached.
         at_ns: u64,
         /// The window.
         window: Nanos,
+        /// The bound.
+        limit: usize,
+        /// The bytes of both captures, if the bound follows from them.
+        bytes: Option<u64>,
         /// Packets that were not matched within the window.
         unmatched: usize,
         /// Posts without a pre packet.
@@ -262,6 +270,10 @@ impl Error {
             Self::TimeGoesBack { .. } => {
                 Some("sort the capture by time first, for instance with reordercap")
             }
+            Self::InFlight { bytes: Some(_), .. } => Some(
+                "shorten --window; a compressed capture seldom holds so many packets in so few bytes: \
+                 if you trust it, decompress it first",
+            ),
             Self::InFlight { .. } => Some(
                 "shorten --window, or check that both captures hold the same traffic and time base",
             ),

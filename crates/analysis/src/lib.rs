@@ -51,6 +51,7 @@ pub use basis::{Basis, Bounds, Clocks, Grid, Skew, Tried};
 pub use clocks::estimate_clocks;
 pub use config::Config;
 pub use counts::Counts;
+pub use encoding::ENCODING_VERSION;
 pub use error::Error;
 pub use histogram::Histogram;
 pub use instrument::{Instrument, Recorded};

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use probe::key::Key;
 use units::Nanos;
 
-use crate::chain::{Answer, Chains};
+use crate::chain::{Answer, Chains, Waiting};
 use crate::counts::Counts;
 use crate::error::Error;
 use crate::flight::{Entry, Flight, MOST};
@@ -38,6 +38,7 @@ pub struct Match {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     latency: [u32; 2],
+    /// The place of the match in post. Without one, of a packet of a chain: how far the next is.
     post: u32,
 }
 
@@ -87,6 +88,21 @@ impl Sent {
 /// The longest window: what fits beside the flags.
 pub const MAX_WINDOW: Nanos = Nanos((1 << 56) - 1);
 
+impl Waiting for Flight<Sent> {
+    fn sent_ns(&self, place: u64) -> u64 {
+        self.get(place).ts
+    }
+
+    fn next(&self, place: u64) -> u64 {
+        place + u64::from(self.get(place).state.post)
+    }
+
+    fn set_next(&mut self, place: u64, next: u64) {
+        assert!((1..MOST as u64).contains(&(next - place)), "the next one is in reach");
+        self.get_mut(place).state.post = (next - place) as u32;
+    }
+}
+
 /// A pre packet that left its window without a match.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unmatched {
@@ -126,6 +142,9 @@ struct Extra {
     before: u64,
 }
 
+/// Packets that take as much memory as the chain of a key.
+const CHAIN_COSTS: usize = 2;
+
 /// Packets decided at once in the end.
 const PART: usize = 1 << 16;
 
@@ -164,9 +183,16 @@ pub(crate) struct Rules {
     pub copies_ns: u64,
     /// Whether packets travel both ways.
     pub two_way: bool,
-    /// How many packets may wait for their counterpart.
+    /// How many packets may wait for their counterpart. Further posts of one, and packets that share
+    /// a key, count again.
     pub max_in_flight: usize,
 }
+
+/// How many packets may wait, however small the captures are.
+const ALWAYS_IN_FLIGHT: usize = 1 << 20;
+/// How many more may for each byte of them: a packet takes more than half a byte of its capture, even
+/// compressed, unless all of them are alike and their times as well.
+const IN_FLIGHT_PER_BYTE: u64 = 2;
 
 /// Packets without a counterpart that were decided since the other capture last saw a packet: if it
 /// never sees one again, it may have ended.
@@ -211,10 +237,14 @@ pub(crate) struct Matcher {
     /// Packets without a counterpart, if they are to be kept.
     residue: Option<Residue>,
     matches: Vec<Match>,
+    /// What the two sides are called.
+    names: [String; 2],
+    /// The bytes of both captures, if they bound how many packets may wait.
+    sized_for: Option<u64>,
 }
 
 impl Matcher {
-    pub fn new(rules: Rules, stretch: &Stretch) -> Self {
+    pub fn new(rules: Rules, stretch: &Stretch, names: [String; 2]) -> Self {
         let (first, last) = (*stretch.own.start(), *stretch.own.end());
         assert!((Nanos(1)..=MAX_WINDOW).contains(&rules.window), "the window was checked");
         assert!(first <= last, "a stretch has a time");
@@ -239,6 +269,18 @@ impl Matcher {
             counts: Counts::default(),
             residue: None,
             matches: Vec::new(),
+            names,
+            sized_for: None,
+        }
+    }
+
+    /// Has no more packets wait than captures of so many bytes have, even compressed, unless somebody
+    /// made them to: memory follows the size of what is read, not what it can be decompressed to.
+    pub fn size_for(&mut self, bytes: Option<u64>) {
+        let more = bytes.map_or(u64::MAX, |bytes| bytes.saturating_mul(IN_FLIGHT_PER_BYTE));
+        let most = ALWAYS_IN_FLIGHT.saturating_add(usize::try_from(more).unwrap_or(usize::MAX));
+        if most < self.rules.max_in_flight {
+            (self.rules.max_in_flight, self.sized_for) = (most, bytes);
         }
     }
 
@@ -262,7 +304,7 @@ impl Matcher {
         debug_assert!(self.pre.newest_ts().is_none_or(|newest| newest <= ts), "time goes on");
         debug_assert!(self.orphans.newest_ts().is_none_or(|newest| newest < ts), "pre comes first");
         self.advance(ts);
-        self.check_room(ts)?;
+        self.check_room(ts, [0, 1 + self.before_pre + self.pre.next_place()])?;
         self.newest_pre_ns = Some(ts);
         if self.tail.post_after > 0 {
             self.counts.post_unknown += std::mem::take(&mut self.tail.post_after);
@@ -327,7 +369,7 @@ impl Matcher {
         };
         let Some(place) = self.within_window(key, ts) else {
             self.settle(ts);
-            self.check_room(ts)?;
+            self.check_room(ts, [1, self.post_packets])?;
             self.orphan(ts, key, kept);
             return Ok(());
         };
@@ -444,14 +486,14 @@ impl Matcher {
             self.chains.begin(key, (former, first.ts), answered, torn);
         }
         self.pre.get_mut(place).state.set(Sent::CHAINED);
-        self.torn |= self.chains.add(key, place, ts) && ts >= unsure_until;
+        self.torn |= self.chains.add(key, place, &mut self.pre) && ts >= unsure_until;
     }
 
     /// A post of a key that several packets within the window carry, the newest at `newest`.
     #[cold]
     fn answer(&mut self, key: Key, newest: u64, ts: u64, index: u64, kept: bool) {
         self.settle(ts);
-        match self.chains.answer(key) {
+        match self.chains.answer(key, &self.pre) {
             Answer::Match(place) => {
                 let entry = self.pre.get_mut(place);
                 entry.state.set_match(ts - entry.ts, index);
@@ -538,7 +580,8 @@ impl Matcher {
     /// Whether a packet that shares its key leaves without anybody knowing if it arrived.
     #[cold]
     fn leaves_ambiguous(&mut self, place: u64, entry: &Entry<Sent>) -> bool {
-        self.chains.leaves_ambiguous(entry.key(), (place, entry.ts), self.window)
+        let next = place + u64::from(entry.state.post);
+        self.chains.leaves_ambiguous(entry.key(), (place, entry.ts), next, self.window)
     }
 
     /// The posts of a pre packet beside its match; all its posts where it is ambiguous.
@@ -687,19 +730,26 @@ impl Matcher {
         self.post_packets - u64::from((self.post_packets as u32).wrapping_sub(post))
     }
 
+    /// Whether there is room for one more: the packet of this side, and of this number in it.
     #[inline]
-    fn check_room(&self, now: u64) -> Result<(), Error> {
-        let waiting = self.pre.len() + self.unmatched.len() + self.orphans.len();
-        if waiting < self.rules.max_in_flight {
-            return Ok(());
-        }
-        Err(Error::InFlight {
-            limit: self.rules.max_in_flight,
+    fn check_room(&self, now: u64, reached: [u64; 2]) -> Result<(), Error> {
+        let packets = self.pre.len() + self.unmatched.len() + self.orphans.len();
+        let waiting = packets + CHAIN_COSTS * self.chains.len() + self.extras.len();
+        if waiting < self.rules.max_in_flight { Ok(()) } else { Err(self.full(now, reached)) }
+    }
+
+    #[cold]
+    fn full(&self, now: u64, [side, packet]: [u64; 2]) -> Error {
+        Error::InFlight {
+            file: self.names[side as usize].clone(),
+            packet,
             at_ns: now,
             window: Nanos(self.window),
+            limit: self.rules.max_in_flight,
+            bytes: self.sized_for,
             unmatched: self.unmatched.len(),
             orphans: self.orphans.len(),
-        })
+        }
     }
 }
 
@@ -720,8 +770,12 @@ mod tests {
         Rules { window: WINDOW, cut, begin_ns, copies_ns: 0, two_way: false, max_in_flight }
     }
 
+    fn matcher(rules: Rules) -> Matcher {
+        Matcher::new(rules, &Stretch::WHOLE, ["pre", "post"].map(String::from))
+    }
+
     fn run(cut: Option<u64>, seen: &[Seen]) -> (Counts, Vec<(u64, u64)>) {
-        let mut matcher = Matcher::new(rules(cut, 1000), &Stretch::WHOLE);
+        let mut matcher = matcher(rules(cut, 1000));
         let key = |name| Some(Key { hi: name, lo: name % 2 });
         for packet in seen {
             match *packet {
@@ -813,9 +867,12 @@ mod tests {
 
     #[test]
     fn a_full_table_is_an_error() {
-        let mut matcher = Matcher::new(rules(None, 3), &Stretch::WHOLE);
+        let mut matcher = matcher(rules(None, 3));
         let fill = (0..4).map(|i| matcher.pre(i, Some(Key { hi: i, lo: i }), Kind::Forward));
         let result: Result<Vec<()>, Error> = fill.collect();
-        assert!(matches!(result, Err(Error::InFlight { limit: 3, at_ns: 3, .. })));
+        let Err(Error::InFlight { file, packet, limit: 3, at_ns: 3, .. }) = result else {
+            panic!("{result:?}")
+        };
+        assert_eq!((file.as_str(), packet), ("pre", 4));
     }
 }

@@ -164,7 +164,7 @@ pub(crate) fn start_on(
         Ingested::start(reader, ahead, reading, Extent::WHOLE, Side::new(config.trim))
     };
     let (pre, post) = (start(pre, pre_ahead, Tap::Pre), start(post, post_ahead, Tap::Post));
-    Run::whole(pre, post, config.clone(), basis, total_bytes)
+    Ok(Run::whole(pre, post, config.clone(), basis, total_bytes)?.sized_for(total_bytes))
 }
 
 impl Reading {
@@ -232,6 +232,8 @@ impl Analysis {
 
 /// Where packets of one side come from, in order of time.
 pub(crate) trait Source {
+    /// What the side is called.
+    fn name(&self) -> String;
     /// The packets at hand that were not taken yet; none at the end.
     fn waiting(&mut self) -> Result<&[Stamped], Error>;
     /// Packets of the side before the first that was handed out.
@@ -248,6 +250,7 @@ pub(crate) trait Source {
 
 /// A capture that is being read.
 pub(crate) struct Ingested {
+    name: String,
     messages: Receiver<Message>,
     used: Sender<Vec<Stamped>>,
     batch: Vec<Stamped>,
@@ -272,10 +275,11 @@ impl Ingested {
         let Info { name, compression, .. } = reader.info();
         let begin = extent.mark.as_ref().filter(|_| compression == Compression::None);
         let begin_bytes = begin.map_or(0, |mark| mark.offset);
-        let ingest = Ingest::new(name, reading, extent, side, batches, unused);
+        let ingest = Ingest::new(name.clone(), reading, extent, side, batches, unused);
         // Not joined: one that waits for a pipe must not keep a stopped analysis from returning.
         thread::spawn(move || ingest.run(&ahead, reader));
         Self {
+            name,
             messages,
             used,
             batch: Vec::new(),
@@ -289,6 +293,10 @@ impl Ingested {
 }
 
 impl Source for Ingested {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
     fn waiting(&mut self) -> Result<&[Stamped], Error> {
         while self.next == self.batch.len() && self.end.is_none() {
             match self.messages.recv() {
@@ -381,6 +389,12 @@ impl<S: Source> Run<S> {
         self
     }
 
+    /// The same of files of so many bytes.
+    pub(crate) fn sized_for(mut self, bytes: Option<u64>) -> Self {
+        self.matcher.size_for(bytes);
+        self
+    }
+
     /// What is counted of it is `own`; it is read from `read_from` on.
     pub fn slice(
         [mut pre, mut post]: [S; 2],
@@ -413,8 +427,9 @@ impl<S: Source> Run<S> {
             two_way: basis.two_way,
             max_in_flight: config.max_in_flight,
         };
+        let names = [pre.name(), post.name()];
         Self {
-            matcher: Matcher::new(rules, &stretch),
+            matcher: Matcher::new(rules, &stretch, names),
             worst: WorstPackets::new(config.worst),
             config,
             basis,

@@ -261,6 +261,10 @@ impl Series<'_> {
 }
 
 impl Source for Series<'_> {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
     fn waiting(&mut self) -> Result<&[Stamped], Error> {
         if self.next == self.batch.len() {
             let most = (self.made + BATCH).min(self.times.len());

@@ -264,12 +264,14 @@ pub fn analyze_slice(
     let heads = [&pre_portion.head, &post_portion.head];
     let begin = heads.map(|head| head.first_ns);
     let total = pre_portion.bytes.saturating_add(post_portion.bytes);
+    let file_bytes = pre_portion.mark.file_bytes.saturating_add(post_portion.mark.file_bytes);
     let pre = pre_portion.start(pre, slice, Tap::Pre)?;
     let post = post_portion.start(post, slice, Tap::Post)?;
     let read = with_halo(own, config.window);
     let known = (config.clone(), basis.clone());
     let stretch = (own.clone(), *read.start());
     let run = Run::slice([pre, post], known, stretch, begin, Some(total))?;
+    let run = run.sized_for(Some(file_bytes));
     Ok(Part::new(run.count(observer)?, own.clone(), *read.end(), heads.map(Clone::clone)))
 }
 

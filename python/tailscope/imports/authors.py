@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import CaptureError
-from tailscope.imports.foreign import ForeignRun, WorstPackets
-from tailscope.models.buckets import Buckets
+from tailscope.imports.foreign import ForeignRun, WorstPackets, buckets_of
 from tailscope.store.authors import read_columns
 from tailscope.units import count_text
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.analysis import Figure
+    from tailscope.models.buckets import Buckets
 
 __all__ = ["KINDS", "UNREAD", "Tables", "grouped"]
 
@@ -30,7 +30,7 @@ UNREAD = ("latency-ts", "packetratepre", "packetratepost", "jitterpre", "jitterp
 
 _NS_PER_MS = 1_000_000
 _NAME = re.compile(
-    r"(?P<stem>.+?)(?:\.bucket_size(?P<bucket>\d+))?\.trim_ms(?P<trim>\d+(?:\.\d+)?)"
+    r"(?P<stem>.+?)(?:\.bucket_size(?P<bucket>[1-9]\d{0,15}))?\.trim_ms(?P<trim>\d{1,9}(?:\.\d{1,6})?)"
     rf"(?:\.num_worst\d+)?\.(?P<kind>{'|'.join((*KINDS, *UNREAD))})\.csv(?:\.zst|\.gz)?"
 )
 
@@ -152,14 +152,17 @@ class Tables:
         if self.bucket_ns is None:
             raise CaptureError(f"{path}: expected .bucket_sizeN. in the name, the bucket size")
         kept = counts > 0
-        low_ns = low[kept].astype(np.int64)
+        low_ns = low[kept]
         wrong = np.flatnonzero(low_ns % self.bucket_ns)
         if len(wrong):
             raise CaptureError(
                 f"{path}: latency_bucket: expected multiples of {self.bucket_ns}, as the name says,"
                 f" got {low_ns[wrong[0]]}"
             )
-        return Buckets(low_ns, low_ns + self.bucket_ns, counts[kept].astype(np.int64))
+        edges = low_ns.tolist()
+        return buckets_of(
+            path, edges, [low + self.bucket_ns for low in edges], counts[kept].tolist()
+        )
 
     def _percentiles(self) -> dict[float, int]:
         if "percentiles" not in self.files:

@@ -6,23 +6,39 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tailscope.exceptions import CaptureError, UsageError
+from tailscope.models.buckets import Buckets
+from tailscope.units import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from tailscope.analysis import Figure
-    from tailscope.models.buckets import Buckets
     from tailscope.store.records.plan import Foreign
 
-__all__ = ["UNITS", "ForeignRun", "WorstPackets", "ns_of", "unit_needed"]
+__all__ = [
+    "MOST",
+    "UNITS",
+    "ForeignRun",
+    "WorstPackets",
+    "buckets_of",
+    "count_of",
+    "ns_of",
+    "unit_needed",
+]
 
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Units of values, in ns."""
+MOST = 2**62
+"""The longest latency in ns, 146 years, and the most packets."""
+_LEAST = Decimal("1e-9")
+"""Nothing but 0 is shorter."""
+_MOST_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
@@ -96,13 +112,49 @@ def ns_of(text: str, unit: str, where: str) -> Decimal:
     CaptureError
         If it is none: with where it was read.
     """
+    got = shortened(text, _MOST_CHARACTERS)
     try:
-        value = Decimal(text)
+        value = Decimal(text) * UNITS[unit]
     except ArithmeticError:
         value = Decimal("NaN")
-    if not value.is_finite() or value < 0:
-        raise CaptureError(f"{where}: expected a latency of at least 0, got {text!r}")
-    return value * UNITS[unit]
+    if not (value.is_finite() and 0 <= value <= MOST):
+        raise CaptureError(f"{where}: expected a latency of 0 to {MOST} ns, got {got!r}")
+    if 0 < value < _LEAST:
+        raise CaptureError(
+            f"{where}: expected a latency of 0, or of {_LEAST} ns at least, got {got!r}"
+        )
+    return value
+
+
+def count_of(text: str, where: str) -> int:
+    """Read a number of packets.
+
+    Raises
+    ------
+    CaptureError
+        If there cannot be so many: with where it was read.
+    """
+    if len(text) > len(str(MOST)) or int(text) > MOST:
+        got = shortened(text, _MOST_CHARACTERS)
+        raise CaptureError(f"{where}: expected at most {MOST} packets, got {got}")
+    return int(text)
+
+
+def buckets_of(
+    where: Path | str, low_ns: Sequence[int], high_ns: Sequence[int], counts: Sequence[int]
+) -> Buckets:
+    """Make buckets of what was read.
+
+    Raises
+    ------
+    CaptureError
+        If they hold more packets, or reach further, than there can be.
+    """
+    if (total := sum(counts)) > MOST:
+        raise CaptureError(f"{where}: expected at most {MOST} packets, got {total}")
+    if (longest := max(high_ns, default=0)) > MOST:
+        raise CaptureError(f"{where}: expected latencies of at most {MOST} ns, got {longest}")
+    return Buckets(*(np.array(each, np.int64) for each in (low_ns, high_ns, counts)))
 
 
 def unit_needed(path: Path, what: str) -> UsageError:

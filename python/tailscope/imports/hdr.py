@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.exceptions import CaptureError, UsageError
-from tailscope.imports.foreign import UNITS, ForeignRun, ns_of, unit_needed
-from tailscope.models.buckets import Buckets
+from tailscope.imports.foreign import (
+    UNITS,
+    ForeignRun,
+    buckets_of,
+    count_of,
+    ns_of,
+    unit_needed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
     from hdrh.histogram import HdrHistogram
 
-    from tailscope.models.buckets import Integers
+    from tailscope.models.buckets import Buckets, Integers
 
     Counted = dict[tuple[int, int], int]
     """Latencies by their lowest and highest value in a bucket."""
@@ -43,6 +49,11 @@ _V1, _V2 = 0x1C849302, 0x1C849304
 _WORD_BITS = 0xF0
 _WORDS = {1: ">i1", 2: ">i2", 4: ">i4", 8: ">i8"}
 _OUTER, _INNER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
+_MOST_DIGITS = 5
+_MOST_BYTES = 64 << 20
+"""Of a histogram once it is decompressed: with five digits of 64 bits it has six million counts."""
+_MOST_VALUES = 1 << 19
+"""That have a count, in all intervals."""
 _CANNOT = "an interval of an HdrHistogram log"
 
 
@@ -76,6 +87,8 @@ def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
         intervals[tag] = intervals.get(tag, 0) + 1
         for ends, count in _decoded(histogram, where):
             counted[ends] = counted.get(ends, 0) + count
+        if (values := sum(map(len, tags.values()))) > _MOST_VALUES:
+            raise CaptureError(f"{where}: expected at most {_MOST_VALUES} values, got {values}")
     if not any(tags.values()):
         raise CaptureError(f"{path}: expected latencies, got none")
     stem = path.name.removesuffix(".hlog")
@@ -88,7 +101,7 @@ def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
             unit=unit,
             files={"log": path},
             count=sum(counted.values()),
-            buckets=_buckets(counted, UNITS[unit]),
+            buckets=_buckets(path, counted, UNITS[unit]),
             warnings=_summed(intervals[tag]),
         )
         for tag, counted in tags.items()
@@ -125,7 +138,10 @@ def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, str]]:
 def _decoded(encoded: str, where: str) -> Iterator[tuple[tuple[int, int], int]]:
     """Counts of a histogram by the lowest and the highest value of each bucket."""
     histogram, counts = _histogram(encoded, where)
-    for index in np.flatnonzero(counts).tolist():
+    found = np.flatnonzero(counts)
+    if len(found) > _MOST_VALUES:
+        raise CaptureError(f"{where}: expected at most {_MOST_VALUES} values, got {len(found)}")
+    for index in found.tolist():
         low = histogram.get_value_from_index(index)
         yield (low, histogram.get_highest_equivalent_value(low)), int(counts[index])
 
@@ -137,32 +153,55 @@ def _histogram(encoded: str, where: str) -> tuple[HdrHistogram, Integers]:
     try:
         content = base64.b64decode(encoded, validate=True)
         cookie, length = _OUTER.unpack_from(content)
-        if cookie & ~_WORD_BITS == _V1:
-            return _first_version(zlib.decompress(content[_OUTER.size :][:length]))
-        if cookie & ~_WORD_BITS != _V2:
+        if cookie & ~_WORD_BITS not in (_V1, _V2):
             raise CaptureError(
                 f"{where}: encoding of the histogram: expected V1 or V2, compressed,"
                 f" got cookie {cookie:#x}",
                 hint="HdrHistogram's HistogramLogProcessor writes V2",
             )
-        histogram = HdrHistogram.decode(encoded.encode())
+        inner = _decompressed(content[_OUTER.size :][:length])
+        _check_header(inner)
+        if cookie & ~_WORD_BITS == _V1:
+            histogram, counts = _first_version(inner)
+        else:
+            histogram = HdrHistogram.decode(encoded.encode())
+            counts = np.array(histogram.counts, np.int64)
     except (binascii.Error, struct.error, zlib.error, ValueError) as error:
         raise CaptureError(f"{where}: expected {_CANNOT}: {error}") from None
     except (HdrCookieException, HdrLengthException, RuntimeError) as error:
         raise CaptureError(f"{where}: expected {_CANNOT}: {error}") from None
-    if histogram.get_int_to_double_conversion_ratio() != 1:
-        raise CaptureError(f"{where}: histograms of fractions are not read, only of whole numbers")
-    counts = np.array([histogram.get_count_at_index(at) for at in range(histogram.counts_len)])
+    if len(counts) and counts.min() < 0:
+        raise CaptureError(f"{where}: expected counts of at least 0, got {counts.min()}")
     return histogram, counts
+
+
+def _decompressed(content: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    found = stream.decompress(content, _MOST_BYTES)
+    if not stream.eof:
+        what = "more" if len(found) == _MOST_BYTES else "the end within it"
+        raise ValueError(f"expected a histogram of at most {_MOST_BYTES} bytes, got {what}")
+    return found
+
+
+def _check_header(content: bytes) -> None:
+    """See that a histogram can be as its header says."""
+    _, _, _, digits, lowest, highest, ratio = _INNER.unpack_from(content)
+    if ratio != 1:
+        raise ValueError("histograms of fractions are not read, only of whole numbers")
+    if not 1 <= digits <= _MOST_DIGITS:
+        raise ValueError(f"expected 1 to {_MOST_DIGITS} digits, got {digits}")
+    if not 1 <= lowest <= highest // 2:
+        raise ValueError(
+            f"expected values from 1 to twice that at least, got {lowest} to {highest}"
+        )
 
 
 def _first_version(content: bytes) -> tuple[HdrHistogram, Integers]:
     """A histogram in V1, which the library does not read: counts of a fixed width."""
     from hdrh.histogram import HdrHistogram
 
-    cookie, length, _, digits, lowest, highest, ratio = _INNER.unpack_from(content)
-    if ratio != 1:
-        raise ValueError("histograms of fractions are not read, only of whole numbers")
+    cookie, length, _, digits, lowest, highest, _ = _INNER.unpack_from(content)
     words = _WORDS.get((cookie & _WORD_BITS) >> 4)
     if words is None:
         raise ValueError(f"expected counts of 1, 2, 4 or 8 bytes, got cookie {cookie:#x}")
@@ -170,12 +209,13 @@ def _first_version(content: bytes) -> tuple[HdrHistogram, Integers]:
     return HdrHistogram(lowest, highest, digits), counts
 
 
-def _buckets(counted: Counted, unit_ns: int) -> Buckets:
+def _buckets(path: Path, counted: Counted, unit_ns: int) -> Buckets:
     ends = sorted(counted)
-    return Buckets(
-        np.array([low * unit_ns for low, _ in ends], np.int64),
-        np.array([(high + 1) * unit_ns for _, high in ends], np.int64),
-        np.array([counted[each] for each in ends], np.int64),
+    return buckets_of(
+        path,
+        [low * unit_ns for low, _ in ends],
+        [(high + 1) * unit_ns for _, high in ends],
+        [counted[each] for each in ends],
     )
 
 
@@ -200,7 +240,7 @@ def read_percentiles(path: Path, unit: str | None) -> ForeignRun:
     text = _text(path)
     rows = list(_rows(path, text, unit))
     total, sub_buckets = _TOTAL.search(text), _SUB_BUCKETS.search(text)
-    if total is None or not rows or rows[-1][1] != int(total[1]):
+    if total is None or not rows or rows[-1][1] != count_of(total[1], f"{path}: Total count"):
         got = "no such line" if total is None else total[1]
         listed = rows[-1][1] if rows else 0
         raise CaptureError(
@@ -215,7 +255,7 @@ def read_percentiles(path: Path, unit: str | None) -> ForeignRun:
         unit=unit,
         files={"percentiles": path},
         count=rows[-1][1],
-        buckets=_between_rows(rows, sub_buckets and int(sub_buckets[1])),
+        buckets=_between_rows(path, rows, sub_buckets and Decimal(sub_buckets[1])),
     )
 
 
@@ -230,7 +270,7 @@ def _rows(path: Path, text: str, unit: str) -> Iterator[tuple[Decimal, int, Deci
         where = f"{path}: line {number}"
         if found is None:
             raise CaptureError(f"{where}: expected value, percentile and count, got {line[:60]!r}")
-        value, count = ns_of(found[1], unit, where), int(found[3])
+        value, count = ns_of(found[1], unit, where), count_of(found[3], where)
         if value < last[0] or count < last[1]:
             raise CaptureError(f"{where}: expected rows in ascending order, got {line.strip()!r}")
         last = value, count
@@ -238,7 +278,9 @@ def _rows(path: Path, text: str, unit: str) -> Iterator[tuple[Decimal, int, Deci
         yield value, count, UNITS[unit] / (2 * Decimal(10) ** places)
 
 
-def _between_rows(rows: list[tuple[Decimal, int, Decimal]], sub_buckets: int | None) -> Buckets:
+def _between_rows(
+    path: Path, rows: list[tuple[Decimal, int, Decimal]], sub_buckets: Decimal | None
+) -> Buckets:
     """What lies between rows; the bucket of the first is as wide as its value allows."""
     first = rows[0][0]
     below = first * (1 - Decimal(2) / sub_buckets) if sub_buckets else Decimal(0)
@@ -250,4 +292,4 @@ def _between_rows(rows: list[tuple[Decimal, int, Decimal]], sub_buckets: int | N
             high_ns.append(ceil(value + rounded))
             counts.append(count - before)
             before, below = count, value
-    return Buckets(*(np.array(each, np.int64) for each in (low_ns, high_ns, counts)))
+    return buckets_of(path, low_ns, high_ns, counts)

@@ -8,11 +8,8 @@ from itertools import pairwise
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tailscope.exceptions import CaptureError
-from tailscope.imports.foreign import ForeignRun, ns_of
-from tailscope.models.buckets import Buckets
+from tailscope.imports.foreign import ForeignRun, buckets_of, count_of, ns_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,16 +49,17 @@ def read(path: Path, unit: str | None) -> ForeignRun:
         key = ns_of(latency, unit, where)
         if key in found:
             raise CaptureError(f"{where}: expected each latency once, got {latency} again")
-        found[key] = int(count)
+        found[key] = count_of(count, where)
     found = {key: count for key, count in found.items() if count}
     if not found:
         raise CaptureError(f"{path}: expected latencies, got none")
     keys = sorted(found)
     width = min((b - a for a, b in pairwise(keys)), default=Decimal(1))
-    buckets = Buckets(
-        np.array([max(0, floor(key - width / 2)) for key in keys], np.int64),
-        np.array([ceil(key + width / 2) for key in keys], np.int64),
-        np.array([found[key] for key in keys], np.int64),
+    buckets = buckets_of(
+        path,
+        [max(0, floor(key - width / 2)) for key in keys],
+        [ceil(key + width / 2) for key in keys],
+        [found[key] for key in keys],
     )
     return ForeignRun(
         kind="moongen",

@@ -48,9 +48,12 @@ SAMPLING_WARNING = (
     " before you trust a spike, measure again without --counter-interval"
 )
 _PROC = Path("/proc")
-_SECONDS = re.compile(r"\d+(\.\d+)?")
-_CPUS = re.compile(r"\s*(CPU\d+\s*)+")
-_AUTHORS_COLUMN = re.compile(r"(?P<name>.+)_CPU(?P<cpu>\d+)")
+_MOST = 2**63 - 1
+_SECONDS = re.compile(r"\d{1,10}(\.\d+)?")
+_CPUS = re.compile(r"\s*CPU\d{1,6}(\s+CPU\d{1,6})*\s*")
+_AUTHORS_COLUMN = re.compile(r"(?P<name>.+)_CPU(?P<cpu>\d{1,6})")
+_COUNT = re.compile(r"\d{1,20}")
+"""What fits into 64 bits has so many digits."""
 
 
 class CounterSample(NamedTuple):
@@ -248,6 +251,7 @@ def read_readings(path: Path, name: str) -> Readings:
         If it is none, or time or a counter runs backwards.
     """
     samples = read_samples(path)
+    _check_sizes(samples, path)
     if len(samples) < 2:
         raise UsageError(f"{path}: got {len(samples)} readings of counters, expected at least two")
     known = {key for sample in samples for key in sample.counts}
@@ -353,6 +357,17 @@ def read_snapshots(path: Path) -> list[CounterSample]:
     return found
 
 
+def _check_sizes(samples: Sequence[CounterSample], path: Path) -> None:
+    """See that times and counts are such as a kernel has."""
+    for number, sample in enumerate(samples, 1):
+        for name, value in [("time", sample.unix_ns), *sample.counts.items()]:
+            if value > _MOST:
+                what = name if isinstance(name, str) else f"{name[0]}, CPU {name[1]}"
+                raise UsageError(
+                    f"{path}: reading {number}, {what}: got {value}, expected at most {_MOST}"
+                )
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[str]]:
     """Open a text; one that cannot be read is the user's to correct."""
@@ -372,7 +387,7 @@ def _authors_sample(
     for cell, (column, parts) in zip(cells, named, strict=True):
         if not cell:
             continue
-        if not cell.isdecimal():
+        if not _COUNT.fullmatch(cell):
             raise UsageError(f"{path}: line {number}, {column}: got {cell!r}, expected a count")
         if column == "timestamp_us":
             unix_ns = int(cell) * 1000
@@ -398,7 +413,7 @@ def _table(text: str, prefix: str) -> Iterator[tuple[tuple[str, int], int]]:
 def _leading_numbers(fields: Iterable[str]) -> list[int]:
     found = []
     for field in fields:
-        if not field.isdecimal():
+        if not _COUNT.fullmatch(field):
             break
         found.append(int(field))
     return found

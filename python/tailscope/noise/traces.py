@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 from tailscope.exceptions import TestbedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["Lost", "Reader", "Trace", "TraceEvent", "open_trace", "parse_line"]
@@ -33,25 +33,31 @@ _PACKAGES: dict[Reader, str] = {
 _LIMIT_S = 540.0
 _TRACE_CMD, _PERF = b"\x17\x08\x44tracing", b"PERFILE2"
 _NS_DIGITS = 9
+_MOST_CHARACTERS = 1 << 14
+"""Of a line."""
 
+# What the kernel calls a task has 15 bytes; programs that print it may add some of their own.
+_TASK = r"\s*\S.{0,63}?"
+_CPU, _TIME = r"(?P<cpu>\d{1,6})", r"(?P<s>\d{1,10})\.(?P<fraction>\d{6,9})"
+_COUNT = r"(?P<count>\d{1,18})"
 # TASK-PID [CPU] FLAGS TIME: EVENT: REST, behind the name of the buffer if there is one.
 _FTRACE = re.compile(
-    r"\s*(?:\S+:\s+)?\S.*?-\d+\s+\[(?P<cpu>\d+)\]\s+(?:[^\s:]+\s+)?"
-    r"(?P<s>\d+)\.(?P<fraction>\d{6,9}):\s+(?P<event>[\w.:-]+):\s*(?P<rest>.*)"
+    rf"\s*(?:\S{{1,255}}:\s+)?{_TASK}-\d+\s+\[{_CPU}\]\s+(?:[^\s:]+\s+)?"
+    rf"{_TIME}:\s+(?P<event>[\w.:-]+):\s*(?P<rest>.*)"
 )
-_FTRACE_LOST = re.compile(r"\s*(?:\S+:\s+)?CPU:(?P<cpu>\d+) \[(?:(?P<count>\d+) )?EVENTS DROPPED\]")
+_FTRACE_LOST = re.compile(rf"\s*(?:\S+:\s+)?CPU:{_CPU} \[(?:{_COUNT} )?EVENTS DROPPED\]")
 _FTRACE_HEAD = re.compile(r"\s*|cpus=\d+|(?:\S+:\s+)?CPU \d+ is empty|version = .*")
 # COMM TID [CPU] TIME: EVENT: REST
 _PERF_LINE = re.compile(
-    r"\s*\S.*?\s+-?\d+(?:/-?\d+)?\s+\[(?P<cpu>\d+)\]\s+(?P<s>\d+)\.(?P<fraction>\d{6,9}):\s+"
+    rf"{_TASK}\s+-?\d+(?:/-?\d+)?\s+\[{_CPU}\]\s+{_TIME}:\s+"
     r"(?:\d+\s+)?(?P<event>[\w.:/-]+?):(?:\s+(?P<rest>.*))?"
 )
-_PERF_LOST = re.compile(r".*\bPERF_RECORD_LOST(?:_SAMPLES)? lost (?P<count>\d+).*")
+_PERF_LOST = re.compile(rf".*\bPERF_RECORD_LOST(?:_SAMPLES)? lost {_COUNT}(?!\d).*")
 _PERF_HEAD = re.compile(r"\s*|#.*")
 # [TIME] HOST EVENT: { cpu_id = CPU }, { REST }
 _CTF = re.compile(
-    r"\[(?P<s>\d+)\.(?P<fraction>\d{9})\]\s+(?:\(\S+\)\s+)?(?:\S+\s+)?(?P<event>[\w.:-]+):\s+"
-    r"\{[^{}]*\bcpu_id = (?P<cpu>\d+)[^{}]*\}(?:,\s*(?P<rest>.*))?"
+    r"\[(?P<s>\d{1,10})\.(?P<fraction>\d{9})\]\s+(?:\(\S+\)\s+)?(?:\S+\s+)?(?P<event>[\w.:-]+):\s+"
+    rf"\{{(?>[^{{}}]*?\bcpu_id = ){_CPU}[^{{}}]*\}}(?:,\s*(?P<rest>.*))?"
 )
 _CTF_LOST = re.compile(r"discarded (?P<count>\d+) event")
 _REFERENCE = re.compile(
@@ -133,9 +139,10 @@ class Trace:
         for lost in _CTF_LOST.finditer("\n".join(said)):
             yield Lost(None, int(lost["count"]))
 
-    def _parsed(self, lines: Iterable[str]) -> Iterator[TraceEvent | Lost]:
-        for number, line in enumerate(lines, 1):
-            found = parse_line(self.reader, line.rstrip("\n"))
+    def _parsed(self, lines: IO[str]) -> Iterator[TraceEvent | Lost]:
+        for number, line in enumerate(iter(lambda: lines.readline(_MOST_CHARACTERS), ""), 1):
+            is_whole = len(line) < _MOST_CHARACTERS
+            found = parse_line(self.reader, line.rstrip("\n")) if is_whole else None
             if found is None:
                 raise UsageError(
                     f"{self.path}: line {number} of {self._said_by()}: got"

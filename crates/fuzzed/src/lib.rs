@@ -1,0 +1,29 @@
+//! What must hold of each parser, whatever bytes it is given: functions that `fuzz/` feeds, and that
+//! the tests of this crate feed with `fuzz/corpus`.
+//!
+//! Each panics if it does not hold, and says whether the bytes are of the kind that the parser reads.
+
+pub mod compressed;
+pub mod interfaces;
+pub mod keys;
+pub mod pair;
+pub mod part;
+pub mod pcap;
+pub mod pcapng;
+pub mod survey;
+pub mod trace;
+
+/// Takes any bytes; whether they are of the kind that the parser reads.
+pub type Target = fn(&[u8]) -> bool;
+
+/// The functions by their names.
+pub const TARGETS: [(&str, Target); 8] = [
+    ("compressed", compressed::run),
+    ("interfaces", interfaces::run),
+    ("keys", keys::run),
+    ("pair", pair::run),
+    ("part", part::run),
+    ("pcap", pcap::run),
+    ("pcapng", pcapng::run),
+    ("trace", trace::run),
+];

@@ -1,0 +1,97 @@
+"""Captures that are small as files and hold very many packets: memory follows the files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import captures
+import numpy as np
+import pyarrow
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+MILLION = 1_000_000
+AT_ONCE = MILLION // 10
+RECORD = np.dtype([("s", "<u4"), ("ns", "<u4"), ("length", "<u4", 2), ("frame", "u1", 60)])
+
+#: Runs a command; its output, its error and, in the last line, the most memory that it took.
+MEASURED = """
+import resource, subprocess, sys
+status = subprocess.run([sys.executable, "-m", "tailscope", *sys.argv[1:]]).returncode
+print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def alike() -> NDArray[np.void]:
+    """Packets that are the same, at the same time: they compress best of all."""
+    records = np.zeros(AT_ONCE, RECORD)
+    records["s"], records["length"] = 1_600_000_000, 60
+    records["frame"] = np.frombuffer(captures.udp(0), np.uint8)
+    return records
+
+
+def write_bomb(path: Path, packets: int, later_ns: int) -> Path:
+    records = alike()
+    records["ns"] = later_ns
+    with pyarrow.CompressedOutputStream(str(path), "zstd") as file:
+        file.write(captures.pcap([]))
+        for _ in range(packets // AT_ONCE):
+            file.write(records.tobytes())
+    return path
+
+
+def analyzed(*arguments: object) -> tuple[int, int, str]:
+    """Status, the most memory in KiB, and what was said on standard error."""
+    command = [sys.executable, "-c", MEASURED, "analyze", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    status, peak_kib = done.stdout.splitlines()[-1].split()
+    return int(status), int(peak_kib), done.stderr
+
+
+@pytest.mark.parametrize("many", ["pre", "post"])
+def test_memory_follows_the_size_of_a_file(tmp_path: Path, many: str) -> None:
+    """Not the packets in it: three times as many of them take no more."""
+    peaks = []
+    for packets in (2 * MILLION, 6 * MILLION):
+        of_side = {side: packets if many == side else AT_ONCE for side in ("pre", "post")}
+        pair = [
+            write_bomb(tmp_path / f"{side}-{packets}.pcap.zst", of_side[side], later_ns)
+            for side, later_ns in (("pre", 0), ("post", 2_000))
+        ]
+        assert sum(path.stat().st_size for path in pair) < 200_000
+        _, peak_kib, _ = analyzed(*pair)
+        peaks.append(peak_kib)
+    assert peaks[1] < 1.25 * peaks[0], peaks
+
+
+def test_a_bomb_is_named(tmp_path: Path) -> None:
+    """With its packet, the window, and what to do."""
+    pre = write_bomb(tmp_path / "pre.pcap.zst", 2 * MILLION, 0)
+    post = write_bomb(tmp_path / "post.pcap.zst", AT_ONCE, 2_000)
+    size = pre.stat().st_size + post.stat().st_size
+    status, _, error = analyzed(pre, post)
+    assert status == 1
+    room = (1 << 20) + 2 * size
+    # That they share a key takes the place of two.
+    assert error.startswith(f"error: {pre}: packet {room - 1}: too many packets wait")
+    assert f"window of 5s: expected at most {room} of two captures of {size} bytes" in error
+    assert "hint: shorten --window" in error
+    assert "decompress" in error
+
+
+def test_the_same_packets_may_be_decompressed_first(tmp_path: Path) -> None:
+    """What is as large as it looks is analysed: all packets are in flight at once."""
+    pair = []
+    for side, later_ns in (("pre", 0), ("post", 2_000)):
+        path = write_bomb(tmp_path / f"{side}.pcap.zst", 2 * MILLION, later_ns)
+        pair.append(tmp_path / f"{side}.pcap")
+        pair[-1].write_bytes(captures.unzstd(path))
+        path.unlink()
+    status, _, error = analyzed(*pair)
+    assert (status, error) == (0, "")
