@@ -48,6 +48,8 @@ LOADS = (
     ("--hdd", "2", "--hdd-bytes", "64m", "--hdd-opts", "fsync"),
 )
 STEPS_S = (-86_400.0, -3600.0, -0.2, 0.01, 2.0, 3600.0)
+APART_S = 60
+"""No measurement here takes longer."""
 CAMPAIGN = """\
 name: chaos
 fixed: {duration: 300ms, warm_up: 0s, rate: 20k}
@@ -396,16 +398,17 @@ def other_monotonic(attack: Attack) -> str:
 
 
 def _check_times(run: Path) -> None:
-    """All tables of a run tell one time."""
+    """All tables of a run tell one time, or it says that they do not."""
+    says_so = "the clock of this machine was set" in str(sound(run)["warnings"])
     sent = pq.read_table(run / "latency.parquet")["pre_ns"].to_numpy()
     for table, column in (("noise", "start_ns"), ("interrupts", "unix_ns")):
         path = run / f"{table}.parquet"
         if not path.exists():
             continue
-        times = pq.read_table(path)[column].to_numpy()
-        around_s = [(int(at) - int(sent[0])) / 1e9 for at in (min(times), max(times))] * len(times)
-        if around_s and not -60 < around_s[0] <= around_s[1] < 60:
-            raise BrokenPromiseError(f"{table}.parquet: {around_s[0]:g} s to {around_s[1]:g} s")
+        times = pq.read_table(path)[column].to_pylist()
+        off_s = max((abs(at - int(sent[0])) / 1e9 for at in times), default=0)
+        if off_s > APART_S and not says_so:
+            raise BrokenPromiseError(f"{table}.parquet: {off_s:g} s from the packets")
 
 
 # --- experiments -----------------------------------------------------------------------
