@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from measurements import NOBODY, Place, polls
 from runs import sound
 
-from .machine import IS_ROOT, MEASUREMENT, carrying, settings, shared_memory
+from .machine import IS_ROOT, MEASUREMENT, carrying, semaphores, settings, shared_memory
 
 if TYPE_CHECKING:
     import random
@@ -323,7 +323,8 @@ class Attack:
         self.expect(ENDED_WELL, self.command("clean"))
         self.expect(ENDED_WELL, self.command("clean"))
         folders = [path for name in ("run", "tmp") for path in self.place.path.glob(f"{name}/*")]
-        left = [*map(str, folders), *self.place.left(), *carrying(self.names), *shared_memory()]
+        left = [*map(str, folders), *self.place.left(), *carrying(self.names)]
+        left += [*shared_memory(), *semaphores()]
         if left:
             raise BrokenPromiseError(f"left after clean: {', '.join(left)[:300]}")
         now = settings(self.host)

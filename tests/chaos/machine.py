@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,10 +30,13 @@ _MEMORY_GROUPS = (("memory/", "memory.limit_in_bytes"), ("", "memory.max"))
 
 
 def be_apart() -> None:
-    """Begin again with mounts, shared memory and semaphores that are this process's own.
+    """Begin again with signals as usual, and with shared memory and semaphores of our own.
 
-    What appears there later, its measurements made.
+    What appears there later, measurements of this process made.
     """
+    # What is started in the background ignores Ctrl-C, or the end of its terminal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not IS_ROOT or _APART in os.environ:
         return
     # As for the rest, what is mounted for all remains so: network namespaces are.
@@ -43,11 +47,15 @@ def be_apart() -> None:
 
 
 def shared_memory() -> list[str]:
-    """Files and semaphores in memory that several processes may share; ours if we are apart."""
+    """Files in the memory that processes share, named semaphores among them; ours if apart."""
+    return _listed(_SHARED_MEMORY) if _APART in os.environ else []
+
+
+def semaphores() -> list[str]:
+    """Sets of semaphores; ours if we are apart."""
     if _APART not in os.environ:
         return []
-    sets = Path("/proc/sysvipc/sem").read_text().splitlines()[1:]
-    return [*map(str, Path(_SHARED_MEMORY).iterdir()), *(f"semaphores {line}" for line in sets)]
+    return Path("/proc/sysvipc/sem").read_text().splitlines()[1:]
 
 
 def carrying(names: Iterable[str]) -> list[str]:
