@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from measurements import NOBODY, Place, polls
-from runs import sound
+from runs import MEASUREMENT, sound
 
-from .machine import IS_ROOT, MEASUREMENT, carrying, semaphores, settings, shared_memory
+from .machine import IS_ROOT, carrying, semaphores, settings, shared_memory
 
 if TYPE_CHECKING:
     import random
@@ -162,6 +162,7 @@ class Attack:
     def start(
         self,
         *more: str,
+        lasts_s: float = LASTS_S,
         before: tuple[str, ...] = (),
         folder: str = "",
         out: Path | None = None,
@@ -171,7 +172,7 @@ class Attack:
         """Start a run; `before` is what it is started by, `folder` where its directory goes."""
         out = out or self.place.path / folder / f"out{len(self.runs)}"
         self.runs.append(out)
-        options = ("--duration", f"{LASTS_S:g}s", "--warm-up", "0s")
+        options = ("--duration", f"{lasts_s:g}s", "--warm-up", "0s")
         words = ("run", *(setting or self.setting).options, *options, *more, "--out", str(out))
         return self.command(*words, before=before, environment=environment)
 

@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runs import MEASUREMENT
+
 from tailscope.exceptions import TestbedError
 from tailscope.host.apply import planned
 from tailscope.host.machine import Machine
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 IS_ROOT = os.geteuid() == 0
-MEASUREMENT = re.compile(r"tailscope-\d+-[0-9a-f]{8}")
 _APART = "CHAOS_IS_APART"
 _SHARED_MEMORY = "/dev/shm"
 _MEMORY_GROUPS = (("memory/", "memory.limit_in_bytes"), ("", "memory.max"))

@@ -116,7 +116,7 @@ def kill_all(attack: Attack) -> str:
 
 def kill_device(attack: Attack) -> str:
     """SIGKILL of what forwards, while packets fly: the generator goes on, and the run is kept."""
-    process = attack.start()
+    process = attack.start(lasts_s=3 * LASTS_S)
     attack.wait(process)
     generator = attack.child(process, "gen")
     others = [pid for pid in attack.family(process)[1:] if pid != generator]

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from runs import MEASUREMENT
+
 from .attack import COMMAND, SETTINGS, home
-from .machine import MEASUREMENT, be_apart, carrying, semaphores, shared_memory
+from .machine import be_apart, carrying, semaphores, shared_memory
 
 EXPERIMENT = """\
 name: soak
