@@ -50,10 +50,10 @@ LOADS = (
 STEPS_S = (-86_400.0, -3600.0, -0.2, 0.01, 2.0, 3600.0)
 APART_S = 60
 """No measurement here takes longer."""
-CAMPAIGN = """\
+CAMPAIGN = f"""\
 name: chaos
-fixed: {duration: 300ms, warm_up: 0s, rate: 20k}
-vary: {dut: [l2fwd, delay]}
+fixed: {{duration: 300ms, warm_up: 0s, rate: 20k}}
+vary: {{dut: [l2fwd, {"bridge" if IS_ROOT else "delay"}]}}
 repeats: 2
 """
 
@@ -218,7 +218,7 @@ def fill_private(attack: Attack) -> str:
 
 def memory(attack: Attack) -> str:
     """So little memory that the kernel may end some process of the measurement."""
-    limit_bytes = int(attack.chance.uniform(100, 900) * 2**20)
+    limit_bytes = int(attack.chance.uniform(60, 600) * 2**20)
     with little_memory(attack.place.path.name, limit_bytes) as before:
         process = attack.start(before=before)
         status, _ = attack.end(process)

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Self
 from tailscope.exceptions import TestbedError
 from tailscope.host.cpus import cpu_mask
 from tailscope.signals import uninterrupted
-from tailscope.testbed.steady import SteadyClock, clock_pair
+from tailscope.testbed.steady import SteadyClock, ahead_of_kernel_ns, clock_pair
 from tailscope.testbed.tasks import comm_of, processes, threads_of
 from tailscope.testbed.tracefs import osnoise, remove_instance, tracefs
 
@@ -267,7 +267,8 @@ class Tracer:
         if recorded.clock != _TSC:
             pairs = [self._before, clock_pair()]
             offsets = [pair.offset_ns for pair in pairs]
-            recorded.mono_unix_ns = (min(offsets) + max(offsets)) // 2
+            # Events carry the kernel's own clock, whatever namespace this process is in.
+            recorded.mono_unix_ns = (min(offsets) + max(offsets)) // 2 + ahead_of_kernel_ns()
             spread = (max(offsets) - min(offsets) + 1) // 2
             recorded.clock_error_ns = spread + max(pair.error_ns for pair in pairs)
         return recorded

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ClockPair", "SteadyClock", "clock_pair"]
+__all__ = ["ClockPair", "SteadyClock", "ahead_of_kernel_ns", "clock_pair"]
 
 _ATTEMPTS = 16
 _NOTICED_NS = 1_000_000
@@ -27,6 +29,16 @@ def clock_pair() -> ClockPair:
         after = time.monotonic_ns()
         pairs.append(ClockPair(unix - (before + after) // 2, (after - before + 1) // 2))
     return min(pairs, key=lambda pair: pair.error_ns)
+
+
+def ahead_of_kernel_ns() -> int:
+    """How far the monotonic clock is ahead of the kernel's own: not 0 in a time namespace."""
+    with suppress(OSError):
+        for line in Path("/proc/self/timens_offsets").read_text().splitlines():
+            name, seconds, ns = line.split()
+            if name == "monotonic":
+                return int(seconds) * 1_000_000_000 + int(ns)
+    return 0
 
 
 class SteadyClock:
