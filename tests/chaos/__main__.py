@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from .attack import SETTINGS, Attack, BrokenPromiseError, home
+from .attack import SETTINGS, Attack, BrokenPromiseError, Setting, home
 from .machine import be_apart, setting_paths, settings
 from .scenarios import SCENARIOS, Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 KEPT = ("whole", "partial", "unfinished", "nothing")
 
@@ -32,10 +32,11 @@ class Ended(NamedTuple):
     promise: str | None
 
 
-def attempt(scenario: Scenario, seed: str, host: Mapping[str, str]) -> Ended:
-    """Carry out one attack."""
+def attempt(
+    scenario: Scenario, there: Sequence[Setting], seed: str, host: Mapping[str, str]
+) -> Ended:
+    """Carry out one attack on one of the settings that are there."""
     chance = random.Random(seed)
-    there = [each for each in SETTINGS if each.is_there]
     [setting] = chance.choices(there, [1 / each.takes_s for each in there])
     with home() as place:
         attack = Attack(chance, setting, place, host)
@@ -74,12 +75,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--number", type=int, help="only this attack of the seed")
     parser.add_argument("--only", default="", help="attacks whose names hold this text")
+    parser.add_argument("--on", default="", help="settings whose names hold this text")
     asked = parser.parse_args()
     be_apart()
     host = settings(setting_paths())
+    there = [each for each in SETTINGS if each.is_there and asked.on in each.name]
     found: list[Ended] = []
     ends_s = time.monotonic() + 60 * asked.minutes
     numbers = count() if asked.number is None else [asked.number]
+    if not there:
+        parser.error(f"--on: no setting here has {asked.on!r} in its name")
     for number in numbers:
         if time.monotonic() > ends_s:
             break
@@ -87,7 +92,7 @@ def main() -> int:
         if not scenario.is_there or asked.only not in scenario.name:
             continue
         began_s = time.monotonic()
-        found.append(ended := attempt(scenario, f"{asked.seed}-{number}", host))
+        found.append(ended := attempt(scenario, there, f"{asked.seed}-{number}", host))
         result = f"BROKEN: {ended.promise}" if ended.promise else ended.kept
         lasted_s = time.monotonic() - began_s
         what = f"{ended.attack}, {ended.setting}: {result} ({lasted_s:.0f} s)"

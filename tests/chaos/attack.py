@@ -220,7 +220,9 @@ class Attack:
 
     def some_time(self, most_s: float | None = None) -> None:
         """Wait for up to as long as a run takes, set-up and analysis included."""
-        ends_s = time.monotonic() + self.chance.uniform(0, most_s or self.setting.takes_s + 1)
+        busy = min(2.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+        longest_s = busy * (most_s or self.setting.takes_s + 1)
+        ends_s = time.monotonic() + self.chance.uniform(0, longest_s)
         while time.monotonic() < ends_s:
             self.look()
             time.sleep(LOOKS_S)
