@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 COMMAND = (sys.executable, "-m", "tailscope")
-LASTS_S = 1.0
+LASTS_S = 2.0
 PATIENCE_S = 240
 LOOKS_S = 0.05
 """How often to look at what is attacked: what a measurement is called, whether packets flow."""
+OFTEN = 0.5
 ENDED_WELL = 0
 PARTIAL = 1
 INTERRUPTED = 130
@@ -58,7 +59,7 @@ class Setting(NamedTuple):
     options: tuple[str, ...]
     as_root: bool = False
     needs: tuple[str, ...] = ()
-    takes_s: float = 6
+    takes_s: float = 7
 
     @property
     def is_there(self) -> bool:
@@ -227,6 +228,15 @@ class Attack:
             self.look()
             time.sleep(LOOKS_S)
 
+    def moment(self, process: subprocess.Popen[str]) -> None:
+        """Wait for any moment of a run, or for one from its packets on: those are few."""
+        if self.chance.random() < OFTEN:
+            self.wait(process)
+            self.some_time(LASTS_S)
+        else:
+            self.some_time()
+            self.look()
+
     def wait(self, process: subprocess.Popen[str]) -> None:
         """Wait until there are packets, or the command has ended."""
         while process.poll() is None and not self.has_sent(process):
@@ -239,8 +249,8 @@ class Attack:
         while left:
             pid = left.pop()
             found.append(pid)
-            for path in Path(f"/proc/{pid}/task").glob("*/children"):
-                with suppress(OSError):
+            with suppress(OSError):
+                for path in Path(f"/proc/{pid}/task").glob("*/children"):
                     left += map(int, path.read_text().split())
         return found
 

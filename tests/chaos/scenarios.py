@@ -98,7 +98,7 @@ def nothing(attack: Attack) -> str:
 def kill_one(attack: Attack) -> str:
     """SIGKILL of one of the processes, the supervisor among them."""
     process = attack.start()
-    attack.some_time()
+    attack.moment(process)
     with suppress(ProcessLookupError, IndexError):
         os.kill(attack.chance.choice(attack.family(process)), signal.SIGKILL)
     status, _ = attack.end(process)
@@ -108,7 +108,7 @@ def kill_one(attack: Attack) -> str:
 def kill_all(attack: Attack) -> str:
     """SIGKILL of all processes, one after the other."""
     process = attack.start()
-    attack.some_time()
+    attack.moment(process)
     attack.kill(process)
     attack.end(process)
     return attack.outcome(attack.runs[0], None)
@@ -116,7 +116,7 @@ def kill_all(attack: Attack) -> str:
 
 def kill_device(attack: Attack) -> str:
     """SIGKILL of what forwards, while packets fly: the generator goes on, and the run is kept."""
-    process = attack.start(lasts_s=3 * LASTS_S)
+    process = attack.start(lasts_s=2 * LASTS_S)
     attack.wait(process)
     generator = attack.child(process, "gen")
     others = [pid for pid in attack.family(process)[1:] if pid != generator]
@@ -130,8 +130,7 @@ def kill_device(attack: Attack) -> str:
 def interrupt(attack: Attack) -> str:
     """One signal: from when there are packets on, what they say is kept."""
     process = attack.start()
-    attack.some_time()
-    attack.look()
+    attack.moment(process)
     had_measured, had_sent = attack.has_measured(process), attack.has_sent(process)
     process.send_signal(attack.chance.choice(ENDING))
     status, errors = attack.end(process)
@@ -145,9 +144,10 @@ def interrupt(attack: Attack) -> str:
 
 def interrupt_twice(attack: Attack) -> str:
     process = attack.start()
-    for most_s in (None, 1):
-        attack.some_time(most_s)
-        process.send_signal(attack.chance.choice(ENDING))
+    attack.moment(process)
+    process.send_signal(attack.chance.choice(ENDING))
+    attack.some_time(1)
+    process.send_signal(attack.chance.choice(ENDING))
     status, _ = attack.end(process)
     return attack.outcome(attack.runs[0], None if status == INTERRUPTED else status)
 
@@ -164,20 +164,20 @@ def _stop(attack: Attack, process: subprocess.Popen[str], pid: int | None) -> st
 
 def stop_supervisor(attack: Attack) -> str:
     process = attack.start()
-    attack.some_time()
+    attack.moment(process)
     return _stop(attack, process, None if process.poll() is not None else process.pid)
 
 
 def stop_generator(attack: Attack) -> str:
     process = attack.start()
-    attack.some_time()
+    attack.moment(process)
     return _stop(attack, process, attack.child(process, "gen"))
 
 
 def stop_device(attack: Attack) -> str:
     """SIGSTOP of what forwards, or of what keeps it: a container, a guest."""
     process = attack.start()
-    attack.some_time()
+    attack.moment(process)
     generator = attack.child(process, "gen")
     others = [pid for pid in attack.family(process)[1:] if pid != generator]
     return _stop(attack, process, attack.chance.choice(others) if others else None)
@@ -191,7 +191,7 @@ def _filled(attack: Attack, disk: Path, folder: str) -> str:
     left_bytes = int(2 ** attack.chance.uniform(12, 23))
     with full_disk(disk):
         process = attack.start(folder=folder)
-        attack.some_time()
+        attack.moment(process)
         fill(disk, left_bytes)
         status, errors = attack.end(process)
         (disk / "others").unlink(missing_ok=True)

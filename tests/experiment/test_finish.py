@@ -156,6 +156,27 @@ def test_a_signal_behind_the_traffic_keeps_the_run(
     assert pq.read_table(out / "latency.parquet").num_rows > 0
 
 
+def test_a_signal_while_the_device_is_being_stopped_keeps_the_run(
+    place: Place, dataplane: Path
+) -> None:
+    """All packets are there, and a device that takes its time is all that is waited for."""
+    out, stopping = place.path / "out", place.path / "stopping"
+    slow = f"trap 'touch {stopping}; sleep 2; kill $!; exit' INT TERM; \"$@\" & wait"
+    words = f'sh -c "{slow.translate({34: chr(92) + chr(34)})}" - {dataplane} l2fwd -l {{cpus}}'
+    run = f"run={words} --no-telemetry {{eal}} -- --die-with-parent"
+    given = ("--dut-option", run, "--dut-option", 'ready="event":"ready"')
+    arguments = ("--rate", "20k", "--duration", "3s", "--out", str(out))
+    process = started(place, "run", "--dut", "command", *given, *arguments, processes=1)
+    wait_until(stopping.exists, process)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the traffic has ended, and the run is being finished" in errors
+    assert "ended after" not in output
+    sound(out)
+    assert (out / "report.html").exists()
+
+
 def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None:
     out = place.path / "out"
     endless = ("--rate", "10M", "--duration", "1000h", "--out", out)
