@@ -127,7 +127,12 @@ def test_the_first_signal_waits_and_the_second_does_not() -> None:
         time.sleep(0.6)
         os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), patient(lambda: said.append("again"), asked=True):
+        # Of the same end of a session as the first, which came before.
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.6)
+        said.append("waited")
+        os.kill(os.getpid(), signal.SIGINT)
+    assert said == ["in a moment", "in a moment", "waited"]
     with patient(lambda: said.append("in a moment")) as patience:
         pass
     assert not patience.asked
