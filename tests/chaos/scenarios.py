@@ -124,7 +124,7 @@ def kill_device(attack: Attack) -> str:
         return attack.outcome(attack.runs[0], attack.end(process)[0])
     with suppress(ProcessLookupError):
         os.kill(attack.chance.choice(others), signal.SIGKILL)
-    return attack.kept(attack.runs[0], attack.end(process)[0])
+    return attack.kept(attack.runs[0], *attack.end(process))
 
 
 def interrupt(attack: Attack) -> str:
@@ -159,7 +159,7 @@ def _stop(attack: Attack, process: subprocess.Popen[str], pid: int | None) -> st
             os.kill(pid, signal.SIGSTOP)
             time.sleep(attack.chance.uniform(*STOPPED_S))
             os.kill(pid, signal.SIGCONT)
-    return attack.kept(attack.runs[0], attack.end(process)[0])
+    return attack.kept(attack.runs[0], *attack.end(process))
 
 
 def stop_supervisor(attack: Attack) -> str:
@@ -235,11 +235,11 @@ def pressure(attack: Attack) -> str:
         ["stress-ng", *load, "--temp-path", place, "--quiet"], start_new_session=True
     )
     try:
-        status, _ = attack.end(attack.start())
+        ended = attack.end(attack.start())
     finally:
         stress.terminate()
         stress.wait()
-    return attack.kept(attack.runs[0], status)
+    return attack.kept(attack.runs[0], *ended)
 
 
 # --- others on the machine -------------------------------------------------------
@@ -268,14 +268,14 @@ def private_mounts(attack: Attack) -> str:
 def _cleaned_beside(attack: Attack, process: subprocess.Popen[str]) -> str:
     while process.poll() is None:
         attack.expect(ENDED_WELL, attack.command("clean"))
-    return attack.kept(attack.runs[0], attack.end(process)[0])
+    return attack.kept(attack.runs[0], *attack.end(process))
 
 
 def two_runs(attack: Attack) -> str:
     """Two at once, on the same CPUs."""
     processes = [attack.start(), attack.start()]
     return _worst(
-        attack.kept(run, attack.end(process)[0])
+        attack.kept(run, *attack.end(process))
         for run, process in zip(attack.runs, processes, strict=True)
     )
 
@@ -324,8 +324,8 @@ def two_users(attack: Attack) -> str:
         status, errors = attack.end(process)
         if number and "Permission denied" in errors:
             return "not reachable"
-        keep = attack.outcome if number == killed else attack.kept
-        said.append(keep(run, None if status < 0 else status))
+        was_killed = number == killed and status < 0
+        said.append(attack.outcome(run, None) if was_killed else attack.kept(run, status, errors))
     attack.expect(ENDED_WELL, attack.command("clean", environment=ours))
     if left := [path.name for path in shared.iterdir()]:
         raise BrokenPromiseError(f"left after clean: {', '.join(left)}")
@@ -382,7 +382,7 @@ def step_clock(attack: Attack) -> str:
     while process.poll() is None:
         attack.some_time(2)
         clock.step(attack.chance.choice(STEPS_S))
-    said = attack.kept(attack.runs[0], attack.end(process)[0])
+    said = attack.kept(attack.runs[0], *attack.end(process))
     _check_times(attack.runs[0])
     return said
 
@@ -392,7 +392,7 @@ def other_monotonic(attack: Attack) -> str:
     days_s = attack.chance.choice([-20_000, 86_400, 30 * 86_400])
     before = ("unshare", "--time", "--monotonic", str(days_s), "--boottime", str(days_s))
     process = attack.start("--counter-interval", "200ms", before=before)
-    said = attack.kept(attack.runs[0], attack.end(process)[0])
+    said = attack.kept(attack.runs[0], *attack.end(process))
     _check_times(attack.runs[0])
     return said
 
