@@ -54,7 +54,18 @@ def received_by(links: Path) -> int:
 def test_a_container_that_dies_costs_no_measurement(place: Place) -> None:
     """The kernel forwarded in it, and what it counted went with it."""
     out = place.path / "out"
-    options = ("--dut", "bridge", "--platform", "lxc", "--rate", "20k", "--duration", "4s")
+    options = (
+        "--dut",
+        "bridge",
+        "--platform",
+        "lxc",
+        "--rate",
+        "20k",
+        "--duration",
+        "4s",
+        "--warm-up",
+        "0s",
+    )
     process = started(place, "run", *options, "--out", str(out), processes=1)
     links = Path(f"/proc/{children(process.pid)['gen']}/net/dev")
     wait_until(lambda: received_by(links) > 1000, process)
