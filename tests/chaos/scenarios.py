@@ -124,7 +124,11 @@ def kill_device(attack: Attack) -> str:
         return attack.outcome(attack.runs[0], attack.end(process)[0])
     with suppress(ProcessLookupError):
         os.kill(attack.chance.choice(others), signal.SIGKILL)
-    return attack.kept(attack.runs[0], *attack.end(process))
+    status, errors = attack.end(process)
+    if "no packets: got 0" in errors:
+        # The generator waited for its links: there is nothing to keep.
+        return attack.outcome(attack.runs[0], status)
+    return attack.kept(attack.runs[0], status, errors)
 
 
 def interrupt(attack: Attack) -> str:
