@@ -49,7 +49,8 @@ def patient(answer: Callable[[], None], *, asked: bool = False) -> Iterator[Pati
         yield patience
         return
     before = {number: signal.getsignal(number) for number in _ENDING}
-    came_s = -_TOGETHER_S
+    # The first one has come just now, if it has.
+    came_s = time.monotonic() if asked else -_TOGETHER_S
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         nonlocal came_s

@@ -13,63 +13,75 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from .attack import COMMAND, home
+from runs import MEASUREMENT
+
+from .attack import COMMAND, SETTINGS, home
+from .machine import be_apart, carrying, semaphores, shared_memory
 
 EXPERIMENT = """\
 name: soak
-fixed: {rate: 20k, duration: 1s, warm_up: 0s}
-vary: {dut: [l2fwd, delay]}
+fixed: {{rate: 20k, duration: 1s, warm_up: 0s, counter_interval: 500ms}}
+vary: {{dut: [{devices}]}}
 repeats: 1000
 """
+DEVICES = ("l2fwd", "delay", "bridge", "router")
+"""Over shared memory and, as root, over links of the kernel."""
 SETTLED = 4
 """Cells until everything is imported and every cache has its size."""
 MEMORY_GROWTH = 1.1
 COMPARED = 5
 """Looks at the beginning and at the end of which the least is compared: cells come and go."""
+NAMED_S = 0.5
+"""How often to see what the measurement of a cell is called: it lasts longer."""
 
 
 class Resources(NamedTuple):
-    """What a command that measures holds, and what there is of its things on the machine."""
+    """What a command that measures holds, and what there is of its measurements on the machine."""
 
     cells: int
     memory_kib: int
     open_files: int
     threads: int
-    children: int
-    private_files: int
-    namespaces: int
+    processes: int
+    runtime_files: int
+    temporary_files: int
+    shared_memory: int
     semaphores: int
+    namespaces: int
+    mounts: int
+    tracers: int
+    sockets: int
 
     def grown(self, first: Resources) -> list[str]:
         """What is more than it was."""
-        more = [
-            name
-            for name in ("open_files", "threads", "children", "private_files", "namespaces")
-            if getattr(self, name) > getattr(first, name)
-        ]
-        if self.semaphores > first.semaphores:
-            more.append("semaphores")
-        if self.memory_kib > MEMORY_GROWTH * first.memory_kib:
-            more.append("memory_kib")
-        return more
+        more = {
+            name: getattr(self, name) > getattr(first, name)
+            for name in self._fields
+            if name not in {"cells", "memory_kib"}
+        }
+        more["memory_kib"] = self.memory_kib > MEMORY_GROWTH * first.memory_kib
+        return [name for name, is_more in more.items() if is_more]
 
 
-def resources(pid: int, runtime: Path, cells: int) -> Resources:
-    """Look at a command."""
+def resources(pid: int, place: Path, names: set[str]) -> Resources:
+    """Look at a command whose measurements had these names."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     status = dict(line.split(":", 1) for line in lines)
     children = sum(
         len(path.read_text().split()) for path in Path(f"/proc/{pid}/task").glob("*/children")
     )
+    things = [thing.partition(" ")[0] for thing in carrying(names)]
     return Resources(
-        cells,
+        done(place / "campaign"),
         int(status["VmRSS"].split()[0]),
-        _count(Path(f"/proc/{pid}/fd")),
+        sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()),
         int(status["Threads"]),
         children,
-        sum(1 for _ in runtime.rglob("*")),
-        _count(Path("/run/netns")),
-        len(Path("/proc/sysvipc/sem").read_text().splitlines()) - 1,
+        sum(1 for _ in (place / "run").rglob("*")),
+        sum(1 for _ in (place / "tmp").rglob("*")),
+        len(shared_memory()),
+        len(semaphores()),
+        *(things.count(kind) for kind in ("namespace", "mount", "tracer", "socket")),
     )
 
 
@@ -78,13 +90,33 @@ def least(looks: list[Resources]) -> Resources:
     return Resources(*(min(column) for column in zip(*looks, strict=True)))
 
 
-def _count(folder: Path) -> int:
-    return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
-
-
 def done(out: Path) -> int:
     """How many runs are whole."""
     return sum(1 for _ in out.glob("*/report.html"))
+
+
+def devices() -> list[str]:
+    """Those that this user can measure."""
+    there = {word for each in SETTINGS if each.is_there for word in each.options}
+    return [name for name in DEVICES if name in there]
+
+
+def looked_at(process: subprocess.Popen[bytes], place: Path, minutes: float) -> list[Resources]:
+    """Look at a command until the time is up, or it has ended."""
+    ends_s = time.monotonic() + 60 * minutes
+    next_s = time.monotonic()
+    names: set[str] = set()
+    looks: list[Resources] = []
+    while process.poll() is None and (time.monotonic() < ends_s or len(looks) < 2 * COMPARED):
+        found = map(MEASUREMENT.match, (path.name for path in (place / "run").iterdir()))
+        names.update(each[0] for each in found if each)
+        if time.monotonic() >= next_s and done(place / "campaign") >= SETTLED:
+            with suppress(OSError):
+                looks.append(resources(process.pid, place, names))
+                print(*looks[-1], sep="\t", flush=True)
+                next_s = time.monotonic() + minutes
+        time.sleep(NAMED_S)
+    return looks
 
 
 def main() -> int:
@@ -92,33 +124,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
     asked = parser.parse_args()
+    be_apart()
     with home() as place:
-        (place.path / "soak.yaml").write_text(EXPERIMENT)
-        out = place.path / "campaign"
-        said = place.path / "said"
-        with said.open("w") as file:
+        file, said = place.path / "soak.yaml", place.path / "said"
+        file.write_text(EXPERIMENT.format(devices=", ".join(devices())))
+        words = [*COMMAND, "run", str(file), "--out", str(place.path / "campaign")]
+        print(*Resources._fields, sep="\t", flush=True)
+        with said.open("w") as output:
             process = subprocess.Popen(
-                [*COMMAND, "run", str(place.path / "soak.yaml"), "--out", str(out)],
-                stdout=file,
-                stderr=file,
-                env=place.environment,
+                words, stdout=output, stderr=output, env=place.environment, start_new_session=True
             )
-        ends_s = time.monotonic() + 60 * asked.minutes
-        looks: list[Resources] = []
-        print(*Resources._fields, sep="\t")
-        while time.monotonic() < ends_s or len(looks) < 2 * COMPARED:
-            if process.poll() is not None:
-                print(f"it ended by itself: {said.read_text()[-500:]}", file=sys.stderr)
-                return 1
-            with suppress(OSError):
-                if (cells := done(out)) >= SETTLED:
-                    looks.append(resources(process.pid, place.path / "run", cells))
-                    print(*looks[-1], sep="\t", flush=True)
-            time.sleep(asked.minutes)
+        looks = looked_at(process, place.path, asked.minutes)
+        if process.poll() is not None:
+            print(f"it ended by itself: {said.read_text()[-500:]}", file=sys.stderr)
+            return 1
         process.send_signal(signal.SIGINT)
         process.wait()
-        grown = least(looks[-COMPARED:]).grown(least(looks[:COMPARED]))
-        left = place.left()
+        left = [*place.left(), *map(str, (place.path / "tmp").iterdir())]
+        left += [*shared_memory(), *semaphores()]
+    print("", "first and last line:", sep="\n")
+    for line in (Resources._fields, looks[0], looks[-1]):
+        print(*line, sep="\t")
+    grown = least(looks[-COMPARED:]).grown(least(looks[:COMPARED]))
     print(f"grown: {', '.join(grown) or 'nothing'}; left behind: {', '.join(left) or 'nothing'}")
     return 1 if grown or left else 0
 

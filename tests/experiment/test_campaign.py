@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,10 @@ from command import COMMAND
 from measurements import polling, wait_until
 from runs import left_behind, needed, records, sound
 
+from tailscope.exceptions import TailscopeError
+from tailscope.experiment.campaign import Campaign
+from tailscope.experiment.matrix import cells_of
+from tailscope.experiment.spec import load_experiment
 from tailscope.host.kernel import KERNELS, running_kernel
 
 if TYPE_CHECKING:
@@ -228,6 +233,22 @@ def test_a_part_of_the_quickstart_finishes(
     done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 0, done.stderr
     assert [cell["state"] for cell in records(out)].count("done") == 3
+
+
+def test_a_cell_lasts_as_long_as_it_does_though_the_clock_is_set(
+    write: Callable[[str], Path], place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time_ns
+
+    def fail(*_: object) -> list[Any]:
+        monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
+        raise TailscopeError("for the test")
+
+    experiment, profile = load_experiment(write(SMALL), None)
+    campaign = Campaign(place.path / "out", experiment, cells_of(experiment, profile))
+    with campaign.opened(resume=False):
+        record = campaign.run_cell(campaign.cells[0], fail)
+    assert record.lasted_s is not None and 0 <= record.lasted_s < 60
 
 
 def killed_and_resumed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,7 +143,12 @@ def test_the_first_signal_waits_and_the_second_does_not() -> None:
         time.sleep(0.6)
         os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), patient(lambda: said.append("again"), asked=True):
+        # Of the same end of a session as the first, which came before.
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.6)
+        said.append("waited")
+        os.kill(os.getpid(), signal.SIGINT)
+    assert said == ["in a moment", "in a moment", "waited"]
     with patient(lambda: said.append("in a moment")) as patience:
         pass
     assert not patience.asked
@@ -155,7 +161,7 @@ def test_a_signal_behind_the_traffic_keeps_the_run(
     place: Place, tailscope: Run, number: signal.Signals
 ) -> None:
     out = place.path / "out"
-    arguments = ("run", "--dut", "l2fwd", "--rate", "20k", "--duration", "1s", "--out", str(out))
+    arguments = ("run", "--dut", "l2fwd", "--rate", "200k", "--duration", "1s", "--out", str(out))
     process = started(place, *arguments)
     wait_until(lambda: (out / "noise.parquet").exists(), process)
     process.send_signal(number)
@@ -169,6 +175,27 @@ def test_a_signal_behind_the_traffic_keeps_the_run(
     assert "partial" not in output
     assert not place.left()
     assert pq.read_table(out / "latency.parquet").num_rows > 0
+
+
+def test_a_signal_while_the_device_is_being_stopped_keeps_the_run(
+    place: Place, dataplane: Path
+) -> None:
+    """All packets are there, and a device that takes its time is all that is waited for."""
+    out, stopping = place.path / "out", place.path / "stopping"
+    slow = f"trap 'touch {stopping}; sleep 2; kill $!; exit' INT TERM; \"$@\" & wait"
+    words = f'sh -c "{slow.translate({34: chr(92) + chr(34)})}" - {dataplane} l2fwd -l {{cpus}}'
+    run = f"run={words} --no-telemetry {{eal}} -- --die-with-parent"
+    given = ("--dut-option", run, "--dut-option", 'ready="event":"ready"')
+    arguments = ("--rate", "20k", "--duration", "3s", "--out", str(out))
+    process = started(place, "run", "--dut", "command", *given, *arguments, processes=1)
+    wait_until(stopping.exists, process)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the traffic has ended, and the run is being finished" in errors
+    assert "ended after" not in output
+    sound(out)
+    assert (out / "report.html").exists()
 
 
 def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None:
@@ -262,3 +289,17 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+@pytest.mark.usefixtures("dataplane")
+def test_recordings_that_do_not_fit_either_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    plan = RunPlan(dut="l2fwd", duration_ns=100_000_000, warm_up_ns=0, noise="stalls")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("tailscope.experiment.evaluate.analyze_recording", raising(full))
+    monkeypatch.setattr(shutil, "move", raising(full))
+    with pytest.raises(OSError, match="No space left on device"):
+        execute(plan, plan.cores(), out=out)
+    assert not out.exists()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from measurements import NOBODY
-from runs import AS_ROOT
+from runs import AS_ROOT, needed
 
 from tailscope.analysis import Clock
 from tailscope.exceptions import AnalysisError, TestbedError
@@ -87,6 +87,21 @@ def test_another_clock_has_a_bounded_error() -> None:
     assert (timers < after_ns + slack_ns).all()
     period_ns = np.median(np.diff(timers))
     assert 900_000 < period_ns < 11_000_000
+
+
+@AS_ROOT
+@pytest.mark.usefixtures("alone")
+def test_a_time_namespace_moves_no_event() -> None:
+    """Its monotonic clock is a day ahead of that of the kernel, which stamps the events."""
+    needed("unshare")
+    script = "import test_tracer; test_tracer.test_another_clock_has_a_bounded_error()"
+    done = subprocess.run(
+        ["unshare", "--time", "--monotonic", "86400", sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @AS_ROOT

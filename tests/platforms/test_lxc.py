@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import QUICK
+from measurements import QUICK, children, started, wait_until
 from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.exceptions import UsageError
@@ -18,7 +20,6 @@ from tailscope.host.cpus import parse_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from measurements import Place
 
@@ -41,6 +42,44 @@ def test_a_device_lives_in_a_container(measure: Measure, dut: str) -> None:
     assert found["count"] == found["sent"]
     assert info["platform"]["container"].startswith("tailscope-")
     assert info["platform"]["version"].startswith("LXC ")
+    assert not left_behind()
+
+
+def received_by(links: Path) -> int:
+    """Packets that have come to the generator's links."""
+    lines = [line.split() for line in links.read_text().splitlines()]
+    return sum(int(words[2]) for words in lines if words[0].startswith("gen"))
+
+
+def test_a_container_that_dies_costs_no_measurement(place: Place) -> None:
+    """The kernel forwarded in it, and what it counted went with it."""
+    out = place.path / "out"
+    options = (
+        "--dut",
+        "bridge",
+        "--platform",
+        "lxc",
+        "--rate",
+        "20k",
+        "--duration",
+        "4s",
+        "--warm-up",
+        "0s",
+    )
+    process = started(place, "run", *options, "--out", str(out), processes=1)
+    links = Path(f"/proc/{children(process.pid)['gen']}/net/dev")
+    wait_until(lambda: received_by(links) > 1000, process)
+    [container] = (
+        int(pid)
+        for path in Path(f"/proc/{process.pid}/task").glob("*/children")
+        for pid in path.read_text().split()
+        if b"lxc-execute" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    os.kill(container, signal.SIGKILL)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 1, errors
+    assert "dut: the counters of its links cannot be read: " in output, errors
+    assert sound(out)["partial"]
     assert not left_behind()
 
 

@@ -53,6 +53,7 @@ class _Running(Running):
     def __init__(self, context: DutContext, commands: list[list[str]]) -> None:
         self._context = context
         self._before = self._counted()
+        self._why_not = ""
         self.configuration = commands
         self.version = f"Linux {context.place.run(['uname', '-r']).strip()}"
 
@@ -61,15 +62,20 @@ class _Running(Running):
         return True
 
     def failure(self) -> TestbedError:
-        return TestbedError("dut: the kernel ended")
+        return TestbedError(f"dut: the counters of its links cannot be read: {self._why_not}")
 
-    def stop(self) -> KernelCounts:
-        """What the links counted."""
+    def stop(self) -> KernelCounts | None:
+        """What the links counted; None where they are gone, with the container they were in."""
         from tailscope.store.records.dataplane import KernelCounts, LinkCounts
 
+        try:
+            now = self._counted()
+        except TestbedError as error:
+            self._why_not = str(error).partition("\n")[0]
+            return None
         since = {
             link: {name: max(0, count - self._before[link][name]) for name, count in counts.items()}
-            for link, counts in self._counted().items()
+            for link, counts in now.items()
         }
         return KernelCounts(links={link: LinkCounts(**counts) for link, counts in since.items()})
 

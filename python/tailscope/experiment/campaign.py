@@ -129,7 +129,7 @@ class Campaign:
         KeyboardInterrupt
             If interrupted; what was measured is kept as a partial result.
         """
-        started_unix_ns = time.time_ns()
+        started_unix_ns, started_s = time.time_ns(), time.monotonic()
         running = _cell_record(cell, state="running", started_unix_ns=started_unix_ns)
         self.records[cell.name] = running
         self._write()
@@ -148,7 +148,7 @@ class Campaign:
         else:
             interrupted = any(measured.interrupted for measured in found)
             record = self._kept(running, found)
-        lasted_s = round((time.time_ns() - started_unix_ns) / 1e9, 3)
+        lasted_s = round(time.monotonic() - started_s, 3)
         record = self.records[cell.name] = replace(record, lasted_s=lasted_s)
         self._write()
         if interrupted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -127,8 +128,9 @@ def evaluate(
         raise
     except BaseException as error:
         if writer is not None and not writer.is_whole:
-            writer.keep_recording(run, recording, folder, error)
-            _say_kept(writer.path, error)
+            with suppress(OSError):
+                writer.keep_recording(run, recording, folder, error)
+                _say_kept(writer.path, error)
         raise
     out = None if writer is None else writer.path
     dut_folder = ended.folders.get("dut")

@@ -14,7 +14,7 @@ from tailscope.experiment.evaluate import evaluate
 from tailscope.experiment.instance import Instance
 from tailscope.experiment.room import check_room
 from tailscope.experiment.traffic import Traffic
-from tailscope.signals import patient
+from tailscope.signals import Patience, patient
 from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
 
@@ -103,13 +103,18 @@ def execute(
         ]
         for instance in instances:
             instance.put_up(stack)
-        with nullcontext() if around is None else around(folder, instances[0].ends):
-            recorded = plan if writers else structs.replace(plan, noise="stalls", power="none")
-            ended = Traffic(recorded, instances, folder, cores).run(progress)
-        found = []
-        packets = sum(each.sent for each in ended)
-        cut_short = any(each.interrupted for each in ended)
-        with patient(ending or _say_nothing, asked=cut_short) as patience:
+        with ExitStack() as finishing:
+            patience = Patience()
+
+            def finish(cut_short: bool) -> None:
+                nonlocal patience
+                patience = finishing.enter_context(patient(ending or _say_nothing, asked=cut_short))
+
+            with nullcontext() if around is None else around(folder, instances[0].ends):
+                recorded = plan if writers else structs.replace(plan, noise="stalls", power="none")
+                ended = Traffic(recorded, instances, folder, cores).run(progress, finish)
+            found = []
+            packets = sum(each.sent for each in ended)
             failed: list[BaseException] = []
             for each, writer in zip_longest(ended, writers):
                 try:

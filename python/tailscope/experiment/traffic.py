@@ -14,7 +14,7 @@ from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.power import PowerRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tailscope.experiment.instance import EndedInstance, Instance, Progress
     from tailscope.experiment.plan import RunPlan
@@ -49,13 +49,16 @@ class Traffic:
             cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
         )
 
-    def run(self, progress: Progress | None) -> list[EndedInstance]:
+    def run(self, progress: Progress | None, ended: Callable[[bool], None]) -> list[EndedInstance]:
         """Start devices, co-runners and generators, and follow all to their end.
 
         Parameters
         ----------
         progress : callable or None
             Receives what the first generator says once a second.
+        ended : callable
+            Called when the last packet is there, before anything is stopped; with whether Ctrl-C
+            ended the traffic.
 
         Returns
         -------
@@ -79,9 +82,10 @@ class Traffic:
             for instance in loaded:
                 instance.start_generator(stack)
             self._follow(loaded, progress)
+            ended(any(each.interrupted for each in loaded))
             gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
-            ended = [each.finish(gone, noise, drawn) for each in self._instances]
-        return [each for each in ended if each is not None]
+            found = [each.finish(gone, noise, drawn) for each in self._instances]
+        return [each for each in found if each is not None]
 
     def _recorder(self) -> NoiseRecorder:
         plan = self._plan

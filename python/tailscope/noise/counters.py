@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from tailscope.exceptions import RunCorruptError, UsageError
+from tailscope.testbed.steady import SteadyClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -114,10 +115,16 @@ class CounterSampler:
         self._interval_s = interval_s
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
+        self._clock = SteadyClock()
         self.samples: list[CounterSample] = []
 
+    @property
+    def clock_set_by_ns(self) -> int:
+        """By how much the machine's clock was set since this was made."""
+        return self._clock.set_by_ns()
+
     def __enter__(self) -> Self:
-        self.samples.append(read_counters())
+        self._take()
         if self._interval_s is not None:
             self._thread = threading.Thread(target=self._sample, name=COUNTER_THREAD, daemon=True)
             self._thread.start()
@@ -127,12 +134,16 @@ class CounterSampler:
         self._end.set()
         if self._thread is not None:
             self._thread.join()
-        self.samples.append(read_counters())
+        self._take()
+
+    def _take(self) -> None:
+        now_ns = self._clock.now_ns()
+        self.samples.append(read_counters()._replace(unix_ns=now_ns))
 
     def _sample(self) -> None:
         assert self._interval_s is not None
         while not self._end.wait(self._interval_s):
-            self.samples.append(read_counters())
+            self._take()
 
 
 def increments(samples: Sequence[CounterSample], cpus: Sequence[int]) -> dict[str, dict[int, int]]:

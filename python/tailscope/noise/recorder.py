@@ -102,6 +102,8 @@ class RecordedNoise:
         Those of the programs that were started, but for co-runners.
     supervisor : dict of int to str
         Threads of this process, and what they are for.
+    clock_set_by_ns : int
+        By how much the machine's clock was set meanwhile.
     """
 
     events: RecordedTrace | None
@@ -111,6 +113,7 @@ class RecordedNoise:
     cpus: tuple[int, ...]
     threads: list[Thread]
     supervisor: dict[int, str]
+    clock_set_by_ns: int = 0
 
     def own_threads(self, devices: str, working: Sequence[int]) -> dict[int, str]:
         """Threads of tailscope itself, and what they are for.
@@ -180,6 +183,14 @@ class RecordedNoise:
             found.append(
                 f"{lost:,} kernel events were lost: the tracer's buffers were full, and some stalls"
                 " have the wrong name or none"
+            )
+        if self.clock_set_by_ns:
+            way = "forward" if self.clock_set_by_ns > 0 else "back"
+            found.append(
+                f"the clock of this machine was set {way} by"
+                f" {abs(self.clock_set_by_ns) / 1e9:.3f} s during the measurement:"
+                " interrupt counters and readings of power may be as far from the packets of their"
+                " time; latencies are not affected"
             )
         if len(self.samples) > len(("before", "after")):
             found.append(SAMPLING_WARNING)
@@ -253,7 +264,14 @@ class NoiseRecorder:
         after = read_steal_ns()
         steal = {cpu: ns - self._steal_ns.get(cpu, ns) for cpu, ns in after.items()}
         return RecordedNoise(
-            events, self._why_not, self._counters.samples, steal, self._cpus, threads, supervisor
+            events,
+            self._why_not,
+            self._counters.samples,
+            steal,
+            self._cpus,
+            threads,
+            supervisor,
+            self._counters.clock_set_by_ns,
         )
 
 

@@ -7,7 +7,6 @@ import platform
 import re
 import select
 import threading
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Self
@@ -15,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Self
 from tailscope.exceptions import TestbedError
 from tailscope.host.cpus import cpu_mask
 from tailscope.signals import uninterrupted
+from tailscope.testbed.steady import SteadyClock, ahead_of_kernel_ns, clock_pair
 from tailscope.testbed.tasks import comm_of, processes, threads_of
 from tailscope.testbed.tracefs import osnoise, remove_instance, tracefs
 
@@ -58,7 +58,6 @@ _READ_AFTER_S = 30.0
 """Kernels have forgotten to say that a buffer fills: they are looked at now and then."""
 _PAUSE_S = 0.1
 """Older kernels say of any event that a buffer fills: they are not read more often."""
-_PAIRS = 16
 _MISSING_WITHOUT = ("irq_vectors", "irq", "sched")
 
 
@@ -143,7 +142,8 @@ class Tracer:
         self._end = threading.Event()
         self._wakeup: int | None = None
         self._thread: threading.Thread | None = None
-        self._before = (0, 0)
+        self._clock = SteadyClock()
+        self._before = clock_pair()
         self._recorded: RecordedTrace | None = None
 
     def __enter__(self) -> Self:
@@ -199,9 +199,9 @@ class Tracer:
             events.page_bytes,
             clock,
             missing=[*events.missing, *senders.missing, *(() if is_whole else (_WHOLE_NMI,))],
-            started_unix_ns=time.time_ns(),
+            started_unix_ns=self._clock.now_ns(),
         )
-        self._before = _clock_pair()
+        self._before = clock_pair()
         for instance in self._instances:
             instance.switch(on=True)
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC)
@@ -246,7 +246,7 @@ class Tracer:
         except OSError as error:
             assert self._recorded is not None
             self._recorded.ended_because = str(error)
-            self._recorded.ended_unix_ns = time.time_ns()
+            self._recorded.ended_unix_ns = self._clock.now_ns()
             self._end.set()
             for instance in self._instances:
                 instance.switch(on=False)
@@ -259,17 +259,18 @@ class Tracer:
             instance.switch(on=False)
         self._join()
         if not recorded.ended_because:
-            recorded.ended_unix_ns = time.time_ns()
+            recorded.ended_unix_ns = self._clock.now_ns()
             self._drain()
         recorded.lost = self._instances[0].lost()
         recorded.senders_lost = sum(self._instances[1].lost().values())
         recorded.comms = self._instances[0].comms()
         if recorded.clock != _TSC:
-            pairs = [self._before, _clock_pair()]
-            offsets = [offset for offset, _ in pairs]
-            recorded.mono_unix_ns = (min(offsets) + max(offsets)) // 2
+            pairs = [self._before, clock_pair()]
+            offsets = [pair.offset_ns for pair in pairs]
+            # Events carry the kernel's own clock, whatever namespace this process is in.
+            recorded.mono_unix_ns = (min(offsets) + max(offsets)) // 2 + ahead_of_kernel_ns()
             spread = (max(offsets) - min(offsets) + 1) // 2
-            recorded.clock_error_ns = spread + max(within for _, within in pairs)
+            recorded.clock_error_ns = spread + max(pair.error_ns for pair in pairs)
         return recorded
 
 
@@ -371,14 +372,3 @@ def _online() -> list[int]:
     from tailscope.testbed.cores import read_topology
 
     return list(read_topology().online)
-
-
-def _clock_pair() -> tuple[int, int]:
-    """Unix time less the monotonic one, and how far that may be off, in ns: the best of some."""
-    pairs = []
-    for _ in range(_PAIRS):
-        before = time.monotonic_ns()
-        unix = time.time_ns()
-        after = time.monotonic_ns()
-        pairs.append((unix - (before + after) // 2, (after - before + 1) // 2))
-    return min(pairs, key=lambda pair: pair[1])

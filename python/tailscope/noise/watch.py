@@ -19,6 +19,7 @@ from tailscope.testbed.cores import staying_on
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
+from tailscope.testbed.steady import SteadyClock
 from tailscope.testbed.wires import no_side
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def watch(
             lcores=cores.pollers,
             housekeeping=cores.housekeeping,
         )
+        clock = SteadyClock()
         with loops:
             loops.wait_ready()
             recorder = NoiseRecorder(
@@ -144,15 +146,15 @@ def watch(
                 counter_interval_s=plan.counter_interval_ns / 1e9 or None,
             )
             with recorder:
-                began_ns = time.time_ns()
+                began_ns = clock.now_ns()
                 interrupted = _wait(loops, plan.duration_ns / 1e9, progress)
-                ended_ns = time.time_ns()
+                ended_ns = clock.now_ns()
                 noise = recorder.finish()
-            quiet_ns = time.time_ns()
+            quiet_ns = clock.now_ns()
             whole = noise.events is not None and not interrupted
             if whole:
                 whole = not _wait(loops, min(plan.duration_ns / 1e9, _MOST_WITHOUT_S), None)
-            stopped_ns = time.time_ns()
+            stopped_ns = clock.now_ns()
             loops.stop()
             result = loops.finish()
             if result is None:

@@ -235,14 +235,27 @@ class RunWriter:
             Where its arrays are; those that are mapped from there move into the run.
         error : BaseException
             What ended the analysis.
-        """
-        import numpy as np
 
+        Raises
+        ------
+        OSError
+            If there is no room for them: then nothing is kept.
+        """
         self._stack.__exit__(type(error), error, error.__traceback__)
-        kept = self.path / layout.RECORDING
-        kept.mkdir(mode=0o700, exist_ok=True)
         self._is_recorded = True
         self._undo()
+        try:
+            self._move_recording(run, recording, folder)
+        except BaseException:
+            self._is_recorded = False
+            shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
+            raise
+
+    def _move_recording(self, run: RecordedRun, recording: Recording, folder: Path) -> None:
+        import numpy as np
+
+        kept = self.path / layout.RECORDING
+        kept.mkdir(mode=0o700, exist_ok=True)
         for name in recording._fields[1:]:
             array = getattr(recording, name)
             if isinstance(array, np.memmap):

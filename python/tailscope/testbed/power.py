@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shlex
 import threading
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -20,6 +19,7 @@ from tailscope.exceptions import TestbedError, UsageError
 from tailscope.host.machine import Machine
 from tailscope.testbed.places import Here
 from tailscope.testbed.programs import find_program, which
+from tailscope.testbed.steady import SteadyClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -338,7 +338,7 @@ class PowerRecorder:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         # A clock that is set while readings are taken must not turn them around.
-        self._unix_ns = time.time_ns() - time.monotonic_ns()
+        self._clock = SteadyClock()
 
     def __enter__(self) -> Self:
         if self._source is not None:
@@ -403,18 +403,15 @@ class PowerRecorder:
                 reading = self._read(source)
             except (TestbedError, OSError) as error:
                 self._failures.append(str(error))
-                return self._now_ns()
+                return self._clock.now_ns()
             self._readings.append(reading)
             return reading.unix_ns
 
     def _read(self, source: PowerSource) -> PowerReading:
-        start_ns = self._now_ns()
+        start_ns = self._clock.now_ns()
         values = source.read(self._place)
-        took_ns = self._now_ns() - start_ns
+        took_ns = self._clock.now_ns() - start_ns
         return PowerReading(start_ns + took_ns // 2, took_ns, values)
-
-    def _now_ns(self) -> int:
-        return self._unix_ns + time.monotonic_ns()
 
 
 def _qualified(zone: str, named: dict[str, str]) -> str:
