@@ -57,7 +57,8 @@ pub fn analyze_recording(
     let source = |name, seqs, times| Series { name, clock, seqs, times, ..Series::new(trim) };
     let pre = source("departures", None, recording.departure_tsc);
     let post = source("arrivals", Some(recording.arrival_seq), recording.arrival_tsc);
-    let total_bytes = Some(8 * (pre.times.len() + 2 * post.times.len()) as u64);
+    let bytes = 8 * (pre.times.len() + 2 * post.times.len()) as u64;
+    let total_bytes = Some(bytes);
     let stalls = recording.stalls();
     let mut instrumented = Instrumented {
         recording,
@@ -68,7 +69,7 @@ pub fn analyze_recording(
     };
     let mut analysis = Run::recorded(pre, post, config, total_bytes)?.finish(&mut instrumented)?;
     let mut instrument = instrumented.instrument;
-    let done = Progress { done_bytes: total_bytes.unwrap_or(0), total_bytes };
+    let done = Progress { done_bytes: bytes, total_bytes };
     recording.add_departures(&stalls, &mut instrument, done, observer)?;
     let corrupt = recording.corrupt(&analysis);
     let counts = &analysis.counts;
