@@ -111,9 +111,10 @@ def looked_at(process: subprocess.Popen[bytes], place: Path, minutes: float) -> 
     while process.poll() is None and (time.monotonic() < ends_s or len(lines) < 2 * COMPARED):
         found = map(MEASUREMENT.match, (path.name for path in (place / "run").iterdir()))
         names.update(each[0] for each in found if each)
-        with suppress(OSError):
-            looks.append(resources(process.pid, place, names))
-        if looks and time.monotonic() >= next_s and looks[-1].cells >= SETTLED:
+        if done(place / "campaign") >= SETTLED:
+            with suppress(OSError):
+                looks.append(resources(process.pid, place, names))
+        if looks and time.monotonic() >= next_s:
             lines.append(least(looks)._replace(cells=looks[-1].cells))
             print(*lines[-1], sep="\t", flush=True)
             next_s, looks = time.monotonic() + minutes, looks[-1:]
