@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def devices() -> list[str]:
 def looked_at(process: subprocess.Popen[bytes], place: Path, minutes: float) -> list[Resources]:
     """Look at a command until the time is up, or it has ended; a line of each stretch."""
     ends_s = time.monotonic() + 60 * minutes
-    next_s = time.monotonic()
+    next_s = math.inf
     names: set[str] = set()
     looks: list[Resources] = []
     lines: list[Resources] = []
@@ -114,6 +115,7 @@ def looked_at(process: subprocess.Popen[bytes], place: Path, minutes: float) -> 
         if done(place / "campaign") >= SETTLED:
             with suppress(OSError):
                 looks.append(resources(process.pid, place, names))
+            next_s = min(next_s, time.monotonic() + minutes)
         if looks and time.monotonic() >= next_s:
             lines.append(least(looks)._replace(cells=looks[-1].cells))
             print(*lines[-1], sep="\t", flush=True)
