@@ -386,6 +386,8 @@ def home() -> Iterator[Place]:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         yield Place(path, {**os.environ, **environment})
+        # LXC keeps the empty folders above the locks of containers, for others that may come.
+        shutil.rmtree(f"/run/lxc/lock{path}", ignore_errors=True)
 
 
 class SteppingClock:

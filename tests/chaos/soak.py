@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import subprocess
 import sys
@@ -26,13 +27,13 @@ repeats: 1000
 """
 DEVICES = ("l2fwd", "delay", "bridge", "router")
 """Over shared memory and, as root, over links of the kernel."""
-SETTLED = 4
+SETTLED = 10
 """Cells until everything is imported and every cache has its size."""
 MEMORY_GROWTH = 1.1
 COMPARED = 5
-"""Looks at the beginning and at the end of which the least is compared: cells come and go."""
-NAMED_S = 0.5
-"""How often to see what the measurement of a cell is called: it lasts longer."""
+"""Lines at the beginning and at the end that are compared, or a third of all if that is more."""
+LOOKS_S = 0.2
+"""How often to look. A line is the least of some looks: what a cell holds comes and goes."""
 
 
 class Resources(NamedTuple):
@@ -102,21 +103,25 @@ def devices() -> list[str]:
 
 
 def looked_at(process: subprocess.Popen[bytes], place: Path, minutes: float) -> list[Resources]:
-    """Look at a command until the time is up, or it has ended."""
+    """Look at a command until the time is up, or it has ended; a line of each stretch."""
     ends_s = time.monotonic() + 60 * minutes
-    next_s = time.monotonic()
+    next_s = math.inf
     names: set[str] = set()
     looks: list[Resources] = []
-    while process.poll() is None and (time.monotonic() < ends_s or len(looks) < 2 * COMPARED):
+    lines: list[Resources] = []
+    while process.poll() is None and (time.monotonic() < ends_s or len(lines) < 2 * COMPARED):
         found = map(MEASUREMENT.match, (path.name for path in (place / "run").iterdir()))
         names.update(each[0] for each in found if each)
-        if time.monotonic() >= next_s and done(place / "campaign") >= SETTLED:
+        if done(place / "campaign") >= SETTLED:
             with suppress(OSError):
                 looks.append(resources(process.pid, place, names))
-                print(*looks[-1], sep="\t", flush=True)
-                next_s = time.monotonic() + minutes
-        time.sleep(NAMED_S)
-    return looks
+            next_s = min(next_s, time.monotonic() + minutes)
+        if looks and time.monotonic() >= next_s:
+            lines.append(least(looks)._replace(cells=looks[-1].cells))
+            print(*lines[-1], sep="\t", flush=True)
+            next_s, looks = time.monotonic() + minutes, looks[-1:]
+        time.sleep(LOOKS_S)
+    return lines
 
 
 def main() -> int:
@@ -134,7 +139,7 @@ def main() -> int:
             process = subprocess.Popen(
                 words, stdout=output, stderr=output, env=place.environment, start_new_session=True
             )
-        looks = looked_at(process, place.path, asked.minutes)
+        lines = looked_at(process, place.path, asked.minutes)
         if process.poll() is not None:
             print(f"it ended by itself: {said.read_text()[-500:]}", file=sys.stderr)
             return 1
@@ -143,9 +148,10 @@ def main() -> int:
         left = [*place.left(), *map(str, (place.path / "tmp").iterdir())]
         left += [*shared_memory(), *semaphores()]
     print("", "first and last line:", sep="\n")
-    for line in (Resources._fields, looks[0], looks[-1]):
+    for line in (Resources._fields, lines[0], lines[-1]):
         print(*line, sep="\t")
-    grown = least(looks[-COMPARED:]).grown(least(looks[:COMPARED]))
+    part = max(COMPARED, len(lines) // 3)
+    grown = least(lines[-part:]).grown(least(lines[:part]))
     print(f"grown: {', '.join(grown) or 'nothing'}; left behind: {', '.join(left) or 'nothing'}")
     return 1 if grown or left else 0
 
