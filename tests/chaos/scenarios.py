@@ -125,7 +125,7 @@ def kill_device(attack: Attack) -> str:
     with suppress(ProcessLookupError):
         os.kill(attack.chance.choice(others), signal.SIGKILL)
     status, errors = attack.end(process)
-    if "no packets: got 0" in errors:
+    if "no packet was sent: " in errors:
         # The generator waited for its links: there is nothing to keep.
         return attack.outcome(attack.runs[0], status)
     return attack.kept(attack.runs[0], status, errors)

@@ -91,7 +91,7 @@ def evaluate(
     Raises
     ------
     DataplaneError
-        If the generator could not write everything down.
+        If nothing was sent, or the generator could not write everything down.
     RunUnfinishedError
         If it cannot be analysed: the recordings are kept in the run directory.
     KeyboardInterrupt
@@ -104,6 +104,9 @@ def evaluate(
 
     if ended.interrupted and not ended.sent:
         raise KeyboardInterrupt
+    if not ended.sent:
+        unsent = f"{ended.result.gen.unsent:,} could not leave within 10 ms of their time"
+        raise DataplaneError("; ".join([f"no packet was sent: {unsent}", *ended.partial]))
     _check_recorded(ended)
     folder = ended.folders["generator"]
     with uninterrupted():
