@@ -304,7 +304,7 @@ def read_samples(path: Path) -> list[CounterSample]:
 
     try:
         with TableFile(path.open("rb"), str(path), INTERRUPTS) as file:
-            rows = file.read()
+            rows = file.read(INTERRUPTS.names)
     except RunCorruptError as error:
         raise UsageError(f"not counters of interrupts: {error}") from None
     found: dict[int, dict[tuple[str, int], int]] = {}

@@ -382,7 +382,13 @@ class RunWriter:
         self._write(table.file, text.getvalue())
 
     def _write_worst(self, run: Run) -> None:
-        self._write_table(layout.WORST, {**run.worst._asdict(), **run.worst_explained})
+        from tailscope.arrow import strings
+
+        explained = {
+            name: strings(cells) if isinstance(cells, list) else cells
+            for name, cells in run.worst_explained.items()
+        }
+        self._write_table(layout.WORST, {**run.worst._asdict(), **explained})
 
     def _write_table(self, name: str, columns: NewColumns) -> None:
         _write_parquet(self.path / name, columns)
