@@ -79,13 +79,20 @@ class TableFile:
         RunCorruptError
             If the file is damaged, or does not have one of them.
         """
-        import pyarrow as pa
-
         if missing := [name for name in names if name not in self.names]:
             raise self._corrupt(f"{missing[0]}: no such column")
 
+        for group in range(self._parquet.num_row_groups):
+            # Of all groups at once, what one was read through stays until the last is.
+            yield from self._of_group(group, names)
+
+    def _of_group(self, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         # In this thread: Arrow's own may outlive the interpreter (apache/arrow issue 34314).
-        batches = self._parquet.iter_batches(_ROWS, columns=[*names], use_threads=False)
+        batches = self._parquet.iter_batches(
+            _ROWS, row_groups=[group], columns=[*names], use_threads=False
+        )
         while True:
             try:
                 batch = next(batches)
