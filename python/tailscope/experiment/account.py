@@ -9,6 +9,7 @@ from msgspec import convert, structs
 from msgspec.structs import asdict
 
 from tailscope.experiment.blame import (
+    HeldBack,
     full_rings,
     held_back_by_generator,
     losses_of,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.analysis import Analysis
-    from tailscope.experiment.blame import HeldBack, Losses
+    from tailscope.experiment.blame import Losses
     from tailscope.experiment.energy import RunEnergy
     from tailscope.experiment.instance import EndedInstance
     from tailscope.experiment.plan import RunPlan
@@ -55,6 +56,10 @@ __all__ = [
     "stalls_of",
     "with_losses",
 ]
+
+
+_AT_ONCE = 1 << 20
+"""Packets that were not sent, of which there may be as many as were to be."""
 
 
 def measurement_record(
@@ -211,13 +216,17 @@ def _held_back(ended: EndedInstance, generator: SideNoise) -> HeldBack:
     from tailscope.noise.intervals import union
 
     folder = ended.folders["generator"]
-    unsent_tsc = np.asarray(load_ticks(folder, "unsent_tsc"), np.int64)
+    unsent_tsc, refused = (load_ticks(folder, name) for name in ("unsent_tsc", "unsent_refused"))
+    clock = Clock(**asdict(ended.result.clock))
     start, lasted = generator.stalls_ns()
-    return held_back_by_generator(
-        Clock(**asdict(ended.result.clock)).all_at_ns(unsent_tsc),
-        load_ticks(folder, "unsent_refused") > 0,
-        *union(start, start + lasted),
-    )
+    stalls = union(start, start + lasted)
+    found = HeldBack(0, 0)
+    for first in range(0, len(unsent_tsc), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        unsent_ns = clock.all_at_ns(np.asarray(unsent_tsc[some], np.int64))
+        more = held_back_by_generator(unsent_ns, refused[some] > 0, *stalls)
+        found = HeldBack(found.stalled + more.stalled, found.slow + more.slow)
+    return found
 
 
 def _none_came(recorded: RecordedRun, sent: int, losses: Losses) -> tuple[str, ...]:
