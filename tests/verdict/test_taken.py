@@ -61,6 +61,7 @@ def test_values_in_memory_are_rounded_up() -> None:
     found = Taken.of(np.array([0.5, np.inf, 1000.2]))
     assert [found.at_rank(rank) for rank in (1, 2, 3)] == [1, 1001, np.inf]
     assert (found.longest_ns, found.never_ns, found.at_least(1001)) == (1001, 1002, 2)
+    assert (found.at_least(2**70), found.in_stretches(2**70).sum()) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ class Taken:
 
     def at_least(self, ns: int) -> int:
         """How many took so long, or longer."""
-        return self.failed + (self.came.above(ns - 1) if ns else self.came.count)
+        return self.failed + (self.came.above(min(ns, _MOST_NS) - 1) if ns else self.came.count)
 
     def look_for(self, limits_ns: Iterable[int]) -> None:
         """Count for several limits at once what `in_stretches` will be asked for."""
