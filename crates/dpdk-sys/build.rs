@@ -4,9 +4,10 @@ use std::env;
 use std::path::PathBuf;
 
 const VERSIONS: std::ops::Range<&str> = "22.11".."26";
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "rte_eal_.*",
     "rte_eth_.*",
+    "rte_intr_.*",
     "rte_(l?core|socket|strerror|version|get_|free|zmalloc).*",
     "rte_(pktmbuf|mempool)_.*",
     "rte_mbuf_.*",

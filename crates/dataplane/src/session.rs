@@ -5,15 +5,16 @@ use crate::cpus::Cpus;
 use crate::error::Error;
 use crate::events;
 use crate::links::Links;
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Pairs};
 use crate::npy;
 use crate::options::Common;
+use crate::sightings::Sighting;
 use crate::stalls::{Stall, StallLog};
 use crate::stop::Stop;
 use dpdk::{Eal, Info, Lcore, Mempool, Port, PortConfig, RxQueue, TxQueue, tsc};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use units::Clock;
 
 /// Packets in a ring, where the driver lets us choose.
@@ -43,6 +44,8 @@ pub struct Session {
     recorded: Vec<String>,
     /// The thread that watches links; 0 while there was none.
     monitor_tid: Arc<AtomicU64>,
+    /// The counter and Unix time, read at once now and then.
+    pairs: Pairs,
     started_tsc: u64,
     /// The CPUs for everything but the loops.
     pub housekeeping: Cpus,
@@ -55,8 +58,10 @@ pub struct Session {
 pub struct Wanted {
     /// At least so many ports.
     pub ports: usize,
-    /// Queues of each, in both directions.
-    pub queues: u16,
+    /// Queues by which each receives.
+    pub rx_queues: u16,
+    /// Queues by which each sends.
+    pub tx_queues: u16,
     /// Whether devices shall stamp what arrives, where they can.
     pub rx_timestamps: bool,
     /// Packets that the program holds, apart from those in rings and bursts.
@@ -83,7 +88,8 @@ impl Session {
         let mut args = vec!["tailscope-dp".to_owned()];
         args.extend(eal);
         let eal = Eal::init(&args)?;
-        let clock = tsc::clock();
+        let pair = tsc::pair();
+        let clock = pair.clock;
         let found = eal.ports();
         if found.len() < wanted.ports {
             return Err(Error::Too {
@@ -111,6 +117,7 @@ impl Session {
             partial: Vec::new(),
             recorded: Vec::new(),
             monitor_tid: Arc::default(),
+            pairs: Arc::new(Mutex::new(vec![pair])),
             started_tsc: tsc::now(),
             housekeeping,
             eal,
@@ -142,7 +149,8 @@ impl Session {
         scope: &'scope std::thread::Scope<'scope, 'env>,
         state: impl FnMut() -> Value + Send + 'scope,
     ) -> Monitor<'scope> {
-        Monitor::start(self.housekeeping, scope, self.links.clone(), &self.monitor_tid, state)
+        let (links, pairs) = (self.links.clone(), self.pairs.clone());
+        Monitor::start(self.housekeeping, scope, (links, pairs), &self.monitor_tid, state)
     }
 
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
@@ -156,16 +164,30 @@ impl Session {
         }
     }
 
-    /// Writes the stalls of all lcores in order of time.
-    pub fn record_stalls(&mut self, lanes: &[Lane]) {
+    /// Writes the stalls of all lcores in order of time, into `part` of the folder of `--record`.
+    pub fn record_stalls(&mut self, lanes: &[Lane], part: &str) {
         let mut all: Vec<(Stall, u32)> = Vec::new();
         for lane in lanes {
             all.extend(lane.log.stalls().iter().map(|stall| (*stall, lane.lcore.0)));
         }
         all.sort_by_key(|(stall, _)| stall.start);
-        self.record("stall_start_tsc", all.iter().map(|(stall, _)| stall.start));
-        self.record("stall_duration_tsc", all.iter().map(|(stall, _)| stall.duration));
-        self.record("stall_lcore", all.iter().map(|(_, lcore)| u64::from(*lcore)));
+        let name = |stem: &str| format!("{part}{stem}");
+        self.record(&name("stall_start_tsc"), all.iter().map(|(stall, _)| stall.start));
+        self.record(&name("stall_duration_tsc"), all.iter().map(|(stall, _)| stall.duration));
+        self.record(&name("stall_lcore"), all.iter().map(|(_, lcore)| u64::from(*lcore)));
+    }
+
+    /// Writes when packets were seen, in order of time, and what the counter was in Unix time meanwhile.
+    fn record_clock(&mut self, lanes: &[Lane]) {
+        let mut seen: Vec<Sighting> =
+            lanes.iter().flat_map(|lane| lane.sightings.iter().copied()).collect();
+        seen.sort_by_key(|sighting| sighting.tsc);
+        self.record("sighted_seq", seen.iter().map(|sighting| sighting.seq));
+        self.record("sighted_tsc", seen.iter().map(|sighting| sighting.tsc));
+        let pairs = self.pairs.lock().expect("noting does not panic").clone();
+        self.record("pair_tsc", pairs.iter().map(|pair| pair.clock.tsc));
+        self.record("pair_unix_ns", pairs.iter().map(|pair| pair.clock.unix_ns));
+        self.record("pair_width_tsc", pairs.iter().map(|pair| pair.width));
     }
 
     /// Prints what came out. `own` is what only this program has to say.
@@ -175,7 +197,8 @@ impl Session {
 
     /// Prints the result; the ports stay.
     pub fn print_result(&mut self, lanes: &[Lane], link_downs: &[u64], own: (&str, Value)) {
-        self.record_stalls(lanes);
+        self.record_stalls(lanes, "");
+        self.record_clock(lanes);
         let counted = |(open, downs): (&Open, &u64)| {
             let stats = open.port.stats().unwrap_or_default();
             let xstats = open.port.xstats().unwrap_or_default();
@@ -211,6 +234,9 @@ impl Session {
 impl Drop for Session {
     /// However it ends: DPDK does not survive the end of its environment with ports that run.
     fn drop(&mut self) {
+        if self.ports.iter().any(|open| open.info.driver == "net_memif") {
+            dpdk::interrupts::hold();
+        }
         for open in &self.ports {
             open.port.close();
         }
@@ -223,6 +249,8 @@ pub struct Lane {
     pub lcore: Lcore,
     pub counters: Counters,
     pub log: StallLog,
+    /// When it saw some of the packets.
+    pub sightings: Vec<Sighting>,
     /// Packets dropped on purpose, by reason.
     pub dropped: Vec<(&'static str, u64)>,
 }
@@ -263,15 +291,15 @@ fn open_ports(found: &[Port], lcores: &[Lcore], wanted: Wanted) -> Result<Vec<Op
         return Ok(Vec::new());
     }
     let socket = lcores[0].socket();
-    let queues = u32::from(wanted.queues) * found.len() as u32;
+    let queues = u32::from(wanted.rx_queues + wanted.tx_queues) * found.len() as u32;
     // What rings and their users can hold at the same time.
-    let packets = queues * 2 * u32::from(RING) + lcores.len() as u32 * 2048 + wanted.held;
+    let packets = queues * u32::from(RING) + lcores.len() as u32 * 2048 + wanted.held;
     let pool = Mempool::new("rx", packets, ROOM_BYTES, socket)?;
     let open = |port: &Port| {
         let rx_timestamps = wanted.rx_timestamps && port.info()?.rx_timestamps;
         let config = PortConfig {
-            rx_queues: wanted.queues,
-            tx_queues: wanted.queues,
+            rx_queues: wanted.rx_queues,
+            tx_queues: wanted.tx_queues,
             rx_ring: RING,
             tx_ring: RING,
             pool,

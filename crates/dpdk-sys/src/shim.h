@@ -7,6 +7,7 @@
 #include <rte_ethdev.h>
 #include <rte_fib.h>
 #include <rte_fib6.h>
+#include <rte_interrupts.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_lpm.h>

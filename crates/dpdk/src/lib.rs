@@ -7,6 +7,7 @@
 mod burst;
 mod eal;
 mod error;
+pub mod interrupts;
 mod lcore;
 mod pool;
 mod port;
