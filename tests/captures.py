@@ -37,6 +37,19 @@ def packets(pcap: bytes) -> list[Packet]:
     return found
 
 
+def pcapng_packets(pcapng: bytes) -> list[Packet]:
+    """The packets of a little-endian pcapng with one interface in nanoseconds."""
+    offset, found = 0, []
+    while offset < len(pcapng):
+        kind, length = struct.unpack_from("<II", pcapng, offset)
+        if kind == 6:
+            _, high, low, captured, orig_len = struct.unpack_from("<IIIII", pcapng, offset + 8)
+            data = pcapng[offset + 28 : offset + 28 + captured]
+            found.append(Packet(high << 32 | low, orig_len, data))
+        offset += length
+    return found
+
+
 def pcap(packets: list[Packet], *, link: int = 1, order: str = "<", ns: bool = True) -> bytes:
     """A pcap file of `packets`; microseconds where `ns` is false."""
     magic, unit = (0xA1B23C4D, 1) if ns else (0xA1B2C3D4, 1000)

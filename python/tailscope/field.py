@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args, get_o
 from msgspec.structs import fields
 
 from tailscope.exceptions import UsageError
-from tailscope.units import duration_ns, positive_duration_ns, rate_pps, typed_duration
+from tailscope.units import (
+    duration_ns,
+    frame_size,
+    positive_duration_ns,
+    rate_pps,
+    typed_duration,
+)
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -23,8 +29,10 @@ __all__ = [
     "NAME",
     "OPTIONS",
     "RATE",
+    "SIZE",
     "SWITCH",
     "TEXT",
+    "VALUES",
     "WORKERS",
     "Field",
     "Group",
@@ -48,7 +56,7 @@ def _as_it_is(value: Value, option: str) -> Value:  # noqa: ARG001
 
 
 def _listed(value: str | int, option: str) -> str:  # noqa: ARG001
-    """A list of CPUs; a single one may be a number."""
+    """A list; a single value may be a number."""
     return str(value)
 
 
@@ -107,6 +115,8 @@ RATE = Kind("PPS", "a rate such as 10k or a whole number", str | int, rate_pps)
 DURATION = Kind("TIME", "a time such as 5s", str, duration_ns, typed_duration)
 LENGTH = Kind("TIME", "a time such as 5s", str, positive_duration_ns, typed_duration)
 """A duration of at least 1 ns."""
+SIZE = Kind("SIZE", "a size such as 64, imix, or a mix such as 64:7,594:4", str | int, frame_size)
+VALUES = Kind("LIST", "a value, a range such as 1024..1123, or a list", str | int, _listed)
 OPTIONS = Kind("NAME=VALUE", "options such as {name: value}", dict[str, Scalar], _texts)
 WORKERS = Kind("KIND=N", "numbers of workers such as {cpu: 1}", dict[str, int], _workers)
 
@@ -142,6 +152,9 @@ class Field:
         The unit, if the attribute's name does not end in it.
     formerly : str or None
         An older name, which is still read.
+    otherwise : str or None
+        The attribute that holds a value that is a text, where this one holds numbers: a mix of
+        sizes.
     is_column : bool
         Whether the catalogue's table ``run`` has it as a column.
     attribute : str
@@ -165,6 +178,7 @@ class Field:
     most: int | None = None
     measured_in: str | None = None
     formerly: str | None = None
+    otherwise: str | None = None
     is_column: bool = True
     attribute: str = ""
     held: type = str

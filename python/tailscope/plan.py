@@ -21,8 +21,10 @@ from tailscope.field import (
     NAME,
     OPTIONS,
     RATE,
+    SIZE,
     SWITCH,
     TEXT,
+    VALUES,
     WORKERS,
     Field,
     fields_of,
@@ -32,10 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "CAPTURED",
     "CLOCKS",
+    "DIRECTIONS",
+    "FRAMES",
     "LOADS",
     "NOISE",
     "PATTERNS",
+    "PROTOCOLS",
     "AboutFields",
     "AnalysisFields",
     "PairFields",
@@ -43,7 +49,25 @@ __all__ = [
     "fields_on",
 ]
 
-PATTERNS = ("cbr", "poisson")
+CAPTURED = "captured"
+"""The pattern that is the times of a replayed capture."""
+PATTERNS = ("cbr", "poisson", CAPTURED)
+PROTOCOLS = ("udp", "tcp", "icmp")
+DIRECTIONS = ("one", "both")
+FRAMES = (
+    "burst_gap_ns",
+    "size_mix",
+    "protocol",
+    "vlan",
+    "src_mac",
+    "dst_mac",
+    "src_ip",
+    "dst_ip",
+    "src_port",
+    "dst_port",
+)
+"""Fields that say what frames are, beside `burst`, `size_bytes` and `flows`, which captures of
+others have as labels."""
 LOADS = ("all", "one")
 NOISE = ("auto", "events", "stalls")
 """What is recorded: kernel events where that is possible, kernel events, or only stalls."""
@@ -54,6 +78,14 @@ _CACHES = ("separated", "shared")
 
 def _patterns() -> Iterable[str]:
     return PATTERNS
+
+
+def _protocols() -> Iterable[str]:
+    return PROTOCOLS
+
+
+def _directions() -> Iterable[str]:
+    return DIRECTIONS
 
 
 def _loads() -> Iterable[str]:
@@ -278,7 +310,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             NAME,
             "traffic",
-            "Spacing of departures: {choices}.",
+            "Spacing of departures, or of bursts: {choices} (of a replayed capture).",
             on=_EVERY_RUN,
             choices=_patterns,
         ),
@@ -295,18 +327,31 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             measured_in="packets",
         ),
     ] = 1
-    size_bytes: Annotated[
+    burst_gap_ns: Annotated[
         int,
         Field(
-            COUNT,
+            DURATION,
             "traffic",
-            "Size of a frame, check sequence included.",
+            "Time from one packet of a burst to the next.",
             on=_EVERY_RUN,
-            placeholder="BYTES",
+        ),
+    ] = 0
+    size_bytes: Annotated[
+        int | None,
+        Field(
+            SIZE,
+            "traffic",
+            "Size of a frame in bytes, check sequence included; imix, or a mix as SIZE:WEIGHT,...",
+            on=_EVERY_RUN,
             least=64,
             most=1518,
+            otherwise="size_mix",
         ),
     ] = 64
+    size_mix: Annotated[
+        str | None,
+        Field(TEXT, "traffic", "Mix of sizes of frames, as SIZE:WEIGHT,...", on=()),
+    ] = None
     flows: Annotated[
         int,
         Field(
@@ -318,6 +363,88 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             most=65535,
         ),
     ] = 1
+    protocol: Annotated[
+        str,
+        Field(
+            NAME,
+            "traffic",
+            "What packets are: {choices} (echo requests).",
+            on=_EVERY_RUN,
+            choices=_protocols,
+        ),
+    ] = "udp"
+    vlan: Annotated[
+        int | None,
+        Field(
+            COUNT,
+            "traffic",
+            "VLAN that frames are tagged with.",
+            on=_EVERY_RUN,
+            placeholder="ID",
+            shown_default="untagged",
+            least=1,
+            most=4094,
+        ),
+    ] = None
+    src_mac: Annotated[
+        str | None,
+        Field(
+            TEXT,
+            "traffic",
+            "Source MAC address.",
+            on=_EVERY_RUN,
+            placeholder="MAC",
+            shown_default="the port's own",
+        ),
+    ] = None
+    dst_mac: Annotated[
+        str,
+        Field(TEXT, "traffic", "Destination MAC address.", on=_EVERY_RUN, placeholder="MAC"),
+    ] = "02:00:00:00:00:10"
+    src_ip: Annotated[
+        str,
+        Field(
+            VALUES,
+            "traffic",
+            "Source addresses, as FIRST..LAST or a list; flows take them in turn.",
+            on=_EVERY_RUN,
+        ),
+    ] = "10.0.0.1"
+    dst_ip: Annotated[
+        str, Field(VALUES, "traffic", "Destination addresses, in the same way.", on=_EVERY_RUN)
+    ] = "10.0.1.1"
+    src_port: Annotated[
+        str,
+        Field(
+            VALUES,
+            "traffic",
+            "Source ports, in the same way; identifiers of echo requests.",
+            on=_EVERY_RUN,
+        ),
+    ] = "1024"
+    dst_port: Annotated[
+        str, Field(VALUES, "traffic", "Destination ports, in the same way.", on=_EVERY_RUN)
+    ] = "53"
+    replay: Annotated[
+        str | None,
+        Field(
+            TEXT,
+            "traffic",
+            "Capture whose frames are sent once, at their own times or at --rate.",
+            on=("run",),
+            placeholder="FILE",
+        ),
+    ] = None
+    direction: Annotated[
+        str,
+        Field(
+            NAME,
+            "traffic",
+            "Traffic in {choices} directions.",
+            on=("run",),
+            choices=_directions,
+        ),
+    ] = "one"
     seed: Annotated[
         int, Field(COUNT, "traffic", "Seed of the Poisson process.", on=_EVERY_RUN, least=0)
     ] = 1
@@ -383,7 +510,8 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             CPUS,
             "host",
-            "CPUs to poll on: generator, then DuT.",
+            "CPUs to poll on: generator, then DuT; or by role, as generator=2,dut=4-5,"
+            "housekeeping=0; dut=any pins no DuT.",
             on=(*_EVERY_RUN, "calibrate", "compare-instruments", "tune"),
             short="-c",
             shown_default="by topology",
@@ -474,7 +602,14 @@ class AboutFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         None
     )
     size_bytes: Annotated[
-        int | None, _described("size_bytes", "Size of a frame, check sequence included.")
+        int | None,
+        _described(
+            "size_bytes",
+            "Size of a frame, check sequence included.",
+            kind=COUNT,
+            otherwise=None,
+            placeholder="BYTES",
+        ),
     ] = None
     flows: Annotated[
         int | None, _described("flows", "Number of flows; they differ by source port.")

@@ -12,7 +12,9 @@ __all__ = [
     "counted",
     "duration_ns",
     "duration_text",
+    "frame_size",
     "long_text",
+    "mix_parts",
     "percentile_name",
     "positive_duration_ns",
     "printable",
@@ -24,6 +26,8 @@ __all__ = [
     "value_label",
 ]
 
+_IMIX = "64:7,594:4,1518:1"
+_MIX = re.compile(r"\d+:[1-9]\d*(,\d+:[1-9]\d*)*", re.ASCII)
 _SHARE = re.compile(r"\d*\.?\d+", re.ASCII)
 _PERCENTILE = re.compile(r"p(\d*\.?\d+)|(\d*\.?\d+)%", re.ASCII)
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
@@ -280,3 +284,50 @@ def value_label(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
+
+
+def frame_size(text: str | int, option: str) -> int | str:
+    """Read the size of frames in bytes, or a mix of sizes.
+
+    Parameters
+    ----------
+    text : str or int
+        A number; ``imix``, the simple IMIX of 7 frames of 64 bytes, 4 of 594 and 1 of 1518; or a
+        mix of one's own, as ``SIZE:WEIGHT,...``.
+    option : str
+        What errors begin with.
+
+    Returns
+    -------
+    int or str
+        A text is a mix.
+
+    Raises
+    ------
+    UsageError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> frame_size("128", "--size"), frame_size("imix", "--size")
+    (128, '64:7,594:4,1518:1')
+    """
+    if str(text).isdecimal():
+        return int(text)
+    mix = _IMIX if text == "imix" else str(text)
+    if not _MIX.fullmatch(mix):
+        raise UsageError(f"{option}: got {text!r}, expected bytes, imix, or a mix such as {_IMIX}")
+    parts = mix_parts(mix)
+    return parts[0][0] if len(parts) == 1 else mix
+
+
+def mix_parts(mix: str) -> list[tuple[int, int]]:
+    """Sizes and weights of a mix, as `frame_size` returns it.
+
+    Examples
+    --------
+    >>> mix_parts("64:7,594:4")
+    [(64, 7), (594, 4)]
+    """
+    parts = (part.split(":") for part in mix.split(","))
+    return [(int(size), int(weight)) for size, weight in parts]

@@ -18,6 +18,8 @@ import pytest
 from documentation import undocumented
 from measurements import NOBODY, QUICK, children, said_to_nobody, started
 
+from tailscope.host.cpus import parse_cpus
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -244,6 +246,24 @@ def test_a_device_that_dies_leaves_a_partial_result(place: Place) -> None:
     summary = json.loads((place.path / "out/summary.json").read_text())
     assert summary["count"] > 0
     assert "SIGKILL" in (place.path / "out/report.html").read_text()
+
+
+def test_a_device_that_is_not_pinned_may_run_anywhere(place: Place) -> None:
+    process = running(place, "--duration", "2s", "--cpus", "dut=any")
+    allowed = {name: os.sched_getaffinity(pid) for name, pid in children(process.pid).items()}
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert allowed["l2fwd"] == os.sched_getaffinity(0)
+    assert len(allowed["gen"]) == 1
+    info = json.loads((place.path / "out/run.json").read_text())
+    assert any("is not pinned to CPUs" in text for text in info["warnings"])
+    assert parse_cpus(info["instrument"]["cpus"]["DuT"]) == sorted(allowed["l2fwd"])
+
+
+def test_a_program_that_pins_itself_is_not_left_to_the_scheduler(tailscope: Run) -> None:
+    done = tailscope("run", "--dut", "suricata", "--cpus", "dut=any", "--dry-run")
+    assert done.returncode == 1
+    assert "--cpus: got dut=any, expected CPUs for --dut suricata" in done.stderr
 
 
 def test_a_generator_that_dies_is_an_error(place: Place) -> None:

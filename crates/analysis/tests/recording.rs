@@ -7,7 +7,7 @@ use analysis::{
     analyze_recording,
 };
 use capture::{Compression, Format, Reader, Writer};
-use probe::headers::{Addresses, UdpHeaders};
+use probe::headers::{Addresses, Headers, Protocol};
 use probe::key::MatchOn;
 use probe::payload;
 use proptest::prelude::*;
@@ -85,8 +85,16 @@ fn arrays() -> impl Strategy<Value = Arrays> {
 fn frame(seq: u64) -> [u8; 60] {
     let addresses = Addresses::V4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 1, 1));
     let (to_mac, from_mac) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    let headers =
-        UdpHeaders { to_mac, from_mac, vlan: None, addresses, from_port: 1, to_port: 53, ttl: 64 };
+    let headers = Headers {
+        to_mac,
+        from_mac,
+        vlan: None,
+        addresses,
+        protocol: Protocol::Udp,
+        from_port: 1,
+        to_port: 53,
+        ttl: 64,
+    };
     let mut frame = [0; 60];
     payload::write(&mut frame[headers.payload_offset()..], seq);
     headers.write(&mut frame);

@@ -5,11 +5,13 @@ use crate::error::Error;
 use crate::live::Live;
 use crate::series::{Arrivals, Departures};
 use crate::ticks::Ticks;
-use probe::headers::{UdpPayload, udp_payload};
+use probe::headers::{Payload, transport_payload};
 use probe::payload;
 
 /// Packets with this bit in their number warm up: they are counted, and nothing else.
 pub const WARM_UP: u64 = 1 << 63;
+/// Packets with this bit in their number travel the other way.
+pub const BACK: u64 = 1 << 62;
 /// Corrupt packets of which the number is kept.
 const CORRUPT_ROOM: usize = 1 << 16;
 
@@ -40,6 +42,8 @@ pub struct GivenUp {
 pub trait Identify {
     /// Looks at a frame that has arrived.
     fn identify(&self, frame: &[u8], departures: &Departures) -> Found;
+    /// What is set in the numbers of packets that warm up, apart from [`WARM_UP`].
+    fn mark(&self) -> u64;
 }
 
 /// Which packet a frame is.
@@ -62,6 +66,8 @@ pub enum Found {
 pub struct Probes {
     /// Where it was when they left.
     pub payload_at: usize,
+    /// [`BACK`] in their numbers, or nothing.
+    pub mark: u64,
     /// The clock of their stamps.
     pub ticks: Ticks,
 }
@@ -74,8 +80,9 @@ impl Identify for Probes {
         else {
             return Found::Foreign;
         };
+        let seq = seq ^ self.mark;
         if seq & WARM_UP != 0 {
-            return Found::WarmUp;
+            return if seq & BACK == 0 { Found::WarmUp } else { Found::Foreign };
         }
         let Some(departure) = departures.get(seq) else { return Found::Foreign };
         let stamped = payload::read_departure(payload).map(|(actual, _)| u64::from(actual));
@@ -84,6 +91,10 @@ impl Identify for Probes {
         } else {
             Found::Corrupt(seq)
         }
+    }
+
+    fn mark(&self) -> u64 {
+        self.mark
     }
 }
 
@@ -116,6 +127,8 @@ impl Seen {
 /// The book of the warm-up: it only counts.
 #[derive(Debug, Default)]
 pub struct WarmUp {
+    /// As in [`Probes`].
+    pub mark: u64,
     /// Packets that left.
     pub sent: u64,
     /// Packets that came back.
@@ -135,7 +148,8 @@ impl Book for WarmUp {
 
     fn arrived(&mut self, frame: &[u8], _tsc: u64) {
         let seq = moved_probe(frame).and_then(payload::read);
-        self.received += u64::from(seq.is_some_and(|seq| seq & WARM_UP != 0));
+        let own = |seq: u64| (seq ^ self.mark) & (WARM_UP | BACK) == WARM_UP;
+        self.received += u64::from(seq.is_some_and(own));
     }
 
     fn all_arrived(&self) -> bool {
@@ -264,8 +278,8 @@ fn probe_of(frame: &[u8], payload_at: usize) -> Option<&[u8]> {
 
 /// A device may have added or taken away a tag.
 fn moved_probe(frame: &[u8]) -> Option<&[u8]> {
-    match udp_payload(frame) {
-        UdpPayload::At(at) => frame.get(at..),
+    match transport_payload(frame) {
+        Payload::At(at) => frame.get(at..),
         _ => None,
     }
 }
@@ -380,33 +394,46 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::Template;
-    use probe::headers::{Addresses, UdpHeaders};
+    use crate::template::{Content, Template};
+    use probe::headers::{Addresses, Headers, Protocol};
     use std::net::Ipv4Addr;
     use units::Clock;
 
     const CLOCK: Clock = Clock { tsc_hz: 3_000_000_000, tsc: 0, unix_ns: 1 << 60 };
 
     fn template(vlan: Option<u16>) -> Template {
+        marked(vlan, 0)
+    }
+
+    fn marked(vlan: Option<u16>, mark: u64) -> Template {
         let addresses = Addresses::V4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
         let mac = [2, 0, 0, 0, 0, 1];
         let (to_mac, from_mac) = (mac, mac);
-        let headers =
-            UdpHeaders { to_mac, from_mac, vlan, addresses, from_port: 1, to_port: 2, ttl: 3 };
-        Template::new(&headers, 68, 1).unwrap()
+        let headers = Headers {
+            to_mac,
+            from_mac,
+            vlan,
+            addresses,
+            protocol: Protocol::Udp,
+            from_port: 1,
+            to_port: 2,
+            ttl: 3,
+        };
+        Template::new(&[headers], &[68], mark).unwrap()
     }
 
     fn frame(template: &Template, seq: u64, tsc: u64) -> Vec<u8> {
-        let mut frame = template.bytes().to_vec();
+        let mut frame = Vec::new();
         let ns = Ticks::new(CLOCK).unix_ns(tsc);
-        template.stamp(&mut frame, seq, ns, ns);
+        template.copy(&mut frame, seq, ns, ns);
         frame
     }
 
     #[test]
     fn every_arrival_is_one_thing() {
         let (template, seen) = (template(None), Seen::new());
-        let probes = Probes { payload_at: template.payload_at(), ticks: Ticks::new(CLOCK) };
+        let (payload_at, ticks) = (template.payload_at(), Ticks::new(CLOCK));
+        let probes = Probes { payload_at, mark: 0, ticks };
         let mut book = Measured::<_, true>::with_room(10, 64, &probes, 0, &seen).unwrap();
         book.departed(2, 3000);
         book.gave_up(GivenUp { count: 3, refused: 1 });
@@ -417,11 +444,13 @@ mod tests {
         let frames = [
             frame(&template, 2, 9000),
             frame(&template, 0, 3000),
-            frame(&template, 0, 3000),          // again
-            changed,                            // corrupt
-            frame(&template, 3, 9000),          // never sent
-            frame(&template, WARM_UP | 7, 100), // warm-up
-            vec![0; 60],                        // something else
+            frame(&template, 0, 3000),           // again
+            changed,                             // corrupt
+            frame(&template, 3, 9000),           // never sent
+            frame(&template, WARM_UP | 7, 100),  // warm-up
+            frame(&marked(None, BACK), 1, 3000), // the other way
+            frame(&marked(None, BACK), WARM_UP | 7, 100),
+            vec![0; 60], // something else
             vec![],
         ];
         for (frame, tsc) in frames.iter().zip(10_000..) {
@@ -429,7 +458,7 @@ mod tests {
         }
         let arrivals: Vec<_> = book.arrivals.iter().collect();
         assert_eq!(arrivals, [(2, 10_000), (0, 10_001), (0, 10_002)]);
-        assert_eq!((seen.received.get(), book.duplicated, book.foreign), (2, 1, 3));
+        assert_eq!((seen.received.get(), book.duplicated, book.foreign), (2, 1, 5));
         assert_eq!((book.corrupt.as_slice(), book.warm_up_received), ([1].as_slice(), 1));
         let left: Vec<_> = (0..10).filter(|slot| book.skipped.has_left(*slot)).collect();
         assert_eq!((left, seen.unsent.get(), book.all_arrived()), (vec![0, 1, 5], 3, false));
@@ -442,7 +471,8 @@ mod tests {
     #[test]
     fn a_tag_that_was_added_does_not_hide_a_probe() {
         let (sent, seen) = (template(None), Seen::new());
-        let probes = Probes { payload_at: sent.payload_at(), ticks: Ticks::new(CLOCK) };
+        let (payload_at, ticks) = (sent.payload_at(), Ticks::new(CLOCK));
+        let probes = Probes { payload_at, mark: 0, ticks };
         let mut book = Measured::<_, false>::with_room(1, 64, &probes, 0, &seen).unwrap();
         book.departed(1, 3000);
         book.arrived(&frame(&template(Some(9)), 0, 3000), 4000);

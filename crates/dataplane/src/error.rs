@@ -52,6 +52,16 @@ pub enum Error {
         /// Its driver.
         driver: String,
     },
+    /// A packet socket cannot be had, or fails.
+    #[error("{link}: cannot {action}: {source}")]
+    Socket {
+        /// The link of the kernel.
+        link: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -116,6 +126,12 @@ impl Error {
             Self::NoTimestamps { .. } => {
                 Some("--software takes the time when a frame is polled, or use ports that do")
             }
+            Self::Socket { source, .. } => match source.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    Some("packet sockets require root, or CAP_NET_RAW")
+                }
+                _ => Some("`ip link` lists the links, and whether they are up"),
+            },
             Self::Frame { .. } => Some("capture whole frames, without a snapshot length"),
             Self::Memory { .. } => Some("choose a shorter --duration or a lower --rate"),
             Self::Capture(error) => error.hint(),

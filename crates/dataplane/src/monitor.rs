@@ -3,9 +3,10 @@
 use crate::cpus::Cpus;
 use crate::events;
 use crate::links::Links;
+use dpdk::tsc;
 use serde_json::Value;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_EVERY_WHILE_DOWN: Duration = Duration::from_millis(20);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
+/// The counter and Unix time, read at once, in order of time.
+pub type Pairs = Arc<Mutex<Vec<tsc::Pair>>>;
+
 /// The thread, until it is ended.
 pub struct Monitor<'scope> {
     end: Arc<AtomicBool>,
@@ -22,11 +26,11 @@ pub struct Monitor<'scope> {
 }
 
 impl<'scope> Monitor<'scope> {
-    /// Starts it on `cpus`; `tid` becomes its number. `state` gives the fields of a progress event.
+    /// Starts it on `cpus`; `tid` becomes its number, and `pairs` grow once a second. `state` gives the fields of a progress event.
     pub fn start(
         cpus: Cpus,
         scope: &'scope Scope<'scope, '_>,
-        mut links: Links,
+        (mut links, pairs): (Links, Pairs),
         tid: &Arc<AtomicU64>,
         mut state: impl FnMut() -> Value + Send + 'scope,
     ) -> Self {
@@ -44,11 +48,13 @@ impl<'scope> Monitor<'scope> {
                 links.look();
                 if started.elapsed() >= next {
                     next += PROGRESS_EVERY;
+                    note(&pairs);
                     let mut fields = state();
                     fields["elapsed_s"] = started.elapsed().as_secs_f64().into();
                     events::progress(fields);
                 }
             }
+            note(&pairs);
             links.downs()
         });
         Self { end, thread }
@@ -60,4 +66,8 @@ impl<'scope> Monitor<'scope> {
         self.thread.thread().unpark();
         self.thread.join().expect("watching links does not panic")
     }
+}
+
+fn note(pairs: &Pairs) {
+    pairs.lock().expect("noting does not panic").push(tsc::pair());
 }

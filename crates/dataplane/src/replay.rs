@@ -101,6 +101,10 @@ impl Content for Replay {
         frame.extend_from_slice(self.frame(seq));
     }
 
+    fn frame_len(&self, seq: u64) -> usize {
+        self.frame(seq).len()
+    }
+
     fn longest(&self) -> usize {
         self.longest
     }
@@ -126,6 +130,10 @@ impl Identify for Names {
             Some(None) => Found::Ambiguous,
             None => Found::Foreign,
         }
+    }
+
+    fn mark(&self) -> u64 {
+        0
     }
 }
 

@@ -119,7 +119,7 @@ pub fn send_on(frame: &mut [u8], own: &[u8; 6], mac: Option<[u8; 6]>, port: u16)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe::headers::{Addresses, UdpHeaders, decrement_ttl};
+    use probe::headers::{Addresses, Headers, Protocol, decrement_ttl};
     use proptest::prelude::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -129,11 +129,12 @@ mod tests {
             true => Addresses::V6(Ipv6Addr::LOCALHOST, Ipv6Addr::from_bits(host.into())),
         };
         let mac = [2, 0, 0, 0, 0, 1];
-        let headers = UdpHeaders {
+        let headers = Headers {
             to_mac: mac,
             from_mac: mac,
             vlan,
             addresses,
+            protocol: Protocol::Udp,
             from_port: 1,
             to_port: 2,
             ttl,

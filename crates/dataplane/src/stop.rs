@@ -32,6 +32,11 @@ impl Stop {
         self.flag.load(Ordering::Relaxed)
     }
 
+    /// Asks all loops to stop.
+    pub fn ask(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+    }
+
     /// Waits until SIGTERM has come; a parent that dies sends it, too.
     pub fn wait_for_sigterm(&self) {
         while !self.terminated.load(Ordering::Relaxed) {

@@ -1,9 +1,10 @@
 //! The turns of a polling loop: one reading of the counter each, the stall log, when to end.
 
 use crate::counters::Counters;
+use crate::sightings::Sightings;
 use crate::stalls::StallLog;
 use crate::stop::Stop;
-use dpdk::{Poller, tsc};
+use dpdk::{Mbuf, Poller, tsc};
 
 /// A packet may take this long on top of `--stall-ns` before its iteration counts as a stall: copying
 /// through memif takes tens of ns a packet, and an iteration with 32 packets is work, not a stall.
@@ -16,6 +17,7 @@ pub struct Turns<'a> {
     counters: &'a Counters,
     stop: &'a Stop,
     log: &'a mut StallLog,
+    sightings: Option<&'a mut Sightings>,
     last: u64,
     iterations: u64,
     limit: u64,
@@ -38,10 +40,27 @@ impl<'a> Turns<'a> {
             counters,
             stop,
             log,
+            sightings: None,
             last: tsc::now(),
             iterations: counters.iterations.get(),
             limit: ticks(stall_ns),
             packet: ticks(PACKET_NS),
+        }
+    }
+
+    /// Has packets noted that `saw` is told of.
+    #[must_use]
+    pub fn noting(self, sightings: &'a mut Sightings) -> Self {
+        Self { sightings: Some(sightings), ..self }
+    }
+
+    /// Says which packets were just received: now and then one is noted.
+    #[inline(always)]
+    pub fn saw(&mut self, packets: &[Mbuf]) {
+        if let (Some(sightings), Some(packet)) = (&mut self.sightings, packets.last()) {
+            if sightings.are_due(self.last) {
+                sightings.note(packet);
+            }
         }
     }
 

@@ -22,9 +22,18 @@ pub fn hz() -> u64 {
     unsafe { dpdk_sys::ts_tsc_hz() }
 }
 
+/// The counter and Unix time at the same moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// Both, and the counter's rate.
+    pub clock: Clock,
+    /// Ticks within which Unix time was read: half of them are the error.
+    pub width: u64,
+}
+
 /// Says what the counter is in Unix time: the tightest of some attempts to read both at once.
 #[must_use]
-pub fn clock() -> Clock {
+pub fn pair() -> Pair {
     let attempt = || {
         let before = now();
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -33,5 +42,5 @@ pub fn clock() -> Clock {
     let (width, before, unix) =
         (0..32).map(|_| attempt()).min_by_key(|(width, ..)| *width).expect("there are attempts");
     let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
-    Clock { tsc_hz: hz(), tsc: before + width / 2, unix_ns }
+    Pair { clock: Clock { tsc_hz: hz(), tsc: before + width / 2, unix_ns }, width }
 }

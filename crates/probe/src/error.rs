@@ -27,7 +27,8 @@ pub enum Error {
     },
     /// The text names no pattern of departures.
     #[error(
-        "{got:?} is not a pattern: expected cbr, poisson or burst:SIZE,GAP, like burst:32,67ns"
+        "{got:?} is not a pattern: expected cbr, poisson, burst:SIZE,GAP or poisson:SIZE,GAP, \
+         like burst:32,67ns"
     )]
     Pattern {
         /// The text as given.

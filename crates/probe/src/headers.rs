@@ -1,5 +1,5 @@
-//! Ethernet, VLAN, IPv4, IPv6 and UDP headers: just enough to find what is inside a frame, and to
-//! write one that every device forwards.
+//! Ethernet, VLAN, IPv4, IPv6, UDP, TCP and ICMP headers: just enough to find what is inside a frame,
+//! and to write one that every device forwards.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,6 +9,10 @@ pub const IPV4: u16 = 0x0800;
 pub const IPV6: u16 = 0x86dd;
 /// Ethertype of ARP.
 pub const ARP: u16 = 0x0806;
+/// Protocol number of ICMP.
+pub const ICMP: u8 = 1;
+/// Protocol number of ICMP for IPv6.
+pub const ICMPV6: u8 = 58;
 /// Protocol number of TCP.
 pub const TCP: u8 = 6;
 /// Protocol number of UDP.
@@ -25,6 +29,10 @@ pub(crate) const IPV6_LEN: usize = 40;
 /// What comes before the addresses of ARP.
 const ARP_LEN: usize = 8;
 const UDP_LEN: usize = 8;
+const TCP_LEN: usize = 20;
+const ICMP_LEN: usize = 8;
+/// Where a TCP header says how long it is.
+const TCP_OFFSET_AT: usize = 12;
 
 /// What an Ethernet frame carries, behind at most two VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +43,12 @@ pub struct Network {
     pub offset: usize,
 }
 
-/// Where the payload of a UDP datagram is.
+/// Where the payload behind a transport header is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UdpPayload {
+pub enum Payload {
     /// It starts here, which may lie beyond the end of what was captured.
     At(usize),
-    /// The frame is no UDP datagram, or a fragment without the UDP header.
+    /// The frame has no header of UDP, TCP or ICMP, or is a later fragment.
     Absent,
     /// The frame ends within its headers; to tell, at least this many bytes are needed.
     Cut {
@@ -107,35 +115,45 @@ pub fn ttl(frame: &[u8]) -> Option<u8> {
     }
 }
 
-/// Finds the payload of a UDP datagram in an Ethernet frame. IPv6 extension headers are not
-/// followed: such a packet counts as carrying no UDP.
+/// Finds what the UDP, TCP or ICMP header of an Ethernet frame is followed by. IPv6 extension headers
+/// are not followed: such a packet counts as having none of these.
 #[must_use]
-pub fn udp_payload(frame: &[u8]) -> UdpPayload {
+pub fn transport_payload(frame: &[u8]) -> Payload {
     let Some(Network { ethertype, offset }) = network(frame) else {
-        return UdpPayload::Cut { need: (frame.len() + 1).max(MACS_LEN + 2) };
+        return Payload::Cut { need: (frame.len() + 1).max(MACS_LEN + 2) };
     };
     let (header, header_len): (fn(&[u8]) -> _, _) = match ethertype {
         IPV4 => (ipv4, IPV4_LEN),
         IPV6 => (ipv6, IPV6_LEN),
-        _ => return UdpPayload::Absent,
+        _ => return Payload::Absent,
     };
-    match frame.get(offset..offset + header_len).map(header) {
-        None => UdpPayload::Cut { need: offset + header_len },
-        Some(Some(len)) => UdpPayload::At(offset + len + UDP_LEN),
-        Some(None) => UdpPayload::Absent,
+    let (len, protocol) = match frame.get(offset..offset + header_len).map(header) {
+        None => return Payload::Cut { need: offset + header_len },
+        Some(None) => return Payload::Absent,
+        Some(Some(found)) => found,
+    };
+    let at = offset + len;
+    match protocol {
+        UDP => Payload::At(at + UDP_LEN),
+        ICMP | ICMPV6 => Payload::At(at + ICMP_LEN),
+        TCP => match frame.get(at + TCP_OFFSET_AT) {
+            Some(byte) => Payload::At(at + usize::from(byte >> 4).max(TCP_LEN / 4) * 4),
+            None => Payload::Cut { need: at + TCP_OFFSET_AT + 1 },
+        },
+        _ => Payload::Absent,
     }
 }
 
-/// The length of an IPv4 header that a UDP header follows.
-fn ipv4(header: &[u8]) -> Option<usize> {
+/// The length of an IPv4 header that a transport header follows, and the protocol of that.
+fn ipv4(header: &[u8]) -> Option<(usize, u8)> {
     let len = usize::from(header[0] & 0x0f) * 4;
     let first_fragment = header[6] & 0x1f == 0 && header[7] == 0;
-    (header[0] >> 4 == 4 && len >= IPV4_LEN && first_fragment && header[9] == UDP).then_some(len)
+    (header[0] >> 4 == 4 && len >= IPV4_LEN && first_fragment).then_some((len, header[9]))
 }
 
-/// The length of an IPv6 header that a UDP header follows.
-fn ipv6(header: &[u8]) -> Option<usize> {
-    (header[0] >> 4 == 6 && header[6] == UDP).then_some(IPV6_LEN)
+/// The length of an IPv6 header, and what follows.
+fn ipv6(header: &[u8]) -> Option<(usize, u8)> {
+    (header[0] >> 4 == 6).then_some((IPV6_LEN, header[6]))
 }
 
 /// Counts down the TTL, correcting the IPv4 header checksum, or the hop limit: what a router does
@@ -159,9 +177,21 @@ pub fn decrement_ttl(frame: &mut [u8]) {
     }
 }
 
-/// The headers of a UDP datagram in an Ethernet frame.
+/// What carries a payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// A datagram.
+    #[default]
+    Udp,
+    /// A segment of no connection: its numbers are always the same.
+    Tcp,
+    /// An echo request, of ICMP or ICMPv6; its identifier is the source's port.
+    Icmp,
+}
+
+/// The headers of a packet in an Ethernet frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UdpHeaders {
+pub struct Headers {
     /// The destination's MAC address.
     pub to_mac: [u8; 6],
     /// The source's MAC address.
@@ -170,6 +200,8 @@ pub struct UdpHeaders {
     pub vlan: Option<u16>,
     /// Source and destination address.
     pub addresses: Addresses,
+    /// What follows them.
+    pub protocol: Protocol,
     /// The source's port.
     pub from_port: u16,
     /// The destination's port.
@@ -187,37 +219,100 @@ pub enum Addresses {
     V6(Ipv6Addr, Ipv6Addr),
 }
 
-impl UdpHeaders {
+impl Headers {
     /// Where the payload starts: the length of all the headers.
     #[must_use]
     pub fn payload_offset(&self) -> usize {
-        self.udp_offset() + UDP_LEN
+        self.transport_offset() + self.protocol.header_len()
+    }
+
+    /// Where the transport header starts.
+    #[must_use]
+    pub fn transport_offset(&self) -> usize {
+        self.network_offset() + self.network_len()
+    }
+
+    /// Where the source address starts; the destination's follows, and the transport header.
+    #[must_use]
+    pub fn addresses_offset(&self) -> usize {
+        self.network_offset() + self.addresses.offset()
+    }
+
+    /// Where the network header starts.
+    #[must_use]
+    pub fn network_offset(&self) -> usize {
+        MACS_LEN + 2 + if self.vlan.is_some() { TAG_LEN } else { 0 }
+    }
+
+    /// Where the transport header has its checksum.
+    #[must_use]
+    pub fn checksum_offset(&self) -> usize {
+        self.transport_offset() + self.protocol.checksum_offset()
     }
 
     /// Writes the headers in front of a payload that is in its place already. Lengths and
     /// checksums are right for a frame that ends where `frame` does.
     ///
     /// # Panics
-    /// When `frame` is shorter than the headers or longer than a datagram can be.
+    /// When `frame` is shorter than the headers or longer than a packet can be.
     pub fn write(&self, frame: &mut [u8]) {
         self.write_ethernet(frame);
-        let (network, udp) = frame[self.network_offset()..].split_at_mut(self.network_len());
-        let len = u16::try_from(udp.len() + IPV6_LEN).expect("a datagram fits 16 bits of length")
+        let (network, transport) = frame[self.network_offset()..].split_at_mut(self.network_len());
+        let len = u16::try_from(transport.len() + IPV6_LEN)
+            .expect("a packet fits 16 bits of length")
             - IPV6_LEN as u16;
         match self.addresses {
             Addresses::V4(from, to) => self.write_ipv4(network, from, to, len),
             Addresses::V6(from, to) => self.write_ipv6(network, from, to, len),
         }
-        udp[..2].copy_from_slice(&self.from_port.to_be_bytes());
-        udp[2..4].copy_from_slice(&self.to_port.to_be_bytes());
-        udp[4..6].copy_from_slice(&len.to_be_bytes());
-        udp[6..8].fill(0);
-        let pseudo = sum(&network[self.addresses.offset()..]) + u64::from(UDP) + u64::from(len);
-        let checksum = match checksum(pseudo + sum(udp)) {
-            0 => 0xffff, // 0 would say that there is none (RFC 768)
-            checksum => checksum,
+        self.write_transport(transport, len);
+        let pseudo = match (self.protocol, self.addresses) {
+            (Protocol::Icmp, Addresses::V4(..)) => 0,
+            _ => {
+                let addresses = sum(&network[self.addresses.offset()..]);
+                addresses + u64::from(self.protocol_number()) + u64::from(len)
+            }
         };
-        udp[6..8].copy_from_slice(&checksum.to_be_bytes());
+        let checksum = match (checksum(pseudo + sum(transport)), self.protocol) {
+            (0, Protocol::Udp) => 0xffff, // 0 would say that there is none (RFC 768)
+            (checksum, _) => checksum,
+        };
+        let at = self.protocol.checksum_offset();
+        transport[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// Writes the transport header with a checksum of 0.
+    fn write_transport(&self, header: &mut [u8], len: u16) {
+        let (from, to) = (self.from_port.to_be_bytes(), self.to_port.to_be_bytes());
+        header[..self.protocol.header_len()].fill(0);
+        match self.protocol {
+            Protocol::Udp => {
+                header[..2].copy_from_slice(&from);
+                header[2..4].copy_from_slice(&to);
+                header[4..6].copy_from_slice(&len.to_be_bytes());
+            }
+            Protocol::Tcp => {
+                header[..2].copy_from_slice(&from);
+                header[2..4].copy_from_slice(&to);
+                header[7] = 1;
+                header[11] = 1;
+                // 20 bytes long; PSH, ACK; the largest window.
+                header[12..16].copy_from_slice(&[0x50, 0x18, 0xff, 0xff]);
+            }
+            Protocol::Icmp => {
+                header[0] = if matches!(self.addresses, Addresses::V4(..)) { 8 } else { 128 };
+                header[4..6].copy_from_slice(&from);
+            }
+        }
+    }
+
+    fn protocol_number(&self) -> u8 {
+        match (self.protocol, self.addresses) {
+            (Protocol::Udp, _) => UDP,
+            (Protocol::Tcp, _) => TCP,
+            (Protocol::Icmp, Addresses::V4(..)) => ICMP,
+            (Protocol::Icmp, Addresses::V6(..)) => ICMPV6,
+        }
     }
 
     fn write_ethernet(&self, frame: &mut [u8]) {
@@ -231,25 +326,30 @@ impl UdpHeaders {
         frame[at..at + 2].copy_from_slice(&self.addresses.ethertype().to_be_bytes());
     }
 
-    fn write_ipv4(&self, header: &mut [u8], from: Ipv4Addr, to: Ipv4Addr, udp_len: u16) {
-        let len = (udp_len + IPV4_LEN as u16).to_be_bytes();
+    fn write_ipv4(&self, header: &mut [u8], from: Ipv4Addr, to: Ipv4Addr, inner_len: u16) {
+        let len = (inner_len + IPV4_LEN as u16).to_be_bytes();
         header[..4].copy_from_slice(&[0x45, 0, len[0], len[1]]);
-        header[4..12].copy_from_slice(&[0, 0, 0x40, 0, self.ttl, UDP, 0, 0]);
+        header[4..12].copy_from_slice(&[0, 0, 0x40, 0, self.ttl, self.protocol_number(), 0, 0]);
         header[12..16].copy_from_slice(&from.octets());
         header[16..].copy_from_slice(&to.octets());
         let checksum = checksum(sum(header));
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    fn write_ipv6(&self, header: &mut [u8], from: Ipv6Addr, to: Ipv6Addr, udp_len: u16) {
-        let len = udp_len.to_be_bytes();
-        header[..8].copy_from_slice(&[0x60, 0, 0, 0, len[0], len[1], UDP, self.ttl]);
+    fn write_ipv6(&self, header: &mut [u8], from: Ipv6Addr, to: Ipv6Addr, inner_len: u16) {
+        let len = inner_len.to_be_bytes();
+        header[..8].copy_from_slice(&[
+            0x60,
+            0,
+            0,
+            0,
+            len[0],
+            len[1],
+            self.protocol_number(),
+            self.ttl,
+        ]);
         header[8..24].copy_from_slice(&from.octets());
         header[24..].copy_from_slice(&to.octets());
-    }
-
-    fn network_offset(&self) -> usize {
-        MACS_LEN + 2 + if self.vlan.is_some() { TAG_LEN } else { 0 }
     }
 
     fn network_len(&self) -> usize {
@@ -258,9 +358,24 @@ impl UdpHeaders {
             Addresses::V6(..) => IPV6_LEN,
         }
     }
+}
 
-    fn udp_offset(&self) -> usize {
-        self.network_offset() + self.network_len()
+impl Protocol {
+    fn header_len(self) -> usize {
+        match self {
+            Self::Udp => UDP_LEN,
+            Self::Tcp => TCP_LEN,
+            Self::Icmp => ICMP_LEN,
+        }
+    }
+
+    /// Where in the header the checksum is.
+    fn checksum_offset(self) -> usize {
+        match self {
+            Self::Udp => 6,
+            Self::Tcp => 16,
+            Self::Icmp => 2,
+        }
     }
 }
 

@@ -177,10 +177,10 @@ impl Keyer {
 }
 
 fn probe(data: &[u8], orig_len: u32) -> Result<u64, Missing> {
-    let need = match headers::udp_payload(data) {
-        headers::UdpPayload::Absent => return Err(Missing::NotThere),
-        headers::UdpPayload::Cut { need } => need,
-        headers::UdpPayload::At(at) => match data.get(at..) {
+    let need = match headers::transport_payload(data) {
+        headers::Payload::Absent => return Err(Missing::NotThere),
+        headers::Payload::Cut { need } => need,
+        headers::Payload::At(at) => match data.get(at..) {
             Some(bytes) if bytes.len() >= payload::LEN => {
                 return payload::read(bytes).ok_or(Missing::NotThere);
             }

@@ -12,7 +12,7 @@ use units::{Nanos, Pps};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How departures are spaced. As text: `cbr`, `poisson`, `burst:32,67ns`.
+/// How departures are spaced. As text: `cbr`, `poisson`, `burst:32,67ns`, `poisson:32,67ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// At a constant rate.
@@ -26,6 +26,14 @@ pub enum Pattern {
     },
     /// Independently of each other: exponential gaps.
     Poisson,
+    /// Packets back to back, bursts independently of each other. A burst that is to begin before the one
+    /// before it has ended follows it.
+    PoissonBurst {
+        /// Packets in a burst.
+        size: u32,
+        /// From one packet of a burst to the next.
+        gap: Nanos,
+    },
 }
 
 /// Intended departures, counted from the first one. Ends where the time no longer fits.
@@ -35,11 +43,12 @@ pub struct Departures(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Burst { period: Period, size: u32, gap_ns: u64, sent: u32 },
-    Poisson { at_ns: u64, fraction: f64, mean_ns: f64, random: Box<Xoshiro256PlusPlus> },
+    Poisson(Box<Poisson>),
 }
 
 impl Pattern {
-    /// The departures of this pattern at `rate`, the first at 0. Only Poisson looks at `seed`.
+    /// The departures of this pattern at `rate`, the first at 0. Only those of a Poisson process look at
+    /// `seed`.
     ///
     /// # Errors
     /// When nothing would be sent, or bursts would overlap.
@@ -50,12 +59,8 @@ impl Pattern {
         Ok(Departures(match self {
             Self::Cbr => burst(1, Nanos(0), rate)?,
             Self::Burst { size, gap } => burst(size, gap, rate)?,
-            Self::Poisson => Kind::Poisson {
-                at_ns: 0,
-                fraction: 0.0,
-                mean_ns: NS_PER_S as f64 / rate.0 as f64,
-                random: Box::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
-            },
+            Self::Poisson => poisson(1, Nanos(0), rate, seed)?,
+            Self::PoissonBurst { size, gap } => poisson(size, gap, rate, seed)?,
         }))
     }
 }
@@ -64,14 +69,17 @@ impl FromStr for Pattern {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let burst = |sizes: &str| {
+        let bursts = |sizes: &str| {
             let (size, gap) = sizes.split_once(',')?;
-            Some(Self::Burst { size: size.parse().ok()?, gap: gap.parse().ok()? })
+            Some((size.parse().ok()?, gap.parse().ok()?))
         };
+        let behind = |name: &str| text.strip_prefix(name).and_then(bursts);
         match text {
             "cbr" => Some(Self::Cbr),
             "poisson" => Some(Self::Poisson),
-            _ => text.strip_prefix("burst:").and_then(burst),
+            _ => behind("burst:")
+                .map(|(size, gap)| Self::Burst { size, gap })
+                .or(behind("poisson:").map(|(size, gap)| Self::PoissonBurst { size, gap })),
         }
         .ok_or_else(|| Error::Pattern { got: text.into() })
     }
@@ -83,18 +91,73 @@ impl fmt::Display for Pattern {
             Self::Cbr => f.write_str("cbr"),
             Self::Poisson => f.write_str("poisson"),
             Self::Burst { size, gap } => write!(f, "burst:{size},{gap}"),
+            Self::PoissonBurst { size, gap } => write!(f, "poisson:{size},{gap}"),
         }
     }
 }
 
 fn burst(size: u32, gap: Nanos, rate: Pps) -> Result<Kind, Error> {
+    let period = period(size, gap, rate)?;
+    Ok(Kind::Burst { period, size, gap_ns: gap.0, sent: 0 })
+}
+
+/// From one burst to the next, which a burst must not last.
+fn period(size: u32, gap: Nanos, rate: Pps) -> Result<Period, Error> {
     let period = Period::new(u64::from(size) * NS_PER_S, rate.0);
     let last = u64::from(size).checked_sub(1).ok_or(Error::EmptyBurst)?;
     let lasts = Nanos(last.saturating_mul(gap.0));
     if last > 0 && lasts.0 >= period.step_ns {
         return Err(Error::Burst { size, got: lasts, expected: Nanos(period.step_ns) });
     }
-    Ok(Kind::Burst { period, size, gap_ns: gap.0, sent: 0 })
+    Ok(period)
+}
+
+fn poisson(size: u32, gap: Nanos, rate: Pps, seed: u64) -> Result<Kind, Error> {
+    period(size, gap, rate)?;
+    Ok(Kind::Poisson(Box::new(Poisson {
+        at_ns: 0,
+        fraction: 0.0,
+        mean_ns: f64::from(size) * NS_PER_S as f64 / rate.0 as f64,
+        random: Xoshiro256PlusPlus::seed_from_u64(seed),
+        size,
+        gap_ns: gap.0,
+        start_ns: 0,
+        sent: 0,
+    })))
+}
+
+/// Bursts whose starts are a Poisson process, of one packet or more.
+#[derive(Clone, Debug)]
+struct Poisson {
+    /// The process.
+    at_ns: u64,
+    fraction: f64,
+    mean_ns: f64,
+    random: Xoshiro256PlusPlus,
+    size: u32,
+    gap_ns: u64,
+    /// Of the burst that is being sent, and its packets so far.
+    start_ns: u64,
+    sent: u32,
+}
+
+impl Poisson {
+    #[inline]
+    fn next(&mut self) -> Option<Nanos> {
+        if self.sent == self.size {
+            // 1 - u is never 0; this logarithm is the same on every platform.
+            let gap_ns =
+                -libm::log(1.0 - self.random.random::<f64>()) * self.mean_ns + self.fraction;
+            self.fraction = gap_ns.fract();
+            self.at_ns = self.at_ns.checked_add(gap_ns as u64)?;
+            let ended_ns = self.start_ns.checked_add(u64::from(self.size) * self.gap_ns)?;
+            self.start_ns = self.at_ns.max(ended_ns);
+            self.sent = 0;
+        }
+        let at_ns = self.start_ns.checked_add(u64::from(self.sent) * self.gap_ns)?;
+        self.sent += 1;
+        Some(Nanos(at_ns))
+    }
 }
 
 /// The times `⌊k · span / times⌋`, without ever adding up an error.
@@ -137,14 +200,7 @@ impl Iterator for Departures {
                 *sent += 1;
                 Some(Nanos(at_ns))
             }
-            Kind::Poisson { at_ns, fraction, mean_ns, random } => {
-                let departure = Nanos(*at_ns);
-                // 1 - u is never 0; this logarithm is the same on every platform.
-                let gap_ns = -libm::log(1.0 - random.random::<f64>()) * *mean_ns + *fraction;
-                *fraction = gap_ns.fract();
-                *at_ns = at_ns.checked_add(gap_ns as u64)?;
-                Some(departure)
-            }
+            Kind::Poisson(poisson) => poisson.next(),
         }
     }
 }
@@ -193,6 +249,28 @@ mod tests {
     }
 
     #[test]
+    fn starts_of_poisson_bursts_are_a_poisson_process() {
+        let (size, gap, rate, bursts) = (16, Nanos(200), 100_000, 200_000);
+        let pattern = Pattern::PoissonBurst { size, gap };
+        let times = departures(pattern, rate, bursts * size as usize);
+        assert!(times.is_sorted());
+        let starts: Vec<u64> = times.chunks(size as usize).map(|burst| burst[0]).collect();
+        for burst in times.chunks(size as usize) {
+            assert!(burst.windows(2).all(|pair| pair[1] - pair[0] == gap.0));
+        }
+        let mean_ns = 1e9 / rate as f64 * f64::from(size);
+        let mean = starts[bursts - 1] as f64 / (bursts - 1) as f64;
+        let error = mean_ns / (bursts as f64).sqrt();
+        assert!((mean - mean_ns).abs() < 4.0 * error, "mean {mean} ns, expected {mean_ns}");
+        // A burst that waits for the one before it follows it; any other begins by the process.
+        let lasts = u64::from(size) * gap.0;
+        assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= lasts));
+        let back_to_back = departures(Pattern::PoissonBurst { size, gap: Nanos(0) }, rate, 64);
+        let single = departures(Pattern::Poisson, rate / u64::from(size), 4);
+        assert_eq!(back_to_back, single.iter().flat_map(|at| [*at; 16]).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn poisson_loses_nothing_to_rounding_at_high_rates() {
         let times = departures(Pattern::Poisson, 1_000_000_000, 1_000_000);
         let mean = times[999_999] as f64 / 999_999.0;
@@ -216,14 +294,16 @@ mod tests {
         let overlap = Error::Burst { size: 11, got: Nanos(10_000), expected: Nanos(10_000) };
         assert_eq!(error(burst(11, 1_000), 1_100_000), overlap);
         assert!(matches!(error(burst(u32::MAX, u64::MAX), 1), Error::Burst { .. }));
+        let poisson = Pattern::PoissonBurst { size: 11, gap: Nanos(1_000) };
+        assert_eq!(error(poisson, 1_100_000), overlap);
     }
 
     #[test]
     fn a_pattern_is_read_as_it_is_written() {
-        for text in ["cbr", "poisson", "burst:32,67ns"] {
+        for text in ["cbr", "poisson", "burst:32,67ns", "poisson:32,67ns"] {
             assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
         }
-        for got in ["", "CBR", "burst", "burst:32", "burst:32,67", "burst:-1,67ns"] {
+        for got in ["", "CBR", "burst", "burst:32", "burst:32,67", "burst:-1,67ns", "poisson:8"] {
             assert_eq!(got.parse::<Pattern>(), Err(Error::Pattern { got: got.into() }));
         }
     }

@@ -8,6 +8,7 @@ mod distribution;
 mod errors;
 mod follow;
 mod keys;
+mod retime;
 mod simulation;
 mod slices;
 mod trace;
@@ -28,6 +29,8 @@ mod _engine {
     };
     #[pymodule_export]
     use super::keys::Keys;
+    #[pymodule_export]
+    use super::retime::retime;
     #[pymodule_export]
     use super::simulation::simulate;
     #[pymodule_export]

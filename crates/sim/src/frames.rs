@@ -1,7 +1,7 @@
 //! The frames on both sides of the device.
 
 use crate::error::Error;
-use probe::headers::{self, Addresses, UdpHeaders};
+use probe::headers::{self, Addresses, Headers, Protocol};
 use probe::payload;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -70,7 +70,7 @@ impl Shape {
 /// Builds frames, one at a time, in one buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
-    headers: UdpHeaders,
+    headers: Headers,
     flows: u64,
     rewrite: Rewrite,
     datagram: Vec<u8>,
@@ -128,9 +128,9 @@ impl Frames {
     }
 }
 
-fn headers_of(shape: Shape) -> UdpHeaders {
+fn headers_of(shape: Shape) -> Headers {
     let v6 = |host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host);
-    UdpHeaders {
+    Headers {
         to_mac: DEVICE_IN,
         from_mac: GENERATOR,
         vlan: shape.vlan,
@@ -139,6 +139,7 @@ fn headers_of(shape: Shape) -> UdpHeaders {
         } else {
             Addresses::V4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 1, 2))
         },
+        protocol: Protocol::Udp,
         from_port: FIRST_PORT,
         to_port: DNS,
         ttl: TTL,

@@ -27,8 +27,8 @@ fn sum_up(scenario: &Scenario) -> Totals {
 }
 
 fn seq(packet: &SimPacket) -> Option<u64> {
-    match headers::udp_payload(&packet.data) {
-        headers::UdpPayload::At(at) => payload::read(&packet.data[at..]),
+    match headers::transport_payload(&packet.data) {
+        headers::Payload::At(at) => payload::read(&packet.data[at..]),
         _ => None,
     }
 }

@@ -8,8 +8,9 @@ from msgspec import convert
 
 from tailscope.duts.catalogue import DUTS
 from tailscope.exceptions import UsageError
+from tailscope.experiment.packets import flow_count
 from tailscope.experiment.plan import RunPlan
-from tailscope.plan import fields_on
+from tailscope.plan import CAPTURED, fields_on
 from tailscope.platforms.catalogue import PLATFORMS
 
 if TYPE_CHECKING:
@@ -17,10 +18,19 @@ if TYPE_CHECKING:
 
     from tailscope.field import Field
 
-__all__ = ["FIELDS", "field_named", "no_device", "plan_of"]
+__all__ = ["FIELDS", "TRAFFIC", "field_named", "no_device", "plan_of"]
 
 FIELDS = fields_on("run")
 """The fields of an experiment by the names that people give them."""
+
+TRAFFIC = {
+    name: declared
+    for name, declared in FIELDS.items()
+    if declared.group == "traffic" and not name.startswith("wire")
+}
+"""Fields that a file may have in a block `traffic`."""
+
+_FLOWS = ("src_ip", "dst_ip", "src_port", "dst_port")
 
 _FORMER = {declared.formerly: declared for declared in FIELDS.values() if declared.formerly}
 
@@ -49,8 +59,24 @@ def plan_of(fields: Mapping[str, object]) -> RunPlan:
     if given.get("dut") is None:
         raise no_device()
     given.setdefault("wire", _usual_wire(given["dut"], given.get("platform", "bare")))
-    read = {FIELDS[name].attribute: FIELDS[name].read(value) for name, value in given.items()}
+    if "replay" in given:
+        given.setdefault("warm_up", "0s")
+        if "rate" not in given:
+            given.setdefault("pattern", CAPTURED)
+    read: dict[str, object] = {}
+    for name, value in given.items():
+        field, found = FIELDS[name], FIELDS[name].read(value)
+        if field.otherwise is not None and isinstance(found, str):
+            read |= {field.attribute: None, field.otherwise: found}
+        else:
+            read[field.attribute] = found
+    if "flows" not in given:
+        read["flows"] = flow_count(**{name: _text_of(read, name) for name in _FLOWS})
     return convert(read, RunPlan)
+
+
+def _text_of(read: Mapping[str, object], name: str) -> str:
+    return str(read.get(name, FIELDS[name].default))
 
 
 def _usual_wire(dut: object, platform: object) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.experiment.packets import check_packets, check_replay
 from tailscope.field import fields_of
-from tailscope.host.cpus import parse_cpus
+from tailscope.host.cpus import cpus_by_role, parse_cpus
 from tailscope.noise.recorder import check_noise
-from tailscope.plan import PlanFields
+from tailscope.plan import CAPTURED, PlanFields
 from tailscope.platforms.catalogue import platform_named
 from tailscope.store.records.plan import MeasurementPlan
 from tailscope.testbed.co_runners import check_co_runners
@@ -23,15 +25,17 @@ from tailscope.testbed.process import find_binary
 from tailscope.testbed.wires import wire_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
 
     from tailscope.duts.dut import Dut
     from tailscope.platforms.platform import Platform
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import Wire
 
-__all__ = ["InstanceCpus", "RunPlan"]
+__all__ = ["WAYS", "InstanceCpus", "RunPlan"]
+
+WAYS = ("forth", "back")
+"""Directions of packets: from the generator's first port to its second, and the other way."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,20 @@ class InstanceCpus:
     generator : int or None
         None for an instance that gets no traffic.
     dut : tuple of int
+    dut_anywhere : tuple of int
+        CPUs that the device may run on, where it is not pinned to its own; empty where it is.
     """
 
     generator: int | None
     dut: tuple[int, ...]
+    dut_anywhere: tuple[int, ...] = ()
 
     def named(self, number: int | None = None) -> dict[str, str]:
         """Which CPU has which role; `number` tells instances apart."""
         which = "" if number is None else f" {number}"
         generator = {} if self.generator is None else {f"generator{which}": str(self.generator)}
-        dut = {f"DuT{which}": ",".join(map(str, self.dut))} if self.dut else {}
+        runs_on = ",".join(map(str, self.dut_anywhere or self.dut))
+        dut = {f"DuT{which}": runs_on} if self.dut else {}
         return {**generator, **dut}
 
 
@@ -70,19 +78,23 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for attribute, declared in fields_of(RunPlan).items():
             declared.check(getattr(self, attribute))
-        if self.burst > 1 and self.pattern != "cbr":
-            raise UsageError(f"--burst: got {self.burst}, expected 1 with --pattern poisson")
+        check_packets(self)
         source_named(self.power)
-        for option, listed in (("--co-runner-cpus", self.co_runner_cpus), ("--cpus", self.cpus)):
-            if listed is not None:
-                parse_cpus(listed, option)
+        if self.co_runner_cpus is not None:
+            parse_cpus(self.co_runner_cpus, "--co-runner-cpus")
+        by_role = {} if self.cpus is None else cpus_by_role(self.cpus, "--cpus")
         self.make_wire()
         dut, platform = self.make_dut(), self.make_platform()
+        if by_role.get("dut") == [] and dut.pins_itself:
+            raise UsageError(
+                f"--cpus: got dut=any, expected CPUs for --dut {self.dut}, which pins its threads"
+            )
         if self.wire not in platform.wires:
             expected = " or ".join(platform.wires)
             raise UsageError(
                 f"--wire: got {self.wire!r}, expected {expected} with --platform {self.platform}"
             )
+        dut.check_traffic(self)
         if dut.cpus == 0 and (self.instances > 1 or self.platform != "bare"):
             raise UsageError(
                 f"--dut: got {self.dut!r}, expected a device with --instances or --platform"
@@ -113,13 +125,11 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     def missing(self) -> list[str]:
         """What this machine lacks for the run, with what to do about it; nothing is none."""
-        lacks = []
-        for check in self._checks():
-            try:
-                check()
-            except TestbedError as error:
-                lacks.append(f"{error}; {error.hint}" if error.hint else str(error))
-        return lacks
+        return _failures(self._checks())
+
+    def missing_to_record(self) -> list[str]:
+        """The same of what it has to record or to set as the device of a laboratory."""
+        return _failures(self.recording_checks().values())
 
     def _checks(self) -> list[Callable[[], object]]:
         return [
@@ -130,30 +140,23 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             self.cores,
             partial(check_cpus, self.co_runner_cpus, "--co-runner-cpus"),
             *([check_co_runners] if self.co_runners else []),
-            partial(check_noise, self.noise),
-            partial(check_power, self.power),
-            *([_check_tuning] if self.tune else []),
+            *self.recording_checks().values(),
+            *([partial(check_replay, self)] if self.replay is not None else []),
         ]
 
-    def check_for_laboratory(self) -> None:
-        """See that it wants nothing that only this machine can record or set.
+    def recording_checks(self) -> dict[str, Callable[[], object]]:
+        """What the device's machine has to record or to set, and how to see whether it can.
 
-        Raises
-        ------
-        UsageError
-            If it does: with the option.
+        Under the words of an experiment. What a run does without, if need be, is not among them.
         """
-        own = {
-            "--noise": self.noise == "events",
-            "--counter-interval": self.counter_interval_ns > 0,
-            "--power": self.asks_for_power,
-            "--tune": self.tune,
-        }
-        for option, is_asked in own.items():
-            if is_asked:
-                raise UsageError(
-                    f"{option}: not possible with hosts: only this machine is recorded and tuned"
-                )
+        checks: dict[str, Callable[[], object]] = {}
+        if self.noise == "events":
+            checks["noise: events"] = partial(check_noise, self.noise)
+        if self.asks_for_power:
+            checks[f"power: {self.power}"] = partial(check_power, self.power)
+        if self.tune:
+            checks["tune: true"] = _check_tuning
+        return checks
 
     def cores(self) -> Cores:
         """The CPUs of this machine, as the plan wants them used.
@@ -163,13 +166,25 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         TestbedError
             If a CPU that it names is not there, or may not be used.
         """
-        return pick_cores(read_topology(), self.pollers, self.cpus)
+        return pick_cores(read_topology(), self.poller_roles, self.cpus)
 
     def folders(self, out: Path) -> list[Path]:
-        """The run directories: one for each instance that gets traffic, within `out`."""
-        if self.loaded == 1:
-            return [out]
-        return [out / f"instance-{number + 1}" for number in range(self.loaded)]
+        """The run directories within `out`: of each instance that gets traffic, and direction."""
+        instances = [out / f"instance-{number + 1}" for number in range(self.loaded)]
+        folders = [out] if self.loaded == 1 else instances
+        if not self.both_ways:
+            return folders
+        return [folder / direction for folder in folders for direction in WAYS]
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether packets travel in both directions, each with a book of its own."""
+        return self.direction == "both"
+
+    @property
+    def runs(self) -> int:
+        """How many run directories come of it."""
+        return self.loaded * (len(WAYS) if self.both_ways else 1)
 
     @property
     def loaded(self) -> int:
@@ -177,9 +192,14 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         return self.instances if self.load == "all" else 1
 
     @property
-    def pollers(self) -> int:
-        """How many CPUs it wants: one for each generator, and those of each device."""
-        return self.loaded + self.instances * self.make_dut().cpus
+    def poller_roles(self) -> list[str]:
+        """What each CPU that it wants is for: of each instance, its generator and its device."""
+        own = ["dut"] * self.make_dut().cpus
+        return [
+            role
+            for at in range(self.instances)
+            for role in (*(["generator"] if at < self.loaded else []), *own)
+        ]
 
     def instance_cpus(self, cores: Cores) -> list[InstanceCpus]:
         """For each instance, its CPUs: in the order of `cores`, generator before device."""
@@ -191,7 +211,9 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
         own = self.make_dut().cpus
         return [
-            InstanceCpus((take(1) or (None,))[0] if at < self.loaded else None, take(own))
+            InstanceCpus(
+                (take(1) or (None,))[0] if at < self.loaded else None, take(own), cores.anywhere
+            )
             for at in range(self.instances)
         ]
 
@@ -216,12 +238,27 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     def generator_options(self) -> list[str]:
         """Arguments of ``tailscope-dp gen``, apart from folders."""
+        if self.replay is not None:
+            # It is started in a folder of its own.
+            replay = f"--replay={Path(self.replay).absolute()}"
+            rate = [] if self.pattern == CAPTURED else [f"--rate={self.rate_pps}"]
+            return [replay, *rate, f"--stall-ns={self.stall_ns}"]
+        optional = {"vlan": self.vlan, "src-mac": self.src_mac}
         return [
             f"--rate={self.rate_pps}",
             f"--pattern={self.pattern}",
             f"--burst={self.burst}",
-            f"--size={self.size_bytes}",
+            f"--burst-gap={self.burst_gap_ns}ns",
+            f"--size={self.size_mix or self.size_bytes}",
             f"--flows={self.flows}",
+            f"--protocol={self.protocol}",
+            f"--dst-mac={self.dst_mac}",
+            f"--src-ip={self.src_ip}",
+            f"--dst-ip={self.dst_ip}",
+            f"--src-port={self.src_port}",
+            f"--dst-port={self.dst_port}",
+            f"--direction={self.direction}",
+            *(f"--{name}={value}" for name, value in optional.items() if value is not None),
             f"--seed={self.seed}",
             f"--warm-up={self.warm_up_ns}ns",
             f"--duration={self.duration_ns}ns",
@@ -243,14 +280,29 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             "platform": platform_text(plan),
             "wire": self.wire,
             "traffic": traffic_text(plan),
-            "packets": f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}",
+            **({} if self.replay is not None else {"packets": self._packets_text()}),
             "cores": f"{pinned}; everything else on CPU {', '.join(map(str, cores.housekeeping))}",
             **({"power": self._power_text()} if self.asks_for_power else {}),
             **({"tuning": "the host for these CPUs, restored afterwards"} if self.tune else {}),
         }
 
+    def _packets_text(self) -> str:
+        each_way = " in each direction" if self.both_ways else ""
+        return f"{self.rate_pps * self.duration_ns // 1_000_000_000:,}{each_way}"
+
     def _power_text(self) -> str:
         return f"{self.power}; idle, then without packets, for {self.power_phase_ns / 1e9:g} s each"
+
+
+def _failures(checks: Iterable[Callable[[], object]]) -> list[str]:
+    """What checks say that fail, with what to do about it."""
+    lacks = []
+    for check in checks:
+        try:
+            check()
+        except TestbedError as error:
+            lacks.append(f"{error}; {error.hint}" if error.hint else str(error))
+    return lacks
 
 
 def _check_tuning() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError
+from tailscope.experiment.packets import mean_size_bytes, replayed
 from tailscope.units import quantity_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tailscope.experiment.plan import RunPlan
 
 __all__ = ["check_room"]
@@ -44,13 +44,22 @@ def check_room(plan: RunPlan, folder: Path, out: Path | None) -> None:
     TestbedError
         If one of the disks has no room.
     """
-    packets = plan.rate_pps * plan.duration_ns // 1_000_000_000 * plan.loaded
-    captured = 2 * packets * (plan.size_bytes + _CAPTURED_BYTES) if plan.captures else 0
+    packets, frame_bytes = _sent(plan)
+    captured = int(2 * packets * (frame_bytes + _CAPTURED_BYTES)) if plan.captures else 0
     recorded = packets * _RECORDED_BYTES + captured
     _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")
     if out is not None:
         kept = packets * _KEPT_BYTES + captured + _OTHERS_BYTES
         _check(out, kept, "the run", "make room, or choose another --out")
+
+
+def _sent(plan: RunPlan) -> tuple[int, float]:
+    """How many packets there are in all directions, and the mean size of their frames."""
+    if plan.replay is not None:
+        found = replayed(Path(plan.replay))
+        return found.packets * plan.loaded, Path(plan.replay).stat().st_size / max(1, found.packets)
+    packets = plan.rate_pps * plan.duration_ns // 1_000_000_000 * plan.runs
+    return packets, mean_size_bytes(plan)
 
 
 def _check(path: Path, needed: int, what: str, hint: str) -> None:

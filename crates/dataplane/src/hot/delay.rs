@@ -83,6 +83,7 @@ pub fn delay(
             let received = held.path.rx.receive(&mut burst, BATCH);
             if received > 0 {
                 let arrival = tsc::now();
+                turns.saw(burst.as_slice());
                 counters.rx_packets.add(received as u64);
                 burst.drain().for_each(|packet| held.hold(arrival + delays.next(), packet));
             }

@@ -25,22 +25,56 @@ pub struct Wire<C> {
     pub drain: u64,
 }
 
-/// Sends when `schedule` (ascending ticks) says so, whatever comes back, and books every departure and
-/// every arrival. Ends when everything was sent and has arrived, or did not while the wire drained.
-pub fn generate<C: Content, B: Book>(
-    wire: &mut Wire<C>,
-    mut schedule: impl Iterator<Item = u64>,
-    book: &mut B,
+/// One direction: what is sent by a wire when `schedule` (ascending ticks) says so, and its book.
+#[derive(Debug)]
+pub struct Line<'a, C, B, S> {
+    wire: &'a mut Wire<C>,
+    book: &'a mut B,
+    schedule: S,
+    next: Option<u64>,
+    due: Due,
+    arrived: Burst,
+    /// When it ends at the latest, once everything was sent.
+    drained: Option<u64>,
+}
+
+/// Sends when schedules say so, whatever comes back, and books every departure and every arrival. Ends
+/// when everything was sent and has arrived, or did not while the wires drained.
+pub fn generate<C: Content, B: Book, S: Iterator<Item = u64>, const N: usize>(
+    mut lines: [Line<'_, C, B, S>; N],
     mut turns: Turns<'_>,
     counters: &Counters,
 ) {
-    let mut arrived = Burst::new();
-    let mut due = Due::new(wire.tx_burst);
-    let mut next = schedule.next();
-    let mut drained = None;
     let mut handled = 0;
     while let Some(now) = turns.next(handled) {
-        handled = wire.rx.receive(&mut arrived, RX_BURST);
+        handled = 0;
+        let mut over = true;
+        for line in &mut lines {
+            handled += line.turn(now, counters);
+            over &= line.is_over(now);
+        }
+        if over {
+            break;
+        }
+    }
+    for line in &mut lines {
+        line.book.gave_up(line.due.give_up(u64::MAX, 0));
+    }
+}
+
+impl<'a, C: Content, B: Book, S: Iterator<Item = u64>> Line<'a, C, B, S> {
+    /// A line that begins to send when the schedule does.
+    pub fn new(wire: &'a mut Wire<C>, book: &'a mut B, mut schedule: S) -> Self {
+        let next = schedule.next();
+        let due = Due::new(wire.tx_burst);
+        Self { wire, book, schedule, next, due, arrived: Burst::new(), drained: None }
+    }
+
+    /// Receives and sends once; says how many packets were worked on.
+    #[inline(always)]
+    fn turn(&mut self, now: u64, counters: &Counters) -> usize {
+        let Self { wire, book, schedule, next, due, arrived, .. } = self;
+        let mut handled = wire.rx.receive(arrived, RX_BURST);
         if handled > 0 {
             let at = tsc::now();
             arrived.iter().for_each(|packet| book.arrived(packet.data(), at));
@@ -49,19 +83,24 @@ pub fn generate<C: Content, B: Book>(
         }
         while let Some(intended) = next.filter(|intended| *intended <= now && due.has_room()) {
             due.push(intended);
-            next = schedule.next();
+            *next = schedule.next();
         }
         if !due.is_empty() {
             book.gave_up(due.give_up(now, wire.give_up));
-            handled += send(wire, &mut due, book, counters);
-        } else if next.is_none() {
-            let end = *drained.get_or_insert(now + wire.drain);
-            if now >= end || book.all_arrived() {
-                break;
-            }
+            handled += send(wire, due, *book, counters);
         }
+        handled
     }
-    book.gave_up(due.give_up(u64::MAX, 0));
+
+    /// Whether everything was sent, and has arrived or will not any more.
+    #[inline(always)]
+    fn is_over(&mut self, now: u64) -> bool {
+        if self.next.is_some() || !self.due.is_empty() {
+            return false;
+        }
+        let end = *self.drained.get_or_insert(now + self.wire.drain);
+        now >= end || self.book.all_arrived()
+    }
 }
 
 /// Sends what is due and says how many packets were worked on. What a full ring does not take stays
@@ -97,6 +136,7 @@ fn send<C: Content, B: Book>(
 }
 
 /// Packets whose time has come: when that was, and the packets, as far as they were made.
+#[derive(Debug)]
 struct Due {
     intended: Vec<u64>,
     burst: Burst,

@@ -29,6 +29,7 @@ pub fn forward<const MAC: bool>(
             if received == 0 {
                 continue;
             }
+            turns.saw(burst.as_slice());
             if MAC {
                 burst.iter_mut().for_each(|packet| update_mac(packet, path));
             }
@@ -56,6 +57,7 @@ pub fn forward_buffered<const MAC: bool>(
         for (path, (burst, since)) in paths.iter_mut().zip(&mut waiting) {
             let held = burst.len();
             let received = path.rx.receive(burst, batch.rx);
+            turns.saw(&burst.as_slice()[held..]);
             if MAC {
                 burst.as_mut_slice()[held..].iter_mut().for_each(|packet| update_mac(packet, path));
             }

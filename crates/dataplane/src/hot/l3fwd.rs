@@ -4,7 +4,7 @@ use crate::router::{Dropped, Kind, classify, send_on};
 use crate::turns::Turns;
 use dpdk::{Burst, NO_HOP, Routes4, Routes6, RxQueue, TxQueue};
 
-/// Where packets go: the place of a port among those of the lcore, and whose address they get.
+/// Where packets go: the place of a port among those that the lcore sends to, and whose address they get.
 #[derive(Clone, Copy, Debug)]
 pub struct Hop {
     /// `None`: the partner of the port that the packet came by.
@@ -17,7 +17,7 @@ pub struct Hop {
 pub struct Lane<'a, V4, V6> {
     /// Receive queues, each with the place of its port's partner.
     pub rx: Vec<(RxQueue, usize)>,
-    /// A transmit queue of every port, its MAC address, and its number.
+    /// A transmit queue of every port that it sends to, its MAC address, and its number.
     pub tx: Vec<(TxQueue, [u8; 6], u16)>,
     pub v4: &'a V4,
     pub v6: &'a V6,
@@ -57,6 +57,7 @@ pub fn route<V4: Routes4, V6: Routes6>(
             if received == 0 {
                 continue;
             }
+            turns.saw(arrived.as_slice());
             handled += received;
             counters.rx_packets.add(received as u64);
             for mut packet in arrived.drain() {

@@ -35,6 +35,7 @@ pub fn work(
             if received == 0 {
                 continue;
             }
+            turns.saw(burst.as_slice());
             counters.rx_packets.add(received as u64);
             let begin = turns.begin_work(handed_on + received, free.filter(|_| handed_on > 0));
             let takes: u64 = (0..received).map(|_| times.next()).sum();

@@ -68,7 +68,8 @@ impl Delay {
 impl Program for Delay {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
         self.check()?;
-        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false, held: 2 * ROOM };
+        let wanted =
+            Wanted { ports: 1, rx_queues: 1, tx_queues: 1, rx_timestamps: false, held: 2 * ROOM };
         let mut session = Session::open("delay", eal, &self.common, wanted)?;
         // One lcore: the law holds for all packets, and so do the stalls.
         session.lcores.truncate(1);

@@ -3,6 +3,7 @@
 use crate::counters::{Count, Counters};
 use crate::error::Error;
 use crate::session::{Lane, Session};
+use crate::sightings::Sightings;
 use crate::stalls::StallLog;
 use crate::turns::Turns;
 use dpdk::{Lcore, run_on};
@@ -27,6 +28,7 @@ pub fn forwarding<P: Send>(
 ) -> Result<Ended<P>, Error> {
     let counters: Vec<Counters> = work.iter().map(|_| Counters::default()).collect();
     let (stop, clock, stall_ns) = (&session.stop, &session.clock, session.common.stall_ns);
+    let is_recorded = session.common.record.is_some();
     let lcores: Vec<Lcore> = work.iter().map(|(lcore, _)| *lcore).collect();
     let (ended, downs) = std::thread::scope(|scope| {
         let monitor = session.monitor(scope, || progress(&counters, clock));
@@ -35,9 +37,10 @@ pub fn forwarding<P: Send>(
             let each = &each;
             let job = move || {
                 let mut log = StallLog::new(StallLog::ROOM);
-                let turns = Turns::new(stall_ns, counters, &mut log, stop);
+                let mut sightings = Sightings::new(is_recorded);
+                let turns = Turns::new(stall_ns, counters, &mut log, stop).noting(&mut sightings);
                 let dropped = each(&mut work, turns, counters);
-                (log, dropped, work)
+                (log, sightings.into_seen(), dropped, work)
             };
             (lcore, Box::new(job) as Box<dyn FnOnce() -> _ + Send>)
         });
@@ -45,8 +48,10 @@ pub fn forwarding<P: Send>(
         (ended, monitor.finish())
     });
     let (mut lanes, mut left) = (Vec::new(), Vec::new());
-    for ((lcore, counters), (log, dropped, work)) in lcores.into_iter().zip(counters).zip(ended?) {
-        lanes.push(Lane { lcore, counters, log, dropped });
+    for ((lcore, counters), (log, sightings, dropped, work)) in
+        lcores.into_iter().zip(counters).zip(ended?)
+    {
+        lanes.push(Lane { lcore, counters, log, sightings, dropped });
         left.push(work);
     }
     Ok(Ended { lanes, work: left, downs })

@@ -1,20 +1,22 @@
 //! `gen`: sends at its own times and measures what comes back.
 
-use super::measurement::Measurement;
-use crate::book::Probes;
+use super::measurement::{Measurement, Way};
+use crate::book::{BACK, Probes};
 use crate::error::Error;
+use crate::flows::{Flows, Values};
 use crate::hot::generator::Wire;
+use crate::mix::Mix;
 use crate::options::{self, Common};
 use crate::program::{Program, Spec};
 use crate::replay::Replay;
 use crate::schedule::Times;
 use crate::session::{ROOM_BYTES, Session, Wanted};
-use crate::template::{Template, addresses};
+use crate::template::Template;
 use crate::ticks::Ticks;
 use crate::values::{mac, time};
 use clap::{Args, ValueEnum};
 use dpdk::{Burst, Mempool};
-use probe::headers::UdpHeaders;
+use probe::headers::Protocol;
 use probe::payload;
 use probe::schedule::{Departures, Pattern};
 use serde_json::json;
@@ -46,6 +48,19 @@ enum Spacing {
     Poisson,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Carried {
+    Udp,
+    Tcp,
+    Icmp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Direction {
+    One,
+    Both,
+}
+
 #[derive(Args, Debug)]
 struct Generator {
     #[command(flatten)]
@@ -54,7 +69,10 @@ struct Generator {
     #[arg(long, value_name = "PPS", value_parser = rate)]
     rate: Option<Pps>,
     /// Send the frames of a capture as they are, once.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pattern", "burst", "size", "flows", "vlan"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "pattern", "burst", "burst_gap", "size", "flows", "vlan", "protocol", "src_mac", "dst_mac",
+        "src_ip", "dst_ip", "src_port", "dst_port", "direction",
+    ])]
     replay: Option<PathBuf>,
     /// So many times as fast as captured.
     #[arg(
@@ -71,33 +89,42 @@ struct Generator {
     /// Packets back to back, at the same mean rate.
     #[arg(long, default_value_t = 1, value_name = "N")]
     burst: u32,
+    /// From one packet of a burst to the next.
+    #[arg(long, default_value = "0ns", value_name = "TIME", value_parser = time)]
+    burst_gap: Nanos,
     /// Seed of the Poisson process.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Bytes of a frame with its check sequence.
-    #[arg(long, default_value_t = 64, value_name = "BYTES")]
-    size: usize,
-    /// Flows, which differ by source port.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    flows: u16,
+    /// Bytes of a frame with its check sequence; a mix as 64:7,594:4,1518:1, or imix, which is this one.
+    #[arg(long, default_value = "64", value_name = "BYTES")]
+    size: Mix,
+    /// Flows, which differ by source port; those that addresses and ports make else.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    flows: Option<u16>,
+    /// What packets are: datagrams, segments of no connection, or echo requests.
+    #[arg(long, value_enum, default_value = "udp")]
+    protocol: Carried,
+    /// Whether the second port sends to the first one, too.
+    #[arg(long, value_enum, default_value = "one")]
+    direction: Direction,
     /// Source MAC address; that of the port when it is not given.
     #[arg(long, value_name = "MAC", value_parser = address)]
     src_mac: Option<Mac>,
     /// Destination MAC address.
     #[arg(long, default_value = "02:00:00:00:00:10", value_name = "MAC", value_parser = address)]
     dst_mac: Mac,
-    /// Source address, IPv4 or IPv6.
+    /// Source addresses, IPv4 or IPv6: FIRST..LAST or a list; flows take them in turn.
     #[arg(long, default_value = "10.0.0.1", value_name = "IP")]
-    src_ip: IpAddr,
-    /// Destination address.
+    src_ip: Values<IpAddr>,
+    /// Destination addresses.
     #[arg(long, default_value = "10.0.1.1", value_name = "IP")]
-    dst_ip: IpAddr,
-    /// Source port of the first flow.
-    #[arg(long, default_value_t = 1024, value_name = "PORT")]
-    src_port: u16,
-    /// Destination port.
-    #[arg(long, default_value_t = 53, value_name = "PORT")]
-    dst_port: u16,
+    dst_ip: Values<IpAddr>,
+    /// Source ports; with --flows that of the first flow. Identifiers of echo requests.
+    #[arg(long, default_value = "1024", value_name = "PORT")]
+    src_port: Values<u16>,
+    /// Destination ports.
+    #[arg(long, default_value = "53", value_name = "PORT")]
+    dst_port: Values<u16>,
     /// VLAN to tag frames with.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..4095))]
     vlan: Option<u16>,
@@ -151,20 +178,21 @@ impl Generator {
             let (got, expected) = (self.replay_speed.to_string(), "more than 0".into());
             return Err(Error::Option { option: "--replay-speed", got, expected });
         }
-        self.departures().map(drop)
+        if self.replay.is_some() && self.rate.is_none() {
+            return Ok(());
+        }
+        self.departures(self.seed).map(drop)
     }
 
-    fn departures(&self) -> Result<Departures, Error> {
+    fn departures(&self, seed: u64) -> Result<Departures, Error> {
+        let gap = self.burst_gap;
         let pattern = match (self.pattern, self.burst) {
             (Spacing::Cbr, 1) => Pattern::Cbr,
-            (Spacing::Cbr, size) => Pattern::Burst { size, gap: Nanos(0) },
+            (Spacing::Cbr, size) => Pattern::Burst { size, gap },
             (Spacing::Poisson, 1) => Pattern::Poisson,
-            (Spacing::Poisson, size) => {
-                let expected = "1 with --pattern poisson".into();
-                return Err(Error::Option { option: "--burst", got: size.to_string(), expected });
-            }
+            (Spacing::Poisson, size) => Pattern::PoissonBurst { size, gap },
         };
-        pattern.departures(self.rate(), self.seed).map_err(|error| Error::Option {
+        pattern.departures(self.rate(), seed).map_err(|error| Error::Option {
             option: "--rate",
             got: self.rate().to_string(),
             expected: error.to_string(),
@@ -178,45 +206,64 @@ impl Generator {
     /// No fewer packets than the pattern has.
     fn scheduled(&self) -> u64 {
         let mean = self.rate().0 as f64 * self.duration.0 as f64 / 1e9;
-        // Six standard deviations of a Poisson process.
-        (mean + 6.0 * mean.sqrt()) as u64 + u64::from(self.burst) + 64
+        // Six standard deviations of a Poisson process of bursts.
+        (mean + 6.0 * (mean * f64::from(self.burst)).sqrt()) as u64 + u64::from(self.burst) + 64
     }
 
-    fn template(&self, own_mac: [u8; 6]) -> Result<Template, Error> {
-        let headers = UdpHeaders {
+    /// What is sent by a port with this address.
+    fn template(&self, own_mac: [u8; 6], back: bool) -> Result<Template, Error> {
+        let flows = Flows {
             to_mac: self.dst_mac.0,
             from_mac: self.src_mac.map_or(own_mac, |mac| mac.0),
             vlan: self.vlan,
-            addresses: addresses(self.src_ip, self.dst_ip)?,
-            from_port: self.src_port,
-            to_port: self.dst_port,
-            ttl: 64,
+            protocol: match self.protocol {
+                Carried::Udp => Protocol::Udp,
+                Carried::Tcp => Protocol::Tcp,
+                Carried::Icmp => Protocol::Icmp,
+            },
+            from: self.src_ip.clone(),
+            to: self.dst_ip.clone(),
+            from_port: self.src_port.clone(),
+            to_port: self.dst_port.clone(),
+            count: self.flows,
         };
-        Template::new(&headers, self.size, self.flows)
+        Template::new(&flows.headers(back)?, &self.size.cycle(), if back { BACK } else { 0 })
     }
 
     /// Sends probes by a pattern.
     fn send_probes(&self, mut session: Session) -> Result<(), Error> {
-        let template = self.template(session.ports[0].info.mac)?;
-        let pool = pool(&session)?;
+        let (there, names) = self.way(&mut session, false)?;
+        let own = json!({ "rate_pps": self.rate().0 });
+        if self.direction == Direction::One {
+            let measurement = self.measurement([there], self.scheduled());
+            return measurement.run(session, &[names], own);
+        }
+        let (back, back_names) = self.way(&mut session, true)?;
+        let measurement = self.measurement([there, back], self.scheduled());
+        measurement.run(session, &[names, back_names], own)
+    }
+
+    /// One direction, and what its packets are known by.
+    fn way(&self, session: &mut Session, back: bool) -> Result<(Way<Template>, Probes), Error> {
+        let port = usize::from(back);
+        let template = self.template(session.ports[port].info.mac, back)?;
+        let pool = pool(session, port)?;
         pool.for_each(TX_PACKETS, |packet| {
             packet.set_len(template.bytes().len() as u16);
             packet.data_mut().copy_from_slice(template.bytes());
         });
         let ticks = Ticks::new(session.clock);
-        let probes = Probes { payload_at: template.payload_at(), ticks };
+        let mark = if back { BACK } else { 0 };
+        let names = Probes { payload_at: template.payload_at(), mark, ticks };
         let tx_burst = TX_BURST.max(self.burst as usize);
-        let measurement = Measurement {
-            wire: self.wire(&mut session, pool, template, tx_burst, ticks.ticks(GIVE_UP)),
-            times: Times::Pattern(self.departures()?),
-            scheduled: self.scheduled(),
-            warm_up: self.warm_up,
-            duration: self.duration,
-            link_timeout: self.link_timeout,
-            keep_ports: self.keep_ports,
-            captures: self.captures.clone(),
+        // Directions meet in the device by chance, as those of different senders.
+        let half_ns = 500_000_000 * u64::from(self.burst) / self.rate().0;
+        let way = Way {
+            wire: self.wire(session, port, pool, template, tx_burst, ticks.ticks(GIVE_UP)),
+            times: Times::Pattern(self.departures(self.seed.wrapping_add(port as u64))?),
+            begins: Nanos(if back { half_ns } else { 0 }),
         };
-        measurement.run(session, &probes, json!({ "rate_pps": self.rate().0 }))
+        Ok((way, names))
     }
 
     /// Sends a capture again. A packet that is late is sent all the same: what comes back is known by
@@ -224,48 +271,61 @@ impl Generator {
     fn send_capture(&self, mut session: Session, replay: Replay) -> Result<(), Error> {
         let times = match self.rate {
             None => Times::Capture(replay.departures.clone().into()),
-            Some(_) => Times::Capture(self.departures()?.take(replay.len()).collect()),
+            Some(_) => Times::Capture(self.departures(self.seed)?.take(replay.len()).collect()),
         };
-        let (names, scheduled, pool) = (replay.names(), replay.len() as u64, pool(&session)?);
+        let (names, scheduled, pool) = (replay.names(), replay.len() as u64, pool(&session, 0)?);
         let own = json!({ "replayed": scheduled, "ambiguous_sent": names.ambiguous });
-        let measurement = Measurement {
-            wire: self.wire(&mut session, pool, replay, TX_BURST, u64::MAX),
-            times,
+        let wire = self.wire(&mut session, 0, pool, replay, TX_BURST, u64::MAX);
+        let way = Way { wire, times, begins: Nanos(0) };
+        let mut measurement = self.measurement([way], scheduled);
+        (measurement.warm_up, measurement.duration) = (Nanos(0), Nanos(u64::MAX));
+        measurement.run(session, &[names], own)
+    }
+
+    fn measurement<C, const N: usize>(
+        &self,
+        ways: [Way<C>; N],
+        scheduled: u64,
+    ) -> Measurement<C, N> {
+        Measurement {
+            ways,
             scheduled,
-            warm_up: Nanos(0),
-            duration: Nanos(u64::MAX),
+            warm_up: self.warm_up,
+            duration: self.duration,
             link_timeout: self.link_timeout,
             keep_ports: self.keep_ports,
             captures: self.captures.clone(),
-        };
-        measurement.run(session, &names, own)
+        }
     }
 
+    /// Sends by `port`; what arrives comes by the other one, where there are two.
     fn wire<C>(
         &self,
         session: &mut Session,
+        port: usize,
         pool: Mempool,
         content: C,
         tx_burst: usize,
         give_up: u64,
     ) -> Wire<C> {
-        let back = session.ports.len().min(2) - 1;
+        let other = session.ports.len().min(2) - 1 - port;
         let ticks = Ticks::new(session.clock);
         let drain = ticks.ticks(self.drain);
-        let (rx, tx) = (session.ports[back].rx.remove(0), session.ports[0].tx.remove(0));
+        let (rx, tx) = (session.ports[other].rx.remove(0), session.ports[port].tx.remove(0));
         Wire { rx, tx, pool, content, ticks, tx_burst, give_up, drain }
     }
 }
 
-fn pool(session: &Session) -> Result<Mempool, Error> {
-    Ok(Mempool::new("tx", TX_PACKETS, ROOM_BYTES, session.lcores[0].socket())?)
+fn pool(session: &Session, port: usize) -> Result<Mempool, Error> {
+    Ok(Mempool::new(&format!("tx{port}"), TX_PACKETS, ROOM_BYTES, session.lcores[0].socket())?)
 }
 
 impl Program for Generator {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
         self.check()?;
-        self.template([0; 6])?;
-        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false, held: 0 };
+        self.template([0; 6], false)?;
+        let ports = if self.direction == Direction::Both { 2 } else { 1 };
+        let wanted = Wanted { ports, rx_queues: 1, tx_queues: 1, rx_timestamps: false, held: 0 };
         // Before there are links: what fails later disturbs a peer.
         let read = |path: &PathBuf| Replay::read(path, self.replay_speed, REPLAY_BYTES);
         let replay = self.replay.as_ref().map(read).transpose()?;

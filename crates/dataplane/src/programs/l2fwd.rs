@@ -51,7 +51,7 @@ pub fn batch(text: &str) -> Result<usize, String> {
 
 impl Program for L2fwd {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
-        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false, held: 0 };
+        let wanted = Wanted { ports: 1, rx_queues: 1, tx_queues: 1, rx_timestamps: false, held: 0 };
         let mut session = Session::open("l2fwd", eal, &self.common, wanted)?;
         let ids: Vec<u16> = session.ports.iter().map(|open| open.port.id()).collect();
         let pairs = partners(&ids, self.portmask, self.portmap.as_ref())?;

@@ -10,11 +10,11 @@ use crate::options::{self, Common};
 use crate::program::{Program, Spec};
 use crate::router::Dropped;
 use crate::routes::{self, Route};
-use crate::session::{Open, Session, Wanted};
+use crate::session::{Session, Wanted};
 use clap::{Args, ValueEnum};
 use dpdk::{Fib4, Fib6, Lcore, Lpm4, Lpm6, Routes4, Routes6, RxQueue};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
@@ -72,10 +72,20 @@ fn config(text: &str) -> Result<Config, String> {
 }
 
 impl Config {
-    /// Queues that every port needs: one of each lcore to send by, and all those received from.
-    fn queues(&self) -> u16 {
-        let highest = self.0.iter().map(|(_, queue, _)| queue + 1).max().unwrap_or(1);
-        highest.max(self.lcores().len() as u16)
+    /// Queues by which every port receives.
+    fn rx_queues(&self) -> u16 {
+        self.0.iter().map(|(_, queue, _)| queue + 1).max().unwrap_or(1)
+    }
+
+    /// Queues by which a port may have to send: one of each lcore that can. By routes all can send
+    /// to every port; else only those that poll its partner.
+    fn tx_queues(&self, routes: bool) -> u16 {
+        let senders = |port: u16| {
+            let polling = self.0.iter().filter(|(other, ..)| *other == port);
+            polling.map(|(.., lcore)| lcore).collect::<BTreeSet<_>>().len()
+        };
+        let most = self.0.iter().map(|(port, ..)| senders(*port)).max().unwrap_or(1);
+        (if routes { self.lcores().len() } else { most }) as u16
     }
 
     fn lcores(&self) -> Vec<u32> {
@@ -102,7 +112,7 @@ impl Config {
             }
         }
         // Packets come to every queue that a port has.
-        let queues = self.queues();
+        let queues = self.rx_queues();
         let polled = |port: u16| self.0.iter().filter(|(other, ..)| *other == port).count();
         match ports.iter().find(|port| polled(**port) != usize::from(queues)) {
             Some(port) if queues > 1 => {
@@ -115,8 +125,14 @@ impl Config {
 
 impl Program for L3fwd {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
-        let queues = self.config.as_ref().map_or(1, Config::queues);
-        let wanted = Wanted { ports: 1, queues, rx_timestamps: false, held: 0 };
+        let queues = |count: &dyn Fn(&Config) -> u16| self.config.as_ref().map_or(1, count);
+        let wanted = Wanted {
+            ports: 1,
+            rx_queues: queues(&Config::rx_queues),
+            tx_queues: queues(&|config| config.tx_queues(self.routes.is_some())),
+            rx_timestamps: false,
+            held: 0,
+        };
         let session = Session::open("l3fwd", eal, &self.common, wanted)?;
         match self.lookup {
             Lookup::Lpm => self.route::<Lpm4, Lpm6>(session),
@@ -138,7 +154,6 @@ impl L3fwd {
         let socket = session.lcores[0].socket();
         let (v4, v6, hops) = tables::<V4, V6>(routes.as_deref(), &ids, socket)?;
         let partner: BTreeMap<u16, u16> = partners(&ids, None, None)?.into_iter().collect();
-        let place = |port: u16| ids.iter().position(|id| *id == port).expect("a port of ours");
 
         let mut rx: BTreeMap<(u16, u16), RxQueue> = BTreeMap::new();
         for open in &mut session.ports {
@@ -147,14 +162,28 @@ impl L3fwd {
         }
         let mut work = Vec::new();
         for lcore in config.lcores() {
-            let own = config.0.iter().filter(|(.., other)| *other == lcore);
-            let queues = own.map(|(port, queue, _)| {
+            let own = || config.0.iter().filter(|(.., other)| *other == lcore);
+            let reached: Vec<u16> = match routes {
+                Some(_) => ids.clone(),
+                None => own()
+                    .map(|(port, ..)| partner[port])
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .collect(),
+            };
+            let place =
+                |port: u16| reached.iter().position(|id| *id == port).expect("it is reached");
+            let queues = own().map(|(port, queue, _)| {
                 let queue = rx.remove(&(*port, *queue)).expect("each queue is polled once");
                 (queue, place(partner[port]))
             });
             let queues = queues.collect();
-            let sending = |open: &mut Open| (open.tx.remove(0), open.info.mac, open.port.id());
-            let tx = session.ports.iter_mut().map(sending).collect();
+            let sending = |id: &u16| {
+                let open = session.ports.iter_mut().find(|open| open.port.id() == *id);
+                let open = open.expect("a port of ours");
+                (open.tx.remove(0), open.info.mac, *id)
+            };
+            let tx = reached.iter().map(sending).collect();
             let (v4, v6, hops) = (&v4, &v6, hops.as_slice());
             let dropped = Dropped::default();
             work.push((Lcore(lcore), Lane { rx: queues, tx, v4, v6, hops, dropped }));
@@ -208,14 +237,16 @@ mod tests {
     fn a_configuration_is_read_and_checked() {
         let good = config("(0,0,1),(1,0,2)").unwrap();
         assert_eq!(good, Config(vec![(0, 0, 1), (1, 0, 2)]));
-        assert_eq!((good.queues(), good.lcores()), (2, vec![1, 2]));
+        assert_eq!((good.rx_queues(), good.lcores()), (1, vec![1, 2]));
+        assert_eq!((good.tx_queues(false), good.tx_queues(true)), (1, 2));
         for text in ["", "0,0,1", "(0,0)", "(0,0,1,2)", "(0,0,1", "(a,0,1)"] {
             assert!(config(text).is_err(), "{text}");
         }
         let lcores = [Lcore(1), Lcore(2)];
         let refused = |text| config(text).unwrap().check(&[0, 1], &lcores).is_err();
         assert!(refused("(2,0,1)") && refused("(0,0,3)") && refused("(0,0,1),(0,0,1)"));
-        assert!(refused("(0,0,1),(1,0,2)"), "each port has a second queue that nobody polls");
+        assert!(refused("(0,0,1),(0,1,2),(1,0,1)"), "port 1 has a second queue that nobody polls");
         assert!(!refused("(0,0,1),(0,1,2),(1,0,1),(1,1,2)") && !refused("(0,0,1),(1,0,1)"));
+        assert!(!refused("(0,0,1),(1,0,2)"));
     }
 }

@@ -1,14 +1,14 @@
 //! A measurement: warm up, send, drain, and say what came out.
 
-use crate::book::{Identify, Measured, Seen, WarmUp};
+use crate::book::{Book, Identify, Measured, Seen, WarmUp};
 use crate::counters::Counters;
 use crate::error::Error;
-use crate::hot::generator::{Wire, generate};
+use crate::hot::generator::{Line, Wire, generate};
 use crate::schedule::{Schedule, Times};
 use crate::session::{Lane, Session};
 use crate::stalls::StallLog;
 use crate::stop::Stop;
-use crate::template::Content;
+use crate::template::{Content, FCS_BYTES};
 use crate::ticks::Ticks;
 use crate::turns::Turns;
 use capture::{Compression, Format, Writer};
@@ -19,12 +19,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use units::Nanos;
 
 const STATES: [&str; 3] = ["warm-up", "measuring", "draining"];
+/// For each direction, the parts of folders that are its own.
+pub const PARTS: [&str; 2] = ["", "back/"];
 
-/// What is sent, when, and what becomes of it.
-pub struct Measurement<C> {
-    pub wire: Wire<C>,
-    pub times: Times,
-    /// No fewer packets than `times` has within `duration`.
+/// What is sent, when, and what becomes of it; in `N` directions.
+pub struct Measurement<C, const N: usize> {
+    pub ways: [Way<C>; N],
+    /// No fewer packets than `times` of a way has within `duration`.
     pub scheduled: u64,
     pub warm_up: Nanos,
     pub duration: Nanos,
@@ -35,12 +36,20 @@ pub struct Measurement<C> {
     pub captures: Option<PathBuf>,
 }
 
-impl<C: Content + Sync + Send> Measurement<C> {
+/// One direction.
+pub struct Way<C> {
+    pub wire: Wire<C>,
+    pub times: Times,
+    /// How much later than the first direction it begins.
+    pub begins: Nanos,
+}
+
+impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
     /// Measures, and prints the result: what every generator says, and `own`.
     pub fn run<I: Identify + Sync>(
         self,
         session: Session,
-        names: &I,
+        names: &[I; N],
         own: Value,
     ) -> Result<(), Error> {
         match self.captures {
@@ -52,61 +61,83 @@ impl<C: Content + Sync + Send> Measurement<C> {
     fn measure<I: Identify + Sync, const CAPTURE: bool>(
         mut self,
         mut session: Session,
-        names: &I,
-        mut own: Value,
+        names: &[I; N],
+        own: Value,
     ) -> Result<(), Error> {
-        let (ticks, seen) = (self.wire.ticks, Seen::new());
-        let longest = self.wire.content.longest();
-        let mut book =
-            Measured::<I, CAPTURE>::with_room(self.scheduled, longest, names, tsc::now(), &seen)?;
-        let mut warm_up = WarmUp::default();
+        let (ticks, seen) = (self.ways[0].wire.ticks, [(); N].map(|()| Seen::new()));
+        let mut books = self.books::<I, CAPTURE>(names, &seen)?;
+        let mut warm_ups = each(names, |name| WarmUp { mark: name.mark(), ..WarmUp::default() });
         let stop = session.stop.clone();
         session.links.wait(self.link_timeout, &stop)?;
         session.ready();
 
         let (counters, state) = (Counters::default(), AtomicUsize::new(0));
         let (lcore, stall_ns) = (session.lcores[0], session.common.stall_ns);
-        let (warm_up_ns, duration_ns, times) = (self.warm_up, self.duration, self.times.clone());
-        let schedule =
-            |lasts, start_tsc| Schedule { times: times.clone(), lasts, ticks, start_tsc };
-        let (mut log, clock, wire) = (StallLog::new(StallLog::ROOM), session.clock, &mut self.wire);
+        let (warm_up_ns, duration_ns) = (self.warm_up, self.duration);
+        let planned = each(&self.ways, |way| (way.times.clone(), ticks.ticks(way.begins)));
+        let schedules = |lasts, start_tsc: u64| {
+            each(&planned, |(times, later)| Schedule {
+                times: times.clone(),
+                lasts,
+                ticks,
+                start_tsc: start_tsc + later,
+            })
+        };
+        let (mut log, clock, ways) = (StallLog::new(StallLog::ROOM), session.clock, &mut self.ways);
         let (measured, downs) = std::thread::scope(|scope| {
             let monitor = session.monitor(scope, || progress(&seen, &counters, &state, &clock));
             let job = || {
                 let turns = Turns::new(stall_ns, &counters, &mut log, &stop);
-                let first = schedule(warm_up_ns, tsc::now());
-                generate(wire, first.iter(), &mut warm_up, turns, &counters);
+                let first = schedules(warm_up_ns, tsc::now());
+                generate(lines(ways, &mut warm_ups, &first), turns, &counters);
                 state.store(1, Ordering::Relaxed);
-                let measured = schedule(duration_ns, tsc::now());
+                let measured = schedules(duration_ns, tsc::now());
                 let turns = Turns::new(stall_ns, &counters, &mut log, &stop);
-                generate(wire, measured.iter(), &mut book, turns, &counters);
+                generate(lines(ways, &mut books, &measured), turns, &counters);
                 let ended = tsc::now();
                 if stop.asked() {
                     state.store(2, Ordering::Relaxed);
                     let never = Stop::default();
                     let turns = Turns::new(stall_ns, &counters, &mut log, &never);
-                    generate(wire, std::iter::empty(), &mut book, turns, &counters);
+                    let nothing = schedules(Nanos(0), ended);
+                    generate(lines(ways, &mut books, &nothing), turns, &counters);
                 }
                 (measured, ended)
             };
             let ended = run_on(vec![(lcore, Box::new(job) as Box<dyn FnOnce() -> _ + Send>)]);
             (ended, monitor.finish())
         });
-        let (measured, ended) = measured?.remove(0);
-        let (sent, received) = (seen.sent.get(), seen.received.get());
-        assert_eq!(sent, book.departures.len() as u64, "every packet sent has its departure");
-        assert!(received <= sent, "a packet arrives for the first time once");
-        self.note_partial(&mut session, &measured, ended, &downs, &book);
-        record(&mut session, &measured, &book);
-        if let Some(folder) = &self.captures {
-            let content = &self.wire.content;
-            if let Err(error) = write_captures(folder, &session, content, ticks, &measured, &book) {
-                session.partial.push(error.to_string());
+        let (measured, ended): ([Schedule; N], u64) = measured?.remove(0);
+        self.note_partial(&mut session, measured[0].start_tsc, ended, &downs);
+        let mut said = Vec::new();
+        for at in 0..N {
+            let (book, schedule) = (&books[at], &measured[at]);
+            let (sent, received) = (seen[at].sent.get(), seen[at].received.get());
+            assert_eq!(sent, book.departures.len() as u64, "every packet sent has its departure");
+            assert!(received <= sent, "a packet arrives for the first time once");
+            note_unrecorded(&mut session, book);
+            record(&mut session, PARTS[at], schedule, book)?;
+            let content = &self.ways[at].wire.content;
+            if let Some(folder) = &self.captures {
+                let folder = folder.join(PARTS[at]);
+                if let Err(error) =
+                    write_captures(&folder, &session, content, ticks, schedule, book)
+                {
+                    session.partial.push(error.to_string());
+                }
             }
+            let mut result = own.clone();
+            add_result(&mut result, &seen[at], &warm_ups[at], book);
+            result["sent_bytes"] = sent_bytes(content, sent).into();
+            said.push(result);
         }
-        add_result(&mut own, &seen, &warm_up, &book);
-        let lanes = [Lane { lcore, counters, log, dropped: Vec::new() }];
-        session.print_result(&lanes, &downs, ("gen", own));
+        let lanes = [Lane { lcore, counters, log, sightings: Vec::new(), dropped: Vec::new() }];
+        let mut result = said.remove(0);
+        if let Some(back) = said.pop() {
+            session.record_stalls(&lanes, PARTS[1]);
+            result["back"] = back;
+        }
+        session.print_result(&lanes, &downs, ("gen", result));
         if self.keep_ports {
             stop.wait_for_sigterm();
         }
@@ -114,16 +145,23 @@ impl<C: Content + Sync + Send> Measurement<C> {
         Ok(())
     }
 
-    fn note_partial<I, const CAPTURE: bool>(
+    fn books<'a, I: Identify, const CAPTURE: bool>(
         &self,
-        session: &mut Session,
-        measured: &Schedule,
-        ended: u64,
-        downs: &[u64],
-        book: &Measured<'_, I, CAPTURE>,
-    ) {
+        names: &'a [I; N],
+        seen: &'a [Seen; N],
+    ) -> Result<[Measured<'a, I, CAPTURE>; N], Error> {
+        let mut books = Vec::with_capacity(N);
+        for (at, way) in self.ways.iter().enumerate() {
+            let longest = way.wire.content.longest();
+            let (name, seen) = (&names[at], &seen[at]);
+            books.push(Measured::with_room(self.scheduled, longest, name, tsc::now(), seen)?);
+        }
+        Ok(books.try_into().unwrap_or_else(|_| unreachable!("one for each direction")))
+    }
+
+    fn note_partial(&self, session: &mut Session, start_tsc: u64, ended: u64, downs: &[u64]) {
         if session.stop.asked() {
-            let after = session.clock.duration(ended.saturating_sub(measured.start_tsc));
+            let after = session.clock.duration(ended.saturating_sub(start_tsc));
             let after = Nanos(after.0.next_multiple_of(1_000_000));
             let planned = self.duration;
             session.partial.push(format!("ended after {after} of {planned}, as asked"));
@@ -132,33 +170,65 @@ impl<C: Content + Sync + Send> Measurement<C> {
             let text = format!("the link of port {} went down {downs} time(s)", open.port.id());
             session.partial.push(text);
         }
-        let unrecorded = book.arrivals.unrecorded + book.corrupt_unrecorded;
-        if unrecorded > 0 {
-            session.partial.push(format!("no room to record {unrecorded} arrivals"));
-        }
     }
+}
+
+/// The same of each.
+fn each<T, U, const N: usize>(all: &[T; N], make: impl Fn(&T) -> U) -> [U; N] {
+    std::array::from_fn(|at| make(&all[at]))
+}
+
+/// Each way with its book and its schedule.
+fn lines<'a, C: Content, B: Book, const N: usize>(
+    ways: &'a mut [Way<C>; N],
+    books: &'a mut [B; N],
+    schedules: &[Schedule; N],
+) -> [Line<'a, C, B, impl Iterator<Item = u64> + use<C, B, N>>; N] {
+    let mut parts = ways.iter_mut().zip(books).zip(schedules);
+    std::array::from_fn(|_| {
+        let ((way, book), schedule) = parts.next().expect("one for each direction");
+        Line::new(&mut way.wire, book, schedule.iter())
+    })
+}
+
+fn note_unrecorded<I, const CAPTURE: bool>(session: &mut Session, book: &Measured<'_, I, CAPTURE>) {
+    let unrecorded = book.arrivals.unrecorded + book.corrupt_unrecorded;
+    if unrecorded > 0 {
+        session.partial.push(format!("no room to record {unrecorded} arrivals"));
+    }
+}
+
+/// Bytes of all frames that were sent, with their check sequences.
+fn sent_bytes<C: Content>(content: &C, sent: u64) -> u64 {
+    (0..sent).map(|seq| (content.frame_len(seq) + FCS_BYTES) as u64).sum()
 }
 
 fn record<I, const CAPTURE: bool>(
     session: &mut Session,
+    part: &str,
     measured: &Schedule,
     book: &Measured<'_, I, CAPTURE>,
-) {
-    if session.common.record.is_none() {
-        return;
-    }
-    session.record("intended_tsc", intended(measured, book));
+) -> Result<(), Error> {
+    let Some(folder) = &session.common.record else { return Ok(()) };
+    make_folder(&folder.join(part))?;
+    let name = |stem: &str| format!("{part}{stem}");
+    session.record(&name("intended_tsc"), intended(measured, book));
     let unsent = || {
         measured.iter().zip(0..).filter_map(|(intended, slot)| {
             book.skipped.was_refused(slot).map(|refused| (intended, refused))
         })
     };
-    session.record("unsent_tsc", unsent().map(|(intended, _)| intended));
-    session.record("unsent_refused", unsent().map(|(_, refused)| u64::from(refused)));
-    session.record("departure_tsc", book.departures.iter());
-    session.record("arrival_seq", book.arrivals.iter().map(|(seq, _)| seq));
-    session.record("arrival_tsc", book.arrivals.iter().map(|(_, tsc)| tsc));
-    session.record("corrupt_seq", book.corrupt.iter().copied());
+    session.record(&name("unsent_tsc"), unsent().map(|(intended, _)| intended));
+    session.record(&name("unsent_refused"), unsent().map(|(_, refused)| u64::from(refused)));
+    session.record(&name("departure_tsc"), book.departures.iter());
+    session.record(&name("arrival_seq"), book.arrivals.iter().map(|(seq, _)| seq));
+    session.record(&name("arrival_tsc"), book.arrivals.iter().map(|(_, tsc)| tsc));
+    session.record(&name("corrupt_seq"), book.corrupt.iter().copied());
+    Ok(())
+}
+
+fn make_folder(path: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(path).map_err(|source| Error::File { path: path.into(), source })
 }
 
 fn add_result<I, const CAPTURE: bool>(
@@ -192,18 +262,24 @@ fn intended<I, const CAPTURE: bool>(
     slots.filter(|(_, slot)| book.skipped.has_left(*slot)).map(|(intended, _)| intended)
 }
 
-fn progress(seen: &Seen, counters: &Counters, state: &AtomicUsize, clock: &units::Clock) -> Value {
+fn progress(
+    seen: &[Seen],
+    counters: &Counters,
+    state: &AtomicUsize,
+    clock: &units::Clock,
+) -> Value {
+    let all = |count: fn(&Seen) -> u64| seen.iter().map(count).sum::<u64>();
     let mut fields = json!({
         "state": STATES[state.load(Ordering::Relaxed)],
         "rx_packets": counters.rx_packets.get(),
         "tx_packets": counters.tx_packets.get(),
         "stalls": counters.stalls.get(),
         "stall_ns_max": clock.duration(counters.stall_longest.get()).0,
-        "sent": seen.sent.get(),
-        "received": seen.received.get(),
-        "unsent": seen.unsent.get(),
+        "sent": all(|seen| seen.sent.get()),
+        "received": all(|seen| seen.received.get()),
+        "unsent": all(|seen| seen.unsent.get()),
     });
-    if let Some(([p50, p999], max)) = seen.latency.quantiles([0.5, 0.999]) {
+    if let Some(([p50, p999], max)) = seen[0].latency.quantiles([0.5, 0.999]) {
         for (name, ticks) in
             [("latency_ns_p50", p50), ("latency_ns_p999", p999), ("latency_ns_max", max)]
         {
@@ -222,6 +298,7 @@ fn write_captures<C: Content, I, const CAPTURE: bool>(
     measured: &Schedule,
     book: &Measured<'_, I, CAPTURE>,
 ) -> Result<(), Error> {
+    make_folder(folder)?;
     let create = |name| Writer::create(&folder.join(name), Format::PcapNg, Compression::Zstd);
     let mut pre = create("pre.pcapng.zst")?;
     let mut frame = Vec::new();

@@ -9,10 +9,19 @@ mod l2fwd;
 mod l3fwd;
 mod measurement;
 mod pairs;
+mod socket;
 mod stamp;
 mod watch;
 mod work;
 
 /// All of them.
-pub const ALL: &[Spec] =
-    &[delay::SPEC, generator::SPEC, l2fwd::SPEC, l3fwd::SPEC, stamp::SPEC, watch::SPEC, work::SPEC];
+pub const ALL: &[Spec] = &[
+    delay::SPEC,
+    generator::SPEC,
+    l2fwd::SPEC,
+    l3fwd::SPEC,
+    socket::SPEC,
+    stamp::SPEC,
+    watch::SPEC,
+    work::SPEC,
+];

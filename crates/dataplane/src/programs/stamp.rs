@@ -139,7 +139,7 @@ impl Stamp {
                 session.partial.push(format!("{}: {missed} frames were not written", file(name)));
             }
         }
-        let lanes = [Lane { lcore, counters, log, dropped: Vec::new() }];
+        let lanes = [Lane { lcore, counters, log, sightings: Vec::new(), dropped: Vec::new() }];
         session.finish(&lanes, &downs, ("stamp", own));
         Ok(())
     }
@@ -157,7 +157,8 @@ fn progress(counters: &Counters) -> Value {
 impl Program for Stamp {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
         let hardware = !self.software;
-        let wanted = Wanted { ports: 2, queues: 1, rx_timestamps: hardware, held: 0 };
+        let wanted =
+            Wanted { ports: 2, rx_queues: 1, tx_queues: 1, rx_timestamps: hardware, held: 0 };
         let session = Session::open("stamp", eal, &self.common, wanted)?;
         self.record(session)
     }

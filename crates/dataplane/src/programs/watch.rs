@@ -28,7 +28,7 @@ struct Watch {
 
 impl Program for Watch {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
-        let wanted = Wanted { ports: 0, queues: 1, rx_timestamps: false, held: 0 };
+        let wanted = Wanted { ports: 0, rx_queues: 1, tx_queues: 1, rx_timestamps: false, held: 0 };
         let mut session = Session::open("watch", eal, &self.common, wanted)?;
         let lcores = session.lcores.clone();
         let (disturber, first) = Disturber::start(&session, lcores[0], &self.disturb)?;

@@ -38,7 +38,7 @@ struct Work {
 
 impl Program for Work {
     fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
-        let wanted = Wanted { ports: 1, queues: 1, rx_timestamps: false, held: 0 };
+        let wanted = Wanted { ports: 1, rx_queues: 1, tx_queues: 1, rx_timestamps: false, held: 0 };
         let mut session = Session::open("work", eal, &self.common, wanted)?;
         // One lcore: its capacity is that of the law.
         session.lcores.truncate(1);

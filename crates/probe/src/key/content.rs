@@ -5,7 +5,7 @@
 //! the sequence number; of a fragment its identification and place. Control traffic of a link has no
 //! key.
 
-use crate::headers;
+use crate::headers::{self, ICMP, ICMPV6};
 use crate::layers::{Layers, Network};
 use crate::local::is_control;
 use crate::missing::Missing;
@@ -15,9 +15,6 @@ use xxhash_rust::xxh3::xxh3_128;
 const PAYLOAD: usize = 64;
 /// Bytes that stand before them.
 const FIXED: usize = 16;
-
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
 
 /// Whether an ICMP message quotes the packet that it is about (RFC 792, RFC 4443).
 fn is_error(protocol: u8, kind: u8) -> bool {

@@ -1,28 +1,29 @@
 use super::*;
-use crate::headers::{Addresses, UdpHeaders};
+use crate::headers::{Addresses, Headers, Protocol};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const FRAME: MatchOn = MatchOn::Frame;
 
-fn v4() -> UdpHeaders {
-    UdpHeaders {
+fn v4() -> Headers {
+    Headers {
         to_mac: [2, 0, 0, 0, 0, 1],
         from_mac: [2, 0, 0, 0, 0, 2],
         vlan: None,
         addresses: Addresses::V4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)),
+        protocol: Protocol::Udp,
         from_port: 1000,
         to_port: 53,
         ttl: 64,
     }
 }
 
-fn v6() -> UdpHeaders {
-    UdpHeaders { addresses: Addresses::V6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST), ..v4() }
+fn v6() -> Headers {
+    Headers { addresses: Addresses::V6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST), ..v4() }
 }
 
 /// A frame of 100 bytes with a probe payload.
-fn frame(headers: &UdpHeaders) -> Vec<u8> {
+fn frame(headers: &Headers) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..100).collect();
     payload::write(&mut frame[headers.payload_offset()..], 7);
     headers.write(&mut frame);
@@ -167,7 +168,7 @@ fn a_short_packet_is_keyed_by_what_it_has_and_its_length() {
 }
 
 /// A datagram of `payload_len` bytes, its counter in front.
-fn datagram(headers: &UdpHeaders, counter: u64, payload_len: usize) -> Vec<u8> {
+fn datagram(headers: &Headers, counter: u64, payload_len: usize) -> Vec<u8> {
     let mut frame = vec![0; headers.payload_offset() + payload_len];
     let at = headers.payload_offset();
     frame[at..at + 8].copy_from_slice(&counter.to_be_bytes());
@@ -181,7 +182,7 @@ fn padding_and_a_check_sequence_are_no_part_of_a_packet() {
     let other = [&frame(&v4())[..12], &[0x88, 0xf7, 1, 2, 3]].concat();
     let all = [MatchOn::Frame, MatchOn::L3, MatchOn::Payload, MatchOn::Inner];
     for len in [8, 10, 18, 19, 21, 22, 23, 40, 60] {
-        for headers in [v4(), v6(), UdpHeaders { vlan: Some(5), ..v4() }] {
+        for headers in [v4(), v6(), Headers { vlan: Some(5), ..v4() }] {
             let bare = datagram(&headers, 3, len);
             let padded = [&bare[..], &[0; 52][bare.len().min(52)..]].concat();
             let checked = [&padded[..], &[0xaa, 0xbb, 0xcc, 0xdd]].concat();
@@ -214,7 +215,7 @@ fn ipv6_is_keyed_as_far_as_ipv4() {
 #[test]
 fn a_payload_is_known_again_whatever_lies_before_it() {
     let sent = datagram(&v4(), 9, 30);
-    let translated = UdpHeaders {
+    let translated = Headers {
         addresses: Addresses::V4(Ipv4Addr::new(192, 0, 2, 9), Ipv4Addr::new(10, 0, 0, 2)),
         from_port: 40_000,
         ttl: 3,
@@ -242,7 +243,7 @@ fn a_payload_is_known_again_whatever_lies_before_it() {
 
 /// What `inside` looks like behind an outer UDP datagram to `port`.
 fn in_udp(port: u16, head: &[u8], inside: &[u8]) -> Vec<u8> {
-    let outer = UdpHeaders { to_port: port, ..v4() };
+    let outer = Headers { to_port: port, ..v4() };
     let mut frame = [&vec![0; outer.payload_offset()][..], head, inside].concat();
     outer.write(&mut frame);
     frame
@@ -356,7 +357,7 @@ fn a_frame_captured_too_short_says_what_it_needs() {
 #[test]
 fn a_probe_is_keyed_by_its_sequence_number_alone() {
     let key = |data: &[u8]| key(&MatchOn::Probe, data);
-    let mut routed = frame(&UdpHeaders { ttl: 3, vlan: Some(9), from_port: 9, ..v6() });
+    let mut routed = frame(&Headers { ttl: 3, vlan: Some(9), from_port: 9, ..v6() });
     assert_eq!(key(&frame(&v4())), key(&routed));
     assert_ne!(key(&routed), Keyed::None);
     let at = v6().payload_offset() + 4;
@@ -424,13 +425,13 @@ fn keys_differ_where_bytes_differ() {
 fn an_error_is_known_by_the_packet_that_it_quotes() {
     let error = |about: &[u8], ttl: u8| {
         let quoted = &about[14..];
-        let mut frame = datagram(&UdpHeaders { ttl, ..v4() }, 0, quoted.len());
+        let mut frame = datagram(&Headers { ttl, ..v4() }, 0, quoted.len());
         frame[23] = 1;
         frame[34..42].copy_from_slice(&[3, 3, 9, 9, 0, 0, 0, 0]);
         frame[42..].copy_from_slice(quoted);
         frame
     };
-    let translated = UdpHeaders { from_port: 999, ttl: 9, ..v4() };
+    let translated = Headers { from_port: 999, ttl: 9, ..v4() };
     let key_of = |frame: &[u8]| key(&MatchOn::Payload, frame);
     let first = key_of(&error(&datagram(&v4(), 1, 30), 64));
     assert!(matches!(first, Keyed::Key(_)));

@@ -1,0 +1,196 @@
+"""What the generator sends, through a real forwarder: sizes, headers, flows, both directions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from processes import over_memif
+
+from tailscope import analyze
+from tailscope.exceptions import AnalysisError, DataplaneError
+from tailscope.testbed.messages import FORWARDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tailscope.testbed.messages import GeneratorResult
+
+QUICK = ("--rate=20k", "--duration=200ms", "--warm-up=20ms", "--drain=300ms")
+IMIX = {64: 7, 594: 4, 1518: 1}
+ORDER = (
+    "frame.len",
+    "vlan.id",
+    "ip.src",
+    "ip.dst",
+    "udp.srcport",
+    "udp.dstport",
+    "tcp.srcport",
+    "tcp.flags.str",
+    "icmp.type",
+    "icmp.ident",
+    "ipv6.src",
+    "icmpv6.type",
+)
+CHECKSUMS = (
+    "ip.checksum.status",
+    "udp.checksum.status",
+    "tcp.checksum.status",
+    "icmp.checksum.status",
+)
+CHECKSUMS += ("icmpv6.checksum.status",)
+VERIFIED = ("ip.check_checksum", "udp.check_checksum", "tcp.check_checksum")
+GOOD = "1"
+
+pytestmark = pytest.mark.usefixtures("dataplane")
+
+
+class Seen(NamedTuple):
+    """What came of a generator, and the folder of its captures."""
+
+    result: GeneratorResult
+    folder: Path
+
+
+def sent(folder: Path, *options: str) -> Seen:
+    """Send through a forwarder that changes MAC addresses, and keep captures."""
+    with over_memif() as pair, pair.dut(FORWARDERS["l2fwd"], []) as dut:
+        dut.wait_ready()
+        with pair.generator([*QUICK, *options, f"--captures={folder}"]) as generator:
+            generator.wait_ready()
+            found = generator.finish()
+    assert found is not None
+    return Seen(found, folder)
+
+
+def dissected(capture: Path) -> list[dict[str, str]]:
+    """Each packet as tshark reads it, whose checksums must all be good."""
+    if shutil.which("tshark") is None:
+        pytest.skip("needs tshark")
+    wanted = [word for name in (*ORDER, *CHECKSUMS) for word in ("-e", name)]
+    checks = [word for name in VERIFIED for word in ("-o", f"{name}:TRUE")]
+    command = ["tshark", "-n", "-r", str(capture), *checks, "-T", "fields", *wanted]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = [
+        dict(zip((*ORDER, *CHECKSUMS), line.split("\t"), strict=True))
+        for line in done.stdout.splitlines()
+    ]
+    for packet in found:
+        told = [packet[name] for name in CHECKSUMS if packet[name]]
+        assert told and set(told) == {GOOD}, packet
+    return found
+
+
+def conserved(gen: Any) -> None:
+    """Every packet of a direction has one fate."""
+    assert 0 < gen.matched <= gen.sent
+    assert gen.sent + gen.unsent == 4000
+    assert gen.foreign == gen.corrupt == gen.ambiguous == gen.unrecorded == 0
+
+
+def only(packets: Sequence[dict[str, str]], name: str) -> set[str]:
+    return {packet[name] for packet in packets}
+
+
+@pytest.mark.parametrize("mix", ["imix", "64:7,594:4,1518:1"])
+def test_a_mix_has_each_size_as_often_as_it_says(tmp_path: Path, mix: str) -> None:
+    found, folder = sent(tmp_path, f"--size={mix}", "--flows=12")
+    conserved(found.gen)
+    packets = dissected(folder / "pre.pcapng.zst")
+    assert len(packets) == found.gen.sent
+    sizes = [int(packet["frame.len"]) + 4 for packet in packets]
+    assert found.gen.sent_bytes == sum(sizes)
+    for first in range(0, len(sizes) - 12, 12):
+        assert Counter(sizes[first : first + 12]) == IMIX
+    whole = len(sizes) // 144 * 144
+    flows = Counter(
+        (packet["udp.srcport"], size)
+        for packet, size in zip(packets[:whole], sizes[:whole], strict=True)
+    )
+    assert len(flows) == 12 * 3
+    assert all(count == whole // 144 * IMIX[size] for (_, size), count in flows.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            ["--protocol=tcp", "--size=76"],
+            {"tcp.srcport": {"1024"}, "tcp.flags.str": {"·······AP···"}},
+        ),
+        (["--protocol=icmp"], {"icmp.type": {"8"}, "icmp.ident": {"1024"}}),
+        (["--vlan=7", "--size=68"], {"vlan.id": {"7"}, "udp.dstport": {"53"}}),
+        (
+            ["--src-ip=10.0.0.1..10.0.0.3", "--dst-port=80,443", "--dst-ip=192.0.2.7"],
+            {
+                "ip.src": {"10.0.0.1", "10.0.0.2", "10.0.0.3"},
+                "udp.dstport": {"80", "443"},
+                "ip.dst": {"192.0.2.7"},
+            },
+        ),
+        (
+            [
+                "--src-ip=fd00::1..fd00::2",
+                "--dst-ip=fd00::9",
+                "--protocol=tcp",
+                "--size=96:1,200:2",
+            ],
+            {"ipv6.src": {"fd00::1", "fd00::2"}, "tcp.srcport": {"1024"}},
+        ),
+        (
+            ["--src-ip=fd00::1", "--dst-ip=fd00::9", "--protocol=icmp", "--size=100", "--vlan=9"],
+            {"icmpv6.type": {"128"}, "vlan.id": {"9"}},
+        ),
+        (["--protocol=tcp", "--flows=5", "--size=81:1,1001:3"], {}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_headers_are_as_asked(
+    tmp_path: Path, options: list[str], expected: dict[str, set[str]]
+) -> None:
+    found, folder = sent(tmp_path, *options)
+    conserved(found.gen)
+    packets = dissected(folder / "pre.pcapng.zst")
+    assert len(packets) == found.gen.sent
+    assert {name: only(packets, name) for name in expected} == expected
+    again = analyze(folder / "pre.pcapng.zst", folder / "post.pcapng.zst", match_on="probe")
+    assert again.summary["count"] == found.gen.matched
+    assert again.summary["lost"] == found.gen.sent - found.gen.matched
+
+
+def test_each_direction_has_a_book_of_its_own(tmp_path: Path) -> None:
+    found, folder = sent(tmp_path, "--direction=both", "--src-port=1000..1006")
+    there, back = found.gen, found.gen.back
+    assert back is not None
+    for gen, part in ((there, folder), (back, folder / "back")):
+        conserved(gen)
+        packets = dissected(part / "pre.pcapng.zst")
+        ports = {str(port) for port in range(1000, 1007)}
+        is_back = part.name == "back"
+        assert only(packets, "udp.dstport" if is_back else "udp.srcport") == ports
+        assert only(packets, "ip.src") == {"10.0.1.1" if is_back else "10.0.0.1"}
+        again = analyze(part / "pre.pcapng.zst", part / "post.pcapng.zst", match_on="probe")
+        assert again.summary["count"] == gen.matched
+    with pytest.raises(AnalysisError, match="different traffic"):
+        analyze(folder / "pre.pcapng.zst", folder / "back/post.pcapng.zst", match_on="probe")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--protocol=tcp"], "--size: got 64, expected 76 to 1518"),
+        (["--size=64:1,12:1"], "--size: got 12, expected 64 to 1518"),
+        (["--size=64:x"], "is no size"),
+        (["--flows=3", "--src-port=1..4"], "--flows: got 3"),
+        (["--src-ip=10.0.0.1..fd00::1"], "is neither a value nor a range"),
+        (["--burst=8", "--burst-gap=1ms"], "lasts 7ms"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(tmp_path: Path, options: list[str], said: str) -> None:
+    with pytest.raises(DataplaneError) as error:
+        sent(tmp_path, *options)
+    assert said in str(error.value)

@@ -1,0 +1,232 @@
+"""What packets a run sends, and what is said of it before anything starts and afterwards."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailscope.exceptions import UsageError
+from tailscope.experiment.fields import plan_of
+from tailscope.experiment.packets import flow_count, mean_size_bytes
+from tailscope.experiment.sent import sent_traffic
+from tailscope.experiment.spec import load_experiment, schema
+from tailscope.store.records.dataplane import GeneratedTraffic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NS = 1_000_000_000
+"""Ticks a second: one is 1 ns."""
+NOTHING = dict.fromkeys(
+    (
+        *("unsent", "duplicated", "corrupt", "foreign", "ambiguous", "unrecorded"),
+        *("warm_up_sent", "warm_up_received"),
+    ),
+    0,
+)
+
+
+def plan(**fields: object) -> Any:
+    return plan_of({"dut": "l2fwd", **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "flows"),
+    [
+        ({}, 1),
+        ({"flows": 7}, 7),
+        ({"src_port": "1024..1123"}, 100),
+        ({"src_port": 53}, 1),
+        ({"src_ip": "10.0.0.1..10.0.0.4", "dst_port": "1..6"}, 12),
+        ({"src_ip": "fd00::1..fd00::ff,fd01::1", "dst_ip": "fd00::9", "size": 100}, 256),
+        ({"src_port": "1..4", "flows": 4}, 4),
+    ],
+)
+def test_lists_and_ranges_make_flows(fields: dict[str, object], flows: int) -> None:
+    found = plan(**fields)
+    assert found.flows == flows
+    assert f"--flows={flows}" in found.generator_options()
+
+
+@given(st.tuples(*[st.integers(1, 12)] * 4))
+def test_every_combination_of_the_turns_is_one_flow(counts: tuple[int, ...]) -> None:
+    hosts = [f"10.0.{at}.1..10.0.{at}.{count}" for at, count in enumerate(counts[:2])]
+    ports = [f"1..{count}" for count in counts[2:]]
+    turns = {tuple(at % count for count in counts) for at in range(2 * math.lcm(*counts))}
+    assert flow_count(*hosts, *ports) == len(turns)
+
+
+def test_there_are_not_more_flows_than_a_generator_keeps() -> None:
+    assert flow_count("10.0.0.1..10.0.0.255", "10.0.1.1", "1..257", "53") == 65_535
+    with pytest.raises(UsageError, match="make 65792"):
+        flow_count("10.0.0.0..10.0.0.255", "10.0.1.1", "1..257", "53")
+
+
+def test_a_mix_stands_in_the_same_field_as_a_size() -> None:
+    single, mix = plan(size=128), plan(size="imix")
+    assert (single.size_bytes, single.size_mix) == (128, None)
+    assert (mix.size_bytes, mix.size_mix) == (None, "64:7,594:4,1518:1")
+    assert mean_size_bytes(mix) == (64 * 7 + 594 * 4 + 1518) / 12
+    assert plan(size="64:7,594:4,1518:1") == mix
+    assert plan(size="128:3") == single
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"size": "64,128"}, "--size: got '64,128', expected bytes, imix, or a mix such as 64:7"),
+        ({"size": "64:0"}, "--size: got '64:0'"),
+        ({"size": "64:1,2000:1"}, "--size: got 2000 of 64:1,2000:1, expected 64 to 1518 bytes"),
+        ({"vlan": 7}, "--size: got 64, expected 68 to 1518 bytes"),
+        ({"protocol": "tcp"}, "--size: got 64, expected 76 to 1518 bytes"),
+        ({"protocol": "tcp", "size": "imix"}, "--size: got 64 of 64:7"),
+        ({"src_ip": "fd00::1", "dst_ip": "fd00::2"}, "--size: got 64, expected 84 to 1518 bytes"),
+        ({"src_ip": "fd00::1"}, "--dst-ip: got 10.0.1.1, expected addresses of the family"),
+        ({"src_ip": "10.0.0.5..10.0.0.1"}, "--src-ip: got '10.0.0.5..10.0.0.1', expected a value"),
+        ({"src_ip": "10.0.0.1..fd00::1"}, "--src-ip: got"),
+        ({"dst_port": "1..70000"}, "--dst-port: got '1..70000'"),
+        (
+            {"src_ip": "10.0.0.1,fd00::1"},
+            "--dst-ip: got 10.0.1.1, expected addresses of the family",
+        ),
+        ({"src_mac": "here"}, "--src-mac: got 'here'"),
+        ({"vlan": 4095}, "--vlan: got 4095, expected 1 to 4094"),
+        ({"flows": 3, "src_port": "1..4"}, "--flows: got 3, expected 4"),
+        ({"burst_gap": "1us"}, "--burst-gap: got 1us, expected bursts"),
+        ({"burst": 11, "burst_gap": "1ms", "rate": 1000}, None),
+        ({"burst": 11, "burst_gap": "1ms", "rate": 1100}, "--burst-gap: a burst of 11 lasts"),
+        ({"pattern": "captured"}, "--pattern: got captured"),
+        ({"replay": "a.pcap", "vlan": 3}, "--vlan: got 3, but --replay sends frames as they are"),
+        ({"replay": "a.pcap", "size": "imix"}, "--size"),
+        ({"replay": "a.pcap", "warm_up": "1s"}, "--warm-up: got 1s, expected 0s with --replay"),
+        ({"replay": "a.pcap", "pattern": "poisson"}, "--pattern: got poisson"),
+        ({"dut": "router", "wire": "veth", "vlan": 3, "size": 68}, "--vlan: got 3, expected none"),
+        ({"dut": "router", "wire": "veth", "dst_ip": "10.0.1.9"}, "--dst-ip: got 10.0.1.9"),
+        (
+            {"dut": "xdp", "wire": "veth", "direction": "both"},
+            "--direction: got both, expected one",
+        ),
+    ],
+)
+def test_what_cannot_be_sent_is_said_before_anything_starts(
+    fields: dict[str, object], said: str | None
+) -> None:
+    if said is None:
+        plan(**fields)
+        return
+    with pytest.raises(UsageError) as error:
+        plan(**fields)
+    assert str(error.value).startswith(said)
+
+
+def test_a_replay_has_its_own_times_unless_there_is_a_rate() -> None:
+    own, rated = plan(replay="a.pcap"), plan(replay="a.pcap", rate="20k")
+    assert (own.pattern, own.warm_up_ns) == ("captured", 0)
+    assert rated.pattern == "cbr"
+    assert not any(option.startswith("--rate") for option in own.generator_options())
+    assert "--rate=20000" in rated.generator_options()
+
+
+def test_two_directions_have_a_directory_each(tmp_path: Path) -> None:
+    both = plan(direction="both")
+    assert both.folders(tmp_path) == [tmp_path / "forth", tmp_path / "back"]
+    several = plan(direction="both", instances=2)
+    assert [str(path.relative_to(tmp_path)) for path in several.folders(tmp_path)] == [
+        "instance-1/forth",
+        "instance-1/back",
+        "instance-2/forth",
+        "instance-2/back",
+    ]
+
+
+def write_experiment(folder: Path, text: str) -> Path:
+    path = folder / "experiment.yaml"
+    path.write_text(f"name: t\n{text}")
+    return path
+
+
+def test_a_block_of_traffic_says_what_fields_outside_of_it_do(tmp_path: Path) -> None:
+    block = "fixed:\n  dut: l2fwd\n  traffic:\n    rate: 20k\n    size: imix\n    vlan: 7\n"
+    flat = "fixed: {dut: l2fwd, rate: 20k, size: imix, vlan: 7}\n"
+    vary = "vary:\n  kind:\n    plain: {}\n    bursts: {traffic: {burst: 8, burst_gap: 1us}}\n"
+    found = [load_experiment(write_experiment(tmp_path, each + vary))[0] for each in (block, flat)]
+    assert found[0] == found[1]
+    assert found[0].fixed.model_dump(exclude_none=True)["size"] == "imix"
+    properties = schema()["$defs"]["Fields"]["properties"]["traffic"]["properties"]
+    assert {"rate", "size", "flows", "direction", "replay"} <= set(properties)
+    assert not {"wire", "dut", "duration"} & set(properties)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fixed:\n  traffic:\n    duration: 1s\n", ":3: fixed.traffic: traffic.duration: unknown"),
+        ("fixed:\n  traffic:\n    sise: 64\n", "did you mean size?"),
+        ("fixed:\n  rate: 1k\n  traffic: {rate: 2k}\n", "it also stands outside of traffic"),
+        ("fixed:\n  traffic: 5\n", "got 5, expected fields and their values"),
+        ("fixed:\n  dut: l2fwd\n  traffic:\n    burst: 600\n", ":5: fixed.burst: got 600"),
+        ("fixed:\n  traffic:\n    size: 64,128\n", ":4: fixed.size: got '64,128', expected bytes"),
+        ("fixed:\n  traffic:\n    size: 12\n", ":4: fixed.size: got 12, expected 64 to 1518"),
+    ],
+)
+def test_a_block_of_traffic_is_checked(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load_experiment(write_experiment(tmp_path, text))
+    assert said in str(error.value)
+
+
+@given(
+    size=st.integers(2, 5),
+    gap_ns=st.integers(0, 50),
+    skipped=st.sets(st.integers(0, 59)),
+    late_ns=st.lists(st.integers(0, 30), min_size=60, max_size=60),
+)
+def test_what_left_is_compared_with_what_was_asked(
+    tmp_path_factory: pytest.TempPathFactory,
+    size: int,
+    gap_ns: int,
+    skipped: set[int],
+    late_ns: list[int],
+) -> None:
+    """Against bursts that are looked at one by one."""
+    folder = tmp_path_factory.mktemp("recording")
+    rate_pps = 1_000_000
+    intended = [slot // size * size * 1000 + slot % size * gap_ns for slot in range(60)]
+    departed = list(np.maximum.accumulate([a + b for a, b in zip(intended, late_ns, strict=True)]))
+    # Of a burst whose packets were due together, the first are the ones that did not leave.
+    left = [slot for slot in range(60) if slot not in skipped]
+    if gap_ns == 0:
+        left = [
+            slot
+            for slot in range(60)
+            if slot % size >= sum(1 for each in skipped if each // size == slot // size)
+        ]
+    if not left:
+        return
+    lost = [slot for slot in range(60) if slot not in left]
+    for name, values in {
+        "intended_tsc": [intended[slot] for slot in left],
+        "departure_tsc": [departed[slot] for slot in left],
+        "unsent_tsc": [intended[slot] for slot in lost],
+    }.items():
+        np.save(folder / f"{name}.npy", np.array(values, np.uint64))
+    counts = GeneratedTraffic(sent=len(left), matched=0, sent_bytes=64 * len(left), **NOTHING)
+    asked = plan(rate=rate_pps, burst=size, burst_gap=f"{gap_ns}ns")
+    found = sent_traffic(asked, counts, folder, NS)
+    pairs = [(a, b) for a, b in pairwise(left) if b == a + 1 and b % size]
+    gaps = [int(departed[b] - departed[a]) for a, b in pairs]
+    assert (found.asked_burst_gap_ns, found.frame_bytes_mean) == (gap_ns, 64)
+    if gaps:
+        assert (found.burst_gap_ns_min, found.burst_gap_ns_max) == (min(gaps), max(gaps))
+        assert found.burst_gap_ns_mean == pytest.approx(sum(gaps) / len(gaps))
+    starts = [slot for slot in left if slot % size == 0]
+    if len(starts) > 1:
+        lasted = int(departed[starts[-1]] - departed[starts[0]])
+        bursts = (starts[-1] - starts[0]) // size
+        assert found.burst_period_ns_mean == pytest.approx(lasted / bursts)
