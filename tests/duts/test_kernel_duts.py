@@ -36,6 +36,15 @@ def test_a_classifier_can_be_chosen(measure: Measure) -> None:
     assert not any("matchall" in command for command in commands)
 
 
+def test_what_is_mirrored_goes_on_and_up_the_stack(measure: Measure) -> None:
+    """As the authors of containers2024 have it."""
+    found = measure("--dut", "mirred", "--dut-option", "action=mirror", *RATE)
+    commands = sound(found["out"])["dut"]["configuration"]
+    assert any("mirror" in command for command in commands)
+    assert not any("redirect" in command for command in commands)
+    assert found["count"] == found["sent"]
+
+
 def test_the_kernel_says_what_it_refuses(tailscope: Any, place: Any) -> None:
     """This machine's kernel may have no matchall: then tc's own words come out."""
     options = ("--dut", "mirred", "--dut-option", "classifier=matchall", "--duration", "100ms")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +13,9 @@ from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.duts.catalogue import dut_named
 from tailscope.duts.dut import DutContext
+from tailscope.duts.ruleset import checksum, generated_rules
+from tailscope.duts.suricata import EVENT_RULES
+from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.places import Here
 from tailscope.testbed.wires import Side
 
@@ -60,10 +65,59 @@ def test_it_forwards_everything_without_rules(measure: Measure, wire: str) -> No
     assert mode in yaml.safe_load(info["dut"]["configuration"])
 
 
-def test_the_rules_of_the_distribution_drop_nothing(measure: Measure) -> None:
-    found = measure("--dut", "suricata", "--dut-option", "rules=default", *RATE)
-    sound(found["out"])
+@pytest.mark.parametrize("rules", ["events", "generated:300"])
+def test_rules_that_only_raise_alerts_drop_nothing(measure: Measure, rules: str) -> None:
+    found = measure("--dut", "suricata", "--dut-option", f"rules={rules}", *RATE)
+    device = sound(found["out"])["dut"]
     assert found["count"] == found["sent"]
+    assert device["result"]["rules_failed"] == 0
+    if rules == "events":
+        files = sorted(EVENT_RULES.glob("*.rules"))
+        assert device["rules_sha256"] == checksum(files)
+        expected = sum(map(active_rules, files))
+    else:
+        assert device["rules_sha256"] == sha256(generated_rules(300).encode()).hexdigest()
+        expected = 300
+    assert device["result"]["rules_loaded"] == expected
+
+
+def active_rules(path: Path) -> int:
+    """Rules of a file that are not commented out."""
+    return sum(bool(line) and line[0] not in "# " for line in path.read_text().splitlines())
+
+
+def test_all_kinds_of_generated_rules_are_understood(tmp_path: Path) -> None:
+    """As many as a real set has, and none that Suricata cannot read."""
+    rules = tmp_path / "made.rules"
+    rules.write_text(generated_rules(2000))
+    configuration = tmp_path / "suricata.yaml"
+    dut: Any = dut_named("suricata", {"rules": str(rules)}, "memif")
+    site = DutContext(Here(tmp_path), Side((), ("net_memif0",)), (0,), (0,), 1000)
+    configuration.write_text(dut.configuration(site, tmp_path, [rules]))
+    command = ["suricata", "-T", "-c", str(configuration), "-l", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--init-errors-fatal"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_default_rules_are_those_that_were_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = tmp_path / "suricata.rules"
+    monkeypatch.setattr("tailscope.duts.suricata.DEFAULT_RULES", installed)
+    dut = dut_named("suricata", {"rules": "default"}, "memif")
+    with pytest.raises(TestbedError, match=f"rules=default: no {installed}") as refused:
+        dut.check()
+    assert "suricata-update" in str(refused.value.hint)
+    installed.write_text(EVERY_256TH)
+    dut.check()
+
+
+@pytest.mark.parametrize("rules", ["generated:0", "generated:x", "generated:"])
+def test_a_number_of_rules_that_makes_no_sense_is_refused(rules: str) -> None:
+    with pytest.raises(UsageError, match="expected generated:COUNT, with 1 to 1,000,000 rules"):
+        dut_named("suricata", {"rules": rules}, "memif")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +169,7 @@ def test_two_ports_have_two_workers(tmp_path: Path) -> None:
     eal = ("--no-huge", "-m", "256", "--vdev=net_memif0,id=0", "--vdev=net_memif1,id=1")
     side = Side(eal, ("net_memif0", "net_memif1"))
     site = DutContext(Here(tmp_path), side, (2, 3), (0,), 1000)
-    content = yaml.safe_load(dut.configuration(site, tmp_path))  # type: ignore[attr-defined]
+    content = yaml.safe_load(dut.configuration(site, tmp_path, []))  # type: ignore[attr-defined]
     ports = {each["interface"]: each["copy-iface"] for each in content["dpdk"]["interfaces"]}
     assert ports == {"net_memif0": "net_memif1", "net_memif1": "net_memif0"}
     assert content["dpdk"]["eal-params"]["vdev"] == ["net_memif0,id=0", "net_memif1,id=1"]

@@ -17,6 +17,7 @@ from runs import AS_ROOT, left_behind, needed, sound
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import plan_of
 from tailscope.host.cpus import parse_cpus
+from tailscope.testbed.containers import cgroup_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,6 +108,56 @@ def test_the_container_has_a_namespace_and_cpus_of_its_own(
     # All but the generator's own, where there is another one for everything else.
     assert set(parse_cpus(cpus.split()[1])) == (allowed - {0} if len(allowed) > 2 else allowed)
     assert not left_behind("seen")
+
+
+def test_memory_is_limited_and_recorded(measure: Measure) -> None:
+    option = ("--platform-option", "memory=1024")
+    found = measure("--dut", "l2fwd", "--platform", "lxc", *option, *RATE)
+    platform = sound(found["out"])["platform"]
+    assert platform["cgroup_version"] == cgroup_version()
+    assert "lxc.cgroup2.memory.max = 1024M\n" in platform["configuration"]
+    assert not left_behind()
+
+
+def test_a_device_for_which_the_memory_is_not_enough_is_named(tailscope: Any, place: Place) -> None:
+    options = ("--dut", "l2fwd", "--platform", "lxc", "--platform-option", "memory=4", *QUICK)
+    done = tailscope("run", *options, "--out", place.path / "out", env=place.environment)
+    assert done.returncode == 1
+    assert "error: " in done.stderr
+    assert not (place.path / "out").exists() and not left_behind()
+
+
+def test_a_partition_is_one_or_an_error(tailscope: Any, place: Place) -> None:
+    """Groups of version 1 have none in which LXC could be; the kernel says why it makes none."""
+    isolated = ("--platform", "lxc", "--platform-option", "partition=isolated")
+    out = place.path / "out"
+    options = ("--dut", "l2fwd", *isolated, *RATE, *QUICK)
+    done = tailscope("run", *options, "--out", out, env=place.environment)
+    if cgroup_version() == 1:
+        assert done.returncode == 1
+        assert "expected control groups of version 2, got version 1" in done.stderr
+    elif done.returncode == 0:
+        configuration = sound(out)["platform"]["configuration"]
+        assert "lxc.cgroup2.cpuset.cpus.partition = isolated\n" in configuration
+    else:
+        assert "partition: expected isolated, the kernel says:" in done.stderr
+    assert not left_behind()
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        ("partition=mine", "partition: got 'mine', expected member, root or isolated"),
+        ("memory=0", "memory: got '0', expected 1 to"),
+        ("memory=4GiB", "memory: got '4GiB', expected 1 to"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    tailscope: Any, place: Place, option: str, complaint: str
+) -> None:
+    options = ("--dut", "l2fwd", "--platform", "lxc", "--platform-option", option, "--dry-run")
+    done = tailscope("run", *options, env=place.environment)
+    assert done.returncode == 1 and complaint in done.stderr
 
 
 def test_two_containers_at_once(tailscope: Any, place: Place) -> None:

@@ -7,8 +7,10 @@ import os
 import pytest
 
 from tailscope.exceptions import TestbedError, UsageError
-from tailscope.host.cpus import parse_cpus
+from tailscope.host.cpus import cpus_by_role, parse_cpus
 from tailscope.testbed.cores import Topology, pick_cores, read_topology, staying_on
+
+BOTH = ("generator", "dut")
 
 
 def machine(
@@ -39,27 +41,27 @@ def machine(
     ],
 )
 def test_the_best_cores_poll(topology: Topology, pollers: tuple[int, ...]) -> None:
-    cores = pick_cores(topology, 2)
+    cores = pick_cores(topology, BOTH)
     assert cores.pollers == pollers
     assert bool(set(cores.housekeeping) - set(pollers)) == (len(topology.online) > 2)
 
 
 def test_doubtful_choices_are_warned_of() -> None:
-    assert any("on 1 CPU" in text for text in pick_cores(machine(1), 2).warnings)
+    assert any("on 1 CPU" in text for text in pick_cores(machine(1), BOTH).warnings)
     assert any(
-        "share a core" in text for text in pick_cores(machine(4, threads=2), 2, "1,3").warnings
+        "share a core" in text for text in pick_cores(machine(4, threads=2), BOTH, "1,3").warnings
     )
-    assert any("no CPU is left" in text for text in pick_cores(machine(2), 2).warnings)
-    assert pick_cores(machine(8), 2).warnings == ()
+    assert any("no CPU is left" in text for text in pick_cores(machine(2), BOTH).warnings)
+    assert pick_cores(machine(8), BOTH).warnings == ()
 
 
 def test_wishes_are_met_or_refused() -> None:
-    assert pick_cores(machine(8), 2, "5,3").pollers == (5, 3)
+    assert pick_cores(machine(8), BOTH, "5,3").pollers == (5, 3)
     with pytest.raises(TestbedError, match=r"got CPU 8, expected one of 0-7"):
-        pick_cores(machine(8), 2, "8")
+        pick_cores(machine(8), BOTH, "8")
     confined = Topology(**{**vars(machine(8)), "allowed": (0, 2, 3)})
     with pytest.raises(TestbedError, match=r"got CPU 4, expected one of 0,2-3"):
-        pick_cores(confined, 2, "4")
+        pick_cores(confined, BOTH, "4")
 
 
 def test_lists_are_read_as_the_kernel_writes_them() -> None:
@@ -76,3 +78,52 @@ def test_this_machine_has_cpus_and_they_are_given_back() -> None:
     with staying_on([min(before)]):
         assert os.sched_getaffinity(0) == {min(before)}
     assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pollers", "housekeeping"),
+    [
+        ("dut=5,6", (1, 5, 6), {0, 2, 3, 4, 7}),
+        ("dut=5-6,generator=0", (0, 5, 6), {1, 2, 3, 4, 7}),
+        ("generator=3,dut=3", (3, 3, 3), {0, 1, 2, 4, 5, 6, 7}),
+        ("housekeeping=0,7", (1, 2, 3), {0, 7}),
+        ("generator=1,dut=2,3,housekeeping=1", (1, 2, 3), {1}),
+    ],
+)
+def test_cpus_are_wanted_by_role(
+    wanted: str, pollers: tuple[int, ...], housekeeping: set[int]
+) -> None:
+    cores = pick_cores(machine(8), ("generator", "dut", "dut"), wanted)
+    assert cores.pollers == pollers
+    assert set(cores.housekeeping) == housekeeping
+    warnings = " ".join(cores.warnings)
+    assert ("processes poll on" in warnings) == (len(set(pollers)) < 3)
+    assert ("no CPU is left" in warnings) == (housekeeping <= set(pollers))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "complaint"),
+    [
+        ("dut=1,dut=2", "expected dut once"),
+        ("device=1", "expected a list of CPUs such as 1,3-5, or one for each of generator, dut"),
+        ("dut=", "expected a list of CPUs"),
+        ("1,dut=2", "expected a list of CPUs such as 1,3-5, or one for each of"),
+        ("dut", "expected a list of CPUs"),
+    ],
+)
+def test_roles_that_cannot_be_read_are_refused(wanted: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        cpus_by_role(wanted, "--cpus")
+
+
+def test_a_role_that_nothing_has_is_refused() -> None:
+    with pytest.raises(UsageError, match="got CPUs of 'dut', expected those of watch"):
+        pick_cores(machine(8), ["watch"], "dut=1")
+
+
+def test_a_device_may_be_left_to_the_scheduler() -> None:
+    cores = pick_cores(machine(8), BOTH, "generator=3,dut=any")
+    assert cores.pollers == (3, 1) and cores.anywhere == tuple(range(8))
+    assert pick_cores(machine(8), BOTH, "3,1").anywhere == ()
+    with pytest.raises(UsageError, match="expected a list of CPUs"):
+        cpus_by_role("generator=any", "--cpus")

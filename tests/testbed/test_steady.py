@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from tailscope.noise.counters import CounterSampler
 from tailscope.noise.recorder import RecordedNoise
-from tailscope.testbed.steady import SteadyClock
+from tailscope.testbed.steady import SteadyClock, largest_step_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,3 +58,23 @@ def test_a_run_says_that_the_clock_was_set(by_ns: int, said: list[str]) -> None:
     assert len(found) == len(said)
     for warning, text in zip(found, said, strict=True):
         assert text in warning
+
+
+@pytest.mark.parametrize(
+    ("added_ns", "expected_ns"),
+    [
+        ([], 0),
+        ([7], 0),
+        ([0, 400_000, 800_000, 1_200_000], 0),
+        ([5, 5, 5 + HOUR_NS, 5 + HOUR_NS], HOUR_NS),
+        # There and back again: in the end nothing is to be seen.
+        ([5, 5 - HOUR_NS, 5], -HOUR_NS),
+        ([0, 20_000_000, 20_000_000], 20_000_000),
+    ],
+)
+def test_a_clock_that_is_set_between_readings_is_noticed(
+    added_ns: list[int], expected_ns: int
+) -> None:
+    added, error = np.array(added_ns, np.int64), 1_000
+    when = np.arange(len(added), dtype=np.int64) * 10**9
+    assert largest_step_ns(when, added - error, added + error) == expected_ns

@@ -82,7 +82,7 @@ class Command(Dut):
         """Start it, and wait for its probe."""
         command = _filled(_words("run", self.given["run"]), context)
         with context.place.start(
-            "dut", command, cpus=(*context.cpus, *context.housekeeping), merged=True, urgent=True
+            "dut", command, cpus=context.allowed, merged=True, urgent=True
         ) as process:
             ready: str | Callable[[], bool]
             if "ready" in self.given:
@@ -101,7 +101,7 @@ class Command(Dut):
 def _filled(words: list[str], context: DutContext) -> list[str]:
     filled: list[str] = []
     single = {
-        "{cpus}": ",".join(map(str, context.cpus)),
+        "{cpus}": ",".join(map(str, context.working)),
         "{folder}": str(context.place.folder),
         **{f"{{link{number}}}": link for number, link in enumerate(context.side.links)},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,7 +11,7 @@ from tailscope.exceptions import UsageError
 from tailscope.testbed.process import Dataplane, find_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tailscope.exceptions import DataplaneError
@@ -66,9 +67,8 @@ class Forwarder(Dut):
 
     options: ClassVar[Mapping[str, Callable[[str, str], list[str]]]]
 
-    @property
-    def arguments(self) -> list[str]:
-        """The program's own options."""
+    def arguments(self, cpus: Sequence[int]) -> list[str]:  # noqa: ARG002
+        """The program's own options, where `cpus` work for it."""
         return [
             argument
             for name, value in self.given.items()
@@ -89,10 +89,11 @@ class Forwarder(Dut):
             "dut",
             FORWARDERS[self.name],
             context.side.eal,
-            [*self.arguments, f"--stall-ns={context.stall_ns}", *record],
+            [*self.arguments(context.cpus), f"--stall-ns={context.stall_ns}", *record],
             place=context.place,
             lcores=context.cpus,
             housekeeping=context.housekeeping,
+            pinned=context.pinned,
         )
         with process:
             process.wait_ready()
@@ -103,6 +104,8 @@ class _Running(Running):
     def __init__(self, process: Dataplane[LoopProgress, ForwarderResult]) -> None:
         self.process = process
         self.version, self.configuration = process.version, process.command
+        assert process.ready is not None, "it is ready"
+        self.clock = process.ready.clock
 
     @property
     def is_running(self) -> bool:
@@ -150,12 +153,52 @@ class L2fwd(Forwarder):
     options = {**_FORWARDING, "tx-drain": _drain, "mac-updating": _mac_updating}  # noqa: RUF012
 
 
+_ENTRY = re.compile(r"\((\d{1,2}),(\d{1,2}),(\d{1,2})\)")
+
+
+def _entries(text: str) -> list[tuple[int, int, int]]:
+    """Port, queue and CPU of each entry of l3fwd's ``config``; CPUs count from 0."""
+    return [(int(port), int(queue), int(cpu)) for port, queue, cpu in _ENTRY.findall(text)]
+
+
+def _config(name: str, value: str) -> list[str]:
+    """See that it can be read; what it says depends on the CPUs."""
+    used = {cpu for *_, cpu in _entries(value)}
+    if not re.fullmatch(rf"{_ENTRY.pattern}(,{_ENTRY.pattern})*", value) or used != set(
+        range(len(used))
+    ):
+        raise UsageError(
+            f"--dut-option {name}: got {value!r}, expected (PORT,QUEUE,CPU),... such as"
+            " (0,0,0),(1,0,1), where the DuT's CPUs count from 0"
+        )
+    return []
+
+
 class L3fwd(Forwarder):
-    """DPDK's l3fwd, as in containers2024 5.6."""
+    """DPDK's l3fwd, as in containers2024 5.6: one CPU for both ports, or as ``config`` has it."""
 
     name = "l3fwd"
     about = "routes by longest-prefix match"
-    options = {**_FORWARDING, "routes": _handed_on, "lookup": _handed_on}  # noqa: RUF012
+    options = {  # noqa: RUF012
+        **_FORWARDING,
+        "routes": _handed_on,
+        "lookup": _handed_on,
+        "config": _config,
+    }
+
+    @property
+    def cpus(self) -> int:
+        """As many as its configuration names."""
+        return len({cpu for *_, cpu in self._entries}) or 1
+
+    def arguments(self, cpus: Sequence[int]) -> list[str]:
+        """As of every forwarder; the configuration names CPUs of the machine."""
+        entries = ",".join(f"({port},{queue},{cpus[cpu]})" for port, queue, cpu in self._entries)
+        return [*super().arguments(cpus), *([f"--config={entries}"] if entries else [])]
+
+    @property
+    def _entries(self) -> list[tuple[int, int, int]]:
+        return _entries(self.given.get("config", ""))
 
 
 class Delay(Forwarder):

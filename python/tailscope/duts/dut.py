@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from tailscope.exceptions import UsageError
 from tailscope.testbed.programs import find_program, which
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.exceptions import TestbedError
-    from tailscope.store.records.dataplane import DutCounts
+    from tailscope.store.records.dataplane import CounterClock, DutCounts
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 
-__all__ = ["Configuration", "Dut", "DutContext", "Running", "as_it_is", "one_of"]
+__all__ = ["Configuration", "Dut", "DutContext", "Packets", "Running", "as_it_is", "one_of"]
 
 Configuration: TypeAlias = str | list[str] | list[list[str]]
 """How a device was set up: a file, a command line, or commands."""
@@ -43,6 +43,8 @@ class DutContext:
         CPUs for everything else.
     stall_ns : int
         A turn of a polling loop that takes longer is a stall.
+    pinned : bool
+        Whether it stays on its CPUs; else it may run on all of these.
     record : Path or None
         Where to write down stalls: of this machine, on the clock of the packets.
     """
@@ -53,6 +55,45 @@ class DutContext:
     housekeeping: tuple[int, ...]
     stall_ns: int
     record: Path | None = None
+    pinned: bool = True
+
+    @property
+    def allowed(self) -> tuple[int, ...]:
+        """All CPUs that its threads may run on."""
+        return tuple(sorted({*self.cpus, *self.housekeeping}))
+
+    @property
+    def working(self) -> tuple[int, ...]:
+        """CPUs that what forwards packets may run on."""
+        return self.cpus if self.pinned else self.allowed
+
+
+class Packets(Protocol):
+    """What packets a device will get: fields of a run."""
+
+    @property
+    def direction(self) -> str:
+        """In one direction, or both."""
+
+    @property
+    def vlan(self) -> int | None:
+        """The VLAN that frames are tagged with."""
+
+    @property
+    def dst_mac(self) -> str:
+        """Their destination's MAC address."""
+
+    @property
+    def src_ip(self) -> str:
+        """Their source addresses."""
+
+    @property
+    def dst_ip(self) -> str:
+        """Their destination addresses."""
+
+    @property
+    def replay(self) -> str | None:
+        """The capture that they are of."""
 
 
 class Running(ABC):
@@ -64,13 +105,19 @@ class Running(ABC):
         What it says of itself.
     configuration : Configuration
         How it was set up.
+    rules_sha256 : str or None
+        The checksum of the rules by which it filters; None without rules.
     partial : sequence of str
         Why what it counted is not all; known once it was stopped.
+    clock : CounterClock or None
+        What the counter is in Unix time by which it writes down its stalls, if it does.
     """
 
     version: str
     configuration: Configuration
+    rules_sha256: str | None = None
     partial: Sequence[str] = ()
+    clock: CounterClock | None = None
 
     @property
     @abstractmethod
@@ -110,6 +157,8 @@ class Dut(ABC):
     wires: ClassVar[tuple[str, ...]] = ANY_WIRE
     in_softirqs: ClassVar[bool] = False
     """Whether it does its work in softirqs alone, which tasks do not keep from running."""
+    both_ways: ClassVar[bool] = True
+    """Whether it forwards in both directions."""
     programs: ClassVar[Mapping[str, str]] = {}
     """Programs that it needs, and the packages that have them."""
 
@@ -145,6 +194,11 @@ class Dut(ABC):
         return True
 
     @property
+    def pins_itself(self) -> bool:
+        """Whether it pins its threads to CPUs whatever it is told."""
+        return False
+
+    @property
     def modules(self) -> tuple[str, ...]:
         """Modules of a guest's kernel that it needs."""
         return ()
@@ -172,6 +226,19 @@ class Dut(ABC):
         """
         for program, package in self.programs.items():
             find_program(f"dut {self.name}", program, package)
+
+    def check_traffic(self, packets: Packets) -> None:
+        """See whether it can forward what a run sends.
+
+        Raises
+        ------
+        UsageError
+            If it cannot: with the option.
+        """
+        if packets.direction == "both" and not (self.both_ways and self.ports == 2):
+            raise UsageError(
+                f"--direction: got both, expected one with --dut {self.name}: it forwards one way"
+            )
 
     @abstractmethod
     def open(self, context: DutContext) -> AbstractContextManager[Running]:

@@ -19,10 +19,18 @@ class EveVerdicts(Struct, frozen=True, kw_only=True):
     drop_reason: dict[str, int] = {}
 
 
+class EveEngine(Struct, frozen=True, kw_only=True):
+    """What searches by rules, and how many it has; one for each tenant."""
+
+    rules_loaded: int = 0
+    rules_failed: int = 0
+
+
 class EveAlerts(Struct, frozen=True, kw_only=True):
     """What rules found."""
 
     alert: int = 0
+    engines: list[EveEngine] = []
 
 
 class EveStats(Struct, frozen=True, kw_only=True):
@@ -52,5 +60,7 @@ def counts_of(log: str) -> SuricataCounts | None:
         accepted=ips.accepted,
         alerts=stats[-1].detect.alert,
         capture=stats[-1].capture,
+        rules_loaded=sum(engine.rules_loaded for engine in stats[-1].detect.engines),
+        rules_failed=sum(engine.rules_failed for engine in stats[-1].detect.engines),
         drop_reasons={reason: count for reason, count in ips.drop_reason.items() if count},
     )

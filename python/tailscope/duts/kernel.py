@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
-from tailscope.exceptions import TestbedError
+from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.places import Here
 from tailscope.testbed.rights import Capability, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tailscope.duts.dut import Packets
     from tailscope.store.records.dataplane import KernelCounts
     from tailscope.testbed.places import Place
 
@@ -21,7 +22,9 @@ __all__ = ["Bridge", "Kernel", "Mirred", "Router"]
 
 _MAC = "02:00:00:00:00:10"
 """Where the generator sends its frames."""
-_FAR_MAC = "02:00:00:00:00:11"
+_NEIGHBOUR_MAC = "02:00:00:00:00:11"
+_NEAR_IP, _FAR_IP = "10.0.0.1", "10.0.1.1"
+"""The generator's addresses on both sides of a router."""
 _BRIDGE = "tailscope0"
 _COUNTED = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
 
@@ -41,7 +44,7 @@ class Kernel(Dut):
     def open(self, context: DutContext) -> Iterator[Running]:
         """Run the commands."""
         for link in context.side.links:
-            _steer(context.place, link, context.cpus)
+            _steer(context.place, link, context.working)
         yield _Running(context, self.set_up(context))
 
     @abstractmethod
@@ -119,8 +122,11 @@ class Mirred(Kernel):
     """The kernel's traffic control, as in containers2024 5.7."""
 
     name = "mirred"
-    about = "tc redirects what arrives at one link to the other"
-    options = {"classifier": one_of("auto", "matchall", "u32")}  # noqa: RUF012
+    about = "tc redirects what arrives at one link to the other, or mirrors it there"
+    options = {  # noqa: RUF012
+        "classifier": one_of("auto", "matchall", "u32"),
+        "action": one_of("redirect", "mirror"),
+    }
     programs = {"tc": "iproute2"}  # noqa: RUF012
 
     @property
@@ -129,20 +135,24 @@ class Mirred(Kernel):
         return ("sch_ingress", "cls_matchall", "cls_u32", "act_mirred")
 
     def set_up(self, context: DutContext) -> list[list[str]]:
-        """Redirect both directions; `u32` where the kernel has no `matchall`."""
+        """Forward both directions; `u32` where the kernel has no `matchall`.
+
+        What is mirrored also goes up the stack, which throws it away: nobody there has its address.
+        """
         first, second = context.side.links
         done: list[list[str]] = []
         for here, there in ((first, second), (second, first)):
             done += _do(context, ["tc", "qdisc", "add", "dev", here, "ingress"])
-            done += self._redirect(context, here, there)
+            done += self._forward(context, here, there)
         return done
 
-    def _redirect(self, context: DutContext, here: str, there: str) -> list[list[str]]:
+    def _forward(self, context: DutContext, here: str, there: str) -> list[list[str]]:
         wanted = self.given.get("classifier", "auto")
         kinds = {"matchall": ["matchall"], "u32": ["u32", "match", "u32", "0", "0"]}
         choices = list(kinds) if wanted == "auto" else [wanted]
         add = ["tc", "filter", "add", "dev", here, "parent", "ffff:", "protocol", "all"]
-        action = ["action", "mirred", "egress", "redirect", "dev", there]
+        done = self.given.get("action", "redirect")
+        action = ["action", "mirred", "egress", done, "dev", there]
         for kind in choices:
             try:
                 return _do(context, [*add, *kinds[kind], *action])
@@ -181,16 +191,34 @@ class Router(Kernel):
     about = "the kernel's IP forwarding"
     programs = {"ip": "iproute2", "sysctl": "procps"}  # noqa: RUF012
 
+    def check_traffic(self, packets: Packets) -> None:
+        """It knows one address on each side, and no VLANs."""
+        super().check_traffic(packets)
+        if packets.replay is not None:
+            return
+        if packets.vlan is not None:
+            raise UsageError(f"--vlan: got {packets.vlan}, expected none with --dut {self.name}")
+        known = {"--dst-mac": (packets.dst_mac, _MAC), "--dst-ip": (packets.dst_ip, _FAR_IP)}
+        if packets.direction == "both":
+            known["--src-ip"] = (packets.src_ip, _NEAR_IP)
+        for option, (value, expected) in known.items():
+            if value.lower() != expected:
+                dut = f"--dut {self.name}"
+                raise UsageError(f"{option}: got {value}, expected {expected} with {dut}")
+
     def set_up(self, context: DutContext) -> list[list[str]]:
-        """Two networks, the generator's addresses in them, and a neighbour that never answers."""
+        """Two networks, the generator's addresses in them, and neighbours that never answer."""
         near, far = context.side.links
-        neighbour = ["ip", "neigh", "replace", "10.0.1.1", "lladdr", _FAR_MAC, "dev", far]
+        neighbours = (
+            ["ip", "neigh", "replace", address, "lladdr", _NEIGHBOUR_MAC, "dev", link]
+            for address, link in ((_NEAR_IP, near), (_FAR_IP, far))
+        )
         return _do(
             context,
-            ["ip", "link", "set", "dev", near, "address", _MAC],
+            *(["ip", "link", "set", "dev", link, "address", _MAC] for link in (near, far)),
             ["ip", "address", "add", "10.0.0.254/24", "dev", near],
             ["ip", "address", "add", "10.0.1.254/24", "dev", far],
-            [*neighbour, "nud", "permanent"],
+            *([*neighbour, "nud", "permanent"] for neighbour in neighbours),
             _set("net.ipv4.ip_forward", "1"),
             # It counts what never could answer as spoofed else.
             *(_set(f"net.ipv4.conf.{name}.rp_filter", "0") for name in ("all", near, far)),

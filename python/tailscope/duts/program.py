@@ -36,6 +36,8 @@ class RunningProgram(Running):
     configuration : Configuration
     counts : callable, optional
         Makes what it counted, once it has ended; without it nothing was counted.
+    rules_sha256 : str, optional
+        The checksum of its rules.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class RunningProgram(Running):
         version: str,
         configuration: Configuration,
         counts: Callable[[], DutCounts | None] | None = None,
+        rules_sha256: str | None = None,
     ) -> None:
         self._name, self._process, self._counts = name, process, counts
         self.version, self.configuration = version, configuration
+        self.rules_sha256 = rules_sha256
 
     @property
     def is_running(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, as_it_is, one_of
 from tailscope.duts.program import RunningProgram, wait_for
+from tailscope.duts.ruleset import checksum
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.programs import which
 
@@ -79,12 +80,13 @@ class Snort(Dut):
                 hint=_HINT,
             )
         self._check_module(context)
-        configuration = self.configuration(context.side.eal, context.cpus)
+        configuration = self.configuration(context.side.eal, context.working)
         path = context.place.write("snort.lua", configuration)
         command = ["snort", "-c", str(path), "-Q", "-i", ":".join(self._inputs(context))]
         command += ["-l", str(context.place.folder), "-z", "1"]
-        cpus = (*context.cpus, *context.housekeeping)
-        with context.place.start("dut", command, cpus=cpus, merged=True, urgent=True) as process:
+        with context.place.start(
+            "dut", command, cpus=context.allowed, merged=True, urgent=True
+        ) as process:
             wait_for("snort", process, r"Commencing packet processing", timeout_s=_READY_S)
             yield RunningProgram(
                 "snort",
@@ -92,6 +94,7 @@ class Snort(Dut):
                 version=f"Snort {version[1]}",
                 configuration=configuration,
                 counts=lambda: _counts(context.place.read("dut.log")),
+                rules_sha256=checksum([rules] if isinstance(rules := self._rules, Path) else []),
             )
 
     def configuration(self, eal: Sequence[str], cpus: Sequence[int]) -> str:

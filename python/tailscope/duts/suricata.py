@@ -3,32 +3,51 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.duts.program import RunningProgram, wait_for
+from tailscope.duts.ruleset import GENERATED_RULES, checksum, generated_rules
 from tailscope.exceptions import TestbedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tailscope.testbed.places import Place
 
-__all__ = ["Suricata"]
+__all__ = ["DEFAULT_RULES", "EVENT_RULES", "Suricata"]
 
-DEFAULT_RULES = Path("/etc/suricata/rules")
+DEFAULT_RULES = Path("/var/lib/suricata/rules/suricata.rules")
+"""Where ``suricata-update`` puts the rules that it downloads."""
+EVENT_RULES = Path("/etc/suricata/rules")
+"""Debian's: events of decoders and applications alone."""
 _FACTS = ("/etc/suricata/classification.config", "/etc/suricata/reference.config")
 _QUIET_PROTOCOLS = {"modbus": 502, "dnp3": 20000, "enip": 44818}
-_READY_S = 120.0
+_MOST_RULES = 1_000_000
+_READY_S = 60.0
+_READY_WITH_RULES_S = 600.0
+"""Tens of thousands of rules are compiled first."""
 _ADDRESSES = ("HOME_NET", "EXTERNAL_NET")
 _SERVERS = ("HTTP", "SMTP", "SQL", "DNS", "TELNET", "AIM", "DC", "DNP3", "MODBUS", "ENIP")
 _PORTS = ("HTTP", "SHELLCODE", "ORACLE", "SSH", "DNP3", "MODBUS", "FILE_DATA", "FTP", "GENEVE")
 _TUNNELS = ("VXLAN", "TEREDO")
 
 
-def _rules(_name: str, value: str) -> str | Path:
-    return value if value in ("none", "default") else Path(value).resolve()
+def _rules(name: str, value: str) -> str | int | Path:
+    """Which rules: a word, how many to generate, or a file."""
+    kind, colon, count = value.partition(":")
+    if kind == "generated":
+        if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_RULES):
+            raise UsageError(
+                f"--dut-option {name}: got {value!r}, expected generated:COUNT, with 1 to"
+                f" {_MOST_RULES:,} rules"
+            )
+        return int(count) if colon else GENERATED_RULES
+    if value in ("none", "events"):
+        return value
+    return DEFAULT_RULES if value == "default" else Path(value).resolve()
 
 
 class Suricata(Dut):
@@ -62,22 +81,27 @@ class Suricata(Dut):
         return self.given.get("mode", "af-packet" if self.wire == "veth" else "dpdk")
 
     @property
-    def _rules(self) -> str | Path:
+    def _rules(self) -> str | int | Path:
         return _rules("rules", self.given.get("rules", "none"))
 
     @property
     def starts_in_s(self) -> float:
         """It reads its rules first."""
-        return 3.0
+        return 3.0 + (self._rules / 1000 if isinstance(self._rules, int) else 0.0)
 
     @property
     def uses_dpdk(self) -> bool:
         """As its mode has it."""
         return self._mode == "dpdk"
 
+    @property
+    def pins_itself(self) -> bool:
+        """With DPDK it refuses to start without."""
+        return self.uses_dpdk
+
     def guest_files(self) -> tuple[Path, ...]:
         """What rules are classified by, and rules."""
-        rules = DEFAULT_RULES if self._rules == "default" else self._rules
+        rules = EVENT_RULES if self._rules == "events" else self._rules
         return (*map(Path, _FACTS), *([rules] if isinstance(rules, Path) else []))
 
     def check(self) -> None:
@@ -86,11 +110,17 @@ class Suricata(Dut):
         if self._mode == "af-packet" and self.ports == 1:
             raise UsageError("dut suricata: AF_PACKET: got ports=1, expected 2")
         rules = self._rules
+        if rules == DEFAULT_RULES and not rules.is_file():
+            raise TestbedError(
+                f"dut suricata: rules=default: no {rules}",
+                hint="`suricata-update` downloads rules; or name a file, rules=FILE, or let some be"
+                " made, rules=generated",
+            )
         if isinstance(rules, Path) and not rules.is_file():
             raise TestbedError(f"dut suricata: no rule file {rules}")
-        if rules == "default" and not any(DEFAULT_RULES.glob("*.rules")):
+        if rules == "events" and not any(EVENT_RULES.glob("*.rules")):
             raise TestbedError(
-                f"dut suricata: no rules in {DEFAULT_RULES}",
+                f"dut suricata: no rules in {EVENT_RULES}",
                 hint="install Debian's suricata, or give --dut-option rules=FILE",
             )
 
@@ -103,17 +133,17 @@ class Suricata(Dut):
         version = _version(place, needs_dpdk=self.uses_dpdk)
         log = place.folder / "suricata"
         place.run(["mkdir", "-p", str(log)])
-        configuration = self.configuration(context, log)
+        files, rules_sha256 = self._rule_files(place)
+        configuration = self.configuration(context, log, files)
         path = place.write("suricata.yaml", configuration)
         command = ["suricata", "-c", str(path), "-l", str(log), "--runmode", "workers"]
         command += [f"--{self._mode}", "--init-errors-fatal"]
-        cpus = (*context.cpus, *context.housekeeping)
-        with place.start("dut", command, cpus=cpus, merged=True, urgent=True) as process:
+        with place.start("dut", command, cpus=context.allowed, merged=True, urgent=True) as process:
             wait_for(
                 "suricata",
                 process,
                 r"Engine started|engine started",
-                timeout_s=_READY_S,
+                timeout_s=_READY_WITH_RULES_S if files else _READY_S,
             )
             yield RunningProgram(
                 "suricata",
@@ -121,9 +151,10 @@ class Suricata(Dut):
                 version=version,
                 configuration=configuration,
                 counts=lambda: counts_of(place.read("suricata/eve.json") or ""),
+                rules_sha256=rules_sha256,
             )
 
-    def configuration(self, context: DutContext, log: Path) -> str:
+    def configuration(self, context: DutContext, log: Path, rules: Sequence[Path]) -> str:
         """The smallest configuration that forwards: nothing is logged but what was counted."""
         import yaml
 
@@ -157,7 +188,7 @@ class Suricata(Dut):
             "unix-command": {"enabled": "no"},
             "stream": {"inline": "auto"},
             "threading": {
-                "set-cpu-affinity": "yes",
+                "set-cpu-affinity": "yes" if context.pinned else "no",
                 "cpu-affinity": [
                     {"management-cpu-set": {"cpu": list(context.housekeeping)}},
                     {"worker-cpu-set": {"cpu": list(context.cpus), "mode": "exclusive"}},
@@ -172,16 +203,23 @@ class Suricata(Dut):
             },
             "classification-file": _FACTS[0],
             "reference-config-file": _FACTS[1],
-            "default-rule-path": str(DEFAULT_RULES),
-            "rule-files": self._rule_files(),
+            "default-rule-path": str(EVENT_RULES),
+            "rule-files": list(map(str, rules)),
             **self._interfaces(context),
         }
         return "%YAML 1.1\n---\n" + yaml.safe_dump(content, sort_keys=False)
 
-    def _rule_files(self) -> list[str]:
-        if self._rules == "none":
-            return []
-        return ["*.rules"] if self._rules == "default" else [str(self._rules)]
+    def _rule_files(self, place: Place) -> tuple[list[Path], str | None]:
+        """The files of rules, where it runs, and the checksum of all that they say."""
+        rules = self._rules
+        if isinstance(rules, int):
+            made = generated_rules(rules)
+            return [place.write("generated.rules", made)], sha256(made.encode()).hexdigest()
+        if isinstance(rules, Path):
+            files = [rules]
+        else:
+            files = sorted(EVENT_RULES.glob("*.rules")) if rules == "events" else []
+        return files, checksum(files)
 
     def _interfaces(self, context: DutContext) -> dict[str, object]:
         if self.uses_dpdk:

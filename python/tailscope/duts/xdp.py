@@ -24,6 +24,7 @@ class Xdp(Dut):
     about = "XDP redirects what arrives at the first link to the second"
     options = {"mode": one_of("native", "skb")}  # noqa: RUF012
     in_softirqs = True
+    both_ways = False
     wires = ("veth", "pci", "vhost")
     programs = {"xdp-bench": "xdp-tools"}  # noqa: RUF012
 
@@ -40,8 +41,7 @@ class Xdp(Dut):
         # It says its version, and fails.
         asked = ["sh", "-c", "xdp-bench redirect --version || true"]
         version = context.place.run(asked).strip()
-        cpus = (*context.cpus, *context.housekeeping)
-        with context.place.start("dut", command, cpus=cpus, merged=True) as process:
+        with context.place.start("dut", command, cpus=context.allowed, merged=True) as process:
             wait_for("xdp-bench", process, r"Redirecting from", timeout_s=_READY_S)
             yield RunningProgram("xdp-bench", process, version=version, configuration=command)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import UsageError
@@ -9,7 +10,10 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["cpu_list", "cpu_mask", "parse_cpu_mask", "parse_cpus"]
+__all__ = ["CPU_ROLES", "cpu_list", "cpu_mask", "cpus_by_role", "parse_cpu_mask", "parse_cpus"]
+
+CPU_ROLES = ("generator", "dut", "housekeeping")
+"""What CPUs of a run are for."""
 
 _MASK_WORD_DIGITS = 8
 
@@ -41,6 +45,42 @@ def parse_cpus(text: str, option: str | None = None) -> list[int]:
         if low < 0 or high < low or high - low > 1 << 16:
             raise refused
         found += range(low, high + 1)
+    return found
+
+
+def cpus_by_role(text: str, option: str) -> dict[str, list[int]]:
+    """Read CPUs by role, such as ``generator=2,dut=4-5``, or a list for all that poll.
+
+    Parameters
+    ----------
+    text : str
+    option : str
+        The option that it was given as, for the error.
+
+    Returns
+    -------
+    dict of str to list of int
+        By role of `CPU_ROLES`; a list for all under the empty name. An empty list is ``dut=any``.
+
+    Raises
+    ------
+    UsageError
+        If it is neither, or a role comes twice.
+    """
+    if "=" not in text:
+        return {"": list(dict.fromkeys(parse_cpus(text, option)))}
+    found: dict[str, list[int]] = {}
+    for part in re.split(r",(?=[^\d,]*=)", text):
+        role, _, listed = part.rpartition("=")
+        if role not in CPU_ROLES:
+            raise UsageError(
+                f"{option}: got {text!r}, expected a list of CPUs such as 1,3-5, or one for each of"
+                f" {', '.join(CPU_ROLES)}, such as generator=2,dut=4-5"
+            )
+        if role in found:
+            raise UsageError(f"{option}: got {text!r}, expected {role} once")
+        anywhere = role == "dut" and listed == "any"
+        found[role] = [] if anywhere else list(dict.fromkeys(parse_cpus(listed, option)))
     return found
 
 

@@ -82,6 +82,16 @@ class Machine:
             return os.fsdecode(self._file(path).read_bytes())
         return None
 
+    def link(self, path: str) -> str:
+        """Read what a symbolic link names.
+
+        Raises
+        ------
+        OSError
+            If there is none.
+        """
+        return str(self._file(path).readlink())
+
     def exists(self, path: str) -> bool:
         """Whether there is such a path, readable or not."""
         scheme, _, rest = path.partition(":")

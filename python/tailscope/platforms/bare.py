@@ -39,6 +39,7 @@ class Bare(Platform):
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
+        pinned: bool = True,  # noqa: ARG002
     ) -> Iterator[OpenPlatform]:
         """Nothing is to be made."""
         yield OpenPlatform(

@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host.cpus import cpu_list
 from tailscope.host.kernel import check_kernel
 from tailscope.platforms.platform import OpenPlatform, Platform
-from tailscope.testbed.containers import container_names, remove_cgroups, remove_locks
+from tailscope.testbed.containers import (
+    cgroup_version,
+    container_names,
+    remove_cgroups,
+    remove_locks,
+)
 from tailscope.testbed.namespaces import inside, move_link
 from tailscope.testbed.places import Here
 
@@ -28,6 +34,10 @@ __all__ = ["Lxc"]
 _CONTAINERS = Path("/var/lib/lxc")
 _START_S = 20.0
 _POLL_S = 0.05
+_MOST_MIB = 1 << 24
+_PARTITIONS = ("member", "root", "isolated")
+"""Of cpusets, by the kernel's own words."""
+_PARTITION_FILE = "cpuset.cpus.partition"
 
 
 class Lxc(Platform):
@@ -35,7 +45,11 @@ class Lxc(Platform):
 
     name = "lxc"
     about = "an LXC container"
-    options = {"name": "name of the container"}  # noqa: RUF012
+    options = {  # noqa: RUF012
+        "name": "name of the container",
+        "partition": "member, root (its CPUs are its own), or isolated (also not load-balanced)",
+        "memory": "memory that it may use, in MiB",
+    }
     wires = ("memif", "veth", "pci")
     programs = {"lxc-execute": "lxc", "lxc-attach": "lxc"}  # noqa: RUF012
 
@@ -48,6 +62,20 @@ class Lxc(Platform):
             raise UsageError(
                 f"--platform-option name: got {name!r}, expected up to 48 letters, digits, - and _"
             )
+        if self._partition not in _PARTITIONS:
+            raise UsageError(
+                f"--platform-option partition: got {self._partition!r},"
+                f" expected {', '.join(_PARTITIONS[:-1])} or {_PARTITIONS[-1]}"
+            )
+        memory = self.given.get("memory", "1")
+        if not memory.isdecimal() or not 1 <= int(memory) <= _MOST_MIB:
+            raise UsageError(
+                f"--platform-option memory: got {memory!r}, expected 1 to {_MOST_MIB:,} MiB"
+            )
+
+    @property
+    def _partition(self) -> str:
+        return self.given.get("partition", "member")
 
     @property
     def starts_in_s(self) -> float:
@@ -65,6 +93,12 @@ class Lxc(Platform):
                 hint="run it with sudo, or use --platform bare",
             )
         check_kernel(self.kernel, self.boot)
+        if self._partition != "member" and cgroup_version() == 1:
+            raise TestbedError(
+                f"platform lxc: partition={self._partition}: expected control groups of version 2,"
+                " got version 1, in which LXC's own groups share the container's CPUs",
+                hint="boot with systemd.unified_cgroup_hierarchy=1",
+            )
         if "name" in self.given:
             _check_free(self.given["name"])
 
@@ -77,24 +111,69 @@ class Lxc(Platform):
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
+        pinned: bool = True,
     ) -> Iterator[OpenPlatform]:
         """Start a container that waits; the device joins it."""
         name = self.given.get("name", folder.name)
         _check_free(name)
+        if self._partition != "member" and not pinned:
+            raise UsageError(
+                f"--cpus: got dut=any, expected CPUs with --platform-option"
+                f" partition={self._partition}"
+            )
         here = Here(folder.path, mark=folder.name)
-        configuration = here.write("lxc.conf", _configuration(name, {*cpus, *housekeeping}))
+        text = self._configuration(name, cpus, housekeeping)
+        configuration = here.write("lxc.conf", text)
         known = ["-P", str(folder.path), "-n", name]
         start = ["lxc-execute", *known, "-f", str(configuration), "--", "sleep", "infinity"]
         with here.start("container", start, merged=True) as process, ExitStack() as stack:
             stack.callback(_stop, here, known, process)
             pid = _wait_running(here, known, process)
+            self._check_partition(here, known)
             stack.enter_context(_lent(side, pid))
             place = Here(folder.path, ("lxc-attach", *known, "--"), mark=folder.name)
             for link in ("lo", *side.links):
                 place.run(["ip", "link", "set", "dev", link, "up"])
-            about = {"container": name, "version": _version(here)}
+            about: dict[str, str | int] = {
+                "container": name,
+                "version": _version(here),
+                "configuration": text,
+                "cgroup_version": cgroup_version(),
+            }
             there = replace(side, namespace=None)
-            yield OpenPlatform(place, there, cpus, housekeeping, about=about)
+            others = housekeeping if self._partition == "member" else cpus
+            yield OpenPlatform(place, there, cpus, others, about=about)
+
+    def _configuration(
+        self, name: str, cpus: tuple[int, ...], housekeeping: tuple[int, ...]
+    ) -> str:
+        own = {*cpus, *housekeeping} if self._partition == "member" else {*cpus}
+        lines = {
+            "lxc.uts.name": name,
+            "lxc.rootfs.path": "dir:/",
+            "lxc.mount.auto": "proc:rw sys:rw",
+            "lxc.net.0.type": "empty",
+            # Of the two versions, LXC takes the one that the kernel has.
+            "lxc.cgroup.cpuset.cpus": cpu_list(own),
+            "lxc.cgroup2.cpuset.cpus": cpu_list(own),
+        }
+        if self._partition != "member":
+            lines[f"lxc.cgroup2.{_PARTITION_FILE}"] = self._partition
+        if "memory" in self.given:
+            lines["lxc.cgroup.memory.limit_in_bytes"] = f"{self.given['memory']}M"
+            lines["lxc.cgroup2.memory.max"] = f"{self.given['memory']}M"
+        return "".join(f"{key} = {value}\n" for key, value in lines.items())
+
+    def _check_partition(self, here: Here, known: list[str]) -> None:
+        """The kernel takes what it cannot do, and says so in the file."""
+        if self._partition == "member":
+            return
+        got = here.run(["lxc-cgroup", *known, _PARTITION_FILE]).strip()
+        if got != self._partition:
+            raise TestbedError(
+                f"platform lxc: partition: expected {self._partition}, the kernel says: {got}",
+                hint="other groups must not use these CPUs: `systemd-cgls` lists groups",
+            )
 
 
 def _stop(here: Here, known: list[str], process: Process) -> None:
@@ -119,20 +198,6 @@ def _lent(side: Side, pid: int) -> Iterator[None]:
         with suppress(OSError, TestbedError), inside(f"/proc/{pid}/ns/net"):
             for link in side.links:
                 move_link(link, side.namespace or 1)
-
-
-def _configuration(name: str, cpus: set[int]) -> str:
-    listed = ",".join(map(str, sorted(cpus)))
-    lines = {
-        "lxc.uts.name": name,
-        "lxc.rootfs.path": "dir:/",
-        "lxc.mount.auto": "proc:rw sys:rw",
-        "lxc.net.0.type": "empty",
-        # Of the two, LXC takes the one that the kernel has.
-        "lxc.cgroup.cpuset.cpus": listed,
-        "lxc.cgroup2.cpuset.cpus": listed,
-    }
-    return "".join(f"{key} = {value}\n" for key, value in lines.items())
 
 
 def _wait_running(here: Here, known: list[str], process: Process) -> int:

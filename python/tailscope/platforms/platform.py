@@ -52,7 +52,7 @@ class OpenPlatform:
     cpus: tuple[int, ...]
     housekeeping: tuple[int, ...]
     shares_clock: bool = True
-    about: Mapping[str, str | bool] = field(default_factory=dict)
+    about: Mapping[str, str | int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     hand_over: Callable[[], object] = _nothing
 
@@ -120,6 +120,7 @@ class Platform(ABC):
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
+        pinned: bool = True,
     ) -> AbstractContextManager[OpenPlatform]:
         """Make a home for a device within a block.
 
@@ -132,4 +133,6 @@ class Platform(ABC):
         dut : Dut
         cpus, housekeeping : tuple of int
             CPUs of this machine for it, and for all else.
+        pinned : bool
+            Whether it stays on its own; else it may run on all of both.
         """

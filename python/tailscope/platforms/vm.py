@@ -102,6 +102,7 @@ class Vm(Platform):
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
+        pinned: bool = True,
     ) -> Iterator[OpenPlatform]:
         """Boot a guest with a CPU for itself and those of the device."""
         kernel = self._kernel()
@@ -129,7 +130,9 @@ class Vm(Platform):
         everywhere = {*cpus, *housekeeping}
         with here.start("qemu", command, cpus=everywhere, merged=True, urgent=True) as process:
             held = ExitStack()
-            guest = self._boot(folder, side, process, accelerator, cpus, housekeeping, held)
+            guest = self._boot(folder, side, process, accelerator, housekeeping[0], held)
+            if pinned:
+                _pin(folder.path / "qmp", cpus, housekeeping)
             try:
                 about: dict[str, str | bool] = {
                     "accelerator": accelerator,
@@ -157,14 +160,13 @@ class Vm(Platform):
         side: Side,
         process: Process,
         accelerator: str,
-        cpus: tuple[int, ...],
-        housekeeping: tuple[int, ...],
+        cpu: int,
         held: ExitStack,
     ) -> Guest:
         """Wait for the guest's agent.
 
         QEMU goes on only once something is at the sockets' ends, and a guest's driver agrees with
-        that on features: `held` keeps it there until the device is ready.
+        that on features: `held` keeps it there, on a CPU of ours, until the device is ready.
         """
 
         def ended() -> str:
@@ -174,10 +176,9 @@ class Vm(Platform):
 
         sockets = (*side.sockets, folder.path / "qmp", folder.path / "agent")
         _wait_for(sockets, process, ended)
-        held.enter_context(_held(folder, side, housekeeping[0]))
+        held.enter_context(_held(folder, side, cpu))
         try:
             guest = Guest(folder.path / "agent", ended)
-            _pin(folder.path / "qmp", cpus, housekeeping)
             guest.wait_ready(_BOOT_S[accelerator])
         except BaseException:
             held.close()

@@ -13,11 +13,19 @@ from tailscope.testbed.removal import remove_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["container_names", "lock_folders", "remove_cgroups", "remove_locks"]
+__all__ = ["cgroup_version", "container_names", "lock_folders", "remove_cgroups", "remove_locks"]
 
 _GROUPS = Path("/sys/fs/cgroup")
 _KINDS = ("lxc.payload.", "lxc.monitor.")
 _LOCKS = Path("/run/lxc/lock")
+
+
+def cgroup_version() -> int:
+    """The version of the hierarchy in which the kernel assigns CPUs to groups: 1 or 2."""
+    try:
+        return 2 if "cpuset" in (_GROUPS / "cgroup.controllers").read_text().split() else 1
+    except OSError:
+        return 1
 
 
 def container_names() -> set[str]:

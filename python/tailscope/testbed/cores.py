@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import TestbedError
-from tailscope.host.cpus import cpu_list, parse_cpus
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.host.cpus import cpu_list, cpus_by_role, parse_cpus
+from tailscope.testbed.tasks import threads_of
+from tailscope.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Cores", "Topology", "check_cpus", "pick_cores", "read_topology", "staying_on"]
+__all__ = [
+    "Cores",
+    "Topology",
+    "check_cpus",
+    "confined",
+    "pick_cores",
+    "read_topology",
+    "staying_on",
+]
 
 _SYSTEM = Path("/sys/devices/system/cpu")
 
@@ -51,11 +63,14 @@ class Cores:
     housekeeping : tuple of int
         CPUs for everything else; those of the pollers where no other is left.
     warnings : tuple of str
+    anywhere : tuple of int
+        CPUs that a DuT may run on which is not pinned to its own; empty where it is.
     """
 
     pollers: tuple[int, ...]
     housekeeping: tuple[int, ...]
     warnings: tuple[str, ...] = ()
+    anywhere: tuple[int, ...] = ()
 
 
 def read_topology(system: Path = _SYSTEM) -> Topology:
@@ -80,8 +95,8 @@ def read_topology(system: Path = _SYSTEM) -> Topology:
     )
 
 
-def pick_cores(topology: Topology, count: int, wanted: str | None = None) -> Cores:
-    """Choose CPUs for `count` polling processes.
+def pick_cores(topology: Topology, roles: Sequence[str], wanted: str | None = None) -> Cores:
+    """Choose a CPU for each polling process.
 
     Isolated CPUs come first, then those of the same NUMA node; two processes never share a core
     where there are enough cores, and CPU 0, which serves most interrupts, comes last.
@@ -89,35 +104,48 @@ def pick_cores(topology: Topology, count: int, wanted: str | None = None) -> Cor
     Parameters
     ----------
     topology : Topology
-    count : int
-        How many processes poll.
+    roles : sequence of str
+        What each of the processes is: of `tailscope.host.cpus.CPU_ROLES`, or any other name where
+        CPUs are not wanted by role.
     wanted : str, optional
-        The CPUs to take, as a list such as ``1,3``.
+        The CPUs to take: a list in the order of `roles`, such as ``1,3``, or one for each role,
+        such as ``generator=1,dut=3``; ``dut=any`` leaves the choice to the scheduler.
 
     Raises
     ------
+    UsageError
+        If `wanted` cannot be read, or names no role of these.
     TestbedError
         If one of the wanted CPUs is not there or may not be used.
     """
-    chosen = _wanted(topology, wanted, "--cpus") if wanted is not None else _best(topology, count)
+    given = {} if wanted is None else cpus_by_role(wanted, "--cpus")
+    for role, cpus in given.items():
+        _check(topology, cpus, "--cpus")
+        if role not in ("", "housekeeping", *roles):
+            expected = ", ".join(dict.fromkeys(roles))
+            raise UsageError(f"--cpus: got CPUs of {role!r}, expected those of {expected}")
+    chosen = given.get("") or _by_role(topology, roles, given)
     warnings = []
-    if len(chosen) < count:
-        cpus = "1 CPU" if len(chosen) == 1 else f"{len(chosen)} CPUs"
+    if len(set(chosen)) < len(roles):
+        cpus_text = counted(len(set(chosen)), "CPU")
         warnings.append(
-            f"{count} processes poll on {cpus}: they wait for each other,"
+            f"{len(roles)} processes poll on {cpus_text}: they wait for each other,"
             " and the figures mean little"
         )
-        chosen = [chosen[at % len(chosen)] for at in range(count)]
-    elif len({topology.siblings[cpu] for cpu in chosen[:count]}) < count:
+        chosen = [chosen[at % len(chosen)] for at in range(len(roles))]
+    elif len({topology.siblings[cpu] for cpu in chosen[: len(roles)]}) < len(roles):
         warnings.append("polling CPUs share a core: they slow each other down")
-    pollers = tuple(chosen[:count])
-    rest = tuple(cpu for cpu in topology.allowed if cpu not in pollers)
-    if not rest:
+    pollers = tuple(chosen[: len(roles)])
+    rest = tuple(
+        given.get("housekeeping") or (cpu for cpu in topology.allowed if cpu not in pollers)
+    )
+    if not rest or not set(rest) - set(pollers):
         warnings.append(
             "no CPU is left for anything but polling: other work, tailscope's own included, shows"
             " as stalls"
         )
-    return Cores(pollers, rest or tuple(sorted(set(pollers))), tuple(warnings))
+    anywhere = topology.allowed if given.get("dut") == [] else ()
+    return Cores(pollers, rest or tuple(sorted(set(pollers))), tuple(warnings), anywhere)
 
 
 def check_cpus(listed: str | None, option: str) -> None:
@@ -136,7 +164,28 @@ def check_cpus(listed: str | None, option: str) -> None:
         If one of them is not there or may not be used.
     """
     if listed is not None:
-        _wanted(read_topology(), listed, option)
+        _check(read_topology(), parse_cpus(listed, option), option)
+
+
+@contextmanager
+def confined(cpus: Iterable[int]) -> Iterator[None]:
+    """Keep all threads of this process, and what they start, on `cpus` within a block.
+
+    Threads that were there before are among them: those that listen, draw or compute for others.
+    """
+    chosen, before = set(cpus), {}
+    for tid in threads_of(os.getpid()):
+        with suppress(OSError):
+            before[tid] = os.sched_getaffinity(tid)
+            os.sched_setaffinity(tid, chosen)
+    try:
+        yield
+    finally:
+        own = before.get(threading.get_native_id())
+        for tid in threads_of(os.getpid()):
+            # Those that are new began on the CPUs of who started them.
+            with suppress(OSError):
+                os.sched_setaffinity(tid, before.get(tid) or own or chosen)
 
 
 @contextmanager
@@ -152,8 +201,7 @@ def staying_on(cpus: Iterable[int]) -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def _wanted(topology: Topology, text: str, option: str) -> list[int]:
-    cpus = list(dict.fromkeys(parse_cpus(text, option)))
+def _check(topology: Topology, cpus: Iterable[int], option: str) -> None:
     for cpu in cpus:
         if cpu not in topology.online:
             raise TestbedError(
@@ -166,16 +214,26 @@ def _wanted(topology: Topology, text: str, option: str) -> list[int]:
                 " to which this process is confined",
                 hint="taskset, a container or a systemd unit confines it",
             )
-    return cpus
 
 
-def _best(topology: Topology, count: int) -> list[int]:
+def _by_role(
+    topology: Topology, roles: Sequence[str], given: Mapping[str, Sequence[int]]
+) -> list[int]:
+    """For each process the next CPU that its role was given, or the best of those that are left."""
+    taken = {cpu for cpus in given.values() for cpu in cpus}
+    own = {role: itertools.cycle(cpus) for role, cpus in given.items() if cpus}
+    left = itertools.cycle(_best(topology, sum(role not in own for role in roles), without=taken))
+    return [next(own.get(role, left)) for role in roles]
+
+
+def _best(topology: Topology, count: int, *, without: Collection[int] = ()) -> list[int]:
     isolated = set(topology.isolated)
+    free = [cpu for cpu in topology.allowed if cpu not in without] or topology.allowed
 
     def rank(cpu: int) -> tuple[bool, bool, int]:
         return (cpu not in isolated, 0 in topology.siblings[cpu], cpu)
 
-    ranked = sorted(topology.allowed, key=rank)
+    ranked = sorted(free, key=rank)
     if len(ranked) <= count:
         return sorted(ranked)
     home = topology.node[ranked[0]]

@@ -31,6 +31,7 @@ __all__ = [
     "POWER_THREAD",
     "Command",
     "Ipmi",
+    "Meter",
     "PowerReading",
     "PowerRecorder",
     "PowerSource",
@@ -52,6 +53,24 @@ _DCMI = ("ipmitool", "dcmi", "power", "reading")
 _INSTANTANEOUS = re.compile(r"Instantaneous power reading:\s+(?P<watts>\d+)\s+Watts")
 _TIMEOUT_S = 5.0
 _SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What is to be known of a source of power.
+
+    Attributes
+    ----------
+    name, includes : str
+    domains : tuple of str
+    range_uj : tuple of int
+        As those of `PowerSource`.
+    """
+
+    name: str
+    includes: str
+    domains: tuple[str, ...]
+    range_uj: tuple[int, ...] = ()
 
 
 class PowerSource(ABC):
@@ -77,6 +96,11 @@ class PowerSource(ABC):
     includes: str
     interval_s: float
     range_uj: tuple[int, ...] = ()
+
+    @property
+    def meter(self) -> Meter:
+        """What is to be known of it."""
+        return Meter(self.name, self.includes, self.domains, self.range_uj)
 
     @abstractmethod
     def check(self) -> None:
@@ -285,7 +309,7 @@ class RecordedPower:
 
     Attributes
     ----------
-    source : PowerSource or None
+    source : Meter or None
         None where there is none,
     why_not : str or None
         and why.
@@ -298,7 +322,7 @@ class RecordedPower:
         The programs that read it.
     """
 
-    source: PowerSource | None
+    source: Meter | None
     why_not: str | None
     readings: list[PowerReading]
     failures: list[str]
@@ -384,7 +408,7 @@ class PowerRecorder:
             self._take(self._source)
         self.__exit__()
         return RecordedPower(
-            self._source,
+            None if self._source is None else self._source.meter,
             self._why_not,
             self._readings,
             self._failures,

@@ -81,6 +81,8 @@ class Dataplane(Generic[P, R]):
         The CPUs that poll.
     housekeeping : iterable of int
         CPUs for its other threads, which share the lcores where there are none.
+    pinned : bool
+        Whether lcores stay on their CPUs; else they may run on all of both.
 
     Attributes
     ----------
@@ -100,14 +102,14 @@ class Dataplane(Generic[P, R]):
         place: Place,
         lcores: Sequence[int],
         housekeeping: Iterable[int] = (),
+        pinned: bool = True,
     ) -> None:
         binary, self.version = find_binary()
         self.role = role
         self.command = [
             str(binary),
             program.name,
-            "-l",
-            ",".join(map(str, lcores)),
+            _lcores(lcores, () if pinned else {*lcores, *housekeeping}),
             *_EAL,
             *eal,
             "--",
@@ -221,3 +223,10 @@ class Dataplane(Generic[P, R]):
     def _last_words(self) -> str:
         words = self.process.last_words()
         return f"; DPDK said: {words}" if words else ""
+
+
+def _lcores(lcores: Sequence[int], anywhere: Iterable[int]) -> str:
+    """DPDK's option for lcores, which are called by CPUs, and run on these if on nothing else."""
+    listed = ",".join(map(str, lcores))
+    cpus = ",".join(map(str, sorted(anywhere)))
+    return f"--lcores=({listed})@({cpus})" if cpus else f"--lcores={listed}"

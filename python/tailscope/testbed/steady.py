@@ -5,12 +5,18 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["ClockPair", "SteadyClock", "ahead_of_kernel_ns", "clock_pair"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["ClockPair", "SteadyClock", "ahead_of_kernel_ns", "clock_pair", "largest_step_ns"]
 
 _ATTEMPTS = 16
 _NOTICED_NS = 1_000_000
+_SLEWED_PPM = 1_000
+"""Twice as fast as a clock is let run to catch up."""
 
 
 class ClockPair(NamedTuple):
@@ -57,3 +63,33 @@ class SteadyClock:
         by_ns = now.offset_ns - self._offset_ns
         noticed_ns = _NOTICED_NS + self._error_ns + now.error_ns
         return by_ns if abs(by_ns) > noticed_ns else 0
+
+
+def largest_step_ns(
+    when_ns: NDArray[np.int64], least_ns: NDArray[np.int64], most_ns: NDArray[np.int64]
+) -> int:
+    """By how much Unix time was set at once, at most, between readings of it by another clock.
+
+    Parameters
+    ----------
+    when_ns : ndarray of int64, shape (n,)
+        By that clock, in order.
+    least_ns, most_ns : ndarray of int64, shape (n,)
+        What to add to that to get Unix time.
+
+    Returns
+    -------
+    int
+        0 where what was added changes no faster than clocks do that nobody sets.
+    """
+    import numpy as np
+
+    if len(when_ns) < len(("before", "after")):
+        return 0
+    natural_ns = _NOTICED_NS + np.diff(when_ns) * _SLEWED_PPM // 1_000_000
+    forward = least_ns[1:] - most_ns[:-1] - natural_ns
+    back = least_ns[:-1] - most_ns[1:] - natural_ns
+    at = int(np.argmax(np.maximum(forward, back)))
+    if max(forward[at], back[at]) <= 0:
+        return 0
+    return int((least_ns[at + 1] + most_ns[at + 1] - least_ns[at] - most_ns[at]) // 2)

@@ -1,10 +1,9 @@
-"""tcpdump on links, and the best clock that they offer."""
+"""tcpdump on links, with the kernel's times."""
 
 from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from tailscope.testbed.places import Here
 
-__all__ = ["Tap", "best_clock", "recording"]
+__all__ = ["Tap", "recording"]
 
 _START_S = 10.0
 _DRAIN_S = 1.5
@@ -49,34 +48,8 @@ class Tap:
     dropped: int = field(init=False, default=0)
 
 
-def best_clock(links: Sequence[str]) -> str:
-    """Choose the best kind of timestamps that all links offer on one clock.
-
-    Parameters
-    ----------
-    links : sequence of str
-        Of this namespace.
-
-    Returns
-    -------
-    str
-        ``adapter``: stamped by the card, in the time of this machine; ``adapter_unsynced``: stamped
-        by the card, in its own time; ``host``: stamped by the kernel.
-    """
-    offered = [_offered(link) for link in links]
-    if all("adapter" in kinds for kinds in offered):
-        return "adapter"
-    if all("adapter_unsynced" in kinds for kinds in offered):
-        clocks = {_hardware_clock(link) for link in links}
-        if len(clocks) == 1 and None not in clocks:
-            return "adapter_unsynced"
-    return "host"
-
-
 @contextmanager
-def recording(
-    taps: Mapping[str, Tap], here: Here, *, clock: str = "host", only: str = "udp"
-) -> Iterator[None]:
+def recording(taps: Mapping[str, Tap], here: Here, *, only: str = "udp") -> Iterator[None]:
     """Record links within a block.
 
     Parameters
@@ -85,8 +58,6 @@ def recording(
         By the name that its capture is to have.
     here : Here
         Where captures are written.
-    clock : str
-        The kind of timestamps.
     only : str
         The frames to keep, as tcpdump's filters say it.
 
@@ -102,7 +73,7 @@ def recording(
             tap.path = here.folder / f"{name}.pcap"
             # To standard output: it gives up root before it would open a file.
             options = ["-i", tap.link, "-s", str(_BYTES), "-B", str(_BUFFER_KIB), "-w", "-"]
-            options += ["-j", clock, "--time-stamp-precision=nano", "--direction=in"]
+            options += ["-j", "host", "--time-stamp-precision=nano", "--direction=in"]
             command = [*tap.command, str(program), *options, only]
             logs.append(f"{name}.log")
             stack.enter_context(_recorder(here, name, command, tap))
@@ -133,25 +104,3 @@ def _wait_listening(here: Here, logs: Sequence[str]) -> None:
         time.sleep(0.05)
     silent = next(text for text in said if "listening on" not in text)
     raise TestbedError(f"tcpdump: did not start: {silent or 'no output'}")
-
-
-def _offered(link: str) -> list[str]:
-    return re.findall(r"^  (\w+)", _said("tcpdump", "-i", link, "-J"), re.M)
-
-
-def _hardware_clock(link: str) -> str | None:
-    found = re.search(
-        r"(?:PTP Hardware Clock|Hardware timestamp provider index): (\d+)",
-        _said("ethtool", "-T", link),
-    )
-    return found[1] if found else None
-
-
-def _said(*command: str) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, timeout=_START_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr

@@ -1,0 +1,173 @@
+"""Virtual functions of network cards (SR-IOV): made, handed to a driver, removed."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from tailscope.exceptions import TestbedError
+from tailscope.host.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["FunctionDriver", "virtual_functions"]
+
+FunctionDriver: TypeAlias = Literal["kernel", "vfio-pci"]
+
+_PCI = "/sys/bus/pci"
+_WAIT_S = 10.0
+_UP = 1
+"""IFF_UP."""
+
+
+def _tell(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode != 0:
+        raise TestbedError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+
+
+@contextmanager
+def virtual_functions(
+    names: Sequence[str],
+    driver: FunctionDriver,
+    machine: Machine | None = None,
+    *,
+    tell: Callable[[Sequence[str]], None] = _tell,
+    wait_s: float = _WAIT_S,
+) -> Iterator[list[str]]:
+    """Make a virtual function of each card within a block.
+
+    It may receive frames for any address, and send from any, as a device that forwards has to.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The cards, by links of the kernel or PCI addresses.
+    driver : str
+        What drives the functions: ``kernel`` makes them links; ``vfio-pci`` is for DPDK and guests.
+    machine : Machine, optional
+        Whose cards they are; this machine by default.
+    tell : callable
+        Runs a command, and raises TestbedError if it fails.
+    wait_s : float
+        How long the kernel's driver may take.
+
+    Returns
+    -------
+    context manager of list of str
+        In place of each card its function: a link, or a PCI address.
+
+    Raises
+    ------
+    TestbedError
+        If a card has none, or none to spare: before any is made.
+    """
+    machine = machine or Machine()
+    cards = [_Card(name, machine) for name in names]
+    for card in cards:
+        card.check(driver)
+    with ExitStack() as stack:
+        for card in cards:
+            stack.callback(card.remove)
+            card.make(tell)
+        yield [card.bound(driver, wait_s) for card in cards]
+
+
+class _Card:
+    """A card that may have functions."""
+
+    def __init__(self, name: str, machine: Machine) -> None:
+        self.name, self._machine = name, machine
+        self._path = f"{_PCI}/devices/{name}" if ":" in name else f"/sys/class/net/{name}/device"
+
+    def check(self, driver: FunctionDriver) -> None:
+        """See that a function can be had."""
+        total, made = self._read("sriov_totalvfs"), self._read("sriov_numvfs")
+        if total is None or made is None:
+            raise self._error("it has no virtual functions (SR-IOV)")
+        if total == "0":
+            raise self._error(
+                "its virtual functions are switched off",
+                hint="switch SR-IOV on in the setup of the machine or of the card",
+            )
+        if made != "0":
+            raise self._error(
+                f"expected no virtual functions, got {made}",
+                hint=f"`echo 0 > {self._path}/sriov_numvfs` removes them if nobody uses them",
+            )
+        link = self._link()
+        flags = self._machine.read(f"/sys/class/net/{link}/flags") or "0"
+        if not int(flags, 16) & _UP:
+            raise self._error("it is down, and so would be its functions", f"ip link set {link} up")
+        if driver == "vfio-pci":
+            if not self._machine.exists(f"{_PCI}/drivers/vfio-pci/"):
+                raise self._error("there is no driver vfio-pci", hint="modprobe vfio-pci")
+            if not self._machine.exists(f"{self._path}/iommu_group"):
+                raise self._error(
+                    "it has no IOMMU group, which vfio-pci requires",
+                    hint="boot with intel_iommu=on or amd_iommu=on, and allow VT-d or AMD-Vi",
+                )
+
+    def make(self, tell: Callable[[Sequence[str]], None]) -> None:
+        """Make one function, which may send and receive any address."""
+        self._write(f"{self._path}/sriov_numvfs", "1")
+        change = ["ip", "link", "set", "dev", self._link(), "vf", "0"]
+        tell([*change, "spoofchk", "off"])
+        tell([*change, "trust", "on"])
+
+    def bound(self, driver: FunctionDriver, wait_s: float) -> str:
+        """The function, once its driver has it."""
+        address = self._address()
+        if driver == "vfio-pci":
+            own = f"{_PCI}/devices/{address}"
+            self._write(f"{own}/driver_override", driver)
+            # The kernel's own driver may have taken it.
+            if self._machine.exists(f"{own}/driver/"):
+                self._write(f"{own}/driver/unbind", address)
+            self._write(f"{_PCI}/drivers_probe", address)
+            if not self._machine.exists(f"{_PCI}/drivers/vfio-pci/{address}"):
+                raise self._error(f"vfio-pci does not take its function {address}")
+            return address
+        deadline_s = time.monotonic() + wait_s
+        while not (links := self._machine.glob(f"{self._path}/virtfn0/net/*")):
+            if time.monotonic() > deadline_s:
+                raise self._error(
+                    f"its function {address} became no link within {wait_s:g} s",
+                    hint="is the driver of its functions there, such as iavf or ixgbevf?",
+                )
+            time.sleep(0.05)
+        return links[0].rpartition("/")[2]
+
+    def remove(self) -> None:
+        """Remove its functions."""
+        self._write(f"{self._path}/sriov_numvfs", "0")
+
+    def _address(self) -> str:
+        with suppress(OSError):
+            return self._machine.link(f"{self._path}/virtfn0").rpartition("/")[2]
+        raise self._error("the kernel made no function, although it was asked for one")
+
+    def _link(self) -> str:
+        links = self._machine.glob(f"{self._path}/net/*")
+        if not links:
+            raise self._error(
+                "it is no link of the kernel, so that its functions cannot be set up",
+                hint="bind it to the kernel's driver; its functions may have another",
+            )
+        return links[0].rpartition("/")[2]
+
+    def _read(self, name: str) -> str | None:
+        text = self._machine.read(f"{self._path}/{name}")
+        return None if text is None else text.strip()
+
+    def _write(self, path: str, text: str) -> None:
+        try:
+            self._machine.write(path, text)
+        except OSError as error:
+            raise self._error(f"{path}: {text} was refused: {error.strerror}") from None
+
+    def _error(self, text: str, hint: str | None = None) -> TestbedError:
+        return TestbedError(f"vfs: {self.name}: {text}", hint=hint)

@@ -1,0 +1,42 @@
+"""l3fwd on CPUs as it is configured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from runs import sound
+
+from tailscope.duts.catalogue import dut_named
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Measure = Callable[..., dict[str, Any]]
+
+
+def test_two_loops_forward_a_port_each(measure: Measure) -> None:
+    config = "config=(0,0,0),(1,0,1)"
+    found = measure("--dut", "l3fwd", "--dut-option", config, "--rate", "500")
+    info = sound(found["out"])
+    assert found["count"] == found["sent"]
+    first, second = info["dut"]["result"]["lcores"]
+    assert {first["lcore"], second["lcore"]} == set(
+        map(int, info["instrument"]["cpus"]["DuT"].split(","))
+    )
+    # All packets come by one port, which is polled by one of the two.
+    assert sorted((first["rx_packets"] > 0, second["rx_packets"] > 0)) == [False, True]
+
+
+def test_cpus_of_a_configuration_are_those_of_the_device() -> None:
+    dut: Any = dut_named("l3fwd", {"config": "(0,0,1),(1,0,0)", "lookup": "fib"}, "memif")
+    assert dut.cpus == 2
+    assert dut.arguments((4, 7)) == ["--lookup=fib", "--config=(0,0,7),(1,0,4)"]
+    assert dut_named("l3fwd", {}, "memif").cpus == 1
+
+
+@pytest.mark.parametrize("config", ["", "0,0,0", "(0,0)", "(0,0,0)(1,0,1)", "(0,0,1)", "(0,0,0),"])
+def test_a_configuration_that_cannot_be_is_refused(config: str) -> None:
+    with pytest.raises(UsageError, match=r"expected \(PORT,QUEUE,CPU\),\.\.\. such as"):
+        dut_named("l3fwd", {"config": config}, "memif")

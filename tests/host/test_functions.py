@@ -1,0 +1,194 @@
+"""Virtual functions of cards, on a machine made of files whose kernel makes them."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from trees import tree
+
+from tailscope.exceptions import TestbedError
+from tailscope.host.functions import virtual_functions
+from tailscope.host.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+PCI = "/sys/bus/pci"
+ADDRESSES = {"enp1s0f0": "0000:01:00.0", "enp1s0f1": "0000:01:00.1"}
+FUNCTIONS = {"0000:01:00.0": "0000:01:10.0", "0000:01:00.1": "0000:01:10.1"}
+
+
+class Kernel(Machine):
+    """What a kernel does where somebody writes into sysfs; each function becomes a link at once."""
+
+    vfio_takes = True
+    driver = True
+
+    def write(self, path: str, text: str) -> None:
+        if not self._file(path).exists():
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        super().write(path, text)
+        name = path.rpartition("/")[2]
+        if name == "sriov_numvfs":
+            self._made(self._file(path).parent.resolve(), int(text))
+        elif name == "unbind":
+            (self._file(path).parent / text).unlink()
+            (self._device(text) / "driver").unlink()
+        elif name == "drivers_probe":
+            override = (self._device(text) / "driver_override").read_text()
+            if override != "vfio-pci" or self.vfio_takes:
+                self._bind(text, override or "ixgbevf")
+
+    def _device(self, address: str) -> Path:
+        return self._file(f"{PCI}/devices/{address}")
+
+    def _made(self, card: Path, number: int) -> None:
+        address = FUNCTIONS[card.name]
+        if number == 0:
+            for driver in self._file(f"{PCI}/drivers").iterdir():
+                (driver / address).unlink(missing_ok=True)
+            shutil.rmtree(self._device(address), ignore_errors=True)
+            (card / "virtfn0").unlink(missing_ok=True)
+            return
+        tree(self.root, {f"{PCI}/devices/{address}/driver_override": ""})
+        (card / "virtfn0").symlink_to(f"../{address}")
+        if self.driver:
+            self._bind(address, "ixgbevf")
+            (self._device(address) / "net" / f"{'v' + address[-1]}").mkdir(parents=True)
+
+    def _bind(self, address: str, name: str) -> None:
+        driver = self._file(f"{PCI}/drivers/{name}")
+        (self._device(address) / "driver").symlink_to(driver)
+        (driver / address).symlink_to(self._device(address))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Kernel:
+    files = {
+        f"{PCI}/drivers/vfio-pci/bind": "",
+        f"{PCI}/drivers/ixgbevf/unbind": "",
+        f"{PCI}/drivers_probe": "",
+    }
+    for link, address in ADDRESSES.items():
+        own = f"{PCI}/devices/{address}"
+        files |= {f"{own}/sriov_totalvfs": "63\n", f"{own}/sriov_numvfs": "0\n"}
+        files |= {f"{own}/net/{link}/": "", f"{own}/iommu_group/": ""}
+        files[f"/sys/class/net/{link}/flags"] = "0x1003\n"
+    root = tree(tmp_path / "machine", files)
+    for link, address in ADDRESSES.items():
+        (root / f"sys/class/net/{link}/device").symlink_to(root / f"{PCI[1:]}/devices/{address}")
+    return Kernel(root)
+
+
+def functions(machine: Kernel) -> list[str]:
+    return machine.glob(f"{PCI}/devices/*/virtfn*")
+
+
+@pytest.mark.parametrize("names", [list(ADDRESSES), list(ADDRESSES.values())])
+def test_functions_become_links(names: list[str], machine: Kernel) -> None:
+    told: list[Sequence[str]] = []
+    with virtual_functions(names, "kernel", machine, tell=told.append) as made:
+        assert made == ["v0", "v1"]
+        assert len(functions(machine)) == 2
+    assert functions(machine) == []
+    # Else the function may have only what is sent to its own address.
+    assert [" ".join(words) for words in told] == [
+        f"ip link set dev {link} vf 0 {what}"
+        for link in ADDRESSES
+        for what in ("spoofchk off", "trust on")
+    ]
+
+
+@pytest.mark.parametrize("driver", [True, False])
+def test_functions_are_handed_to_vfio(driver: bool, machine: Kernel) -> None:
+    """Whether or not the kernel's own driver was faster."""
+    machine.driver = driver
+    with virtual_functions(list(ADDRESSES), "vfio-pci", machine, tell=lambda _: None) as made:
+        assert made == list(FUNCTIONS.values())
+        for address in made:
+            assert machine.exists(f"{PCI}/drivers/vfio-pci/{address}")
+            assert not machine.exists(f"{PCI}/drivers/ixgbevf/{address}")
+    assert functions(machine) == []
+    assert not machine.glob(f"{PCI}/drivers/vfio-pci/0000*")
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "said"),
+    [
+        ("sriov_totalvfs", None, "it has no virtual functions (SR-IOV)"),
+        ("sriov_totalvfs", "0\n", "its virtual functions are switched off"),
+        ("sriov_numvfs", "4\n", "expected no virtual functions, got 4"),
+        ("net/enp1s0f1/", None, "it is no link of the kernel"),
+        ("iommu_group/", None, "it has no IOMMU group, which vfio-pci requires"),
+    ],
+)
+def test_what_a_card_lacks_is_said_before_any_is_made(
+    path: str, text: str | None, said: str, machine: Kernel
+) -> None:
+    """Of the second card: the first one stays as it is, too."""
+    file = machine.root / f"{PCI[1:]}/devices/0000:01:00.1/{path}"
+    if text is not None:
+        file.write_text(text)
+    elif path.endswith("/"):
+        file.rmdir()
+    else:
+        file.unlink()
+    before = {item: item.is_dir() or item.read_bytes() for item in machine.root.rglob("*")}
+    told: list[Sequence[str]] = []
+    with (
+        pytest.raises(TestbedError) as error,
+        virtual_functions(list(ADDRESSES), "vfio-pci", machine, tell=told.append),
+    ):
+        raise AssertionError("not reached")
+    assert str(error.value).startswith(f"vfs: enp1s0f1: {said}")
+    after = {item: item.is_dir() or item.read_bytes() for item in machine.root.rglob("*")}
+    assert before == after and not told
+
+
+def test_a_card_that_is_down_is_named(machine: Kernel) -> None:
+    (machine.root / "sys/class/net/enp1s0f0/flags").write_text("0x1002\n")
+    with (
+        pytest.raises(TestbedError, match="vfs: enp1s0f0: it is down") as error,
+        virtual_functions(list(ADDRESSES), "kernel", machine, tell=lambda _: None),
+    ):
+        raise AssertionError("not reached")
+    assert error.value.hint == "ip link set enp1s0f0 up"
+
+
+def test_a_machine_without_vfio_is_told_how_to_have_it(machine: Kernel) -> None:
+    shutil.rmtree(machine.root / f"{PCI[1:]}/drivers/vfio-pci")
+    with (
+        pytest.raises(TestbedError, match="there is no driver vfio-pci") as error,
+        virtual_functions(list(ADDRESSES), "vfio-pci", machine, tell=lambda _: None),
+    ):
+        raise AssertionError("not reached")
+    assert error.value.hint == "modprobe vfio-pci"
+
+
+def refuse(command: Sequence[str]) -> None:
+    if command[4] == "enp1s0f1":
+        raise TestbedError("ip link set: Operation not supported")
+
+
+@pytest.mark.parametrize("broken", ["no driver", "vfio refuses", "no trust"])
+def test_nothing_is_left_of_functions_that_cannot_be_used(broken: str, machine: Kernel) -> None:
+    machine.driver, machine.vfio_takes = broken != "no driver", broken != "vfio refuses"
+    said = {
+        "no driver": "vfs: enp1s0f0: its function 0000:01:10.0 became no link within 0.1 s",
+        "vfio refuses": "vfs: enp1s0f0: vfio-pci does not take its function 0000:01:10.0",
+        "no trust": "ip link set: Operation not supported",
+    }[broken]
+    tell = refuse if broken == "no trust" else lambda _: None
+    driver = "vfio-pci" if broken == "vfio refuses" else "kernel"
+    with (
+        pytest.raises(TestbedError) as error,
+        virtual_functions(list(ADDRESSES), driver, machine, tell=tell, wait_s=0.1),  # type: ignore[arg-type]
+    ):
+        raise AssertionError("not reached")
+    assert str(error.value) == said
+    assert functions(machine) == []
+    assert machine.read(f"{PCI}/devices/0000:01:00.0/sriov_numvfs") == "0"
