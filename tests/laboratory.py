@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 SSHD = "/usr/sbin/sshd"
 ADDRESSES = {"loadgen": "10.98.0.1", "dut": "10.98.0.2", "timestamper": "10.98.0.3"}
@@ -53,49 +53,96 @@ class Laboratory:
         return path
 
 
+def start(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.Popen[str]:
+    """Start tailscope: the hub is a machine that only sees the management network."""
+    there = ["ip", "netns", "exec", lab.names[at]]
+    return subprocess.Popen(
+        [*there, sys.executable, "-m", "tailscope", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=lab.environment,
+    )
+
+
+def run(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.CompletedProcess[str]:
+    process = start(lab, *arguments, at=at)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
 def ip(*words: str) -> None:
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ip {words}: {done.stderr}"
 
 
 @contextmanager
-def laboratory(path: Path) -> Iterator[Laboratory]:
-    """Build it in a private folder, and take it down."""
+def laboratory(
+    path: Path,
+    disguise: Mapping[str, Mapping[Path, str]] | None = None,
+    *,
+    guest: str | None = None,
+) -> Iterator[Laboratory]:
+    """Build it in a private folder, and take it down.
+
+    On a machine with a disguise, files of ours lie over those of ``/proc`` that it names. The role
+    of a guest gets no namespace: its links are the hub's taps ``mgmt``, ``pre-to`` and
+    ``post-from``, for QEMU, and its sshd is configured but not started.
+    """
     with ExitStack() as stack:
         prefix = f"lab-{os.getpid()}-{next(_NUMBERS)}"
         names = {role: f"{prefix}-{role[:4]}" for role in (*ADDRESSES, "hub")}
         for name in names.values():
             ip("netns", "add", name)
             stack.callback(subprocess.run, ["ip", "netns", "del", name], capture_output=True)
-        _join(names)
+        _join(names, guest)
         home = _user(path)
         for role, address in ADDRESSES.items():
-            stack.enter_context(_sshd(path, home, role, names[role], address))
+            covered = (disguise or {}).get(role, {})
+            command = _sshd_of(path, home, role, address)
+            if role != guest:
+                stack.enter_context(_sshd(path, role, names[role], command, covered))
         yield Laboratory(path, home, names)
 
 
-def _join(names: dict[str, str]) -> None:
+def _join(names: dict[str, str], guest: str | None) -> None:
     """Management by a hub; traffic by cables with TAPs, which copy to the timestamper."""
     ip("-n", names["hub"], "link", "add", "name", "hub0", "type", "bridge")
     ip("-n", names["hub"], "link", "set", "hub0", "up")
     ip("-n", names["hub"], "addr", "add", f"{HUB}/24", "dev", "hub0")
     for role, address in ADDRESSES.items():
         own = names[role]
+        if role == guest:
+            _tap(names["hub"], "mgmt")
+            ip("-n", names["hub"], "link", "set", "mgmt", "master", "hub0", "up")
+            continue
         ip("-n", own, "link", "set", "lo", "up")
         ip("link", "add", "mgmt", "netns", own, "type", "veth", "peer", role, "netns", names["hub"])
         ip("-n", own, "addr", "add", f"{address}/24", "dev", "mgmt")
         ip("-n", own, "link", "set", "mgmt", "up")
         ip("-n", names["hub"], "link", "set", role, "master", "hub0", "up")
-    _tapped(names, ("loadgen", "out0"), ("dut", "in1"), "pre")
-    _tapped(names, ("dut", "out1"), ("loadgen", "in0"), "post")
+    _tapped(names, ("loadgen", "out0"), ("dut", "in1"), "pre", guest)
+    _tapped(names, ("dut", "out1"), ("loadgen", "in0"), "post", guest)
+
+
+def _tap(name: str, link: str) -> None:
+    """A link whose other end is QEMU's."""
+    ip("-n", name, "tuntap", "add", "dev", link, "mode", "tap")
 
 
 def _tapped(
-    names: dict[str, str], sender: tuple[str, str], receiver: tuple[str, str], tap: str
+    names: dict[str, str],
+    sender: tuple[str, str],
+    receiver: tuple[str, str],
+    tap: str,
+    guest: str | None,
 ) -> None:
     """A cable through the hub, which copies what the sender sends to the timestamper."""
     hub = names["hub"]
     for (role, link), inner in ((sender, f"{tap}-from"), (receiver, f"{tap}-to")):
+        if role == guest:
+            _tap(hub, inner)
+            continue
         ip("link", "add", link, "netns", names[role], "type", "veth", "peer", inner, "netns", hub)
     inner = f"{tap}-tap"
     ip(
@@ -116,7 +163,8 @@ def _tapped(
     for suffix in ("from", "to"):
         ip("-n", hub, "link", "set", f"{tap}-{suffix}", "up")
     for role, link in (sender, receiver):
-        ip("-n", names[role], "link", "set", link, "up")
+        if role != guest:
+            ip("-n", names[role], "link", "set", link, "up")
     tc = ["ip", "netns", "exec", hub, "tc"]
     for here, there in (("from", "to"), ("to", "from")):
         add = [*tc, "qdisc", "add", "dev", f"{tap}-{here}", "ingress"]
@@ -156,8 +204,8 @@ def _keygen(path: Path) -> None:
     subprocess.run(command, check=True)
 
 
-@contextmanager
-def _sshd(path: Path, home: Path, role: str, name: str, address: str) -> Iterator[None]:
+def _sshd_of(path: Path, home: Path, role: str, address: str) -> list[str]:
+    """Configure a machine's sshd, which its user trusts, and return its command."""
     key = path / f"{role}.key"
     _keygen(key)
     public = key.with_suffix(".key.pub").read_text().split()
@@ -179,14 +227,24 @@ def _sshd(path: Path, home: Path, role: str, name: str, address: str) -> Iterato
     configuration = path / f"{role}.sshd"
     configuration.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
     Path("/run/sshd").mkdir(exist_ok=True)
-    server = [SSHD, "-D", "-e", "-f", str(configuration)]
+    return [SSHD, "-D", "-e", "-f", str(configuration)]
+
+
+@contextmanager
+def _sshd(
+    path: Path, role: str, name: str, server: list[str], covered: Mapping[Path, str]
+) -> Iterator[None]:
     # `ip netns exec` mounts /sys anew, without the groups that containers need.
     groups = path / f"{role}.groups"
     groups.mkdir()
     script = 'mount --rbind "$1" "$2" && shift 2 && exec "$@"'
     keep = ["unshare", "-m", "sh", "-c", script, "sh", "/sys/fs/cgroup", str(groups)]
     bring = ["sh", "-c", script, "sh", str(groups), "/sys/fs/cgroup"]
-    command = [*keep, "ip", "netns", "exec", name, *bring, *server]
+    over = ["unshare", "-m"]
+    for ours, theirs in covered.items():
+        bind = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+        over += ["sh", "-c", bind, "sh", str(ours), theirs]
+    command = [*over, *keep, "ip", "netns", "exec", name, *bring, *server]
     with (path / f"{role}.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log, start_new_session=True)
     try:

@@ -24,7 +24,7 @@ from tailscope.exceptions import (
 from tailscope.units import duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     import pyarrow as pa
@@ -60,6 +60,7 @@ __all__ = [
     "interfaces",
     "load_ticks",
     "read_keys",
+    "retime",
     "source_of",
 ]
 
@@ -666,6 +667,38 @@ def estimate_clocks(
             progress=progress,
         )
     return ClockDifference(*found)
+
+
+def retime(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    knots: Sequence[tuple[int, int]],
+) -> int:
+    """Write a capture once more, in the time of another clock.
+
+    Parameters
+    ----------
+    source : path
+    target : path
+        Written as pcapng in zstd.
+    knots : sequence of (int, int)
+        Times of the capture's clock in ns, in order, and by how many ns it is ahead of the other
+        clock then; straight in between, and on beyond the first and the last.
+
+    Returns
+    -------
+    int
+        Packets.
+
+    Raises
+    ------
+    CaptureError
+        If the capture cannot be read to its end, or the other one not be written.
+    UsageError
+        If there are no knots, or they are not in order.
+    """
+    with engine_errors():
+        return _engine.retime(os.fspath(source), os.fspath(target), list(knots))
 
 
 def analyze(

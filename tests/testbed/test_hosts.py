@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from laboratory import Laboratory, laboratory
+from laboratory import Laboratory, laboratory, run, start
 from measurements import polls, wait_until
 from runs import AS_ROOT, left_behind, needed, records, sound
 
@@ -53,26 +53,8 @@ def changed(path: Path, text: str) -> Iterator[None]:
         path.write_text(before)
 
 
-def start(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.Popen[str]:
-    """Start tailscope: the hub is a machine that only sees the management network."""
-    there = ["ip", "netns", "exec", lab.names[at]]
-    return subprocess.Popen(
-        [*there, sys.executable, "-m", "tailscope", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=lab.environment,
-    )
-
-
-def run(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.CompletedProcess[str]:
-    process = start(lab, *arguments, at=at)
-    out, err = process.communicate(timeout=120)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
 def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any, tmp_path: Path) -> None:
-    """From a function of the kernel to one of DPDK in a container, stamped by tcpdump."""
+    """From a function of the kernel to one of DPDK in a container, stamped by the kernel."""
     needed("lxc-execute")
     software = {
         "kernel": {"dut": "mirred"},
@@ -86,17 +68,43 @@ def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any, tmp_path: 
     for cell in records(out):
         folder = out / cell["runs"][0]
         info = sound(folder)
-        assert info["clock"] == {"source": "kernel-software", "timestamp_type": "host"}
+        assert info["clock"] == {"source": "kernel-software", "timestamp_type": "software"}
+        assert info["instrument"]["timestamper"]["method"] == "socket"
         assert set(info["hosts"]) == {"loadgen", "dut", "timestamper"}
         generator = info["instrument"]["generator"]["gen"]
         summary = json.loads((folder / "summary.json").read_text())
         assert summary["sent"] == summary["pre_packets"] == generator["sent"] > 0
         assert summary["post_packets"] == summary["count"] == generator["matched"]
-        captures = [folder / "captures" / f"{side}.pcap" for side in ("pre", "post")]
+        captures = [folder / "captures" / f"{side}.pcapng.zst" for side in ("pre", "post")]
         again = tailscope("analyze", *captures, "--json", "-")
         figures = json.loads(again.stdout)
         assert figures["count"] == summary["count"]
         assert figures["latency_ns_p99"] == summary["latency_ns_p99"]
+
+
+def test_times_of_the_kernel_are_warned_of(lab: Laboratory, tailscope: Any, tmp_path: Path) -> None:
+    """By whichever program, in table, report and record."""
+    counts = {}
+    for method in ("auto", "tcpdump"):
+        watching = {**lab.hosts["timestamper"], "method": method}
+        hosts = {**lab.hosts, "timestamper": watching}
+        path = lab.experiment(fixed={**TRAFFIC, "dut": "mirred"}, hosts=hosts)
+        out = tmp_path / method
+        done = run(lab, "run", path, "--out", out)
+        assert done.returncode == 0, done.stderr + done.stdout
+        info = sound(out / "run")
+        why = "pre does not timestamp frames, and post does not timestamp frames; "
+        why = why if method == "auto" else "tcpdump was asked for; "
+        [warning] = info["warnings"]
+        assert warning.startswith(f"timestamper: times are the kernel's, not the card's: {why}")
+        assert f"warning   {warning}\n" in done.stdout
+        assert f"warning   {warning}" in tailscope("show", out / "run").stdout
+        assert (
+            f"not the card's: {why.partition(';')[0]}".replace("'", "&#39;")
+            in (out / "run" / "report.html").read_text()
+        )
+        counts[method] = info["instrument"]["timestamper"]["dropped"]
+    assert counts["auto"] == counts["tcpdump"] == {"pre": 0, "post": 0}
 
 
 def test_the_load_generator_can_be_this_machine(lab: Laboratory, tmp_path: Path) -> None:

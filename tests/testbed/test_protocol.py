@@ -17,7 +17,7 @@ import tailscope
 from tailscope.exceptions import HostError
 from tailscope.store.machine import this_host
 from tailscope.store.records.dataplane import NoCounts
-from tailscope.store.records.run import PlatformRecord, TimestampedFile
+from tailscope.store.records.run import KernelNoise, PlatformRecord, TimestampedFile
 from tailscope.testbed.hosts import Agent
 from tailscope.testbed.protocol import (
     CountsEvent,
@@ -29,6 +29,7 @@ from tailscope.testbed.protocol import (
     read_message,
     read_order,
 )
+from tailscope.testbed.recorded import MachineRecording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,11 +39,31 @@ if TYPE_CHECKING:
 HELLO = json.dumps({"event": "hello", "version": str(tailscope.__version__)})
 READY = DutReady(
     host=this_host(),
+    knobs={"ksm": None},
+    tuning=[],
+    reports=[],
     version="1",
     configuration=[["tc", "qdisc"], ["tc", "filter"]],
     platform=PlatformRecord(name="vm", representative=False),
     warnings=[],
     cpus=[1],
+)
+
+
+RECORDED = MachineRecording(
+    times_by="unix",
+    noise=KernelNoise(
+        events=None,
+        events_missing_because="not requested",
+        interrupts={},
+        counter_samples=2,
+        steal_ns={"1": 0},
+    ),
+    warnings=[],
+    own_work=["softirq NET_"],
+    power=None,
+    clock_set_by_ns=-5,
+    files={"noise": TimestampedFile(path="/a/noise.parquet", size_bytes=1, sha256="")},
 )
 
 
@@ -69,7 +90,7 @@ class Fake(Agent):
 
 
 def test_what_is_said_is_what_is_heard() -> None:
-    for said in (READY, CountsEvent(counts=NoCounts(), died=None)):
+    for said in (READY, CountsEvent(counts=NoCounts(), died=None, recorded=RECORDED)):
         assert read_message("dut", as_line(said)) == said
     for order in (SendOrder(duration_ns=5), StopOrder()):
         assert read_order(as_line(order)) == order
@@ -100,7 +121,7 @@ def test_the_role_and_the_field_are_named(change: dict[str, Any], where: str) ->
 
 
 def test_a_role_says_only_what_belongs_to_it() -> None:
-    said = wrong(as_line(CountsEvent(counts=None, died=None)), "timestamper")
+    said = wrong(as_line(CountsEvent(counts=None, died=None, recorded=RECORDED)), "timestamper")
     assert said.startswith("timestamper (there): it said: ")
 
 

@@ -7,16 +7,19 @@ import queue
 import signal
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import HostError, OtherKernelError, TailscopeError
 
 if TYPE_CHECKING:
     from tailscope.testbed.protocol import AgentMessage, Order
+    from tailscope.testbed.steady import SteadyClock
 
 __all__ = ["command"]
 
 _PATIENCE_S = 1.0
+_MOUTH = threading.Lock()
 
 
 def command() -> int:
@@ -26,8 +29,10 @@ def command() -> int:
     """
     from tailscope import _engine
     from tailscope.testbed.protocol import AgentError, HelloEvent, PlayOrder
+    from tailscope.testbed.steady import SteadyClock
 
-    ears = _Ears()
+    clock = SteadyClock()
+    ears = _Ears(clock)
     _say(HelloEvent(version=_engine.VERSION))
     try:
         part = ears.hear()
@@ -37,7 +42,7 @@ def command() -> int:
             raise HostError("agent: it has no role yet: expected the order to play one")
         from tailscope.experiment.roles import play
 
-        play(part, _say, ears.hear)
+        play(part, _say, ears.hear, clock)
     except TailscopeError as error:
         waits = isinstance(error, OtherKernelError)
         _say(AgentError(message=str(error), hint=error.hint, other_kernel=waits))
@@ -51,7 +56,8 @@ def command() -> int:
 class _Ears:
     """What comes in, and its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: SteadyClock) -> None:
+        self._clock = clock
         self._heard: queue.Queue[Order | HostError | None] = queue.Queue()
         self._end_was_heard = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -71,15 +77,28 @@ class _Ears:
             raise found
         return found
 
+    def _answer(self, number: int, heard_ns: int) -> None:
+        from tailscope.testbed.protocol import AnswerEvent
+
+        said_ns = self._clock.now_ns()
+        with suppress(OSError):
+            _say(AnswerEvent(number=number, heard_ns=heard_ns, said_ns=said_ns))
+
     def _listen(self) -> None:
-        from tailscope.testbed.protocol import read_order
+        from tailscope.testbed.protocol import AskOrder, read_order
 
         # Python ends `sys.stdin` before it ends, and waits for whoever reads from it.
         for line in os.fdopen(sys.stdin.fileno(), errors="replace", closefd=False):
+            heard_ns = self._clock.now_ns()
             try:
-                self._heard.put(read_order(line))
+                order = read_order(line)
             except HostError as error:
                 self._heard.put(error)
+                continue
+            if isinstance(order, AskOrder):
+                self._answer(order.number, heard_ns)
+            else:
+                self._heard.put(order)
         self._heard.put(None)
         # Who does not listen is busy with what nobody waits for any more.
         if not self._end_was_heard.wait(_PATIENCE_S):
@@ -89,5 +108,7 @@ class _Ears:
 def _say(message: AgentMessage) -> None:
     from tailscope.testbed.protocol import as_line
 
-    sys.stdout.write(as_line(message))
-    sys.stdout.flush()
+    line = as_line(message)
+    with _MOUTH:
+        sys.stdout.write(line)
+        sys.stdout.flush()

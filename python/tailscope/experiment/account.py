@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict as asdict_of
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import convert, structs
@@ -16,6 +17,8 @@ from tailscope.experiment.blame import (
     none_came_text,
     unsent_texts,
 )
+from tailscope.experiment.machine import counter_pairs
+from tailscope.experiment.sent import sent_traffic
 from tailscope.noise.events import OWN
 from tailscope.store import floor
 from tailscope.store.provenance import MeasurementRecord, measurement_info
@@ -32,6 +35,7 @@ from tailscope.store.records.run import (
     StallsOfSides,
     Written,
 )
+from tailscope.testbed.steady import largest_step_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +46,9 @@ if TYPE_CHECKING:
     from tailscope.experiment.instance import EndedInstance
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.apply import KnobOutcome
+    from tailscope.noise.recorder import RecordedNoise
     from tailscope.noise.table import SideNoise
-    from tailscope.store.records.dataplane import LcoreCounts
+    from tailscope.store.records.dataplane import GeneratedTraffic, LcoreCounts
     from tailscope.store.records.run import RunInfo
     from tailscope.testbed.cores import Cores
 
@@ -58,6 +63,10 @@ __all__ = [
 ]
 
 
+_UNPINNED = (
+    "the DuT is not pinned to CPUs (dut=any): of what kept it from its work, only its own stalls"
+    " are known"
+)
 _AT_ONCE = 1 << 20
 """Packets that were not sent, of which there may be as many as were to be."""
 
@@ -92,9 +101,11 @@ def measurement_record(
         warnings=(
             *cores.warnings,
             *(() if platform is None else platform.warnings),
-            *ended.noise.warnings(),
+            *([_UNPINNED] if ended.cpus.dut_anywhere else []),
+            *_noise_of(ended).warnings(),
             *energy.warnings(),
             *unsent_texts(generator.unsent, held_back),
+            *_replay_warnings(generator),
         ),
         instrument=Instrument(
             unsent=generator.unsent,
@@ -109,6 +120,10 @@ def measurement_record(
             cpus=ended.cpus.named(),
             raised_priority=ended.raised_priority,
             generator=ended.result.counts,
+            direction=ended.direction,
+            traffic=sent_traffic(
+                plan, generator, ended.folders["generator"], ended.result.clock.tsc_hz
+            ),
         ),
         noise=NoiseRecord(**asdict(ended.noise.record(sides)), own_work=own_work(ended)),
         power=energy.record(),
@@ -117,6 +132,18 @@ def measurement_record(
         dut=_dut_record(ended),
         platform=None if platform is None else platform_record(plan.platform, platform.about),
     )
+
+
+def _noise_of(ended: EndedInstance) -> RecordedNoise:
+    """What was recorded, and by how much the clock was set, even if it was set back again."""
+    if ended.noise.clock_set_by_ns:
+        return ended.noise
+    folder = ended.folders["generator"]
+    # Both directions have one generator, which reads clocks for the first.
+    pairs = counter_pairs(
+        folder.parent if ended.direction == "back" else folder, ended.result.clock
+    )
+    return replace(ended.noise, clock_set_by_ns=largest_step_ns(*pairs))
 
 
 def recorded_run(plan: RunPlan, ended: EndedInstance, about: MeasurementRecord) -> RecordedRun:
@@ -134,8 +161,9 @@ def recorded_run(plan: RunPlan, ended: EndedInstance, about: MeasurementRecord) 
     lost += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
     return RecordedRun(
         info=measurement_info(plan.record(), about),
-        lost_in_instrument=max(0, lost - warm_up_lost),
+        lost_in_instrument=max(0, lost - warm_up_lost - ended.others_lost),
         warm_up_lost=warm_up_lost,
+        others_lost=ended.others_lost,
         came=generator.matched + generator.corrupt + generator.ambiguous,
         foreign=generator.foreign,
     )
@@ -159,13 +187,19 @@ def with_losses(recorded: RecordedRun, analysis: Analysis) -> RunInfo:
         recorded.lost_in_instrument,
         counts,
         plan.wire,
-        recorded.warm_up_lost,
+        recorded.warm_up_lost + recorded.others_lost,
     )
-    sent = int(analysis.summary["sent"] or 0)
+    sent, watched = int(analysis.summary["sent"] or 0), instrument.timestamper is not None
+    if watched:
+        recorded = structs.replace(recorded, came=int(analysis.summary["post_packets"] or 0))
     return structs.replace(
         info,
         partial=(*info.partial, *_none_came(recorded, sent, losses)),
-        warnings=(*info.warnings, *_loss_warnings(losses)),
+        warnings=(
+            *info.warnings,
+            *_loss_warnings(losses),
+            *(_unseen(instrument, analysis) if watched else ()),
+        ),
         instrument=structs.replace(
             instrument,
             lost_in_dut=losses.in_dut,
@@ -173,6 +207,16 @@ def with_losses(recorded: RecordedRun, analysis: Analysis) -> RunInfo:
             lost_where_unknown=losses.where_unknown,
             dropped_by_dut=losses.dropped_by_dut,
         ),
+    )
+
+
+def _unseen(instrument: Instrument, analysis: Analysis) -> tuple[str, ...]:
+    """Packets that a load generator sent and the timestamper did not see."""
+    sent, seen = instrument.generator.gen.sent, int(analysis.summary["pre_packets"] or 0)
+    if sent == seen:
+        return ()
+    return (
+        f"the load generator sent {sent:,} packets, the timestamper saw {seen:,} before the device",
     )
 
 
@@ -199,6 +243,16 @@ def stalls_of(lcores: Sequence[LcoreCounts]) -> Stalls:
         stall_ns_total=sum(lcore.stall_ns_total for lcore in lcores),
         stall_ns_max=max((lcore.stall_ns_max for lcore in lcores), default=0),
         unrecorded=sum(lcore.stalls_unrecorded for lcore in lcores),
+    )
+
+
+def _replay_warnings(generated: GeneratedTraffic) -> Sequence[str]:
+    alike = generated.ambiguous_sent
+    if not alike:
+        return ()
+    return (
+        f"{alike:,} frames of the capture are like others of it: whether those came back is not"
+        " known, and they count as lost",
     )
 
 
@@ -262,6 +316,7 @@ def _dut_record(ended: EndedInstance) -> DutRecord | None:
         version=ended.running.version,
         configuration=configuration_of(ended.running.configuration),
         result=ended.counts,
+        rules_sha256=ended.running.rules_sha256,
     )
 
 

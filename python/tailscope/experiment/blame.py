@@ -96,7 +96,8 @@ def losses_of(
     wire : str
         What joins it with the generator.
     uncounted : int
-        Packets of a warm-up that never came back: the device's counters have them, too.
+        Packets of a warm-up, or of another direction, that never came back: the device's counters
+        have them, too.
     """
     in_instrument = min(lost, in_instrument)
     dropped = dropped_on_purpose(counts)

@@ -12,9 +12,9 @@ from tailscope.store.records.run import PowerPhase, PowerRecord
 if TYPE_CHECKING:
     from tailscope.analysis import Recording
     from tailscope.store.run import NewColumns
-    from tailscope.testbed.power import PowerReading, PowerSource, RecordedPower
+    from tailscope.testbed.power import Meter, PowerReading, RecordedPower
 
-__all__ = ["RunEnergy"]
+__all__ = ["RunEnergy", "sending_ns"]
 
 
 class RunEnergy:
@@ -23,18 +23,19 @@ class RunEnergy:
     Parameters
     ----------
     recorded : RecordedPower
-    recording : Recording
-        Of a generator: packets were processed from its first departure to its last.
+    processing_ns : tuple of int or None
+        From the first packet to the last; None where there was none.
     packets : int
         Of all generators, within that time.
     """
 
-    def __init__(self, recorded: RecordedPower, recording: Recording, packets: int) -> None:
+    def __init__(
+        self, recorded: RecordedPower, processing_ns: tuple[int, int] | None, packets: int
+    ) -> None:
         self._recorded, self._power, self._energy = recorded, None, None
         self._phases = {name: Span(*span) for name, span in recorded.phases.items()}
-        if len(recording.departure_tsc):
-            first, last = (int(recording.departure_tsc[at]) for at in (0, -1))
-            self._phases[PHASES[-1]] = Span(*map(recording.clock.at_ns, (first, last)))
+        if processing_ns is not None:
+            self._phases[PHASES[-1]] = Span(*processing_ns)
         if recorded.source is not None:
             self._power = _power(recorded.source, recorded.readings)
             self._energy = account(self._power, self._phases, packets)
@@ -94,7 +95,15 @@ class RunEnergy:
         }
 
 
-def _power(source: PowerSource, readings: list[PowerReading]) -> Power:
+def sending_ns(recording: Recording) -> tuple[int, int] | None:
+    """From a generator's first departure to its last; None where nothing left."""
+    if not len(recording.departure_tsc):
+        return None
+    first, last = (int(recording.departure_tsc[at]) for at in (0, -1))
+    return recording.clock.at_ns(first), recording.clock.at_ns(last)
+
+
+def _power(source: Meter, readings: list[PowerReading]) -> Power:
     times = [reading.unix_ns for reading in readings]
     if source.range_uj:
         counts = [[int(value) for value in reading.values] for reading in readings]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from tailscope.analysis import Clock, Recording, analyze_recording
+from tailscope.analysis import Clock, Recording, analyze, analyze_recording
 from tailscope.exceptions import AnalysisError, DataplaneError, RunUnfinishedError, said
 from tailscope.experiment.account import (
     measurement_record,
@@ -20,13 +20,13 @@ from tailscope.signals import uninterrupted
 from tailscope.store.records.plan import MeasurementPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Analysis, Worst
+    from tailscope.analysis import Analysis, Sink, Worst
     from tailscope.experiment.energy import RunEnergy
     from tailscope.experiment.instance import EndedInstance
     from tailscope.experiment.plan import RunPlan
@@ -41,8 +41,16 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
 
     Integers = NDArray[np.int64]
+    Find = Callable[[MeasurementPlan, Sink | None], Analysis]
 
-__all__ = ["analysed", "evaluate", "with_own_work"]
+__all__ = [
+    "analysed",
+    "evaluate",
+    "kept_unfinished",
+    "of_captures",
+    "of_recording",
+    "with_own_work",
+]
 
 
 class Analysed(NamedTuple):
@@ -99,7 +107,7 @@ def evaluate(
     """
     from msgspec.structs import asdict
 
-    from tailscope.experiment.energy import RunEnergy
+    from tailscope.experiment.energy import RunEnergy, sending_ns
     from tailscope.noise.attribution import blocked_by, own_work_ns
 
     if ended.interrupted and not ended.sent:
@@ -115,26 +123,19 @@ def evaluate(
         sides = _sides(ended, clock)
         instrument, dut = sides
         own = own_work(ended)
-        energy = RunEnergy(ended.power, recording, packets)
+        energy = RunEnergy(ended.power, sending_ns(recording), packets)
         recording = with_own_work(recording, *own_work_ns(dut.timelines, own))
         record = measurement_record(plan, cores, tuning, ended, sides, energy)
         run = recorded_run(plan, ended, record)
     blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own)
-    try:
+    with ExitStack() as stack:
         if writer is not None:
+            kept = partial(writer.keep_recording, run, recording, folder)
+            stack.enter_context(kept_unfinished(writer, kept))
             _write_recorded(writer, plan, ended, sides, energy)
         if later:
             raise KeyboardInterrupt
-        found = analysed(run, recording, blocked, writer)
-    except AnalysisError:
-        # Nothing can be made of it, now or later.
-        raise
-    except BaseException as error:
-        if writer is not None and not writer.is_whole:
-            with suppress(OSError):
-                writer.keep_recording(run, recording, folder, error)
-                _say_kept(writer.path, error)
-        raise
+        found = analysed(run, of_recording(recording), blocked, writer)
     out = None if writer is None else writer.path
     dut_folder = ended.folders.get("dut")
     return Measured(
@@ -148,15 +149,81 @@ def evaluate(
     )
 
 
+def of_recording(recording: Recording) -> Find:
+    """Have what a generator recorded analysed: what `analysed` takes."""
+
+    def find(plan: MeasurementPlan, sink: Sink | None) -> Analysis:
+        return analyze_recording(
+            recording,
+            trim=plan.trim_ns,
+            window=plan.window_ns,
+            worst=plan.worst,
+            series=False,
+            sink=sink,
+        )
+
+    return find
+
+
+def of_captures(pre: Path, post: Path) -> Find:
+    """Have the captures of a timestamper analysed: what `analysed` takes."""
+
+    def find(plan: MeasurementPlan, sink: Sink | None) -> Analysis:
+        return analyze(
+            pre,
+            post,
+            match_on="probe",
+            clocks="same",
+            trim=plan.trim_ns,
+            window=plan.window_ns,
+            worst=plan.worst,
+            series=False,
+            sink=sink,
+        )
+
+    return find
+
+
+@contextmanager
+def kept_unfinished(writer: RunWriter, keep: Callable[[BaseException], None]) -> Iterator[None]:
+    """Keep what was recorded where the analysis in a block fails, or is interrupted.
+
+    Parameters
+    ----------
+    writer : RunWriter
+    keep : callable
+        Keeps it, because of what it receives.
+
+    Raises
+    ------
+    RunUnfinishedError
+        If the analysis fails.
+    KeyboardInterrupt
+        If interrupted.
+    """
+    try:
+        yield
+    except AnalysisError:
+        # Nothing can be made of it, now or later.
+        raise
+    except BaseException as error:
+        if not writer.is_whole:
+            with suppress(OSError):
+                keep(error)
+                _say_kept(writer.path, error)
+        raise
+
+
 def analysed(
-    run: RecordedRun, recording: Recording, blocked: Blocked | None, writer: RunWriter | None
+    run: RecordedRun, find: Find, blocked: Blocked | None, writer: RunWriter | None
 ) -> Analysed:
-    """Analyse a recording, and write down what comes of it.
+    """Analyse what was recorded, and write down what comes of it.
 
     Parameters
     ----------
     run : RecordedRun
-    recording : Recording
+    find : callable
+        Analyses it, by the plan; its second argument, if there is any, receives every match.
     blocked : Blocked or None
         When CPUs could not work; None where that is not known.
     writer : RunWriter or None
@@ -164,14 +231,7 @@ def analysed(
     """
     plan = run.info.plan
     assert isinstance(plan, MeasurementPlan), "it was measured"
-    analysis = analyze_recording(
-        recording,
-        trim=plan.trim_ns,
-        window=plan.window_ns,
-        worst=plan.worst,
-        series=False,
-        sink=None if writer is None else writer.sink,
-    )
+    analysis = find(plan, None if writer is None else writer.sink)
     info = with_losses(run, analysis)
     lacks: list[str] = []
     if writer is not None:
@@ -261,7 +321,10 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
         ("instrument", "generator", (ended.cpus.generator,), sending),
         ("dut", "dut", tuple(dict.fromkeys(ended.cpus.dut)), working),
     ):
-        events = None if recorded is None else read_events(recorded, clock, cpus, threads, own)
+        # What moves between CPUs cannot be told from what kept it from them.
+        moves = role == "dut" and bool(ended.cpus.dut_anywhere)
+        known = None if moves else recorded
+        events = None if known is None else read_events(known, clock, cpus, threads, own)
         sides.append(side_noise(source, cpus, clock, ended.folders.get(role), events))
     return sides
 

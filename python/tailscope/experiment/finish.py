@@ -9,7 +9,6 @@ from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
 from tailscope.store.files import (
-    MOST_NOISE_BYTES,
     MOST_RECORD_BYTES,
     is_there,
     read_file,
@@ -21,11 +20,15 @@ from tailscope.store.records.base import read_record
 from tailscope.store.records.recorded import RECORDED_FORMAT, RecordedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tailscope.noise.attribution import Blocked
+    from tailscope.analysis import Analysis, Sink
+    from tailscope.store.records.plan import MeasurementPlan
+    from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
+
+    Find = Callable[[MeasurementPlan, Sink | None], Analysis]
 
 __all__ = ["finish"]
 
@@ -56,7 +59,7 @@ def finish(path: Path, *, command: Sequence[str]) -> list[str]:
         return _analysed(path)
     run = read_run(path)
     written = []
-    if run.explanation is None and run.info.noise is not None and layout.NOISE in run.info.files:
+    if run.explanation is None and _can_be_explained(run.info):
         run = _explained(run, path, command)
         written.append(layout.EXPLANATION)
     if written or not (path / layout.REPORT).exists():
@@ -67,40 +70,59 @@ def finish(path: Path, *, command: Sequence[str]) -> list[str]:
     return written
 
 
+def _can_be_explained(info: RunInfo) -> bool:
+    """Whether there is what explains packets, by a clock that is known."""
+    clock = info.device_clock
+    is_known = clock is None or clock.method is not None
+    return info.noise is not None and layout.NOISE in info.files and is_known
+
+
 def _analysed(path: Path) -> list[str]:
     """Analyse what was recorded, and not analysed when it was measured."""
-    from tailscope.analysis import Clock, Recording
     from tailscope.experiment.evaluate import analysed
+    from tailscope.noise.table import read_recorded
     from tailscope.store.directory import RunWriter, check_whole
 
     file = path / layout.RECORDED
     content = read_file(path, layout.RECORDED, most_bytes=MOST_RECORD_BYTES)
     run = read_record(content, RecordedRun, file, newest=RECORDED_FORMAT)
-    for name in Recording._fields[1:]:
-        size_of(path, f"{layout.RECORDING}/{name}.npy")
-    clock = run.info.clock
-    if clock.tsc_hz is None or clock.tsc is None or clock.unix_ns is None:
-        raise RunCorruptError(f"{file}: info.clock: expected tsc_hz, tsc and unix_ns")
-    recording = Recording.load(
-        path / layout.RECORDING, Clock(clock.tsc_hz, clock.tsc, clock.unix_ns)
-    )
+    find = _kept(path, run)
     before = {each.name for each in path.iterdir()}
     with RunWriter(path, resumes=True) as writer:
-        found = analysed(run, recording, _blocked(path, run), writer)
+        found = analysed(run, find, read_recorded(path, run.info), writer)
     check_whole(path, found.lacks)
     return sorted(each.name for each in path.iterdir() if each.name not in before)
 
 
-def _blocked(path: Path, run: RecordedRun) -> Blocked | None:
-    from tailscope.noise.attribution import blocked_by
-    from tailscope.noise.table import read_timelines
+def _kept(path: Path, run: RecordedRun) -> Find:
+    """What analyses the recording of a run, or its captures."""
+    from tailscope.analysis import Clock, Recording
+    from tailscope.experiment.evaluate import of_captures, of_recording
 
-    if run.info.noise is None or not is_there(path, layout.NOISE):
-        return None
-    content = read_file(path, layout.NOISE, most_bytes=MOST_NOISE_BYTES)
-    sides = read_timelines(content, str(path / layout.NOISE))
-    own_work = run.info.noise.own_work
-    return blocked_by(sides.get("dut", []), sides.get("instrument", []), own_work=own_work)
+    instrument, clock = run.info.instrument, run.info.clock
+    if instrument is not None and instrument.timestamper is not None:
+        pre, post = (
+            _capture(path, each.path)
+            for each in (instrument.timestamper.files.pre, instrument.timestamper.files.post)
+        )
+        return of_captures(pre, post)
+    for name in Recording._fields[1:]:
+        size_of(path, f"{layout.RECORDING}/{name}.npy")
+    if clock.tsc_hz is None or clock.tsc is None or clock.unix_ns is None:
+        file = path / layout.RECORDED
+        raise RunCorruptError(f"{file}: info.clock: expected tsc_hz, tsc and unix_ns")
+    recording = Recording.load(
+        path / layout.RECORDING, Clock(clock.tsc_hz, clock.tsc, clock.unix_ns)
+    )
+    return of_recording(recording)
+
+
+def _capture(path: Path, remote: str) -> Path:
+    """A capture that was kept: where all captures of the run are, or with what was recorded."""
+    folder = layout.CAPTURES if is_there(path, layout.CAPTURES) else layout.RECORDING
+    name = f"{folder}/{remote.rpartition('/')[2]}"
+    size_of(path, name)
+    return path / name
 
 
 def _explained(run: Run, path: Path, command: Sequence[str]) -> Run:

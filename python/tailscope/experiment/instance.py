@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tailscope.duts.dut import DutContext
 from tailscope.testbed.places import Here
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import InstanceCpus, RunPlan
     from tailscope.noise.recorder import RecordedNoise
     from tailscope.platforms.platform import OpenPlatform, Platform
-    from tailscope.store.records.dataplane import DutCounts, LcoreCounts
+    from tailscope.store.records.dataplane import (
+        DirectionCounts,
+        DutCounts,
+        GeneratedTraffic,
+        LcoreCounts,
+    )
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.messages import GeneratorProgress, GeneratorResult
@@ -32,6 +38,11 @@ if TYPE_CHECKING:
     Progress = Callable[[GeneratorProgress], None]
 
 __all__ = ["PLATFORM_PART", "EndedInstance", "Instance"]
+
+_BACK = "back/"
+"""Where a generator keeps what it records of packets that travel back."""
+_OF_DIRECTIONS = ("generator", "captures")
+"""Folders in which it does."""
 
 PLATFORM_PART = "platform"
 """The part of the folder by whose name processes of the device are known."""
@@ -68,6 +79,10 @@ class EndedInstance:
     platform : OpenPlatform or None
     noise : RecordedNoise
     power : RecordedPower
+    direction : str or None
+        Of traffic in both directions, the one that this is.
+    others_lost : int
+        Packets of the other one that never came back.
     """
 
     number: int | None
@@ -85,6 +100,42 @@ class EndedInstance:
     platform: OpenPlatform | None
     noise: RecordedNoise
     power: RecordedPower
+    direction: Literal["forth", "back"] | None = None
+    others_lost: int = 0
+
+    def by_direction(self) -> list[EndedInstance]:
+        """Each direction with a book of its own; itself where there is one."""
+        from tailscope.store.records.dataplane import GeneratedTraffic
+
+        there, back = replace(self.result.gen, back=None), self.result.gen.back
+        if back is None:
+            return [self]
+        return [
+            self._part("forth", there, "", never_came(back)),
+            self._part("back", GeneratedTraffic(**asdict(back)), _BACK, never_came(there)),
+        ]
+
+    def _part(
+        self, direction: Literal["forth", "back"], own: GeneratedTraffic, part: str, lost: int
+    ) -> EndedInstance:
+        """One direction; its recordings are in `part` of the folders."""
+        result = self.result
+        record = [
+            name.removeprefix(part)
+            for name in result.record
+            if name.startswith(_BACK) == bool(part)
+        ]
+        folders = {
+            role: path / part if role in _OF_DIRECTIONS else path
+            for role, path in self.folders.items()
+        }
+        return dataclasses.replace(
+            self,
+            folders=folders,
+            result=replace(result, gen=own, record=record),
+            direction=direction,
+            others_lost=lost,
+        )
 
     @property
     def sent(self) -> int:
@@ -97,6 +148,12 @@ class EndedInstance:
         from tailscope.store.records.dataplane import ProgramCounts
 
         return self.counts.lcores if isinstance(self.counts, ProgramCounts) else ()
+
+
+def never_came(generated: DirectionCounts) -> int:
+    """How many packets left and never came back, those of the warm-up included."""
+    warm_up = generated.warm_up_sent - generated.warm_up_received
+    return generated.sent - generated.matched + warm_up
 
 
 class Instance:
@@ -159,7 +216,8 @@ class Instance:
                 self.ends.dut,
                 self._dut,
                 cpus=self.cpus.dut,
-                housekeeping=self._cores.housekeeping,
+                housekeeping=self.cpus.dut_anywhere or self._cores.housekeeping,
+                pinned=not self.cpus.dut_anywhere,
             )
         )
 
@@ -176,6 +234,7 @@ class Instance:
             self._platform.housekeeping,
             self._plan.stall_ns,
             self._folders.get("dut"),
+            pinned=not self.cpus.dut_anywhere,
         )
         self._running = stack.enter_context(self._dut.open(context))
 

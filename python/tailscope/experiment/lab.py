@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from tailscope.analysis import analyze
-from tailscope.experiment.account import configuration_of, stalls_of
-from tailscope.experiment.blame import losses_of, none_came_text
-from tailscope.experiment.measured import Measured, own_figures
-from tailscope.store.provenance import MeasurementRecord, measurement_info
-from tailscope.store.records.run import (
-    ClockRecord,
-    DutRecord,
-    Instrument,
-    StallsOfSides,
-    TimestamperRecord,
-)
+from tailscope.exceptions import UsageError
+from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
+from tailscope.experiment.measured import Measured
+from tailscope.experiment.reported import Reported, reported_run, write_reported
+from tailscope.host.cpus import cpu_list, cpus_by_role
+from tailscope.noise.table import read_recorded
+from tailscope.signals import patient
+from tailscope.store import layout
+from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.hosts import agent_on
 from tailscope.testbed.messages import GeneratorProgress
@@ -28,6 +28,7 @@ from tailscope.testbed.protocol import (
     DutReady,
     LoadgenReady,
     PlayOrder,
+    RecordedEvent,
     RecordingEvent,
     RecordOrder,
     SendOrder,
@@ -37,28 +38,41 @@ from tailscope.testbed.protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from tailscope.analysis import Analysis
     from tailscope.experiment.instance import Progress
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.spec import Host, Hosts
+    from tailscope.host.functions import FunctionDriver
+    from tailscope.store.records.run import TimestampedFile
     from tailscope.testbed.hosts import Agent
     from tailscope.testbed.protocol import Method, Role
 
 __all__ = ["execute_in_lab"]
 
+_POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
+"""What CPUs are called that the machines poll on."""
 _READY_S = 300.0
 _MARGIN_S = 60.0
+_RESULT_S = 600.0
+"""Captures are summed up, and kernel events understood, where they were recorded."""
+_QUESTIONS = 32
+"""What the time is, each machine is asked so often before the traffic and after it."""
 
 
 def execute_in_lab(
-    plan: RunPlan, hosts: Hosts, *, out: Path, progress: Progress | None = None
+    plan: RunPlan,
+    hosts: Hosts,
+    *,
+    out: Path,
+    progress: Progress | None = None,
+    ending: Callable[[], None] | None = None,
 ) -> Measured:
     """Carry out a plan on several machines.
 
     The timestamper's captures are analysed here; the load generator's own counts stand beside them.
+    What the machines recorded of themselves is brought to the clock of the captures.
 
     Parameters
     ----------
@@ -68,173 +82,182 @@ def execute_in_lab(
         The run directory to write.
     progress : callable, optional
         Receives what the load generator says once a second.
+    ending : callable, optional
+        Called at the first Ctrl-C behind the traffic, at which the run is finished.
 
     Raises
     ------
-    UsageError
-        If the plan wants what only this machine can record or set.
     HostError
         If a machine refuses, fails or is gone; the others are released.
+    RunUnfinishedError
+        If it cannot be analysed: the captures are kept in the run directory.
+    KeyboardInterrupt
+        If interrupted before the captures are here. The second time after that, they are kept.
     """
-    plan.check_for_laboratory()
-    from tailscope.report.page import page
     from tailscope.store.directory import RunWriter
 
     with ExitStack() as stack:
         writer = stack.enter_context(RunWriter(out))
         folder = stack.enter_context(RunFolder())
-        captures = folder.make("captures")
-        found = _measure(plan, hosts, captures, progress)
-        analysis = analyze(
-            found.pre,
-            found.post,
-            match_on="probe",
-            clocks="same",
-            trim=plan.trim_ns,
-            window=plan.window_ns,
-            worst=plan.worst,
-            series=False,
-            sink=writer.sink,
-        )
-        info = measurement_info(plan.record(), _info(plan, analysis, found))
-        if plan.captures:
-            writer.add_captures(captures)
-        lacks = writer.finish(
-            analysis,
-            info=info,
-            bucket_ns=plan.bucket_ns,
-            figures=own_figures(info),
-            report=lambda run: page([run]),
-        )
-    return Measured(analysis, info, None, None, False, out, tuple(lacks))
+        found = _measure(plan, hosts, folder, progress)
+        patience = stack.enter_context(patient(ending or _say_nothing))
+        run, tables = reported_run(plan, found)
+        captures = [found.pre, found.post]
+        with kept_unfinished(writer, partial(writer.keep_captures, run, captures)):
+            if plan.captures:
+                writer.add_captures(found.pre.parent)
+                captures[:] = [writer.path / layout.CAPTURES / path.name for path in captures]
+            write_reported(writer, tables)
+            blocked = read_recorded(writer.path, run.info)
+            done = analysed(run, of_captures(*captures), blocked, writer)
+    measured = Measured(done.analysis, done.info, None, None, False, out, tuple(done.lacks))
+    return replace(measured, interrupted=patience.asked)
 
 
-class _Ready(NamedTuple):
-    """What the machines said of themselves before anything was sent."""
-
-    dut: DutReady
-    timestamper: TimestamperReady
-    loadgen: LoadgenReady
+def _say_nothing() -> None:
+    pass
 
 
-class _Found(NamedTuple):
-    """What the machines said, and the timestamper's captures."""
-
-    ready: _Ready
-    sent: SentEvent
-    seen: CapturesEvent
-    device: CountsEvent
-    pre: Path
-    post: Path
-
-
-def _measure(plan: RunPlan, hosts: Hosts, captures: Path, progress: Progress | None) -> _Found:
+def _measure(plan: RunPlan, hosts: Hosts, folder: RunFolder, progress: Progress | None) -> Reported:
     """Let the machines play their roles; they are released at the end."""
+    if plan.replay is not None or plan.both_ways:
+        option = "--direction both" if plan.both_ways else "--replay"
+        raise UsageError(f"{option}: not possible with hosts")
+    captures, files = folder.make("captures"), folder.make("machines")
+    parts = [
+        _part("dut", plan, hosts.dut, vfs=hosts.dut.vfs),
+        _part("timestamper", plan, hosts.timestamper, hosts.timestamper.method),
+        _part("loadgen", plan, hosts.loadgen),
+    ]
     with ExitStack() as stack:
         # The device comes first and goes last.
         dut = stack.enter_context(_agent("dut", hosts.dut))
         timestamper = stack.enter_context(_agent("timestamper", hosts.timestamper))
         loadgen = stack.enter_context(_agent("loadgen", hosts.loadgen))
         agents = (dut, timestamper, loadgen)
-        dut.say(_part("dut", plan, hosts.dut))
-        timestamper.say(_part("timestamper", plan, hosts.timestamper, hosts.timestamper.method))
-        loadgen.say(_part("loadgen", plan, hosts.loadgen))
+        for agent, part in zip(agents, parts, strict=True):
+            agent.say(part)
         # Barrier: nothing is sent before all are there.
-        ready = _Ready(
-            dut.wait_for(DutReady, _READY_S),
-            timestamper.wait_for(TimestamperReady, _READY_S),
-            loadgen.wait_for(LoadgenReady, _READY_S),
-        )
+        of_dut = dut.wait_for(DutReady, _READY_S)
+        of_timestamper = timestamper.wait_for(TimestamperReady, _READY_S)
+        of_loadgen = loadgen.wait_for(LoadgenReady, _READY_S)
+        polled = {
+            "dut": of_dut.cpus,
+            "timestamper": of_timestamper.cpus,
+            "loadgen": of_loadgen.cpus,
+        }
+        stack.enter_context(confined(_not_polled(hosts, polled)))
         if plan.warm_up_ns:
             _send(agents, plan.warm_up_ns, None)
-        timestamper.say(RecordOrder())
-        timestamper.wait_for(RecordingEvent, _MARGIN_S)
+        for agent in agents:
+            agent.say(RecordOrder())
+        for agent in agents:
+            agent.wait_for(RecordingEvent, _MARGIN_S)
+        for agent in agents:
+            agent.ask(_QUESTIONS)
         sent = _send(agents, plan.duration_ns, progress)
-        timestamper.say(StopOrder())
-        seen = timestamper.wait_for(CapturesEvent, _MARGIN_S)
+        for agent in agents:
+            agent.ask(_QUESTIONS)
+        for agent in agents[1:]:
+            agent.say(StopOrder())
+        seen = timestamper.wait_for(CapturesEvent, _RESULT_S)
+        # The last packets are through: the device is stopped.
         dut.say(StopOrder())
-        device = dut.wait_for(CountsEvent, _MARGIN_S)
-        pre = timestamper.fetch(seen.files.pre, captures)
-        post = timestamper.fetch(seen.files.post, captures)
-    return _Found(ready, sent, seen, device, pre, post)
+        device = dut.wait_for(CountsEvent, _RESULT_S)
+        load = loadgen.wait_for(RecordedEvent, _RESULT_S)
+        recorded = {"dut": device.recorded, "loadgen": load.recorded}
+        return Reported(
+            of_dut,
+            of_timestamper,
+            of_loadgen,
+            sent,
+            seen,
+            device,
+            load.recorded,
+            {agent.role: agent.answers for agent in agents},
+            timestamper.fetch(seen.files.pre, captures),
+            timestamper.fetch(seen.files.post, captures),
+            {
+                agent.role: _fetched(agent, recorded[agent.role].files, files)
+                for agent in (dut, loadgen)
+            },
+        )
+
+
+def _fetched(agent: Agent, files: Mapping[str, TimestampedFile], folder: Path) -> dict[str, Path]:
+    own = folder / agent.role
+    own.mkdir()
+    return {name: agent.fetch(file, own) for name, file in files.items()}
+
+
+def _not_polled(hosts: Hosts, polled: Mapping[str, Sequence[int]]) -> set[int]:
+    """CPUs of this machine that no role of it polls on; all of them where that leaves none."""
+    allowed = os.sched_getaffinity(0)
+    here = {
+        cpu for role, cpus in polled.items() for cpu in cpus if getattr(hosts, role).ssh is None
+    }
+    return allowed - here or allowed
 
 
 def _agent(role: Role, host: Host) -> Agent:
     return agent_on(role, host.ssh, port=host.port, command=host.command)
 
 
-def _part(role: Role, plan: RunPlan, host: Host, method: Method | None = None) -> PlayOrder:
-    cpus = None if host.cpus is None else str(host.cpus)
-    return PlayOrder(role=role, plan=plan.record(), cards=host.cards, cpus=cpus, method=method)
+def _part(
+    role: Role,
+    plan: RunPlan,
+    host: Host,
+    method: Method | None = None,
+    vfs: FunctionDriver | None = None,
+) -> PlayOrder:
+    cpus = _cpus_of(role, plan)
+    if cpus is None and host.cpus is not None:
+        cpus = str(host.cpus)
+    return PlayOrder(
+        role=role,
+        plan=plan.record(),
+        cards=host.cards,
+        cpus=cpus,
+        method=method,
+        vfs=vfs,
+    )
+
+
+def _cpus_of(role: Role, plan: RunPlan) -> str | None:
+    """The CPUs that the plan gives a machine by its role."""
+    by_role = {} if plan.cpus is None else cpus_by_role(plan.cpus, "--cpus")
+    if "" in by_role:
+        raise UsageError(
+            f"--cpus: got {plan.cpus!r}, expected CPUs by role with hosts, such as"
+            " generator=2,dut=4-5"
+        )
+    name = _POLLING.get(role, "")
+    return f"{name}={cpu_list(by_role[name]) or 'any'}" if name in by_role else None
 
 
 def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) -> SentEvent:
-    """Let the load generator, which is the last, send; listen to all machines meanwhile."""
+    """Let the load generator, which is the last, send; listen to all machines meanwhile.
+
+    It sleeps until one of them has something to say: this machine may be one of them.
+    """
     loadgen = agents[-1]
+    bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+    for agent in agents:
+        agent.bell = bell
     loadgen.say(SendOrder(duration_ns=duration_ns))
     deadline_s = time.monotonic() + duration_ns / 1e9 + _MARGIN_S
-    while time.monotonic() < deadline_s:
+    while (left_s := deadline_s - time.monotonic()) > 0:
         for agent in agents:
             try:
-                event = agent.hear(0.2 if agent is loadgen else 0.0)
+                event = agent.hear(0)
             except queue.Empty:
                 continue
             if isinstance(event, SentEvent):
                 return event
             if isinstance(event, GeneratorProgress) and progress is not None:
                 progress(event)
+        try:
+            bell.get(timeout=left_s)
+        except queue.Empty:
+            break
     raise loadgen.error(f"no result {_MARGIN_S:g} s after it should have ended")
-
-
-def _info(plan: RunPlan, analysis: Analysis, found: _Found) -> MeasurementRecord:
-    """What ``run.json`` keeps of all machines."""
-    ready, sent, seen, device = found.ready, found.sent, found.seen, found.device
-    summary, generator, counts = analysis.summary, sent.result.gen, device.counts
-    lost = int(summary["lost"] or 0)
-    losses = losses_of(lost, seen.dropped.post, counts, plan.wire)
-    partial = list(sent.result.partial)
-    if device.died is not None or counts is None:
-        partial.append(device.died or "dut: it did not report its counters")
-    if not summary["post_packets"]:
-        partial.append(
-            none_came_text(int(summary["sent"] or 0), losses, counts, has_device=True, foreign=0)
-        )
-    roles = ready._asdict()
-    warnings = [f"{role}: {said}" for role in roles for said in roles[role].warnings]
-    if summary["pre_packets"] != generator.sent:
-        warnings.append(
-            f"the load generator sent {generator.sent:,} packets,"
-            f" the timestamper saw {summary['pre_packets']:,} before the device"
-        )
-    cpus = {"generator": ready.loadgen.cpus, "DuT": ready.dut.cpus}
-    return MeasurementRecord(
-        clock=ClockRecord(source=seen.clock, timestamp_type=seen.timestamp_type),
-        floor=None,
-        partial=tuple(partial),
-        warnings=tuple(warnings),
-        instrument=Instrument(
-            unsent=generator.unsent,
-            lost_in_dut=losses.in_dut,
-            lost_in_instrument=losses.in_instrument,
-            lost_where_unknown=losses.where_unknown,
-            dropped_by_dut=losses.dropped_by_dut,
-            stalls=StallsOfSides(generator=stalls_of(sent.result.lcores)),
-            cpus={role: ",".join(map(str, polled)) for role, polled in cpus.items()},
-            raised_priority=sent.priority,
-            generator=sent.result.counts,
-            timestamper=TimestamperRecord(
-                method=seen.method,
-                dropped=seen.dropped,
-                files=seen.files,
-            ),
-        ),
-        dut=DutRecord(
-            name=plan.dut,
-            instance=None,
-            version=ready.dut.version,
-            configuration=configuration_of(ready.dut.configuration),
-            result=counts,
-        ),
-        platform=ready.dut.platform,
-        hosts={role: said.host for role, said in roles.items()},
-    )

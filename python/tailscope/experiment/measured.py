@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -61,5 +63,6 @@ def own_figures(info: RunInfo) -> dict[str, Figure]:
         "lost_in_instrument": instrument.lost_in_instrument,
         "lost_where_unknown": instrument.lost_where_unknown,
         "dropped_by_dut": instrument.dropped_by_dut,
+        **({} if instrument.traffic is None else asdict(instrument.traffic)),
         **((power and power.figures) or {}),
     }

@@ -15,7 +15,7 @@ from tailscope.experiment.instance import Instance
 from tailscope.experiment.room import check_room
 from tailscope.experiment.traffic import Traffic
 from tailscope.signals import Patience, patient
-from tailscope.testbed.cores import staying_on
+from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def execute(
         The polling CPUs, in the order of `RunPlan.instance_cpus`.
     out : Path, optional
         The run directory to write; with several instances that get traffic, the folder of
-        ``instance-1``, ``instance-2``, ...
+        ``instance-1``, ``instance-2``, ..., and with two directions, of ``forth`` and ``back``.
     progress : callable, optional
         Receives what the first generator says once a second.
     inspect : callable, optional
@@ -77,7 +77,7 @@ def execute(
     Returns
     -------
     list of Measured
-        One for each instance that got traffic.
+        One for each instance that got traffic, and each direction of it.
 
     Raises
     ------
@@ -90,10 +90,11 @@ def execute(
     """
     plan.check()
     with ExitStack() as stack:
-        if out is not None and plan.loaded > 1:
-            stack.callback(_remove_empty, out)
+        if out is not None and plan.runs > 1:
+            for above in dict.fromkeys([out, *(path.parent for path in plan.folders(out))]):
+                stack.callback(_remove_empty, above)
         writers = [stack.enter_context(writer) for writer in _writers(plan, out)]
-        stack.enter_context(staying_on(cores.housekeeping))
+        stack.enter_context(confined(cores.housekeeping))
         tuning = stack.enter_context(_tuned(plan, cores))
         folder = stack.enter_context(RunFolder())
         check_room(plan, folder.path.parent, out)
@@ -142,7 +143,7 @@ def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) ->
     TestbedError
         As `execute`, and if the result is a partial one.
     """
-    assert plan.loaded == 1, "several instances have several results"
+    assert plan.runs == 1, "several instances and directions have several results"
     [measured] = execute(plan, cores, **how)
     if measured.interrupted:
         raise KeyboardInterrupt

@@ -63,7 +63,7 @@ class Traffic:
         Returns
         -------
         list of EndedInstance
-            Those that got traffic.
+            Those that got traffic, each direction for itself.
         """
         plan = self._plan
         with ExitStack() as stack:
@@ -85,7 +85,7 @@ class Traffic:
             ended(any(each.interrupted for each in loaded))
             gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
             found = [each.finish(gone, noise, drawn) for each in self._instances]
-        return [each for each in found if each is not None]
+        return [way for each in found if each is not None for way in each.by_direction()]
 
     def _recorder(self) -> NoiseRecorder:
         plan = self._plan

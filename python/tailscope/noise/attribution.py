@@ -12,6 +12,10 @@ A packet's time between its two stamps is divided so:
 
 Parts never exceed what is there to explain: causes that overlap the service time are cut,
 earliest first.
+
+Where packets and causes were timed by two clocks, only what holds however far these are apart is a
+cause: a packet waited for what it met at any of these distances. What it met at some of them only
+is unexplained, and has the name of what it may be.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from tailscope.noise.events import OWN
 from tailscope.noise.intervals import Coverage, subtract, union
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,6 +78,9 @@ class Blocked(NamedTuple):
         Whether it was the device's CPU, or the instrument's alone, or tailscope itself on the
         device's.
     names, details : list of str
+    error_ns : int
+        By how much all of them may be early or late against packets: they were timed by another
+        clock.
     """
 
     start_ns: Integers
@@ -83,6 +90,7 @@ class Blocked(NamedTuple):
     is_dut: NDArray[np.bool_]
     names: list[str]
     details: list[str]
+    error_ns: int = 0
 
 
 class Share(NamedTuple):
@@ -192,11 +200,16 @@ class Tally:
         )
 
     def shares(self) -> list[Share]:
-        """The causes, largest first; last what is unexplained, even if nothing is."""
+        """The causes, largest first; last what nothing explains, even if nothing is.
+
+        What clocks leave open is unexplained, too, with the cause that it may be.
+        """
         whole_ns = sum(total_ns for _, total_ns, _ in self._found.values())
         rest = self._found.get((UNEXPLAINED, ""), (0, 0, 0))
         named = [
-            (key, found) for key, found in self._found.items() if key[0] != UNEXPLAINED and found[1]
+            (key, found)
+            for key, found in self._found.items()
+            if key != (UNEXPLAINED, "") and found[1]
         ]
         named.sort(key=lambda each: -each[1][1])
         return [
@@ -263,7 +276,7 @@ class Attribution:
     """
 
     def __init__(self, blocked: Blocked, service_ns: int) -> None:
-        self._service_ns = service_ns
+        self._service_ns, self._error_ns = service_ns, blocked.error_ns
         self._whole = Coverage(blocked.start_ns, blocked.end_ns)
         self._by_cause = _by_cause(blocked)
         self._names = [*blocked.names, EARLIER, ""]
@@ -278,6 +291,8 @@ class Attribution:
         tally : Tally, optional
             What they waited for is added to it.
         """
+        if self._error_ns:
+            return self._explain_surely(block, tally)
         start, end = block.pre_ns, block.pre_ns + block.latency_ns
         excess = np.maximum(block.latency_ns - self._service_ns, 0)
         named = np.minimum(self._whole.within(start, end), excess)
@@ -298,20 +313,76 @@ class Attribution:
                 if tally is not None:
                     tally.add(part, self._names[code], took)
             most.see(code, waited)
+        if tally is not None:
+            tally.add(UNEXPLAINED, "", rest)
+        parts |= {SERVICE: block.latency_ns - excess, QUEUE: queue, UNEXPLAINED: rest}
+        return self._explained(parts, queue_code, most, tally)
+
+    def _explain_surely(self, block: Delayed, tally: Tally | None) -> Explained:
+        """Explain by what holds however far the clocks are apart."""
+        start, end = block.pre_ns, block.pre_ns + block.latency_ns
+        excess = np.maximum(block.latency_ns - self._service_ns, 0)
+        parts = {DUT: np.zeros_like(excess), INSTRUMENT: np.zeros_like(excess)}
+        most, maybe = (_Most(len(excess), self._none) for _ in range(2))
+        left, waits = excess, []
+        for code, sides in enumerate(self._by_cause):
+            surely, possibly = np.zeros_like(excess), np.zeros_like(excess)
+            for part, coverage in sides.items():
+                least, highest = self._range(coverage, start, end)
+                took = np.minimum(least, left)
+                parts[part] += took
+                left, surely, possibly = left - took, surely + took, possibly + highest
+                if tally is not None:
+                    tally.add(part, self._names[code], took)
+            waits.append(surely)
+            maybe.see(code, possibly - surely)
+        free = block.before_ns - start - self._range(self._whole, start, block.before_ns)[0]
+        queue = np.minimum(left, np.maximum(free, 0))
+        rest = left - queue
+        queue_code = self._queue_causes(block, queue)
+        for code, surely in enumerate(waits):
+            most.see(code, surely + np.where(queue_code == code, queue, 0))
+        if tally is not None:
+            self._add_rest(tally, rest, maybe)
+        parts |= {SERVICE: block.latency_ns - excess, QUEUE: queue, UNEXPLAINED: rest}
+        return self._explained(parts, queue_code, most, tally)
+
+    def _explained(
+        self, parts: Mapping[str, Integers], queue_code: Integers, most: _Most, tally: Tally | None
+    ) -> Explained:
+        """The parts of packets with their causes, those of queues included."""
+        queue = parts[QUEUE]
         most.see(self._earlier, np.where(queue_code == self._earlier, queue, 0))
         if tally is not None:
             for code in np.unique(queue_code[queue > 0]).tolist():
                 tally.add(QUEUE, self._names[code], np.where(queue_code == code, queue, 0))
-            tally.add(UNEXPLAINED, "", rest)
         return Explained(
-            service_ns=block.latency_ns - excess,
-            dut_ns=parts[DUT],
-            queue_ns=queue,
-            instrument_ns=parts[INSTRUMENT],
-            unexplained_ns=rest,
+            **{f"{name}_ns": parts[name] for name in PARTS},
             cause=self._texts(most.code),
             queue_cause=self._texts(queue_code),
         )
+
+    def _add_rest(self, tally: Tally, rest: Integers, maybe: _Most) -> None:
+        """Tell what is left by the one cause that could be most of it."""
+        open_ns = np.minimum(rest, maybe.waited)
+        for code in np.unique(maybe.code[open_ns > 0]).tolist():
+            tally.add(UNEXPLAINED, self._names[code], np.where(maybe.code == code, open_ns, 0))
+        tally.add(UNEXPLAINED, "", rest - open_ns)
+
+    def _range(
+        self, coverage: Coverage, start: Integers, end: Integers
+    ) -> tuple[Integers, Integers]:
+        """The least and the most that is covered of intervals, however far the clocks are apart.
+
+        What lies deeper in an interval than the error is there for sure. And an interval that is
+        moved by some time loses no more than that.
+        """
+        error_ns = self._error_ns
+        about = coverage.within(start, end)
+        inner = coverage.within(start + error_ns, np.maximum(end - error_ns, start + error_ns))
+        outer = coverage.within(start - error_ns, end + error_ns)
+        least = np.maximum(np.maximum(inner, about - error_ns), 0)
+        return least, np.minimum(np.minimum(outer, about + error_ns), end - start)
 
     def _queue_causes(self, block: Delayed, queue: Integers) -> Integers:
         """For each packet, what delayed the first packet of its queue the longest."""
@@ -319,7 +390,7 @@ class Attribution:
         start, end = block.head_pre_ns[which], block.head_post_ns[which]
         most = _Most(len(heads), self._earlier)
         for code, sides in enumerate(self._by_cause):
-            took = [coverage.within(start, end) for coverage in sides.values()]
+            took = [self._range(coverage, start, end)[0] for coverage in sides.values()]
             most.see(code, sum(took, start=np.zeros_like(start)))
         is_head = block.head_seq == block.seq
         found = np.where(is_head, self._earlier, most.code[of_packet.reshape(-1)])
@@ -334,12 +405,12 @@ class _Most:
 
     def __init__(self, count: int, none: int) -> None:
         self.code = np.full(count, none)
-        self._waited = np.zeros(count, np.int64)
+        self.waited = np.zeros(count, np.int64)
 
     def see(self, code: int, waited: Integers) -> None:
-        more = (waited > 0) & (waited >= self._waited)
+        more = (waited > 0) & (waited >= self.waited)
         self.code[more] = code
-        self._waited[more] = waited[more]
+        self.waited[more] = waited[more]
 
 
 def _by_cause(blocked: Blocked) -> list[dict[str, Coverage]]:
@@ -361,6 +432,7 @@ def blocked_by(
     instrument: Sequence[Timeline],
     *,
     own_work: OwnWork | None = None,
+    error_ns: int = 0,
 ) -> Blocked:
     """Join the timelines of both sides; where both were blocked it was the device.
 
@@ -373,6 +445,8 @@ def blocked_by(
         not known.
     own_work : OwnWork, optional
         How causes begin that are a side's work.
+    error_ns : int
+        How far their clock may be off that of the packets.
     """
     names: list[str] = []
     details: list[str] = []
@@ -401,7 +475,7 @@ def blocked_by(
             order = np.argsort(pieces[0], kind="stable")
             pieces = [each[order] for each in pieces]
     start, end, cause, detail, side = pieces
-    return Blocked(start, end, cause, detail, side, names, details)
+    return Blocked(start, end, cause, detail, side, names, details, error_ns)
 
 
 def own_work_ns(

@@ -84,6 +84,7 @@ def _explain(
         latency_ns=whole_ns,
         excess_ns=whole_ns - parts[SERVICE],
         parts_ns=parts,
+        clock_error_ns=blocked.error_ns or None,
         causes=tuple(ExplainedCause(**share._asdict()) for share in tally.shares()),
     )
     return explanation, attribution.explain(_ordered(Delayed.joined(singled), worst))

@@ -210,6 +210,8 @@ class NoiseRecorder:
         One of `NOISE`.
     counter_interval_s : float or None
         How often to read the counters of interrupts in between.
+    trace_clock : str, optional
+        The clock of kernel events; that of packets which are timed by the counter by default.
 
     Raises
     ------
@@ -224,7 +226,9 @@ class NoiseRecorder:
         *,
         what: str = NOISE[0],
         counter_interval_s: float | None = None,
+        trace_clock: str | None = None,
     ) -> None:
+        self._trace_clock = trace_clock
         self._folder, self._cpus, self._what = folder, tuple(sorted(set(cpus))), what
         self._stack = ExitStack()
         self._counters = CounterSampler(counter_interval_s)
@@ -248,7 +252,9 @@ class NoiseRecorder:
 
     def _trace(self, stack: ExitStack) -> Tracer | None:
         try:
-            return stack.enter_context(Tracer(self._folder.part("trace"), self._cpus))
+            return stack.enter_context(
+                Tracer(self._folder.part("trace"), self._cpus, clock=self._trace_clock)
+            )
         except TestbedError as error:
             if self._what == "events":
                 raise

@@ -12,6 +12,7 @@ from tailscope.noise.attribution import (
     DUT,
     INSTRUMENT,
     SERVICE,
+    UNEXPLAINED,
     Attribution,
     Delayed,
     Tally,
@@ -141,17 +142,20 @@ def _found(packets: Packets, known: Latencies, seq: int, service_ns: int) -> Del
 
 def _details(packet: Delayed, blocked: Blocked) -> dict[tuple[str, str], list[str]]:
     """What else is known, by part and cause, of all that blocked a CPU while a packet was there."""
-    begin = int(packet.pre_ns[0])
+    begin = int(packet.pre_ns[0]) - blocked.error_ns
+    end = begin + int(packet.latency_ns[0]) + 2 * blocked.error_ns
     first = np.searchsorted(blocked.end_ns, begin, "right")
-    last = np.searchsorted(blocked.start_ns, begin + int(packet.latency_ns[0]), "left")
+    last = np.searchsorted(blocked.start_ns, end, "left")
     met = slice(int(first), int(last))
     kinds = np.stack([blocked.is_dut[met], blocked.cause[met], blocked.detail[met]])
     alike, at = np.unique(kinds, axis=1, return_index=True)
     found: dict[tuple[str, str], list[str]] = {}
     for is_dut, cause, detail in alike[:, np.argsort(at)].T.tolist():
-        texts = found.setdefault((DUT if is_dut else INSTRUMENT, blocked.names[cause]), [])
-        if text := blocked.details[detail]:
-            texts.append(text)
+        part = DUT if is_dut else INSTRUMENT
+        for key in ((part, blocked.names[cause]), (UNEXPLAINED, blocked.names[cause])):
+            texts = found.setdefault(key, [])
+            if text := blocked.details[detail]:
+                texts.append(text)
     return found
 
 

@@ -19,6 +19,7 @@ from tailscope.exceptions import RunError
 from tailscope.noise.attribution import blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
 from tailscope.store import layout
+from tailscope.store.files import MOST_NOISE_BYTES, is_there, read_file
 from tailscope.store.parquet import TableFile
 from tailscope.store.reader import verified
 from tailscope.store.tables import NOISE
@@ -37,7 +38,15 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["DISTURBANCES", "SideNoise", "columns", "read_blocked", "read_timelines", "side_noise"]
+__all__ = [
+    "DISTURBANCES",
+    "SideNoise",
+    "columns",
+    "read_blocked",
+    "read_recorded",
+    "read_timelines",
+    "side_noise",
+]
 
 DISTURBANCES = ("tlb", "call", "reschedule", "busy", "fault")
 """What ``--disturb`` can do, in the order of the data plane's numbers."""
@@ -291,9 +300,41 @@ def read_blocked(run: Path, info: RunInfo) -> Blocked:
             hint="captures show when packets were delayed, not why: measure with `tailscope run`,"
             " or pass what was recorded beside them: --interrupts, --trace",
         )
-    sides = read_timelines(verified(run, info, layout.NOISE), str(run / layout.NOISE))
+    clock = info.device_clock
+    if clock is not None and (problem := clock.problem("the device")) is not None:
+        raise RunError(
+            f"{run}: causes cannot be told: {problem}",
+            hint=f"{layout.NOISE} has what happened on the device, by its own clock",
+        )
+    return _blocked(verified(run, info, layout.NOISE), run, info)
+
+
+def read_recorded(run: Path, info: RunInfo) -> Blocked | None:
+    """Read the same of a run that is not finished yet; None where it is not known.
+
+    Parameters
+    ----------
+    run : Path
+        A run directory.
+    info : RunInfo
+        What its ``run.json`` is to say.
+    """
+    clock = info.device_clock
+    if info.noise is None or not is_there(run, layout.NOISE):
+        return None
+    if clock is not None and clock.method is None:
+        return None
+    return _blocked(read_file(run, layout.NOISE, most_bytes=MOST_NOISE_BYTES), run, info)
+
+
+def _blocked(content: bytes, run: Path, info: RunInfo) -> Blocked:
+    assert info.noise is not None, "it was recorded"
+    sides = read_timelines(content, str(run / layout.NOISE))
     return blocked_by(
-        sides.get("dut", []), sides.get("instrument", []), own_work=info.noise.own_work
+        sides.get("dut", []),
+        sides.get("instrument", []),
+        own_work=info.noise.own_work,
+        error_ns=info.clock_error_ns,
     )
 
 

@@ -15,7 +15,7 @@ from tailscope.noise.events import read_events
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.noise.table import side_noise
 from tailscope.store.records.watched import WatchedStalls
-from tailscope.testbed.cores import staying_on
+from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
@@ -122,7 +122,7 @@ def watch(
     """
     from tailscope.testbed.messages import WATCH
 
-    with staying_on(cores.housekeeping), RunFolder() as folder:
+    with confined(cores.housekeeping), RunFolder() as folder:
         record = folder.make("watch")
         options = [f"--record={record}", f"--stall-ns={plan.stall_ns}"]
         if plan.disturb:

@@ -13,6 +13,7 @@ import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -25,6 +26,7 @@ from tailscope.store import layout, tables
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing, write_text
 from tailscope.store.files import is_there
 from tailscope.store.latency import LatencyFile
+from tailscope.store.parquet import write_parquet
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import encode, encode_content
 from tailscope.store.records.run import FileEntry, RunMark
@@ -78,8 +80,8 @@ def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: N
     """
     path.mkdir(mode=0o700, parents=True)
     try:
-        _write_parquet(path / layout.NOISE, noise)
-        _write_parquet(path / layout.INTERRUPTS, samples)
+        write_parquet(path / layout.NOISE, noise)
+        write_parquet(path / layout.INTERRUPTS, samples)
         write_text(path / layout.WATCHED, encode(record))
     except BaseException:
         shutil.rmtree(path)
@@ -124,9 +126,10 @@ class RunWriter:
 
     def __enter__(self) -> Self:
         refuse_foreign(self.path, resumes=self._resumes)
-        self._written += [
-            name for name in _RECORDED if self._resumes and (self.path / name).exists()
-        ]
+        if self._resumes:
+            self._written += [name for name in _RECORDED if (self.path / name).exists()]
+            captures = sorted((self.path / layout.CAPTURES).glob("*"))
+            self._written += [f"{layout.CAPTURES}/{path.name}" for path in captures]
         self._made = not self.path.exists()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for leftover in self.path.glob(f".*{TEMPORARY_SUFFIX}"):
@@ -214,10 +217,10 @@ class RunWriter:
         Parameters
         ----------
         folder : Path
-            What is in it becomes ``captures/``.
+            Files that are in it become ``captures/``.
         """
         (self.path / layout.CAPTURES).mkdir(exist_ok=True)
-        for path in sorted(folder.iterdir()):
+        for path in sorted(path for path in folder.iterdir() if path.is_file()):
             name = f"{layout.CAPTURES}/{path.name}"
             shutil.move(path, self.path / name)
             self._written.append(name)
@@ -241,28 +244,42 @@ class RunWriter:
         OSError
             If there is no room for them: then nothing is kept.
         """
+        self._keep(run, partial(_move_recording, recording, folder), error)
+
+    def keep_captures(
+        self, run: RecordedRun, captures: Sequence[Path], error: BaseException
+    ) -> None:
+        """Keep captures of a timestamper, in place of what was to be made of them.
+
+        Parameters
+        ----------
+        run : RecordedRun
+        captures : sequence of Path
+            They move into the run; those that are there already stay where they are.
+        error : BaseException
+            What ended the analysis.
+
+        Raises
+        ------
+        OSError
+            If there is no room for them: then nothing is kept.
+        """
+        elsewhere = [path for path in captures if self.path not in path.parents]
+        self._keep(run, partial(_move_captures, elsewhere), error)
+
+    def _keep(self, run: RecordedRun, move: Callable[[Path], None], error: BaseException) -> None:
         self._stack.__exit__(type(error), error, error.__traceback__)
         self._is_recorded = True
         self._undo()
         try:
-            self._move_recording(run, recording, folder)
+            kept = self.path / layout.RECORDING
+            kept.mkdir(mode=0o700, exist_ok=True)
+            move(kept)
+            write_text(self.path / layout.RECORDED, encode(run))
         except BaseException:
             self._is_recorded = False
             shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
             raise
-
-    def _move_recording(self, run: RecordedRun, recording: Recording, folder: Path) -> None:
-        import numpy as np
-
-        kept = self.path / layout.RECORDING
-        kept.mkdir(mode=0o700, exist_ok=True)
-        for name in recording._fields[1:]:
-            array = getattr(recording, name)
-            if isinstance(array, np.memmap):
-                shutil.move(folder / f"{name}.npy", kept / f"{name}.npy")
-            else:
-                np.save(kept / f"{name}.npy", array)
-        write_text(self.path / layout.RECORDED, encode(run))
 
     def finish(
         self,
@@ -391,7 +408,7 @@ class RunWriter:
         self._write_table(layout.WORST, {**run.worst._asdict(), **explained})
 
     def _write_table(self, name: str, columns: NewColumns) -> None:
-        _write_parquet(self.path / name, columns)
+        write_parquet(self.path / name, columns)
         self._written.append(name)
 
     def _undo(self) -> None:
@@ -417,13 +434,20 @@ def _kept_going(lack: str, lacks: list[str]) -> Iterator[None]:
         lacks.append(f"{lack}: {said(error)}")
 
 
-def _write_parquet(path: Path, columns: NewColumns) -> None:
-    import pyarrow.parquet as pq
+def _move_recording(recording: Recording, folder: Path, kept: Path) -> None:
+    import numpy as np
 
-    from tailscope.arrow import table
+    for name in recording._fields[1:]:
+        array = getattr(recording, name)
+        if isinstance(array, np.memmap):
+            shutil.move(folder / f"{name}.npy", kept / f"{name}.npy")
+        else:
+            np.save(kept / f"{name}.npy", array)
 
-    with replacing(path) as file:
-        pq.write_table(table(columns), file, compression="zstd")
+
+def _move_captures(captures: Sequence[Path], kept: Path) -> None:
+    for path in captures:
+        shutil.move(path, kept / path.name)
 
 
 def check_whole(path: Path, lacks: Sequence[str]) -> None:

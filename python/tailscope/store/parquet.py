@@ -10,17 +10,37 @@ from tailscope.exceptions import RunCorruptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from tailscope.store.run import NewColumns
     from tailscope.store.tables import Table, TableColumn
 
-__all__ = ["TableFile"]
+__all__ = ["TableFile", "write_parquet"]
 
 _ROWS = 1 << 17
 _BUFFER_BYTES = 1 << 20
+
+
+def write_parquet(path: Path, columns: NewColumns) -> None:
+    """Write a table; under its name it is whole.
+
+    Parameters
+    ----------
+    path : Path
+    columns : Mapping
+        Arrays or sequences of one length, by name.
+    """
+    import pyarrow.parquet as pq
+
+    from tailscope.arrow import table
+    from tailscope.store.atomic import replacing
+
+    with replacing(path) as file:
+        pq.write_table(table(columns), file, compression="zstd")
 
 
 class TableFile:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import (
         DutRecord,
         Instrument,
+        MachineInfo,
         NoiseRecord,
         PlatformRecord,
         PowerRecord,
@@ -115,7 +116,7 @@ def measurement_info(plan: MeasurementPlan, about: MeasurementRecord) -> RunInfo
 class MeasurementRecord:
     """What only a measurement has: the fields of `RunInfo` of these names.
 
-    A laboratory leaves out what is recorded on one machine alone, and says whose machines it has.
+    A laboratory also says which machines it has.
     """
 
     clock: ClockRecord
@@ -130,6 +131,7 @@ class MeasurementRecord:
     knobs: dict[str, str | None] | None = None
     tuning: tuple[Written, ...] | None = None
     hosts: dict[str, HostRecord] | None = None
+    machines: dict[str, MachineInfo] | None = None
 
 
 def _unless_empty(about: AboutRecord | None) -> AboutRecord | None:

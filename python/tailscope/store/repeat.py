@@ -52,4 +52,7 @@ def _options(
     left_out = {} if without is None else fields_of(without)
     for name, declared in fields_of(struct).items():
         if declared.on and name not in left_out:
-            yield from declared.words(getattr(plan, name))
+            value = getattr(plan, name)
+            if value is None and declared.otherwise is not None:
+                value = getattr(plan, declared.otherwise)
+            yield from declared.words(value)

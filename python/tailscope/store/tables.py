@@ -20,9 +20,12 @@ __all__ = [
     "INTERRUPTS",
     "LATENCY",
     "NOISE",
+    "PAIRS",
     "PERCENTILES",
     "POWER",
     "RATE",
+    "READINGS",
+    "SIGHTINGS",
     "TABLES",
     "WORST",
     "WORST_EXPLAINED",
@@ -197,7 +200,13 @@ NOISE = Table(
     layout.NOISE,
     "What kept CPUs from their work: an interval per row, in order of time.",
     (
-        TableColumn("source", "string", "`dut`, `instrument`, or `watch` for `tailscope noise`."),
+        TableColumn(
+            "source",
+            "string",
+            "`dut`, `instrument`, `loadgen` for the load generator of a laboratory, `own clock` for"
+            " a machine of it whose clock could not be brought to that of the captures, or `watch`"
+            " for `tailscope noise`.",
+        ),
         TableColumn("cpu", "int64", "The CPU."),
         TableColumn(
             "kind",
@@ -232,6 +241,33 @@ POWER = Table(
         TableColumn("start_ns", "int64", "Begin of the stretch, on the clock of the packets."),
         TableColumn("end_ns", "int64", "End of the stretch."),
         TableColumn("watts", "double", "Mean power of the stretch."),
+    ),
+)
+SIGHTINGS = Table(
+    "sightings.parquet",
+    "In a laboratory, what an agent says: when its machine saw packets.",
+    (
+        TableColumn("seq", "int64", "Number of the packet, from its payload."),
+        TableColumn("first_ns", "int64", "When it was seen or sent, by the machine's clock."),
+        TableColumn("last_ns", "int64", "When it was seen or came back."),
+    ),
+)
+PAIRS = Table(
+    "pairs.parquet",
+    "In a laboratory, what an agent says: its time-stamp counter beside Unix time.",
+    (
+        TableColumn("at_ns", "int64", "A time by the counter."),
+        TableColumn("low_ns", "int64", "What to add at least to get Unix time."),
+        TableColumn("high_ns", "int64", "What to add at most."),
+    ),
+)
+READINGS = Table(
+    "readings.parquet",
+    "In a laboratory, what an agent says: readings of power.",
+    (
+        TableColumn("unix_ns", "int64", "The middle of the reading, by the machine's Unix time."),
+        TableColumn("took_ns", "int64", "How long it took."),
+        TableColumn("values", "string", "Watts or µJ of each domain, separated by spaces."),
     ),
 )
 

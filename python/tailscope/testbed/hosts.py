@@ -14,12 +14,20 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self, TypedDict, TypeVar
 
 import tailscope
 from tailscope.exceptions import HostError, OtherKernelError
-from tailscope.testbed.protocol import AgentError, HelloEvent, as_line, read_message
+from tailscope.testbed.protocol import (
+    AgentError,
+    AnswerEvent,
+    AskOrder,
+    HelloEvent,
+    as_line,
+    read_message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Coroutine
@@ -29,11 +37,12 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import TimestampedFile
     from tailscope.testbed.protocol import AgentMessage, Order, Role
 
-__all__ = ["Agent", "LocalAgent", "SshAgent", "agent_on"]
+__all__ = ["Agent", "Answers", "LocalAgent", "SshAgent", "agent_on", "ssh_connection"]
 
 _CONNECT_S = 20.0
 _END_S = 20.0
 _ALIVE_EVERY_S = 5
+_ANSWER_S = 20.0
 
 M = TypeVar("M", bound="AgentMessage")
 
@@ -43,6 +52,24 @@ class _How(TypedDict, total=False):
 
     username: str
     port: int
+
+
+@dataclass
+class Answers:
+    """What an agent said the time is, and when it was asked.
+
+    Attributes
+    ----------
+    asked_ns, answered_ns : list of int
+        When questions left and answers were there, by this machine's monotonic clock.
+    heard_ns, said_ns : list of int
+        When they came and left there, by the agent's.
+    """
+
+    asked_ns: list[int] = field(default_factory=list)
+    heard_ns: list[int] = field(default_factory=list)
+    said_ns: list[int] = field(default_factory=list)
+    answered_ns: list[int] = field(default_factory=list)
 
 
 class Agent(ABC):
@@ -57,12 +84,21 @@ class Agent(ABC):
         ``loadgen``, ``dut`` or ``timestamper``.
     where : str
         How the machine is called in errors.
+
+    Attributes
+    ----------
+    answers : Answers
+        All of them so far.
+    bell : queue.SimpleQueue or None
+        Rung for each event, and at the end: for those who wait for several agents.
     """
 
     def __init__(self, role: Role, where: str) -> None:
         self.role, self.where = role, where
         self._heard: queue.Queue[AgentMessage | HostError | None] = queue.Queue()
         self._errors: list[str] = []
+        self.answers = Answers()
+        self.bell: queue.SimpleQueue[None] | None = None
 
     def __enter__(self) -> Self:
         self._open()
@@ -130,6 +166,28 @@ class Agent(ABC):
             if isinstance(event, kind):
                 return event
 
+    def ask(self, times: int) -> None:
+        """Ask what the time is there, one question after the other; nothing else is to be said.
+
+        Raises
+        ------
+        HostError
+            If there is no answer.
+        """
+        for number in range(times):
+            asked_ns = time.monotonic_ns()
+            self.say(AskOrder(number=number))
+            answer = self.wait_for(AnswerEvent, _ANSWER_S)
+            # The later this is noted, the wider the bounds: they hold all the same.
+            answered_ns = time.monotonic_ns()
+            for column, value in (
+                (self.answers.asked_ns, asked_ns),
+                (self.answers.heard_ns, answer.heard_ns),
+                (self.answers.said_ns, answer.said_ns),
+                (self.answers.answered_ns, answered_ns),
+            ):
+                column.append(value)
+
     def error(self, message: str, hint: str | None = None) -> HostError:
         """An error of this machine."""
         return HostError(f"{self.role} ({self.where}): {message}", hint=hint)
@@ -164,15 +222,20 @@ class Agent(ABC):
         try:
             event = read_message(self.role, line)
         except HostError as error:
-            self._heard.put(self.error(str(error)))
+            self._put(self.error(str(error)))
             return
         if event is not None:
-            self._heard.put(event)
+            self._put(event)
         elif line.strip():
             self._errors.append(line.strip())
 
     def _gone(self) -> None:
-        self._heard.put(None)
+        self._put(None)
+
+    def _put(self, event: AgentMessage | HostError | None) -> None:
+        self._heard.put(event)
+        if self.bell is not None:
+            self.bell.put(None)
 
     @abstractmethod
     def _open(self) -> None: ...
@@ -273,32 +336,7 @@ class SshAgent(Agent):
             raise
 
     async def _connect(self) -> None:
-        import asyncssh
-
-        user, at, name = self._address.rpartition("@")
-        how: _How = {"username": user} if at else {}
-        if self._port is not None:
-            how["port"] = self._port
-        try:
-            self._connection = await asyncssh.connect(
-                name,
-                keepalive_interval=_ALIVE_EVERY_S,
-                connect_timeout=_CONNECT_S,
-                preferred_auth="publickey",
-                **how,
-            )
-        except asyncssh.HostKeyNotVerifiable as error:
-            raise self.error(
-                f"ssh: {error.reason}",
-                f"`ssh {self._address}` once by hand shows its key, and asks whether to trust it",
-            ) from None
-        except (OSError, asyncssh.Error) as error:
-            reason = getattr(error, "reason", None) or error
-            if isinstance(error, OSError) and error.errno:
-                reason = os.strerror(error.errno)
-            raise self.error(
-                f"ssh: {reason}", f"`ssh {self._address}` has to work without a password"
-            ) from None
+        self._connection = await ssh_connection(self._address, self._port, self.error)
         # The name of a program is one word, whatever is in it.
         command = f"{shlex.quote(self._command)} agent"
         self._process = await self._connection.create_process(command, errors="replace")
@@ -362,6 +400,52 @@ class SshAgent(Agent):
             asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
         except TimeoutError:
             raise self.error(f"ssh: no answer within {timeout_s} s") from None
+
+
+async def ssh_connection(
+    address: str, port: int | None, error_of: Callable[[str, str | None], HostError]
+) -> SSHClientConnection:
+    """Connect to a machine as the user's own ssh would.
+
+    Parameters
+    ----------
+    address : str
+        ``USER@ADDRESS``, or a name of the user's ssh configuration.
+    port : int or None
+    error_of : callable
+        Makes the machine's error from a text and a hint.
+
+    Raises
+    ------
+    HostError
+        If it refuses, is not known, or is not there.
+    """
+    import asyncssh
+
+    user, at, name = address.rpartition("@")
+    how: _How = {"username": user} if at else {}
+    if port is not None:
+        how["port"] = port
+    try:
+        return await asyncssh.connect(
+            name,
+            keepalive_interval=_ALIVE_EVERY_S,
+            connect_timeout=_CONNECT_S,
+            preferred_auth="publickey",
+            **how,
+        )
+    except asyncssh.HostKeyNotVerifiable as error:
+        raise error_of(
+            f"ssh: {error.reason}",
+            f"`ssh {address}` once by hand shows its key, and asks whether to trust it",
+        ) from None
+    except (OSError, asyncssh.Error) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        if isinstance(error, OSError) and error.errno:
+            reason = os.strerror(error.errno)
+        raise error_of(
+            f"ssh: {reason or 'no answer'}", f"`ssh {address}` has to work without a password"
+        ) from None
 
 
 def agent_on(role: Role, ssh: str | None, *, port: int | None, command: str) -> Agent:

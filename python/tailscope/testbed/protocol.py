@@ -14,16 +14,28 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 from tailscope.exceptions import HostError
-from tailscope.store.records.base import Count, Section
+from tailscope.host.functions import FunctionDriver
+from tailscope.store.records.base import Count, Section, Signed
+from tailscope.store.records.clocks import ClockReport
 from tailscope.store.records.dataplane import DutCounts
 from tailscope.store.records.host import HostRecord
 from tailscope.store.records.plan import MeasurementPlan
-from tailscope.store.records.run import CapturedFiles, ClockSource, PlatformRecord, SideCounts
+from tailscope.store.records.run import (
+    CapturedFiles,
+    ClockSource,
+    PlatformRecord,
+    PortClocks,
+    SideCounts,
+    Written,
+)
 from tailscope.testbed.messages import GeneratorProgress, GeneratorResult, what_is_wrong
+from tailscope.testbed.recorded import MachineRecording
 
 __all__ = [
     "AgentError",
     "AgentMessage",
+    "AnswerEvent",
+    "AskOrder",
     "CapturesEvent",
     "CountsEvent",
     "DutMessage",
@@ -35,6 +47,7 @@ __all__ = [
     "Order",
     "PlayOrder",
     "RecordOrder",
+    "RecordedEvent",
     "RecordingEvent",
     "Role",
     "SendOrder",
@@ -48,7 +61,7 @@ __all__ = [
 ]
 
 Role: TypeAlias = Literal["loadgen", "dut", "timestamper"]
-Method: TypeAlias = Literal["auto", "tcpdump", "stamp"]
+Method: TypeAlias = Literal["auto", "socket", "tcpdump", "stamp"]
 
 
 class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
@@ -65,6 +78,8 @@ class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
         The CPUs to poll on, as a list.
     method : str or None
         How a timestamper records.
+    vfs : str or None
+        What drives a virtual function of each card, in place of which it is used.
     """
 
     role: Role
@@ -72,6 +87,7 @@ class PlayOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="play"):
     cards: list[str]
     cpus: str | None
     method: Method | None
+    vfs: FunctionDriver | None = None
 
 
 class SendOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="send"):
@@ -81,7 +97,13 @@ class SendOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="send"):
 
 
 class RecordOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="record"):
-    """To a timestamper: record from now on."""
+    """Record from now on what is to be known of this machine."""
+
+
+class AskOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="ask"):
+    """Say at once what the time is. Agents answer whatever else they are about."""
+
+    number: Count
 
 
 class StopOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="stop"):
@@ -102,10 +124,29 @@ class AgentError(Section, frozen=True, kw_only=True, tag_field="event", tag="err
     other_kernel: bool
 
 
+class AnswerEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="answer"):
+    """The time at an agent.
+
+    Attributes
+    ----------
+    number : int
+        Of the question.
+    heard_ns, said_ns : int
+        When the question was heard and the answer said, in Unix time that nobody sets.
+    """
+
+    number: Count
+    heard_ns: Count
+    said_ns: Count
+
+
 class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
     """The device forwards."""
 
     host: HostRecord
+    knobs: dict[str, str | None]
+    tuning: list[Written]
+    reports: list[ClockReport]
     version: str
     configuration: str | Sequence[str | Sequence[str]]
     platform: PlatformRecord
@@ -114,22 +155,27 @@ class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready
 
 
 class LoadgenReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """The load generator waits for the order to send."""
+    """The load generator waits for orders to record and to send."""
 
     host: HostRecord
+    knobs: dict[str, str | None]
+    reports: list[ClockReport]
     warnings: list[str]
     cpus: list[Count]
 
 
 class TimestamperReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """The timestamper waits for the order to record."""
+    """The timestamper waits for the order to record; it polls on `cpus`, if it does."""
 
     host: HostRecord
+    knobs: dict[str, str | None]
+    reports: list[ClockReport]
     warnings: list[str]
+    cpus: list[Count]
 
 
 class RecordingEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="recording"):
-    """Frames are recorded from now on."""
+    """It is recorded from now on what was asked for."""
 
 
 class SentEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="sent"):
@@ -139,8 +185,14 @@ class SentEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="sent
     priority: bool
 
 
+class RecordedEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
+    """What the load generator's machine has recorded; its files are there as captures are."""
+
+    recorded: MachineRecording
+
+
 class CountsEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
-    """The device was stopped.
+    """The device was stopped; the files are there as captures are.
 
     Attributes
     ----------
@@ -148,10 +200,12 @@ class CountsEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="re
         None where it could not say.
     died : str or None
         How it had ended before that.
+    recorded : MachineRecording
     """
 
     counts: DutCounts | None
     died: str | None
+    recorded: MachineRecording
 
 
 class CapturesEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
@@ -165,21 +219,29 @@ class CapturesEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="
         As in ``run.json``.
     dropped : SideCounts
     files : CapturedFiles
+    clock_set_by_ns : int
+        By how much the machine's Unix time was set meanwhile.
+    port_clocks : PortClocks or None
+        None where both ports have the same clock, or none.
+    warnings : list of str
+        What came up since it was ready.
     """
 
-    method: Literal["tcpdump", "stamp"]
+    method: Literal["socket", "tcpdump", "stamp"]
     clock: ClockSource
     timestamp_type: str
     dropped: SideCounts
     files: CapturedFiles
+    clock_set_by_ns: Signed
+    port_clocks: PortClocks | None
+    warnings: list[str]
 
 
-Order: TypeAlias = PlayOrder | SendOrder | RecordOrder | StopOrder
-DutMessage: TypeAlias = HelloEvent | AgentError | DutReady | CountsEvent
-LoadgenMessage: TypeAlias = HelloEvent | AgentError | LoadgenReady | GeneratorProgress | SentEvent
-TimestamperMessage: TypeAlias = (
-    HelloEvent | AgentError | TimestamperReady | RecordingEvent | CapturesEvent
-)
+Order: TypeAlias = PlayOrder | AskOrder | SendOrder | RecordOrder | StopOrder
+AnyAgent: TypeAlias = HelloEvent | AgentError | AnswerEvent | RecordingEvent
+DutMessage: TypeAlias = AnyAgent | DutReady | CountsEvent
+LoadgenMessage: TypeAlias = AnyAgent | LoadgenReady | GeneratorProgress | SentEvent | RecordedEvent
+TimestamperMessage: TypeAlias = AnyAgent | TimestamperReady | CapturesEvent
 AgentMessage: TypeAlias = DutMessage | LoadgenMessage | TimestamperMessage
 
 _DECODERS: dict[Role, Decoder[AgentMessage]] = {

@@ -11,6 +11,7 @@ from tailscope.store.records.host import HostRecord
 
 __all__ = [
     "CAMPAIGN_FORMAT",
+    "BootRecord",
     "CampaignRecord",
     "CellFigures",
     "CellRecord",
@@ -89,6 +90,19 @@ class CellRecord(Section, frozen=True, kw_only=True):
     """How many seconds it took."""
 
 
+class BootRecord(Section, frozen=True, kw_only=True):
+    """A reboot of the device's machine."""
+
+    kernel: str | None
+    """`vanilla`, `rt` or `nohz`; none for the default one."""
+    parameters: str
+    """Boot parameters beside those that the machine always has."""
+    started_unix_ns: Count
+    """When it began."""
+    lasted_s: float | None = None
+    """How many seconds the machine took to come back as asked for; none if it did not."""
+
+
 class ExperimentRecord(Section, frozen=True, kw_only=True):
     """The experiment, with the profile that was chosen."""
 
@@ -131,5 +145,7 @@ class CampaignRecord(Record, frozen=True, kw_only=True):
     """The machine."""
     experiment: ExperimentRecord | None = None
     """The experiment, with the profile that was chosen: [experiment.md](experiment.md)."""
+    boots: tuple[BootRecord, ...] = ()
+    """Reboots of the device's machine, in their order."""
     cells: tuple[CellRecord, ...]
     """The cells: one for each combination and repetition."""

@@ -14,6 +14,7 @@ __all__ = [
     "CounterClock",
     "DelayCounts",
     "DelayTruth",
+    "DirectionCounts",
     "DutCounts",
     "ForwardedPairs",
     "ForwarderCounts",
@@ -29,6 +30,8 @@ __all__ = [
     "ProgramCounts",
     "RouteCount",
     "SnortCounts",
+    "SocketCounts",
+    "SocketLinks",
     "StampedTaps",
     "SuricataCounts",
     "TapCounts",
@@ -116,8 +119,8 @@ class ProgramCounts(Section, frozen=True, kw_only=True, tag_field="program"):
     ports: list[PortCounts]
 
 
-class GeneratedTraffic(Section, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of the packets of a generator.
+class DirectionCounts(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of the packets of a generator in one direction.
 
     Attributes
     ----------
@@ -135,6 +138,8 @@ class GeneratedTraffic(Section, frozen=True, kw_only=True, omit_defaults=True):
         Of a pattern.
     replayed, ambiguous_sent : int or None
         Frames of a capture that was sent again, and those of them that are alike.
+    sent_bytes : int or None
+        Of all frames that left, check sequences included. Older versions do not say.
     """
 
     sent: Count
@@ -150,6 +155,19 @@ class GeneratedTraffic(Section, frozen=True, kw_only=True, omit_defaults=True):
     rate_pps: Count | None = None
     replayed: Count | None = None
     ambiguous_sent: Count | None = None
+    sent_bytes: Count | None = None
+
+
+class GeneratedTraffic(DirectionCounts, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of the packets of a generator.
+
+    Attributes
+    ----------
+    back : DirectionCounts or None
+        Those that travelled the other way, where some did.
+    """
+
+    back: DirectionCounts | None = None
 
 
 class TapCounts(Section, frozen=True, kw_only=True):
@@ -183,6 +201,42 @@ class StampedTaps(Section, frozen=True, kw_only=True):
     timestamps: Literal["nic-hardware", "tsc"]
     pre: TapCounts
     post: TapCounts
+
+
+class SocketCounts(Section, frozen=True, kw_only=True):
+    """What was recorded of one link of the kernel.
+
+    Attributes
+    ----------
+    file : str
+        The capture.
+    received, written : int
+        Frames that came, and that the capture has.
+    dropped, unstamped : int
+        Frames left out because the ring was full, or the card gave them no time.
+    foreign : int
+        Frames left out because no generator of tailscope has sent them.
+    """
+
+    file: str
+    received: Count
+    written: Count
+    dropped: Count
+    unstamped: Count
+    foreign: Count
+
+    @property
+    def missed(self) -> int:
+        """Frames that the capture should have, and has not."""
+        return self.dropped + self.unstamped
+
+
+class SocketLinks(Section, frozen=True, kw_only=True):
+    """What was recorded of links on both sides of a device; `timestamps` says who took times."""
+
+    timestamps: Literal["kernel-hardware", "kernel-software"]
+    pre: SocketCounts
+    post: SocketCounts
 
 
 class ForwardedPairs(Section, frozen=True, kw_only=True):
@@ -276,6 +330,8 @@ class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", ta
         What its capture method counted, as Suricata has it.
     drop_reasons : dict of str to int
         Those that are not 0.
+    rules_loaded, rules_failed : int or None
+        Rules that it has, and that it could not read; None in runs of before.
     """
 
     dropped: Count
@@ -283,6 +339,8 @@ class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", ta
     alerts: Count
     capture: dict[str, object]
     drop_reasons: dict[str, Count]
+    rules_loaded: Count | None = None
+    rules_failed: Count | None = None
 
 
 class SnortCounts(

@@ -205,6 +205,9 @@ class Explanation(Record, frozen=True, kw_only=True):
     """The parts of `latency_ns`: `service`, `dut`, `queue`, `instrument`, `unexplained`."""
     causes: tuple[ExplainedCause, ...]
     """The causes, largest first."""
+    clock_error_ns: Count | None = None
+    """How far the clock of the device's machine may be off that of the captures; null if both are
+    one. Causes count as far as they hold whatever the difference is."""
     evidence: Literal["caused"] | None = "caused"
     """`caused`: events with times on the packets' clock are known, and `causes` are what they say.
     `null`: no such events are known, and `causes` is empty."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 from tailscope.store.layout import RUN_FORMAT, is_inside
 from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.base import Count, Record, Section
+from tailscope.store.records.clocks import MachineClock
 from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
 from tailscope.store.records.floor import FloorRecord
 from tailscope.store.records.host import HostRecord
@@ -24,13 +25,16 @@ __all__ = [
     "Instrument",
     "KernelEvents",
     "KernelNoise",
+    "MachineInfo",
     "NoiseRecord",
     "OwnWork",
     "PlatformRecord",
+    "PortClocks",
     "PowerPhase",
     "PowerRecord",
     "RunInfo",
     "RunMark",
+    "SentTraffic",
     "SideCounts",
     "Stalls",
     "StallsOfSides",
@@ -128,15 +132,69 @@ class CapturedFiles(Section, frozen=True, kw_only=True):
     """The capture behind the device."""
 
 
-class TimestamperRecord(Section, frozen=True, kw_only=True):
+class PortClocks(Section, frozen=True, kw_only=True):
+    """The clocks of a timestamper's ports, where each has its own.
+
+    Both are read at the same moments throughout the recording, and times behind the device are
+    brought to the clock before it.
+    """
+
+    pre: str
+    """The clock before the device, such as `ptp0`."""
+    post: str
+    """The clock behind the device."""
+    readings: Count
+    """Number of readings of both."""
+    left_out: Count
+    """Readings that took more than twice as long as usual, or failed: they were not used."""
+    offset_ns: int
+    """By how much the clock behind the device was ahead at the first reading."""
+    drift_ppb: float
+    """By how much faster it ran on average, in parts per 10⁹."""
+    pieces: Count
+    """Number of straight pieces of the line that was taken out."""
+    residual_ns: Count
+    """The largest distance of a reading from that line."""
+    error_ns: Count
+    """The same with what the reading itself may be off by: at no reading was the line further
+    from the truth."""
+
+
+class TimestamperRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     """The machine that watches both sides of the device in a laboratory."""
 
     method: str
-    """`tcpdump` or `stamp`."""
+    """`socket`, `tcpdump` or `stamp`."""
     dropped: SideCounts
     """Packets that it could not record."""
     files: CapturedFiles
     """What it recorded."""
+    port_clocks: PortClocks | None = None
+    """The clocks of its two ports, where each has its own; missing where both have one, or the
+    kernel took times."""
+
+
+class SentTraffic(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """What was asked of the generator, and how it sent; as in `summary.json`."""
+
+    asked_gap_ns_mean: float | None = None
+    """As in `summary.json`; null of a single packet of a capture."""
+    asked_burst_gap_ns: Count | None = None
+    """As in `summary.json`; null without bursts, as the next five."""
+    burst_gap_ns_min: Count | None = None
+    """As in `summary.json`."""
+    burst_gap_ns_mean: float | None = None
+    """As in `summary.json`."""
+    burst_gap_ns_max: Count | None = None
+    """As in `summary.json`."""
+    asked_burst_period_ns_mean: float | None = None
+    """As in `summary.json`."""
+    burst_period_ns_mean: float | None = None
+    """As in `summary.json`."""
+    asked_frame_bytes_mean: float | None = None
+    """As in `summary.json`; null where a capture was sent."""
+    frame_bytes_mean: float | None = None
+    """As in `summary.json`."""
 
 
 class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
@@ -165,6 +223,11 @@ class Instrument(Section, frozen=True, kw_only=True, omit_defaults=True):
     """The generator's own result ([dataplane.md](../dataplane.md))."""
     timestamper: TimestamperRecord | None = None
     """The timestamper of a laboratory; only there."""
+    direction: Literal["forth", "back"] | None = None
+    """Of a run in two directions, the one that this is: `forth` from the generator's first port to
+    its second, `back` the other way."""
+    traffic: SentTraffic | None = None
+    """What was sent beside what was asked for; older versions do not say, nor does a laboratory."""
 
     @property
     def lost_elsewhere(self) -> int:
@@ -220,6 +283,18 @@ class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
 
     own_work: OwnWork
     """How causes begin that are a side's own work, not noise."""
+
+
+class MachineInfo(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a machine of a laboratory beside its fingerprint."""
+
+    clock: MachineClock
+    """Its clock, and how it was brought to that of the captures."""
+    knobs: dict[str, str | None]
+    """How it was set: each knob of [host.md](../host.md); null where one cannot be read."""
+    noise: KernelNoise | None = None
+    """Of the load generator: what was recorded of its polling CPUs. Of the device, that is `noise`
+    of the run."""
 
 
 class PowerPhase(Section, frozen=True, kw_only=True):
@@ -290,6 +365,9 @@ class DutRecord(Section, frozen=True, kw_only=True):
     """The commands and files of its set-up."""
     result: DutCounts | None
     """Its own counts, as it reports them; null where it reports none."""
+    rules_sha256: str | None = None
+    """SHA-256 of the rules by which it filters, of several files one behind the other in order of
+    their names; null without rules."""
 
 
 class PlatformRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
@@ -301,6 +379,10 @@ class PlatformRecord(Section, frozen=True, kw_only=True, omit_defaults=True):
     """Name of the container."""
     version: str | None = None
     """Version of LXC or QEMU."""
+    configuration: str | None = None
+    """LXC's configuration of the container."""
+    cgroup_version: Count | None = None
+    """Version of the control groups that assign CPUs to containers: 1 or 2."""
     accelerator: str | None = None
     """What accelerates the guest."""
     representative: bool | None = None
@@ -369,19 +451,23 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     instrument: Instrument | None = None
     """What the instrument says of itself; not for captures."""
     noise: NoiseRecord | None = None
-    """What was recorded of noise; not for captures, nor in a laboratory."""
+    """What was recorded of noise; in a laboratory, of the device's machine. Not for captures."""
     power: PowerRecord | None = None
-    """What was read of power; not for captures, nor in a laboratory."""
+    """What was read of power; in a laboratory, on the device's machine. Not for captures."""
     knobs: dict[str, str | None] | None = None
-    """How the host was set: each knob of [host.md](../host.md); null where one cannot be read."""
+    """How the host was set: each knob of [host.md](../host.md); null where one cannot be read. In a
+    laboratory, the device's machine."""
     tuning: tuple[Written, ...] | None = None
-    """What `--tune` set, and what the kernel refused; not for captures, nor in a laboratory."""
+    """What `--tune` set, and what the kernel refused; in a laboratory, on the device's machine. Not
+    for captures."""
     dut: DutRecord | None = None
     """The device; not for captures, nor for `loop`."""
     platform: PlatformRecord | None = None
     """What the device ran on; not for captures, nor for `loop`."""
     hosts: dict[str, HostRecord] | None = None
     """In a laboratory: the machine of each role."""
+    machines: dict[str, MachineInfo] | None = None
+    """In a laboratory: what else is known of the machine of each role."""
     files: dict[str, FileEntry]
     """Every other file with a checksum: it must be there, unchanged."""
     left_out: tuple[str, ...] | None = None
@@ -398,6 +484,24 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError("instrument: expected for a measurement, and only for one")
         if isinstance(self.plan, MeasurementPlan) and self.about is not None:
             raise ValueError("about: expected for captures and imports only")
+
+    @property
+    def device_clock(self) -> MachineClock | None:
+        """The clock of a laboratory's device; None where that is the packets' own."""
+        machine = (self.machines or {}).get("dut")
+        return None if machine is None else machine.clock
+
+    @property
+    def clock_error_ns(self) -> int:
+        """How far what was recorded of the device may be off the packets; 0 on one machine.
+
+        There kernel events are timed by the counter that times packets, or the error is said.
+        """
+        clock = self.device_clock
+        if clock is None or clock.error_ns is None:
+            return 0
+        events = None if self.noise is None else self.noise.events
+        return clock.error_ns + (0 if events is None else events.clock_error_ns)
 
     @property
     def measured(self) -> MeasurementPlan:

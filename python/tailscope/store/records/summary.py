@@ -489,6 +489,40 @@ GROUPS = (
                 "generator, and times that tailscope itself took from the device's CPUs.",
                 everywhere=False,
             ),
+            FigureLine(
+                ("asked_gap_ns_mean",),
+                "real",
+                "Mean time between two packets that was asked for, or that a capture has which was "
+                "sent at its own times; `pre_gap_ns_*` is what came of it.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("asked_burst_gap_ns",),
+                "count",
+                "Time from one packet of a burst to the next that was asked for.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("burst_gap_ns_min", "burst_gap_ns_max"),
+                "count",
+                "The shortest and the longest such time of packets that left. Packets that were "
+                "due together are handed to the wire at the same time.",
+                everywhere=False,
+            ),
+            FigureLine(("burst_gap_ns_mean",), "real", "Mean of that time.", everywhere=False),
+            FigureLine(
+                ("asked_burst_period_ns_mean", "burst_period_ns_mean"),
+                "real",
+                "Mean time from the beginning of a burst to that of the next: asked for, and of "
+                "bursts that left.",
+                everywhere=False,
+            ),
+            FigureLine(
+                ("asked_frame_bytes_mean", "frame_bytes_mean"),
+                "real",
+                "Mean size of frames, check sequence included: asked for, and of frames that left.",
+                everywhere=False,
+            ),
             *_least("least_latency_ns"),
             *_taintable("intended_latency_ns", "Latency from the intended departure"),
             *_taintable("departure_error_ns", "Actual less intended departure"),

@@ -1,0 +1,474 @@
+"""What to add to the times of one clock to get those of another, and how far that may be off.
+
+Whatever two machines saw of the same thing bounds the difference of their clocks: a packet that one
+stamped before the other saw it, an answer that came after its question. Each such bound holds at a
+moment. Two clocks differ by a line over some time, an offset and a drift; the lines that keep all
+bounds are a polygon of offsets and drifts, and what it spans at a moment is all that can be said.
+Where no line keeps all bounds, time is divided until one does in each piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Integers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "MOST_DRIFT",
+    "Bounds",
+    "ClockMap",
+    "ContradictionError",
+    "UnboundedError",
+    "between",
+    "two_clocks",
+]
+
+MOST_DRIFT = 1e-3
+"""No clock of a computer drifts by more against another (1000 ppm)."""
+
+_LEAST_PIECE_NS = 20_000_000
+_SLACK_NS = 1.0
+"""What rounding to whole ns may have moved."""
+_S = 1e9
+_WITNESSES = 1000
+
+
+class UnboundedError(ValueError):
+    """Nothing bounds the difference from above, or nothing from below."""
+
+
+class ContradictionError(ValueError):
+    """No difference keeps all bounds: its text says which ones, and when."""
+
+
+class Bounds(NamedTuple):
+    """What is known of the difference of two clocks at some moments.
+
+    Attributes
+    ----------
+    at_ns : ndarray of int64, shape (n,)
+        By the first clock.
+    low_ns, high_ns : ndarray of float64, shape (n,)
+        What must be added to get the second clock's time is at least and at most so much, beside
+        `base_ns`; infinite where nothing is known.
+    base_ns : int
+        So that a difference of decades loses no digit.
+    """
+
+    at_ns: Integers
+    low_ns: Floats
+    high_ns: Floats
+    base_ns: int = 0
+
+    @classmethod
+    def at_least(cls, at_ns: ArrayLike, other_ns: ArrayLike) -> Bounds:
+        """Bounds by what was over at these times of the second clock.
+
+        Parameters
+        ----------
+        at_ns : array_like of int, shape (n,)
+            Times by the first clock.
+        other_ns : array_like of int, shape (n,)
+            Times by the second clock, none of them later than that.
+        """
+        at, other = np.asarray(at_ns, np.int64), np.asarray(other_ns, np.int64)
+        base_ns = int(other[0] - at[0]) if len(at) else 0
+        return cls(at, (other - at - base_ns).astype(float), np.full(len(at), np.inf), base_ns)
+
+    @classmethod
+    def at_most(cls, at_ns: ArrayLike, other_ns: ArrayLike) -> Bounds:
+        """Bounds by what was still to come at these times of the second clock, as `at_least`."""
+        at, high, none, base_ns = cls.at_least(at_ns, other_ns)
+        return cls(at, -none, high, base_ns)
+
+    @classmethod
+    def of_pairs(cls, at_ns: ArrayLike, low_ns: ArrayLike, high_ns: ArrayLike) -> Bounds:
+        """Bounds from both sides.
+
+        Parameters
+        ----------
+        at_ns : array_like of int, shape (n,)
+        low_ns, high_ns : array_like of int, shape (n,)
+            The least and the most to add there.
+        """
+        at, low, high = (np.asarray(each, np.int64) for each in (at_ns, low_ns, high_ns))
+        return cls.at_least(at, at + low).with_others(cls.at_most(at, at + high))
+
+    @classmethod
+    def of_answers(
+        cls, asked_ns: ArrayLike, heard_ns: ArrayLike, said_ns: ArrayLike, answered_ns: ArrayLike
+    ) -> Bounds:
+        """Bounds from questions and answers: a question is heard after it was asked.
+
+        Parameters
+        ----------
+        asked_ns, answered_ns : array_like of int, shape (n,)
+            When questions left and answers came, by the second clock.
+        heard_ns, said_ns : array_like of int, shape (n,)
+            When questions came and answers left, by the first one.
+        """
+        return cls.at_least(heard_ns, asked_ns).with_others(cls.at_most(said_ns, answered_ns))
+
+    def with_others(self, others: Bounds) -> Bounds:
+        """These and others."""
+        by_ns = float(others.base_ns - self.base_ns)
+        return Bounds(
+            np.concatenate([self.at_ns, others.at_ns]),
+            np.concatenate([self.low_ns, others.low_ns + by_ns]),
+            np.concatenate([self.high_ns, others.high_ns + by_ns]),
+            self.base_ns,
+        )
+
+    def loosened(self, by_ns: float) -> Bounds:
+        """The same if times may be off by so much: they are rounded more coarsely."""
+        return self._replace(low_ns=self.low_ns - by_ns, high_ns=self.high_ns + by_ns)
+
+
+@dataclass(frozen=True)
+class ClockMap:
+    """From one clock to another.
+
+    Attributes
+    ----------
+    at_ns : ndarray of int64, shape (n_knots,)
+        Moments by the first clock, ascending; at least two.
+    offset_ns : ndarray of int64, shape (n_knots,)
+        What to add there; in between, it lies on the line between two of them.
+    error_ns : ndarray of float64, shape (n_knots,)
+        How far that may be off; in between, no more than at the worse of the two.
+    within_ns : tuple of int
+        The stretch of time that the bounds are of.
+    drift_error : float or None
+        How far the drift may be off; None where it is not one line.
+    bounds : int
+        Bounds that it keeps.
+    """
+
+    at_ns: Integers
+    offset_ns: Integers
+    error_ns: Floats
+    within_ns: tuple[int, int]
+    drift_error: float | None
+    bounds: int
+
+    @property
+    def pieces(self) -> int:
+        """How many lines there are within the time of the bounds."""
+        first, last = self.within_ns
+        return max(1, int(np.count_nonzero((self.at_ns > first) & (self.at_ns < last))) + 1)
+
+    @property
+    def worst_error_ns(self) -> int:
+        """How far it may be off at any moment within the time of the bounds."""
+        first, last = self.within_ns
+        inside = (self.at_ns >= first) & (self.at_ns <= last)
+        return int(np.ceil(self.error_ns[inside].max()))
+
+    @property
+    def drift(self) -> float:
+        """By how much of its time the second clock gains on the first one."""
+        first, last = self.within_ns
+        gained_ns = self.added_ns([last])[0] - self.added_ns([first])[0]
+        return float(gained_ns) / max(1, last - first)
+
+    def added_ns(self, times_ns: ArrayLike) -> Integers:
+        """What to add at some moments by the first clock."""
+        times = np.asarray(times_ns, np.int64)
+        place = np.clip(np.searchsorted(self.at_ns, times, "right") - 1, 0, len(self.at_ns) - 2)
+        lasts = (self.at_ns[place + 1] - self.at_ns[place]).astype(float)
+        gains = (self.offset_ns[place + 1] - self.offset_ns[place]).astype(float)
+        since = (times - self.at_ns[place]).astype(float)
+        added: Integers = self.offset_ns[place] + np.rint(since * gains / lasts).astype(np.int64)
+        return added
+
+    def to_second(self, times_ns: ArrayLike) -> Integers:
+        """Times of the first clock by the second one; their order stays."""
+        times = np.asarray(times_ns, np.int64)
+        moved: Integers = times + self.added_ns(times)
+        return moved
+
+    def range_ns(self, times_ns: ArrayLike) -> tuple[Integers, Integers]:
+        """The least and the most to add, at moments within those of the knots."""
+        times = np.asarray(times_ns, np.int64)
+        # Convex between knots: a line between two of them lies above it.
+        since = (times - self.at_ns[0]).astype(float)
+        known = (self.at_ns - self.at_ns[0]).astype(float)
+        error = np.ceil(np.interp(since, known, self.error_ns)).astype(np.int64)
+        added = self.added_ns(times)
+        return added - error, added + error
+
+
+def between(steps: Sequence[ClockMap], other: ClockMap, *, span_ns: tuple[int, int]) -> ClockMap:
+    """From one clock to another, each of which is known against a third.
+
+    Parameters
+    ----------
+    steps : sequence of ClockMap
+        From the one clock to the third one, one after the other.
+    other : ClockMap
+        From the other one to the third one.
+    span_ns : tuple of int
+        The times that are to be mapped, by the first clock.
+    """
+    within = steps[0].within_ns
+    knots = sorted({*within, min(span_ns[0], within[0]), max(span_ns[1], within[1])})
+    here = np.array(knots, np.int64)
+    low = high = np.zeros(len(knots), np.int64)
+    for step in steps:
+        least, most = step.range_ns(here)
+        low, high, here = low + least, high + most, step.to_second(here)
+    there = here - other.added_ns(here - other.offset_ns[:1])
+    least, most = other.range_ns(there)
+    low, high = low - most, high - least
+    return ClockMap(
+        np.array(knots, np.int64),
+        low + (high - low) // 2,
+        (high - low).astype(float) / 2 + _SLACK_NS,
+        within,
+        None,
+        sum(step.bounds for step in steps) + other.bounds,
+    )
+
+
+class _Lines(NamedTuple):
+    """The lines that keep some bounds: heights at a moment and slopes, the corners of a polygon."""
+
+    since_ns: int
+    height: Floats
+    slope: Floats
+
+    def range_ns(self, at_ns: int) -> tuple[float, float]:
+        """How low and how high they can be."""
+        heights = self.height + self.slope * ((at_ns - self.since_ns) / _S)
+        return float(heights.min()), float(heights.max())
+
+
+def two_clocks(
+    bounds: Bounds, *, span_ns: tuple[int, int] | None = None, most_drift: float = MOST_DRIFT
+) -> ClockMap:
+    """Find what must be added to the times of one clock to get those of another.
+
+    Parameters
+    ----------
+    bounds : Bounds
+    span_ns : tuple of int, optional
+        The times that are to be mapped, by the first clock, if bounds are not of all of them.
+    most_drift : float
+        By how much of its time one clock gains on the other at most.
+
+    Raises
+    ------
+    UnboundedError
+        If nothing bounds the difference from one of both sides.
+    ContradictionError
+        If nothing keeps all bounds.
+    """
+    order = np.argsort(bounds.at_ns, kind="stable")
+    at, low, high = bounds.at_ns[order], bounds.low_ns[order], bounds.high_ns[order]
+    if not np.isfinite(low).any() or not np.isfinite(high).any():
+        raise UnboundedError("nothing bounds the difference of the clocks from both sides")
+    bounds = Bounds(at, low - _SLACK_NS, high + _SLACK_NS, bounds.base_ns)
+    if not _is_possible(bounds, most_drift):
+        raise ContradictionError(_witness(bounds, most_drift))
+    pieces = _pieces(bounds, most_drift)
+    within = int(at[0]), int(at[-1])
+    first, last = within if span_ns is None else span_ns
+    knots = _knots(pieces, within, (min(first, within[0]), max(last, within[1], within[0] + 1)))
+    drift_error = None
+    if len(pieces) == 1:
+        slope = pieces[0][1].slope
+        drift_error = float(slope.max() - slope.min()) / 2 / _S
+    moments, lows, highs = (np.array(each) for each in zip(*knots, strict=True))
+    found = ClockMap(
+        moments.astype(np.int64),
+        bounds.base_ns + np.rint((lows + highs) / 2).astype(np.int64),
+        (highs - lows) / 2 + _SLACK_NS,
+        within,
+        drift_error,
+        len(at),
+    )
+    if len(pieces) == 1:
+        return found
+    return replace(found, error_ns=np.maximum(found.error_ns, _bent_by(found, bounds, pieces)))
+
+
+def _knots(
+    pieces: Sequence[tuple[int, _Lines]], within: tuple[int, int], span: tuple[int, int]
+) -> list[tuple[int, float, float]]:
+    """Moments, and how low and high the difference can be there.
+
+    Between two of them it is no further from the line in between than at one of both: how high
+    lines can be is convex over time, and how low they can be concave.
+    """
+    knots = {at: pieces[0][1].range_ns(at) for at in (span[0], within[0])}
+    for (_, before), (at, behind) in pairwise(pieces):
+        ranges = before.range_ns(at), behind.range_ns(at)
+        # The line on either side has to be one that this range is of: the wider one of both.
+        knots[at] = min(each[0] for each in ranges), max(each[1] for each in ranges)
+    knots |= {at: pieces[-1][1].range_ns(at) for at in (within[1], span[1])}
+    return [(at, *knots[at]) for at in sorted(knots)]
+
+
+def _bent_by(found: ClockMap, bounds: Bounds, pieces: Sequence[tuple[int, _Lines]]) -> Floats:
+    """How far the truth may be from `found` beside each knot, as its drift is not constant.
+
+    What it does in a piece is no line either. It is taken to drift no further from the mean than
+    twice as far as pieces do, or as far as it takes to keep all bounds.
+    """
+    x = (bounds.at_ns - bounds.at_ns[0]) / _S
+    mean = found.drift * _S
+    slopes = [float(lines.slope.min() + lines.slope.max()) / 2 for _, lines in pieces]
+    wanders = 2 * max(abs(slope - mean) for slope in slopes) + 1.0
+    low, high = bounds.low_ns - mean * x, bounds.high_ns - mean * x
+    while True:
+        rise = wanders * x
+        least = np.maximum(
+            np.maximum.accumulate(low + rise) - rise,
+            np.maximum.accumulate((low - rise)[::-1])[::-1] + rise,
+        )
+        most = np.minimum(
+            np.minimum.accumulate(high - rise) + rise,
+            np.minimum.accumulate((high + rise)[::-1])[::-1] - rise,
+        )
+        if (least <= most).all():
+            break
+        wanders *= 2
+    added = (found.added_ns(bounds.at_ns) - bounds.base_ns).astype(float) - mean * x
+    error = np.maximum(most - added, added - least)
+    piece = np.clip(
+        np.searchsorted(found.at_ns, bounds.at_ns, "right") - 1, 0, len(found.at_ns) - 2
+    )
+    worst = np.zeros(len(found.at_ns) - 1)
+    np.maximum.at(worst, piece, error + 2 * wanders * np.diff(x, append=x[-1]))
+    beside: Floats = np.maximum(np.append(worst, 0.0), np.insert(worst, 0, 0.0))
+    return beside
+
+
+def _pieces(bounds: Bounds, most_drift: float) -> list[tuple[int, _Lines]]:
+    """Lines for stretches of time, each with when it begins."""
+    lines = _lines(bounds, most_drift)
+    if lines is not None:
+        return [(int(bounds.at_ns[0]), lines)]
+    first, last = int(bounds.at_ns[0]), int(bounds.at_ns[-1])
+    middle = int(np.searchsorted(bounds.at_ns, (first + last) // 2, "right"))
+    halves = [_part(bounds, slice(None, middle)), _part(bounds, slice(middle, None))]
+    if last - first < 2 * _LEAST_PIECE_NS or not all(map(_is_bounded, halves)):
+        raise ContradictionError(_witness(bounds, most_drift))
+    return [piece for half in halves for piece in _pieces(half, most_drift)]
+
+
+def _is_possible(bounds: Bounds, most_drift: float) -> bool:
+    """Whether any clock keeps all bounds, straight or not, that does not drift faster."""
+    gained = (bounds.at_ns - bounds.at_ns[0]) * most_drift
+    rising = np.maximum.accumulate(bounds.low_ns + gained) <= bounds.high_ns + gained
+    falling = bounds.low_ns - gained <= np.minimum.accumulate(bounds.high_ns - gained)
+    return bool(rising.all() and falling.all())
+
+
+def _part(bounds: Bounds, which: slice) -> Bounds:
+    return Bounds(bounds.at_ns[which], bounds.low_ns[which], bounds.high_ns[which], bounds.base_ns)
+
+
+def _is_bounded(bounds: Bounds) -> bool:
+    return bool(np.isfinite(bounds.low_ns).any() and np.isfinite(bounds.high_ns).any())
+
+
+def _lines(bounds: Bounds, most_drift: float) -> _Lines | None:
+    """The lines that keep all bounds; None where there is none."""
+    since_ns = (int(bounds.at_ns[0]) + int(bounds.at_ns[-1])) // 2
+    x = (bounds.at_ns - since_ns) / _S
+    below, above = np.isfinite(bounds.low_ns), np.isfinite(bounds.high_ns)
+    floor = _hull(x[below], bounds.low_ns[below])
+    ceiling = [(at, -height) for at, height in _hull(x[above], -bounds.high_ns[above])]
+    steepest = most_drift * _S
+    reach = steepest * float(np.abs(x).max()) + 1
+    lowest = min(bounds.high_ns[above].min(), bounds.low_ns[below].min()) - reach
+    highest = max(bounds.high_ns[above].max(), bounds.low_ns[below].max()) + reach
+    corners = [
+        (lowest, -steepest),
+        (highest, -steepest),
+        (highest, steepest),
+        (lowest, steepest),
+    ]
+    for at, height in floor:
+        corners = _clipped(corners, 1.0, at, height)
+    for at, height in ceiling:
+        corners = _clipped(corners, -1.0, -at, -height)
+    if not corners:
+        return None
+    heights, slopes = (np.array(each) for each in zip(*corners, strict=True))
+    return _Lines(since_ns, heights, slopes)
+
+
+def _hull(x: Floats, y: Floats) -> list[tuple[float, float]]:
+    """The points of which all others lie below a line between two: the upper convex hull."""
+    hull: list[tuple[float, float]] = []
+    for point in zip(x.tolist(), y.tolist(), strict=True):
+        if hull and hull[-1][0] == point[0]:
+            if hull[-1][1] >= point[1]:
+                continue
+            hull.pop()
+        while len(hull) > 1 and not _turns_down(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def _turns_down(
+    one: tuple[float, float], two: tuple[float, float], three: tuple[float, float]
+) -> bool:
+    rise = (two[1] - one[1]) * (three[0] - two[0])
+    return (three[1] - two[1]) * (two[0] - one[0]) < rise
+
+
+def _clipped(
+    corners: list[tuple[float, float]], by_height: float, by_slope: float, least: float
+) -> list[tuple[float, float]]:
+    """What is left of a polygon where ``by_height * height + by_slope * slope >= least``."""
+    beyond = [by_height * height + by_slope * slope - least for height, slope in corners]
+    left: list[tuple[float, float]] = []
+    for at, here in enumerate(corners):
+        if beyond[at] >= 0:
+            left.append(here)
+        behind = (at + 1) % len(corners)
+        if (beyond[at] < 0) != (beyond[behind] < 0):
+            share = beyond[at] / (beyond[at] - beyond[behind])
+            there = corners[behind]
+            left.append(
+                (here[0] + share * (there[0] - here[0]), here[1] + share * (there[1] - here[1]))
+            )
+    return left
+
+
+def _witness(bounds: Bounds, most_drift: float) -> str:
+    """Say which two bounds contradict each other the most."""
+    below = np.flatnonzero(np.isfinite(bounds.low_ns))
+    above = np.flatnonzero(np.isfinite(bounds.high_ns))
+    below = below[np.argsort(bounds.low_ns[below])[-_WITNESSES:]]
+    above = above[np.argsort(bounds.high_ns[above])[:_WITNESSES]]
+    at_low, at_high = bounds.at_ns[below], bounds.at_ns[above]
+    low, high = bounds.low_ns[below], bounds.high_ns[above]
+    apart = np.abs(at_low[:, None] - at_high[None, :]) * most_drift
+    lacking = low[:, None] - high[None, :] - apart
+    one, other = np.unravel_index(int(lacking.argmax()), lacking.shape)
+    base = bounds.base_ns
+    return _contradiction(
+        int(at_low[one]), base + float(low[one]), int(at_high[other]), base + float(high[other])
+    )
+
+
+def _contradiction(at_low: int, low: float, at_high: int, high: float) -> str:
+    return (
+        f"at {at_low / _S:.6f} s the difference is at least {low:,.0f} ns,"
+        f" at {at_high / _S:.6f} s it is at most {high:,.0f} ns"
+    )

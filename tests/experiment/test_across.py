@@ -1,0 +1,204 @@
+"""Clocks of a laboratory's machines, against captures whose truth is known."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tailscope.experiment.across import (
+    OWN_CLOCK,
+    Captured,
+    Machine,
+    MappedClock,
+    map_clock,
+    noise_on_captures,
+)
+from tailscope.experiment.sightings import Sightings
+from tailscope.models.two_clocks import Bounds
+from tailscope.store.records.clocks import MachineClock
+from tailscope.testbed.hosts import Answers
+
+S = 1_000_000_000
+UNIX = 1_700_000_000 * S
+COUNT = 2000
+OFFSET_NS, DRIFT = 5_000_000, 30e-6
+
+
+class World:
+    """Packets through a device, by a clock that is right and by one that is not."""
+
+    def __init__(self, seed: int = 1, *, resolution_ns: int = 1) -> None:
+        rng = np.random.default_rng(seed)
+        self.seq = np.arange(COUNT)
+        self.came = UNIX + np.arange(COUNT) * (5 * S // COUNT) + rng.integers(0, 1000, COUNT)
+        there = self.came + rng.exponential(2_000, COUNT).astype(np.int64)
+        self.seen = self.by_theirs(there)
+        self.left = there + 1_000 + rng.exponential(20_000, COUNT).astype(np.int64)
+        self.sent = self.by_theirs(self.came - rng.exponential(500, COUNT).astype(np.int64) - 50)
+        self.back = self.by_theirs(self.left + rng.exponential(500, COUNT).astype(np.int64))
+        stamps = [each // resolution_ns * resolution_ns for each in (self.came, self.left)]
+        self.captured = Captured(*((self.seq, each) for each in stamps))
+        self.rng = rng
+
+    @staticmethod
+    def by_theirs(ours: np.ndarray) -> np.ndarray:
+        """The machine's clock, which is behind, and falls further behind."""
+        return ours - OFFSET_NS - np.rint((ours - UNIX) * DRIFT).astype(np.int64)
+
+    def answers(self, *, theirs: bool, delay_ns: float = 200_000) -> Answers:
+        """To questions by a clock that is neither of both."""
+        asked = np.sort(self.rng.integers(-S // 5, 0, 32))
+        asked = np.concatenate([asked, 5 * S - asked[::-1]])
+        heard = asked + self.rng.exponential(2 * delay_ns, 64).astype(np.int64)
+        answered = heard + 15_000 + self.rng.exponential(delay_ns, 64).astype(np.int64)
+        told = [UNIX + each for each in (heard, heard + 15_000)]
+        if theirs:
+            told = [self.by_theirs(each) for each in told]
+        return Answers(asked.tolist(), told[0].tolist(), told[1].tolist(), answered.tolist())
+
+    def machine(
+        self, role: str = "dut", times_by: Literal["tsc", "unix"] = "unix", **other: object
+    ) -> Machine:
+        first, last = (self.seen, self.seen) if role == "dut" else (self.sent, self.back)
+        fields = {
+            "sightings": Sightings(self.seq, first, last),
+            "pairs": None,
+            "answers": self.answers(theirs=True),
+            "was_set_by_ns": 0,
+            "reports": (),
+        }
+        return Machine(role=role, times_by=times_by, **{**fields, **other})  # type: ignore[arg-type]
+
+    def mapped(self, machine: Machine, *, asked: bool = True) -> MappedClock:
+        told = self.answers(theirs=False) if asked else None
+        span_ns = (int(self.seen[0]) - S, int(self.seen[-1]) + S)
+        return map_clock(machine, self.captured, told, span_ns)
+
+
+def holds(clock: MappedClock) -> None:
+    """Times come back within the error that is said."""
+    assert clock.to_captures is not None and clock.record.error_ns is not None
+    ours = UNIX + np.arange(0, 5 * S, S // 100)
+    off = np.abs(clock.moved(World.by_theirs(ours)) - ours)
+    assert off.max() <= clock.record.error_ns
+
+
+@pytest.mark.parametrize("role", ["dut", "loadgen"])
+@pytest.mark.parametrize("resolution_ns", [1, 1000])
+def test_packets_bring_a_clock_to_that_of_the_captures(role: str, resolution_ns: int) -> None:
+    world = World(resolution_ns=resolution_ns)
+    found = world.mapped(world.machine(role))
+    holds(found)
+    assert found.record.method == "packets"
+    packets, answers = found.record.mappings
+    assert packets.bounds == COUNT and answers.bounds == 64
+    assert packets.offset_ns is not None and packets.error_ns is not None
+    assert abs(packets.offset_ns - OFFSET_NS) <= packets.error_ns < 10_000
+    assert packets.drift_ppb == pytest.approx(30_000, abs=packets.drift_error_ppb)
+    assert answers.error_ns is not None and packets.error_ns < answers.error_ns
+
+
+def test_without_packets_answers_do() -> None:
+    world = World()
+    found = world.mapped(world.machine(sightings=Sightings.none()))
+    holds(found)
+    assert found.record.method == "answers"
+    assert found.record.mappings[0].missing_because == "no packet that it saw is in the captures"
+
+
+def test_a_counter_is_known_by_its_pairs_with_unix_time() -> None:
+    """Its rate was determined badly: it gains 1 ms a second on Unix time."""
+    world = World()
+    at = world.by_theirs(UNIX + np.arange(0, 6 * S, S))
+    counted = at + (at - at[0]) // 1000
+    pairs = Bounds.of_pairs(counted, at - counted - 40, at - counted + 40)
+    machine = world.machine(times_by="tsc", sightings=Sightings.none(), pairs=pairs)
+    found = world.mapped(machine)
+    assert found.record.method == "answers" and found.record.error_ns is not None
+    ours = UNIX + np.arange(0, 6 * S, S)
+    assert np.abs(found.moved(counted) - ours).max() <= found.record.error_ns + 2
+    assert np.abs(found.moved_unix(at) - ours).max() <= found.record.error_ns + 10_000
+
+
+def test_a_counter_of_which_nothing_is_known_is_not_taken_for_unix_time() -> None:
+    """Its program has died before it could write down anything."""
+    world = World()
+    found = world.mapped(world.machine(times_by="tsc", sightings=Sightings.none()))
+    assert found.record.method is None
+    assert "nothing ties its counter to Unix time" in (found.record.problem("the device") or "")
+
+
+def test_what_nobody_saw_and_nobody_asked_is_not_known() -> None:
+    world = World()
+    found = world.mapped(world.machine(sightings=Sightings.none()), asked=False)
+    assert found.to_captures is None and found.record.error_ns is None
+    said = found.record.problem("the device")
+    assert said is not None
+    assert said.startswith("the clock of the device could not be brought to that of the captures")
+    assert "packets: no packet" in said and "answers: captures are timed by" in said
+
+
+def test_a_clock_that_was_set_meanwhile_says_nothing_by_answers() -> None:
+    world = World()
+    machine = world.machine(sightings=Sightings.none(), was_set_by_ns=-2 * S)
+    found = world.mapped(machine)
+    assert found.record.method is None
+    assert "Unix time was set by -2.000 s" in (found.record.problem("the device") or "")
+
+
+def test_a_device_that_contradicts_the_captures_is_not_believed() -> None:
+    """It says of some packets that it saw them before they came to the timestamper."""
+    world = World()
+    seen = world.seen.copy()
+    seen[1000:1010] -= 400_000
+    found = world.mapped(world.machine(sightings=Sightings(world.seq, seen, seen)))
+    assert found.to_captures is None and found.record.method is None
+    said = found.record.problem("the device") or ""
+    assert "packets: it contradicts the captures: at 1700000002." in said
+    assert found.record.mappings[0].error_ns is None
+    # What answers say is kept, and not used.
+    assert found.record.mappings[1].error_ns is not None
+
+
+def test_methods_that_exclude_each_other_are_not_believed() -> None:
+    """The capture holds other packets of the same numbers, 20 ms later."""
+    world = World()
+    late = Captured(*((seq, times + 20_000_000) for seq, times in world.captured))
+    machine = world.machine()
+    span_ns = (int(world.seen[0]), int(world.seen[-1]))
+    found = map_clock(machine, late, world.answers(theirs=False), span_ns)
+    assert found.record.method is None and found.record.contradiction is not None
+    assert "ns by packets" in found.record.contradiction
+    assert "ns by answers" in found.record.contradiction
+
+
+def rows(source: str, start: list[int], lasted: list[int]) -> pa.Table:
+    texts = {name: [name] * len(start) for name in ("kind", "cause", "detail")}
+    table = {"source": [source] * len(start), **texts}
+    columns = {name: pa.array(column).dictionary_encode() for name, column in table.items()}
+    numbers = {"cpu": [1] * len(start), "event": [0] * len(start)}
+    numbers |= {"start_ns": start, "duration_ns": lasted}
+    return pa.table({**columns, **{name: pa.array(each) for name, each in numbers.items()}})
+
+
+def test_what_happened_is_kept_by_the_clock_of_the_captures() -> None:
+    world = World()
+    known = world.mapped(world.machine())
+    unknown = MappedClock(MachineClock(times_by="unix"), None)
+    ours = UNIX + np.array([S, 2 * S])
+    start = world.by_theirs(ours)
+    lasted = world.by_theirs(ours + 1_000_000) - start
+    found = noise_on_captures(
+        [
+            (rows("dut", start.tolist(), lasted.tolist()), known),
+            (rows("loadgen", [UNIX + 7], [5]), unknown),
+        ]
+    )
+    assert found["source"].to_pylist() == [OWN_CLOCK, "dut", "dut"]
+    moved = found["start_ns"].to_pylist()
+    assert moved[0] == UNIX + 7 and moved == sorted(moved)
+    assert np.abs(np.array(moved[1:]) - ours).max() <= (known.record.error_ns or 0)
+    assert np.abs(np.array(found["duration_ns"].to_pylist()[1:]) - 1_000_000).max() <= 2

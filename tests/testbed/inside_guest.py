@@ -1,0 +1,82 @@
+"""What `test_card_of_a_guest` does in the guest: it prints one object, of what it found."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+FRAMES = 20
+
+
+def main(package: str, dataplane: str) -> None:
+    sys.path.insert(0, package)
+    from tailscope.testbed.phc import ClockReading, KernelClock, compare
+    from tailscope.testbed.stamping import KernelLinks, stamping
+
+    class Ticking:
+        name = "ticking"
+
+        def read(self) -> ClockReading:
+            now_ns = time.time_ns()
+            return ClockReading(now_ns, now_ns, 0)
+
+    class WithClock(KernelLinks):
+        """The real cards, with a clock that keeps time whatever the emulated ones do."""
+
+        def clock(self, _number: int) -> Ticking:
+            return Ticking()
+
+    links, names = KernelLinks(), ("eth0", "eth1")
+    for name in names:
+        subprocess.run(["ip", "link", "set", name, "up"], check=True)
+    offers = {name: links.offer(name) for name in names}
+    said = {
+        name: subprocess.run(["ethtool", "-T", name], capture_output=True, text=True).stdout
+        for name in names
+    }
+    clocks = [KernelClock(offer.clock) for offer in offers.values() if offer.clock is not None]
+    with stamping(names, links) as chosen:
+        during = [links.configuration(name) for name in names]
+    for name in names:
+        links.configure(name, (0, 1, 12))
+    with stamping(names, WithClock()) as other:
+        forced = [links.configuration(name) for name in names]
+        counts = recorded(dataplane)
+    found = {
+        "offers": {name: offer._asdict() for name, offer in offers.items()},
+        "ethtool": said,
+        "readings": [clock.read()._asdict() for clock in clocks for _ in range(2)],
+        "keep_time": [compare(clock, clock) is not None for clock in clocks],
+        "chosen": {"by_cards": chosen.by_cards, "warnings": chosen.warnings},
+        "during": during,
+        "with_clock": other.by_cards,
+        "forced": forced,
+        "after": [links.configuration(name) for name in names],
+        "counts": counts,
+    }
+    print("found", json.dumps(found), flush=True)
+
+
+def recorded(dataplane: str) -> dict[str, object]:
+    """Frames from one card to the other, with the cards' times."""
+    Path("/tmp/captures").mkdir()
+    command = [dataplane, "socket", "--", "--pre=eth0", "--post=eth1", "--captures=/tmp/captures"]
+    with subprocess.Popen([*command, "--hardware"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+            raw.bind(("eth0", 0))
+            for _ in range(FRAMES):
+                raw.send(bytes.fromhex("ffffffffffff 020000000002 88b5") + bytes(46))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        result: dict[str, object] = json.loads(process.stdout.read())["socket"]["post"]
+        return result
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,375 @@
+"""A laboratory records what a local run does, on its machines, and explains by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from laboratory import Laboratory, laboratory, run, start
+from measurements import polls, wait_until
+from runs import AS_ROOT, left_behind, needed, sound
+
+from tailscope.testbed.tasks import comm_of, threads_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [AS_ROOT, pytest.mark.usefixtures("dataplane")]
+
+TRAFFIC = {"rate": "2k", "duration": "2s", "warm_up": "200ms"}
+DISTURBED = {
+    "dut": "delay",
+    "dut_options": {
+        "law": "fixed:5us",
+        "disturb": "busy",
+        "disturb-period": "100ms",
+        "disturb-duration": "6ms",
+    },
+}
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    needed("sshd", "ssh-keygen", "tcpdump")
+    with laboratory(tmp_path_factory.mktemp("laboratory")) as built:
+        yield built
+
+
+@pytest.fixture
+def lab(machines: Laboratory) -> Iterator[Laboratory]:
+    """The laboratory; nothing may be left on its machines after the test."""
+    yield machines
+    for role in machines.hosts:
+        assert not list((machines.path / f"{role}.run").iterdir())
+    assert not left_behind()
+
+
+def apart(lab: Laboratory) -> dict[str, Any]:
+    """The device polls on the last CPU of this machine, the load generator on the first."""
+    return {
+        **lab.hosts,
+        "dut": {**lab.hosts["dut"], "cpus": str(CPUS[-1])},
+        "loadgen": {**lab.hosts["loadgen"], "cpus": str(CPUS[0])},
+    }
+
+
+def measured(lab: Laboratory, out: Path, **fields: object) -> dict[str, Any]:
+    path = lab.experiment(fixed={**TRAFFIC, **fields}, hosts=apart(lab))
+    done = run(lab, "run", path, "--out", out)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return sound(out / "run")
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="device and load generator would share a CPU")
+def test_a_disturbance_on_the_device_is_named(
+    lab: Laboratory, tailscope: Any, tmp_path: Path
+) -> None:
+    info = measured(
+        lab,
+        tmp_path / "out",
+        **DISTURBED,
+        noise="events",
+        counter_interval="200ms",
+        power="command:echo 42.5",
+        power_phase="300ms",
+    )
+    out = tmp_path / "out/run"
+    clock = info["machines"]["dut"]["clock"]
+    assert clock["times_by"] == "tsc" and clock["method"] in ("packets", "answers")
+    assert {each["method"] for each in clock["mappings"]} == {"packets", "answers"}
+    assert all(each["bounds"] > 50 and each["error_ns"] > 0 for each in clock["mappings"])
+    # All machines have the clock of this kernel: what was found is not further off than said.
+    for role in ("dut", "loadgen"):
+        for found in info["machines"][role]["clock"]["mappings"]:
+            assert abs(found["offset_ns"]) <= found["error_ns"] + 50_000, (role, found)
+    tail = json.loads((out / "explanation.json").read_text())
+    error_ns = tail["clock_error_ns"]
+    assert error_ns == clock["error_ns"] + info["noise"]["events"]["clock_error_ns"]
+    causes = {(each["part"], each["cause"]): each for each in tail["causes"]}
+    assert causes["dut", "task disturb"]["packets"] > 0
+    said = tailscope("explain", out).stdout
+    assert "DuT: task disturb" in said
+    assert f"clocks of the device and of the captures agree to within ±{error_ns:,} ns" in said
+    assert "dut       packets" in said and "loadgen   answers" in said
+    page = (out / "report.html").read_text()
+    assert f"agree to within ±{error_ns:,} ns" in page
+
+
+def test_what_was_recorded_is_that_of_a_local_run(
+    lab: Laboratory, tailscope: Any, tmp_path: Path
+) -> None:
+    info = measured(
+        lab,
+        tmp_path / "out",
+        dut="mirred",
+        noise="events",
+        counter_interval="200ms",
+        power="command:echo 42.5",
+        power_phase="300ms",
+    )
+    out = tmp_path / "out/run"
+    assert info["machines"]["dut"]["clock"]["times_by"] == "unix"
+    assert info["noise"]["events"]["clock"] == "mono"
+    assert info["noise"]["counter_samples"] > 5
+    assert any("interrupt counters are read" in each for each in info["warnings"])
+    assert set(info["machines"]) == {"dut", "timestamper", "loadgen"}
+    for machine in info["machines"].values():
+        assert machine["knobs"].keys() == info["knobs"].keys() != set()
+    assert info["machines"]["loadgen"]["noise"]["events"]["lost"] is not None
+    assert info["power"]["source"] == "command:echo 42.5"
+    assert set(info["power"]["phases"]) == {"idle", "running", "processing"}
+    assert info["power"]["figures"]["power_w_processing"] == pytest.approx(42.5)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["power_w_processing"] == pytest.approx(42.5)
+    rows = pq.read_table(out / "noise.parquet").to_pylist()
+    assert {row["source"] for row in rows} == {"dut", "loadgen"}
+    kinds = {row["kind"] for row in rows if row["source"] == "loadgen"}
+    assert kinds == {"stall", "cause"}
+    first_ns = pq.read_table(out / "latency.parquet")["pre_ns"][0].as_py()
+    assert all(abs(row["start_ns"] - first_ns) < 60_000_000_000 for row in rows)
+    counters = pq.read_table(out / "interrupts.parquet")["unix_ns"].to_pylist()
+    assert max(counters) - min(counters) > 1_000_000_000
+    assert abs(counters[0] - first_ns) < 60_000_000_000
+    page = ("--out", tmp_path / "page.html")
+    for command in (("explain",), ("show",), ("report", *page)):
+        assert tailscope(*command, out).returncode == 0
+    kept = tailscope("show", out, "--verify")
+    assert kept.returncode == 0, kept.stderr
+
+
+AHEAD = """#!/bin/sh
+exec env {found_by} {python} -c '
+import sys, time
+unix_ns = time.time_ns
+time.time_ns = lambda: unix_ns() + 20_000_000
+from tailscope.cli import main
+sys.exit(main())' "$@"
+"""
+"""tailscope on a machine whose Unix time is 20 ms ahead of what its kernel stamps packets with."""
+
+
+def test_a_device_whose_clocks_contradict_each_other_explains_nothing(
+    lab: Laboratory, tailscope: Any, tmp_path: Path
+) -> None:
+    command = tmp_path / "tailscope"
+    found_by = f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
+    command.write_text(AHEAD.format(found_by=found_by, python=sys.executable))
+    command.chmod(0o755)
+    hosts = apart(lab)
+    hosts["dut"] = {**hosts["dut"], "command": str(command)}
+    fields = {**TRAFFIC, "duration": "1s", "dut": "mirred", "noise": "events"}
+    done = run(lab, "run", lab.experiment(fixed=fields, hosts=hosts), "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr + done.stdout
+    out = tmp_path / "out/run"
+    info = sound(out)
+    clock = info["machines"]["dut"]["clock"]
+    assert "method" not in clock and "error_ns" not in clock
+    by_packets, by_answers = clock["mappings"]
+    assert by_packets["offset_ns"] - by_answers["offset_ns"] == pytest.approx(2e7, abs=1e7)
+    [warning] = [each for each in info["warnings"] if "could not be brought" in each]
+    assert warning.startswith(
+        "the clock of the device could not be brought to that of the captures"
+    )
+    assert "explains no packet" in warning
+    # The load generator's machine tells the same time by both.
+    assert info["machines"]["loadgen"]["clock"]["error_ns"] > 0
+    sources = pq.read_table(out / "noise.parquet")["source"].to_pylist()
+    assert "own clock" in sources and "dut" not in sources
+    assert not (out / "explanation.json").exists()
+    refused = tailscope("explain", out)
+    assert refused.returncode == 1
+    assert "causes cannot be told: the clock of the device could not be brought" in refused.stderr
+    assert "ns by packets" in refused.stderr and "ns by answers" in refused.stderr
+    assert tailscope("finish", out).stdout == f"{out}: lacks nothing\n"
+    assert tailscope("show", out, "--verify").returncode == 0
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_devices_machine_is_tuned_and_as_it_was(lab: Laboratory, tmp_path: Path) -> None:
+    knob = Path("/proc/sys/vm/stat_interval")
+    before = knob.read_text()
+    knob.write_text("7")
+    try:
+        info = measured(lab, tmp_path / "out", dut="mirred", tune=True)
+        assert knob.read_text() == "7\n"
+    finally:
+        knob.write_text(before)
+    [interval] = [each for each in info["tuning"] if each["knob"] == "stat-interval"]
+    assert (interval["original"], interval["wanted"], interval["refused"]) == ("7\n", "3600", None)
+    assert info["knobs"]["stat-interval"] == "3600"
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_machine_that_was_tuned_is_as_it_was_when_the_connection_ends(
+    lab: Laboratory, tmp_path: Path
+) -> None:
+    knob = Path("/proc/sys/vm/stat_interval")
+    before = knob.read_text()
+    fields = {**TRAFFIC, "duration": "60s", "dut": "mirred", "tune": True}
+    path = lab.experiment(fixed=fields, hosts=apart(lab))
+    process = start(lab, "run", path, "--out", tmp_path / "out")
+    try:
+        wait_until(lambda: knob.read_text() == "3600\n", process)
+        process.kill()
+        process.communicate(timeout=60)
+        deadline_s = time.monotonic() + 30
+        while knob.read_text() != before and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        assert knob.read_text() == before
+    finally:
+        process.kill()
+        knob.write_text(before)
+    deadline_s = time.monotonic() + 20
+    while agents(lab) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+
+
+def test_what_the_devices_machine_lacks_is_said_before_anything_starts(
+    lab: Laboratory, tmp_path: Path
+) -> None:
+    fields = {**TRAFFIC, "dut": "mirred", "power": "command:/no/such/meter"}
+    path = lab.experiment(fixed=fields)
+    planned = run(lab, "run", path, "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    expected = "not known yet   whether dut can do power: command:/no/such/meter"
+    assert expected in planned.stdout
+    done = run(lab, "run", path, "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert "failed: dut (dut): power: no program /no/such/meter" in done.stdout
+    here = lab.experiment(fixed=fields, hosts={**lab.hosts, "dut": {"cards": ["in1", "out1"]}})
+    planned = run(lab, "run", here, "--dry-run", at="dut")
+    assert "missing for 1 of 1 cells: power: no program /no/such/meter" in planned.stdout
+
+
+INTERRUPTED = """
+import sys
+import tailscope.experiment.evaluate as evaluate
+def interrupted(*_arguments, **_options):
+    raise KeyboardInterrupt
+evaluate.analyze = interrupted
+from tailscope.cli import main
+sys.argv = ["tailscope", *sys.argv[1:]]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_captures_that_are_here_are_kept_and_finished_later(
+    lab: Laboratory, tailscope: Any, tmp_path: Path, captures: bool
+) -> None:
+    fields = {**TRAFFIC, "duration": "1s", "dut": "mirred", "captures": captures}
+    path = lab.experiment(fixed=fields, hosts=apart(lab))
+    command = ["ip", "netns", "exec", lab.names["hub"], sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(
+        [*command, "run", str(path), "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        env=lab.environment,
+        timeout=120,
+    )
+    out = tmp_path / "out/run"
+    assert done.returncode == 130, done.stdout + done.stderr
+    assert (out / "recording/recorded.json").exists()
+    finished = tailscope("finish", out)
+    assert finished.returncode == 0, finished.stderr
+    info = sound(out)
+    assert not (out / "recording").exists() and (out / "captures").exists() == captures
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["sent"] == info["instrument"]["generator"]["gen"]["sent"] > 0
+    assert summary["count"] == summary["sent"]
+    clock = info["machines"]["dut"]["clock"]
+    tail = json.loads((out / "explanation.json").read_text())
+    assert tail["clock_error_ns"] >= clock["error_ns"] > 0
+    assert tailscope("show", out, "--verify").returncode == 0
+
+
+def agents(lab: Laboratory, role: str = "") -> list[int]:
+    """Agents on the machines of the laboratory, or on one of them."""
+    home = f"{lab.path}/{role}.run" if role else str(lab.path)
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.fsencode(home) not in (path / "environ").read_bytes():
+                continue
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[-2:-1] == [b"agent"]:
+            found.append(int(path.name))
+    return found
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="nothing is left but the CPU that polls")
+def test_nothing_of_ours_may_run_where_packets_are_polled(lab: Laboratory, tmp_path: Path) -> None:
+    """Agents, what they have started, and the connections that they are reached by."""
+    polled = CPUS[-1]
+    hosts = {
+        role: {**host, "cpus": str(polled)} if role != "timestamper" else host
+        for role, host in lab.hosts.items()
+    }
+    recording = {"noise": "events", "counter_interval": "200ms", "power": "command:echo 1"}
+    fields = {**TRAFFIC, **recording, "duration": "8s", "dut": "mirred", "power_phase": "100ms"}
+    path = lab.experiment(fixed=fields, hosts=hosts)
+    process = start(lab, "run", path, "--out", tmp_path / "out")
+    found: dict[tuple[int, str], set[int]] = {}
+
+    def is_sent() -> bool:
+        words = [Path(f"/proc/{pid}/cmdline") for pid in family(agents(lab))]
+        return any(b"--record=" in path.read_bytes() for path in words if path.exists())
+
+    wait_until(is_sent, process)
+    wait_until(lambda: any(map(polls, family(agents(lab)))), process)
+    roles = [*agents(lab, "dut"), *agents(lab, "loadgen")]
+    for pid in family(roles):
+        for tid in threads_of(pid):
+            try:
+                found[tid, comm_of(tid)] = set(os.sched_getaffinity(tid))
+            except OSError:
+                continue
+    connections = {pid: os.sched_getaffinity(pid) for pid in sessions(agents(lab))}
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    there = [name for (_, name), cpus in found.items() if polled in cpus]
+    # The loop of the generator; the timestamper has chosen a CPU of its own.
+    assert there == ["tailscope-dp"], found
+    # Both agents, with threads that listen, trace, count and read power, and their programs.
+    assert len(found) > 10, found
+    assert len(connections) >= 2
+    assert sum(polled in cpus for cpus in connections.values()) == 0, connections
+
+
+def family(pids: list[int]) -> list[int]:
+    """Processes, and all that they have started."""
+    found = list(pids)
+    for pid in found:
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            try:
+                found += map(int, path.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def commands_of(pids: list[int]) -> bytes:
+    """What processes were started as."""
+    paths = [Path(f"/proc/{pid}/cmdline") for pid in pids]
+    return b"".join(path.read_bytes() for path in paths if path.exists())
+
+
+def sessions(pids: list[int]) -> list[int]:
+    """The processes of sshd between agents and the sshd that listens."""
+    found = []
+    for pid in pids:
+        while pid > 1:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            if pid > 1 and b"@" in commands_of([pid]) and b"sshd" in commands_of([pid]):
+                found.append(pid)
+    return found
