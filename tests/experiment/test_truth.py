@@ -70,7 +70,7 @@ def test_injected_stalls_are_found_and_their_queues_seen(
         injected_ns = injected_tsc / measured.recording.clock.tsc_hz * 1e9
         seen.append((*check_stalls(measured), injected_ns))
 
-    execute(plan, pick_cores(read_topology(), 2), inspect=inspect)
+    execute(plan, pick_cores(read_topology(), ("generator", "dut")), inspect=inspect)
     ((found, queue, injected_ns),) = seen
     assert found.injected > 100
     assert found.found == found.injected

@@ -14,6 +14,7 @@ from msgspec.structs import replace as changed
 from tailscope.cli.live import LiveLine, say_finishing
 from tailscope.cli.options import STANDARD, write_json
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
+from tailscope.experiment.boots import Boots, boot_lines, grouped, runs_of
 from tailscope.experiment.campaign import Campaign
 from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.measured import Measured
@@ -33,7 +34,9 @@ from tailscope.units import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailscope.experiment.spec import Experiment
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.spec import Document, Experiment, Hosts
+    from tailscope.host.boot_line import BootLine
     from tailscope.store.records.campaign import CellRecord
     from tailscope.testbed.messages import GeneratorProgress
 
@@ -59,6 +62,9 @@ def run_experiment(
     if cpus is not None and experiment.hosts is None:
         cells = [replace(cell, plan=changed(cell.plan, cpus=cpus)) for cell in cells]
     chosen = only_cells(cells, only) if only else cells
+    lines = _boot_lines(experiment, cells, document)
+    if lines is not None:
+        chosen = grouped(chosen, lines)
     if resume and out is None:
         raise UsageError("--resume requires --out DIR, the campaign to continue")
     if out is None:
@@ -66,7 +72,7 @@ def run_experiment(
     campaign = Campaign(out, experiment, cells)
     if dry_run:
         campaign.check(resume=resume)
-        return _describe(experiment, chosen, json_file)
+        return _describe(experiment, chosen, json_file, lines)
     with campaign.opened(resume=resume):
         if resume:
             for what, reason in clean():
@@ -77,7 +83,7 @@ def run_experiment(
         if experiment.hosts is None:
             _refuse_other_kernel(left)
         try:
-            _run(campaign, experiment, left)
+            _run(campaign, experiment, left, lines)
         except KeyboardInterrupt:
             hint = f"--resume --out {out} continues with the other cells"
             print(f"hint: {printable(hint)}", file=sys.stderr)
@@ -89,24 +95,57 @@ def run_experiment(
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
 
 
-def _run(campaign: Campaign, experiment: Experiment, left: list[Cell]) -> None:
+def _boot_lines(
+    experiment: Experiment, cells: Sequence[Cell], document: Document
+) -> dict[str, BootLine] | None:
+    """How the device's machine is to be booted; None where it must not be."""
+    if experiment.hosts is None or experiment.hosts.dut.boot is None:
+        return None
+    return boot_lines(cells, experiment.hosts.dut, document)
+
+
+def _run(
+    campaign: Campaign,
+    experiment: Experiment,
+    left: list[Cell],
+    lines: Mapping[str, BootLine] | None,
+) -> None:
     """Run cells, a line each."""
+    boots = None
+    if lines is not None and experiment.hosts is not None:
+        talk = LiveLine()
+        boots = Boots(experiment.hosts.dut, lines, campaign, talk.say, talk.show_text)
+        left = boots.sorted(left)
     total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
     width = max((len(cell.name) for cell in left), default=0)
     clock = _TimeLeft(left)
+    warned: dict[str, None] = {}
     for cell in left:
         done += 1
+        warnings: list[str] = []
         head = f"[{done:>{len(str(total))}}/{total}]"
         with LiveLine() as line:
 
             def show(event: GeneratorProgress, head: str = head, line: LiveLine = line) -> None:
                 line.show_part(f"{head} {clock.text()}", event)
 
-            def measure(cell: Cell, folder: Path) -> Sequence[Measured]:
+            def measure(
+                cell: Cell, folder: Path, warnings: list[str] = warnings
+            ) -> Sequence[Measured]:
+                if boots is not None:
+                    boots.boot_for(cell)
                 if experiment.hosts is not None:
                     from tailscope.experiment.lab import execute_in_lab
 
-                    return [execute_in_lab(cell.plan, experiment.hosts, out=folder, progress=show)]
+                    found = execute_in_lab(
+                        cell.plan,
+                        experiment.hosts,
+                        out=folder,
+                        progress=show,
+                        ending=say_finishing,
+                    )
+                    warnings += found.info.warnings
+                    return [found]
                 return execute(
                     cell.plan, cell.plan.cores(), out=folder, progress=show, ending=say_finishing
                 )
@@ -114,6 +153,11 @@ def _run(campaign: Campaign, experiment: Experiment, left: list[Cell]) -> None:
             record = campaign.run_cell(cell, measure)
         clock.finished(cell, record.lasted_s or 0.0)
         print(printable(f"{head} {cell.name:<{width}}  {_outcome(record)}"), flush=True)
+        # What machines lack, they lack in every cell: once is enough.
+        for warning in warnings:
+            if warning not in warned:
+                print(printable(f"warning   {warning}"), flush=True)
+        warned.update(dict.fromkeys(warnings))
 
 
 class _TimeLeft:
@@ -160,6 +204,8 @@ def _outcome(record: CellRecord) -> str:
 
 def _conclude(campaign: Campaign, out: Path) -> None:
     records = [campaign.records[cell.name] for cell in campaign.cells]
+    if campaign.boots:
+        print(f"{len(campaign.boots)} boots of the DuT's machine, which stays in the last one")
     counts = {
         state: sum(record.state == state for record in records)
         for state in ("done", "partial", "failed", "waiting", "pending")
@@ -191,9 +237,14 @@ def _refuse_other_kernel(left: Sequence[Cell]) -> None:
         raise reasons[0]
 
 
-def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | None) -> int:
+def _describe(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    json_file: str | None,
+    lines: Mapping[str, BootLine] | None,
+) -> int:
     """Say what an experiment is, how long it takes, and what is missing here."""
-    missing = {} if experiment.hosts is not None else _missing(cells)
+    missing = _missing(cells, experiment.hosts)
     lasts_s = sum(cell.lasts_s for cell in cells)
     if json_file is not None:
         listed = [
@@ -208,6 +259,16 @@ def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | No
             for cell in cells
         ]
         content = {"name": experiment.name, "lasts_s": round(lasts_s, 1), "cells": listed}
+        if lines is not None:
+            content["boots"] = [
+                {
+                    "kernel": line.kernel,
+                    "release": line.release,
+                    "parameters": " ".join(line.parameters),
+                    "cells": [cell.name for cell in run],
+                }
+                for line, run in runs_of(cells, lines)
+            ]
         write_json(json_file, content)
         return 0
     print(f"{'experiment':<16}{printable(experiment.name)}")
@@ -218,7 +279,15 @@ def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | No
     repeats = max(cell.repeat for cell in cells)
     rounds = "1 round" if repeats == 1 else f"{repeats} rounds"
     print(f"{'cells':<16}{len(cells)}, {rounds}, {experiment.order}")
-    print(f"{'takes':<16}about {long_text(lasts_s)}")
+    print(f"{'takes':<16}about {long_text(lasts_s)}{', and the boots' if lines else ''}")
+    if lines is not None:
+        _describe_boots(runs_of(cells, lines))
+    if experiment.hosts is not None and experiment.hosts.dut.ssh is not None:
+        asked = dict.fromkeys(each for cell in cells for each in cell.plan.recording_checks())
+        for each in asked:
+            print(
+                printable(f"{'not known yet':<16}whether {experiment.hosts.dut.ssh} can do {each}")
+            )
     print()
     width = max(len(cell.name) for cell in cells)
     for cell in cells:
@@ -231,15 +300,33 @@ def _describe(experiment: Experiment, cells: Sequence[Cell], json_file: str | No
     return 0
 
 
-def _missing(cells: Sequence[Cell]) -> dict[str, list[str]]:
-    """What this machine lacks for each cell; combinations are asked once, not once a round."""
+def _describe_boots(boots: Sequence[tuple[BootLine, Sequence[Cell]]]) -> None:
+    """Say what the device's machine boots, in order."""
+    print(f"{'boots':<16}{len(boots)} of the DuT's machine, one less if it runs one of them")
+    for number, (line, run) in enumerate(boots, 1):
+        many = "1 cell" if len(run) == 1 else f"{len(run)} cells"
+        print(printable(f"{number:>14}. {line}: {many}"))
+
+
+def _missing(cells: Sequence[Cell], hosts: Hosts | None) -> dict[str, list[str]]:
+    """What this machine lacks for each cell; combinations are asked once, not once a round.
+
+    Other machines are asked when they are reached, before anything is started there.
+    """
     known: dict[tuple[str, ...], list[str]] = {}
     found = {}
     for cell in cells:
         key = tuple(cell.values.values())
         if key not in known:
             with suppress(OSError):
-                known[key] = cell.plan.missing()
+                known[key] = _lacking(cell.plan, hosts)
         if known.get(key):
             found[cell.name] = known[key]
     return found
+
+
+def _lacking(plan: RunPlan, hosts: Hosts | None) -> list[str]:
+    """What this machine lacks: for all of it, or as the device of a laboratory, or nothing."""
+    if hosts is None:
+        return plan.missing()
+    return plan.missing_to_record() if hosts.dut.ssh is None else []

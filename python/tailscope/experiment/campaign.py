@@ -21,6 +21,7 @@ from tailscope.store.machine import this_host
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import as_content, encode
 from tailscope.store.records.campaign import (
+    BootRecord,
     CampaignRecord,
     CellFigures,
     CellRecord,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.matrix import Cell
     from tailscope.experiment.measured import Measured
     from tailscope.experiment.spec import Experiment
+    from tailscope.host.boot_line import BootLine
 
 __all__ = ["FINISHED", "Campaign"]
 
@@ -62,6 +64,7 @@ class Campaign:
         self._experiment = experiment
         self._started_unix_ns = time.time_ns()
         self.records = {cell.name: _cell_record(cell) for cell in cells}
+        self.boots: list[BootRecord] = []
 
     def check(self, *, resume: bool) -> None:
         """See whether the directory can be opened; nothing is changed.
@@ -155,6 +158,20 @@ class Campaign:
             raise KeyboardInterrupt
         return record
 
+    def begin_boot(self, line: BootLine) -> None:
+        """Write down that the machine of the device is being booted."""
+        kernel, parameters = line.kernel, " ".join(line.parameters)
+        self.boots.append(
+            BootRecord(kernel=kernel, parameters=parameters, started_unix_ns=time.time_ns())
+        )
+        self._write()
+
+    def end_boot(self) -> None:
+        """Write down that it is back."""
+        lasted_s = round((time.time_ns() - self.boots[-1].started_unix_ns) / 1e9, 3)
+        self.boots[-1] = replace(self.boots[-1], lasted_s=lasted_s)
+        self._write()
+
     def content(self) -> CampaignRecord:
         """What ``campaign.json`` says."""
         return CampaignRecord(
@@ -165,11 +182,16 @@ class Campaign:
             started_unix_ns=self._started_unix_ns,
             host=this_host(),
             experiment=self._plan(),
+            boots=tuple(self.boots),
             cells=tuple(self.records[cell.name] for cell in self.cells),
         )
 
     def _plan(self) -> ExperimentRecord:
-        plan = self._experiment.model_dump(exclude_none=True, exclude={"profiles", "about"})
+        # How a machine is booted changes no figure, and may change until --resume.
+        plan = self._experiment.model_dump(
+            exclude_none=True,
+            exclude={"profiles": True, "about": True, "hosts": {"dut": {"boot": True}}},
+        )
         return convert(plan, ExperimentRecord)
 
     def _kept(self, record: CellRecord, found: Sequence[Measured]) -> CellRecord:
@@ -208,6 +230,7 @@ class Campaign:
                 " or choose another --out",
             )
         self._started_unix_ns = content.started_unix_ns or self._started_unix_ns
+        self.boots = list(content.boots)
         for record in content.cells:
             if record.name in self.records:
                 self.records[record.name] = self._taken_up(record)

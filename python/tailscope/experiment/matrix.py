@@ -56,7 +56,7 @@ class Cell:
         """How long it takes, roughly."""
         platform = self.plan.make_platform()
         starts_s = platform.starts_in_s * self.plan.instances + self.plan.make_dut().starts_in_s
-        packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.loaded
+        packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.runs
         sends_s = (self.plan.warm_up_ns + self.plan.duration_ns) / 1e9
         rests_s = 2 * self.plan.power_phase_ns / 1e9 if self.plan.asks_for_power else 0
         return starts_s + rests_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
@@ -193,8 +193,6 @@ def _combined(
             fields |= _cables(experiment.hosts, fields, document)
         try:
             plan = plan_of(fields)
-            if experiment.hosts is not None:
-                plan.check_for_laboratory()
         except UsageError as error:
             raise _located(document, error, values, origin) from None
         yield Cell("", values, 0, plan)

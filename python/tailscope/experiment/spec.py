@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import (
@@ -16,15 +17,18 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
     create_model,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from tailscope.exceptions import UsageError
-from tailscope.experiment.fields import FIELDS, field_named
+from tailscope.experiment.fields import FIELDS, TRAFFIC, field_named
 from tailscope.field import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
+from tailscope.units import positive_duration_ns
 from tailscope.yaml_file import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
@@ -32,7 +36,9 @@ if TYPE_CHECKING:
     from tailscope.field import Field as Declared
 
 __all__ = [
+    "Boot",
     "Document",
+    "Dut",
     "Experiment",
     "Fields",
     "Host",
@@ -85,6 +91,15 @@ def _level(value: str) -> str:
     return value
 
 
+_TRAFFIC = "traffic"
+"""The block that fields of traffic may stand in."""
+
+
+def _wrong(message: str) -> PydanticCustomError:
+    """An error whose words are ours."""
+    return PydanticCustomError("in_traffic", "{message}", {"message": message})
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
@@ -95,7 +110,20 @@ def _written(declared: Declared) -> Any:
     if declared.has_names:
         _, value = get_args(declared.kind.written)
         return dict[choices or str, _bounded(value, declared)]  # type: ignore[misc]
+    if declared.otherwise is not None:
+        return Annotated[declared.kind.written, AfterValidator(partial(_checked, declared))]
     return choices or _bounded(declared.kind.written, declared)
+
+
+def _checked(declared: Declared, value: object) -> object:
+    """A number or a text that a plan may have."""
+    try:
+        found = declared.read(value)
+        if not isinstance(found, str):
+            declared.check(found)
+    except UsageError as error:
+        raise ValueError(f"expected {str(error).partition('expected ')[2]}") from None
+    return value
 
 
 def _bounded(kind: Any, declared: Declared) -> Any:
@@ -113,8 +141,15 @@ def _entry(declared: Declared) -> Any:
     return (_written(declared) | None, about)
 
 
-def _add_older_names(schema: dict[str, Any]) -> None:
+def _add_others(schema: dict[str, Any]) -> None:
+    """Add older names, and the block of traffic."""
     fields = schema["properties"]
+    fields[_TRAFFIC] = {
+        "type": "object",
+        "description": "Fields of the traffic, in a block of their own.",
+        "properties": {name: fields[name] for name in TRAFFIC},
+        "additionalProperties": False,
+    }
     for name, declared in FIELDS.items():
         if declared.formerly is not None:
             about = {"description": f"Older name of {name}.", "deprecated": True}
@@ -122,7 +157,27 @@ def _add_older_names(schema: dict[str, Any]) -> None:
 
 
 class _Fields(_Model):
-    model_config = ConfigDict(json_schema_extra=_add_older_names)
+    model_config = ConfigDict(json_schema_extra=_add_others)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_traffic(cls, content: object) -> object:
+        """Take the fields in the block of traffic for what they are."""
+        if not isinstance(content, dict) or _TRAFFIC not in content:
+            return content
+        others = {name: value for name, value in content.items() if name != _TRAFFIC}
+        block = content[_TRAFFIC]
+        if not isinstance(block, dict):
+            raise _wrong(f"traffic: got {block!r}, expected fields and their values")
+        for name in block:
+            if name not in TRAFFIC:
+                near = difflib.get_close_matches(str(name), TRAFFIC, 1)
+                meant = f"; did you mean {near[0]}?" if near else ""
+                known = ", ".join(TRAFFIC)
+                raise _wrong(f"traffic.{name}: unknown field, expected one of {known}{meant}")
+            if name in others:
+                raise _wrong(f"traffic.{name}: it also stands outside of traffic")
+        return {**others, **block}
 
 
 if TYPE_CHECKING:
@@ -156,18 +211,61 @@ class Host(_Model):
     """CPUs to poll on."""
 
 
+def _time(value: str) -> str:
+    try:
+        positive_duration_ns(value, "wait")
+    except UsageError:
+        raise ValueError("expected a time such as 600s") from None
+    return value
+
+
+class Boot(_Model):
+    """How the machine is rebooted: for once each time, so that a power cycle boots as before."""
+
+    how: Literal["grub", "systemd-boot", "kexec", "command"]
+    """grub, systemd-boot or kexec on the machine, as root; or a command of yours on this one."""
+    kernels: dict[Literal["default", "vanilla", "rt", "nohz"], Name] = Field(default_factory=dict)
+    """Releases (as `uname -r` prints them) of the kernels that cells name; default is for cells
+    that name only parameters. nohz is vanilla by default. Required, except with command."""
+    command: list[str] | None = Field(None, min_length=1)
+    """Command that reboots the machine, run on this one without a shell. It is given
+    the kernel's release or name (default for the machine's own boot), then each parameter."""
+    wait: Annotated[str, AfterValidator(_time)] = "600s"
+    """Time limit for the machine to come back."""
+    power_cycle: list[str] | None = Field(None, min_length=1)
+    """Command that switches a machine off and on if it does not come back, such as ipmitool's; run
+    on this one without a shell."""
+
+    @model_validator(mode="after")
+    def _has_a_command(self) -> Self:
+        if (self.how == "command") != (self.command is not None):
+            raise ValueError("expected command with how: command, and only then")
+        return self
+
+
+class Dut(Host):
+    """The machine of the device."""
+
+    boot: Boot | None = None
+    """How to boot the kernels and parameters of cells; it is never rebooted by default."""
+    vfs: Literal["kernel", "vfio-pci"] | None = None
+    """Make a virtual function (SR-IOV) of each card, and use it in place of the card: as a link of
+    the kernel, or by vfio-pci for DPDK and guests. They are removed afterwards."""
+
+
 class Timestamper(Host):
     """A machine that only watches, by TAPs."""
 
-    method: Literal["auto", "tcpdump", "stamp"] = "auto"
-    """Program that stamps frames: tcpdump (links) or tailscope-dp stamp (PCI addresses)."""
+    method: Literal["auto", "socket", "tcpdump", "stamp"] = "auto"
+    """Program that records frames: tailscope-dp socket or tcpdump (links), or tailscope-dp stamp
+    (PCI addresses)."""
 
 
 class Hosts(_Model):
     """A laboratory of up to three machines."""
 
     loadgen: Host
-    dut: Host
+    dut: Dut
     timestamper: Timestamper
 
 
@@ -233,7 +331,7 @@ class Document:
         for part in where:
             found = None
             if isinstance(node, yaml.MappingNode):
-                for key, value in node.value:
+                for key, value in _entries(node):
                     if key.value == str(part):
                         found, line = value, key.start_mark.line + 1
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
@@ -243,6 +341,14 @@ class Document:
                 break
             node = found
         return line
+
+
+def _entries(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """Names and values, those in a block of traffic included."""
+    for key, value in node.value:
+        yield key, value
+        if key.value == _TRAFFIC and isinstance(value, yaml.MappingNode):
+            yield from value.value
 
 
 def load_experiment(path: Path, profile: str | None = None) -> tuple[Experiment, Document]:
@@ -319,6 +425,9 @@ def _said(document: Document, error: ValidationError) -> UsageError:
         message = f"unknown field, expected one of {', '.join(known)}{meant}"
     elif kind == "missing":
         message = "it is missing"
+    elif kind == "in_traffic":
+        message = found["msg"]
+        where = [*where, _TRAFFIC]
     else:
         message = complaint(found, where)
     return document.error(where, message)
@@ -369,6 +478,11 @@ def _known(where: Sequence[str | int]) -> list[str]:
     if "fixed" in last or "vary" in last:
         return list(Fields.model_fields)
     if "hosts" in last:
-        models: dict[str, type[BaseModel]] = {"timestamper": Timestamper, "hosts": Hosts}
+        models: dict[str, type[BaseModel]] = {
+            "timestamper": Timestamper,
+            "dut": Dut,
+            "boot": Boot,
+            "hosts": Hosts,
+        }
         return list(models.get(last[-1], Host).model_fields)
     return list(Profile.model_fields)

@@ -1,0 +1,134 @@
+"""Which boots an experiment takes, and in which order."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailscope.exceptions import UsageError
+from tailscope.experiment.boots import grouped, runs_of
+from tailscope.experiment.matrix import Cell
+from tailscope.experiment.plan import RunPlan
+from tailscope.host.boot_line import Booted, boot_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KERNELS = {"vanilla": "6.1.0-13-amd64", "rt": "6.1.0-13-rt-amd64"}
+CARDS = {"cards": ["a", "b"]}
+PARAMETER = st.from_regex(r"[a-z][a-z_.]{0,8}(=[a-z0-9,:/-]{1,8})?", fullmatch=True)
+LINES = [
+    boot_line(kernel, release, parameters)
+    for kernel, release in ((None, None), ("vanilla", "6.1"), ("rt", "6.1-rt"))
+    for parameters in ("", "nosmt", "isolcpus=2,3 nosmt")
+]
+
+
+def experiment(boot: dict[str, Any] | None = None, **content: Any) -> dict[str, Any]:
+    boot = {"how": "grub", "kernels": KERNELS} | (boot or {})
+    dut = {"ssh": "lab2", "cpus": "2,3", "boot": boot, **CARDS} | content.pop("dut", {})
+    hosts = {"loadgen": {**CARDS}, "timestamper": {**CARDS}, "dut": dut}
+    fixed = {"dut": "l2fwd", "duration": "1s"}
+    vary = {"kernel": ["vanilla", "rt", "nohz"], "rate": [1000, 2000]}
+    return {"name": "lab", "hosts": hosts, "fixed": fixed, "vary": vary} | content
+
+
+@given(
+    st.lists(st.sampled_from(LINES), min_size=1, max_size=30),
+    st.none() | st.sampled_from(LINES),
+)
+def test_each_boot_is_made_once_and_the_order_stays_else(wanted: list[Any], first: Any) -> None:
+    plan = RunPlan(dut="l2fwd")
+    cells = [Cell(str(number), {}, 1, plan) for number in range(len(wanted))]
+    lines = dict(zip([cell.name for cell in cells], wanted, strict=True))
+    found = grouped(cells, lines, first)
+    boots = runs_of(found, lines)
+    assert len(boots) == len(set(wanted))
+    assert sorted(found, key=cells.index) == cells
+    for line, run in boots:
+        assert run == [cell for cell in cells if lines[cell.name] == line]
+    if first in wanted:
+        assert boots[0][0] == first
+    rest = [line for line, _ in boots if line != first]
+    assert rest == [line for line in dict.fromkeys(wanted) if line != first]
+
+
+@given(st.lists(PARAMETER, max_size=5), st.lists(PARAMETER, max_size=5))
+def test_a_boot_is_right_for_its_own_line_alone(ours: list[str], others: list[str]) -> None:
+    """What was booted for one line runs no cell of another one, whatever they share."""
+    booted, wanted = (boot_line("vanilla", "6.1", " ".join(words)) for words in (ours, others))
+    line = " ".join(["BOOT_IMAGE=/vmlinuz", "ro", *booted.words])
+    running = Booted("id", "6.1", "Linux version 6.1", line, "", "")
+    assert running.lacks(booted) == []
+    assert (running.lacks(wanted) == []) == (wanted == booted)
+    assert running.base == ["ro"]
+    assert running.lacks(boot_line(None, None, "")), "it is not its default boot"
+
+
+def test_a_machine_that_was_booted_by_hand_is_right_too() -> None:
+    running = Booted("id", "6.1", "Linux", "ro nosmt isolcpus=2,3 quiet", "", "")
+    assert running.lacks(boot_line("vanilla", None, "isolcpus=2,3")) == []
+    assert running.lacks(boot_line(None, None, "")) == []
+    assert running.lacks(boot_line("rt", None, "")) == ["expected rt, got vanilla (6.1)"]
+
+
+@pytest.mark.parametrize(
+    "word", ["a;b", "a=$(reboot)", "a='b", 'a="b', "a=`b`", "a=$x", "-e", "a=b\\", "a={x}", "a=b|c"]
+)
+def test_what_a_shell_or_a_boot_loader_would_read_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="expected a parameter such as isolcpus=2,3"):
+        boot_line(None, "6.1", f"quiet {word}")
+
+
+def planned(tailscope: Any, path: Path, content: dict[str, Any], *more: str) -> Any:
+    file = path / "lab.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return tailscope("run", file, "--dry-run", *more)
+
+
+def test_a_plan_says_its_boots_in_order(tailscope: Any, tmp_path: Path) -> None:
+    done = planned(tailscope, tmp_path, experiment(order="as-written", repeats=2))
+    assert done.returncode == 0, done.stderr
+    nohz = "nohz_full=2,3 isolcpus=2,3 rcu_nocbs=2,3 rcu_nocb_poll"
+    assert "boots           3 of the DuT's machine" in done.stdout
+    assert "1. vanilla (6.1.0-13-amd64): 4 cells\n" in done.stdout
+    assert "2. rt (6.1.0-13-rt-amd64): 4 cells\n" in done.stdout
+    assert f"3. nohz (6.1.0-13-amd64) {nohz}: 4 cells\n" in done.stdout
+    as_json = json.loads(planned(tailscope, tmp_path, experiment(repeats=2), "--json", "-").stdout)
+    listed = [name for boot in as_json["boots"] for name in boot["cells"]]
+    assert listed == [cell["name"] for cell in as_json["cells"]] and len(listed) == 12
+
+
+def test_a_guest_runs_on_the_default_boot_of_its_host(tailscope: Any, tmp_path: Path) -> None:
+    content = experiment(vary={"kernel": ["vanilla", "rt"]})
+    content["fixed"]["platform"] = "vm"
+    done = planned(tailscope, tmp_path, content)
+    assert "boots           1 of the DuT's machine" in done.stdout
+    assert "1. the default boot: 2 cells" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (experiment(dut={"cpus": None}), "hosts.dut.cpus: it is missing"),
+        (experiment(dut={"ssh": None}), "hosts.dut.boot: expected ssh beside it"),
+        (experiment({"kernels": {"rt": "6"}}), "hosts.dut.boot.kernels: no "),
+        (experiment({"how": "command"}), "expected command with how: command, and only then"),
+        (experiment({"command": ["x"]}), "expected command with how: command, and only then"),
+        (experiment({"how": "lilo"}), "hosts.dut.boot.how: got 'lilo', expected 'grub'"),
+        (experiment({"wait": "soon"}), "hosts.dut.boot.wait: got 'soon', expected a time"),
+        (experiment({"wiat": "1s"}), "did you mean wait?"),
+        (experiment({"kernels": {"rt": "../x"}}), "expected a name of letters, digits"),
+    ],
+)
+def test_a_block_that_says_too_little_is_refused(
+    tailscope: Any, tmp_path: Path, content: dict[str, Any], said: str
+) -> None:
+    done = planned(tailscope, tmp_path, content)
+    assert done.returncode == 1 and said in done.stderr, done.stderr
+    assert "lab.yaml:" in done.stderr

@@ -1,0 +1,78 @@
+"""A campaign over three boots of a guest, which really reboots into each kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from guest_host import guest_host
+from laboratory import laboratory
+from measurements import wait_until
+from runs import AS_ROOT, needed, records, sound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from guest_host import GuestHost
+    from laboratory import Laboratory
+
+pytestmark = [AS_ROOT, pytest.mark.long, pytest.mark.usefixtures("dataplane", "alone")]
+
+TRAFFIC = {"rate": "200", "duration": "1s", "warm_up": "300ms", "dut": "bridge"}
+LIMIT_S = 1500
+
+
+def start(lab: Laboratory, *arguments: object) -> subprocess.Popen[str]:
+    there = ["ip", "netns", "exec", lab.names["hub"]]
+    return subprocess.Popen(
+        [*there, sys.executable, "-m", "tailscope", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=lab.environment,
+    )
+
+
+def test_a_killed_campaign_boots_a_guest_into_each_kernel_once(tmp_path: Path) -> None:
+    needed("sshd", "ssh-keygen", "tcpdump", "qemu-system-x86_64", "busybox", "cpio")
+    with laboratory(tmp_path, guest="dut") as lab, guest_host(lab) as guest:
+        measure(lab, guest, tmp_path / "out")
+
+
+def measure(lab: Laboratory, guest: GuestHost, out: Path) -> None:
+    path = lab.experiment(
+        hosts={**lab.hosts, "dut": guest.host()},
+        fixed={**TRAFFIC, "boot": "skew_tick=1"},
+        vary={"kernel": ["vanilla", "rt", "nohz"], "size": [64, 128]},
+    )
+    process = start(lab, "run", path, "--out", out)
+    # The guest is on its way into the second kernel.
+    wait_until(lambda: len(guest.boots) == 3, process, LIMIT_S)
+    process.kill()
+    process.communicate()
+    finished = {cell["name"]: cell for cell in records(out) if cell["state"] == "done"}
+    assert len(finished) == 2, [cell["reason"] for cell in records(out)]
+
+    process = start(lab, "run", path, "--out", out, "--resume")
+    said, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, said + errors
+    print(said)
+    cells = records(out)
+    assert len(cells) == 6
+    rows = []
+    for cell in cells:
+        assert cell["state"] == "done"
+        assert finished.get(cell["name"], cell) == cell, "it was measured once"
+        host = sound(out / cell["runs"][0])["hosts"]["dut"]
+        kernel = cell["values"]["kernel"]
+        assert host["kernel_release"] == guest.releases["rt" if kernel == "rt" else "vanilla"]
+        words = host["kernel_command_line"].split()
+        assert "skew_tick=1" in words
+        assert ("nohz_full=1" in words) == (kernel == "nohz")
+        before = "yes" if cell["name"] in finished else "no"
+        rows.append(f"{cell['name']:<24}{host['kernel_release']:<24}before the kill: {before}")
+    assert len(guest.boots) == 1 + 3, "once by itself, and once into each kernel"
+    print(*rows, f"boots made: {len(guest.boots) - 1}", sep=os.linesep)
