@@ -33,6 +33,7 @@ from tailscope.units import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,
     cause_rows,
+    clocks_text,
     conclusion_doubts,
     conclusion_rows,
     count_rows,
@@ -248,6 +249,12 @@ def _associated(explanation: Explanation | None) -> dict[str, Any] | None:
     }
 
 
+def _on_clocks(explanation: Explanation) -> list[str]:
+    """What is to be known of the clocks of what explains."""
+    clocks = clocks_text(explanation)
+    return [*trace_lines(explanation), *([clocks] if clocks else [])]
+
+
 def _about(run: Run) -> dict[str, Any]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
@@ -256,7 +263,7 @@ def _about(run: Run) -> dict[str, Any]:
         "verdict": verdict_text(run.kept.verdict),
         "causes": None if run.explanation is None else cause_rows(run.explanation),
         "explained": "" if run.explanation is None else explained_text(run.explanation),
-        "traces": [] if run.explanation is None else trace_lines(run.explanation),
+        "traces": [] if run.explanation is None else _on_clocks(run.explanation),
         "associated": _associated(run.explanation),
         "sentence": sentence(run.summary),
         "warnings": [

@@ -1,0 +1,205 @@
+"""A run as a trace: what is drawn is what the run directory has."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from measurements import QUICK
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STALLS = ("--dut-option", "stall-period=5ms", "--dut-option", "stall-duration=200us")
+STAGES = ("queue", "dut", "instrument", "unexplained", "service")
+SLICES = (
+    "CREATE TABLE slice (id INTEGER PRIMARY KEY, track, parent, name, ts, dur, seq, rank, flows,"
+    " track_name)"
+)
+COUNTERS = "CREATE TABLE counter (track_name, ts, value)"
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """The trace in tables like those of Perfetto's trace processor; slices must be nested."""
+    trace, names, parents = Trace(), {}, {}
+    trace.ParseFromString(path.read_bytes())
+    found = sqlite3.connect(":memory:")
+    found.execute(SLICES)
+    found.execute(COUNTERS)
+    open_slices: dict[int, list[int]] = {}
+    numbers = count()
+    for packet in trace.packet:
+        if packet.HasField("track_descriptor"):
+            track = packet.track_descriptor
+            names[track.uuid], parents[track.uuid] = track.name, track.parent_uuid
+        if not packet.HasField("track_event"):
+            continue
+        event, at = packet.track_event, packet.timestamp
+        name = f"{names.get(parents[event.track_uuid], '')}/{names[event.track_uuid]}"
+        stack = open_slices.setdefault(event.track_uuid, [])
+        if event.type == TrackEvent.TYPE_COUNTER:
+            found.execute("INSERT INTO counter VALUES (?, ?, ?)", (name, at, event.counter_value))
+        elif event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            known = {note.name: note.int_value for note in event.debug_annotations}
+            row = (event.track_uuid, stack[-1] if stack else None, event.name, at, None)
+            flows = ",".join(map(str, event.flow_ids))
+            more = (known.get("seq"), known.get("rank"), flows, name)
+            number = next(numbers)
+            found.execute(f"INSERT INTO slice VALUES ({number}{', ?' * 9})", (*row, *more))
+            stack.append(number)
+        else:
+            number = stack.pop()
+            found.execute("UPDATE slice SET dur = ? - ts WHERE id = ?", (at, number))
+    assert not any(open_slices.values()), "each slice has an end"
+    assert not found.execute("SELECT * FROM slice WHERE dur < 0").fetchall()
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tailscope: Any, dataplane: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert dataplane.exists()
+    out = tmp_path_factory.mktemp("runs") / "run"
+    done = tailscope("run", "--dut", "delay", *STALLS, *QUICK, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_slices_are_what_explains_the_tail(run: Path, tailscope: Any, tmp_path: Path) -> None:
+    path = tmp_path / "its own.pftrace"
+    done = tailscope("trace", run, "--out", path)
+    assert done.returncode == 0, done.stderr
+    trace = opened(path)
+    told = tailscope("explain", run, "--quantile", "0.5", "--json", "-").stdout
+    explained = json.loads(told)["tail"]
+    assert 0 < explained["packets"] <= pq.read_table(run / "worst.parquet").num_rows
+    tail = (
+        "SELECT child.name, sum(child.dur) FROM slice packet"
+        " JOIN slice child ON child.parent = packet.id"
+        " WHERE packet.dur > ? GROUP BY child.name"
+    )
+    parts = dict(trace.execute(tail, (explained["threshold_ns"],)).fetchall())
+    assert parts == {name: ns for name, ns in explained["parts_ns"].items() if ns}
+    packets = "SELECT count(*), sum(dur) FROM slice WHERE name LIKE 'packet %' AND dur > ?"
+    assert trace.execute(packets, (explained["threshold_ns"],)).fetchone() == (
+        explained["packets"],
+        explained["latency_ns"],
+    )
+
+
+def test_all_of_the_noise_is_drawn(run: Path, tailscope: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.pftrace"
+    done = tailscope("trace", run, "--out", path)
+    trace, noise = opened(path), pq.read_table(run / "noise.parquet").to_pylist()
+    drawn = "SELECT count(*), sum(dur) FROM slice WHERE track_name LIKE '%/CPU %'"
+    assert trace.execute(drawn).fetchone() == (
+        len(noise),
+        sum(row["duration_ns"] for row in noise),
+    )
+    injected = "SELECT ts, dur FROM slice WHERE track_name LIKE 'device/%injected%' ORDER BY ts"
+    assert trace.execute(injected).fetchall() == [
+        (row["start_ns"], row["duration_ns"]) for row in noise if row["kind"] == "injected"
+    ]
+    assert f"{len(noise):,} of {len(noise):,} interruptions of CPUs" in done.stdout
+
+
+def test_packets_in_the_device_are_counted(run: Path, tailscope: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.pftrace"
+    tailscope("trace", run, "--out", path)
+    counted = "SELECT value FROM counter WHERE track_name = 'packets/in the device' ORDER BY ts"
+    inside = [value for (value,) in opened(path).execute(counted)]
+    matched = json.loads((run / "summary.json").read_text())["count"]
+    assert len(inside) == 2 * matched and inside[-1] == 0 and min(inside) >= 0 and max(inside) > 1
+    latencies = pq.read_table(run / "latency.parquet")["latency_ns"].to_pylist()
+    drawn = "SELECT value FROM counter WHERE track_name = 'packets/latency'"
+    assert [value for (value,) in opened(path).execute(drawn)] == latencies
+
+
+def test_arrows_lead_from_a_packet_to_what_it_met(
+    run: Path, tailscope: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.pftrace"
+    tailscope("trace", run, "--out", path)
+    trace = opened(path)
+    met = (
+        "SELECT count(*) FROM slice packet JOIN slice met ON met.track_name LIKE '%kept from work'"
+        " AND met.ts < packet.ts + packet.dur AND met.ts + met.dur > packet.ts"
+        " WHERE packet.rank = 1"
+    )
+    led = (
+        "SELECT count(*) FROM slice WHERE track_name LIKE '%kept from work'"
+        " AND ',' || flows || ',' LIKE '%,1,%'"
+    )
+    assert trace.execute(led).fetchone() == trace.execute(met).fetchone() != (0,)
+
+
+def test_of_a_long_run_it_has_what_is_around_the_worst(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tailscope.report import perfetto
+
+    monkeypatch.setattr(perfetto, "_MOST", 10)
+    monkeypatch.setattr(perfetto, "_AROUND_NS", 1000)
+    path = tmp_path / "trace.pftrace"
+    with path.open("wb") as file:
+        traced = perfetto.write_trace(run, file)
+    trace = opened(path)
+    worst = pq.read_table(run / "worst.parquet").to_pylist()
+    spans = [(row["pre_ns"] - 1000, row["post_ns"] + 1000) for row in worst]
+    noise = pq.read_table(run / "noise.parquet").to_pylist()
+
+    def is_near(start: int, end: int) -> bool:
+        return any(start < last and end > first for first, last in spans)
+
+    near = [row for row in noise if is_near(row["start_ns"], row["start_ns"] + row["duration_ns"])]
+    drawn = "SELECT count(*) FROM slice WHERE track_name LIKE '%/CPU %'"
+    assert trace.execute(drawn).fetchone() == (len(near),) == (traced.intervals,)
+    assert traced.all_intervals == len(noise)
+    assert traced.worst == len(worst)
+
+
+def test_cpus_that_were_watched_are_drawn(tailscope: Any, tmp_path: Path) -> None:
+    watched = tmp_path / "watched"
+    done = tailscope("noise", "--cpus", "0", "--duration", "300ms", "--out", watched)
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "trace.pftrace"
+    assert tailscope("trace", watched, "--out", path).returncode == 0
+    noise = pq.read_table(watched / "noise.parquet").num_rows
+    drawn = "SELECT count(*) FROM slice WHERE track_name LIKE 'watched CPUs/CPU 0%'"
+    assert opened(path).execute(drawn).fetchone() == (noise,)
+
+
+def test_a_run_that_is_none_leaves_no_file(tailscope: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.pftrace"
+    done = tailscope("trace", tmp_path, "--out", path)
+    assert done.returncode == 1 and "error: " in done.stderr
+    assert not path.exists()
+
+
+def test_the_trace_processor_reads_it(run: Path, tailscope: Any, tmp_path: Path) -> None:
+    """Perfetto's own, where it is installed: no registry has it."""
+    program = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
+    if program is None:
+        pytest.skip("no trace_processor_shell on PATH")
+    path, query = tmp_path / "trace.pftrace", tmp_path / "query.sql"
+    tailscope("trace", run, "--out", path)
+    query.write_text("SELECT name, sum(dur) AS ns FROM slice WHERE depth = 1 GROUP BY name")
+    done = subprocess.run(
+        [program, "-q", str(query), str(path)], capture_output=True, text=True, check=True
+    )
+    parts = dict(trace_rows(done.stdout))
+    columns = pq.read_table(run / "worst.parquet").to_pydict()
+    expected = {name: sum(columns[f"{name}_ns"]) for name in STAGES}
+    assert parts == {name: ns for name, ns in expected.items() if ns}
+
+
+def trace_rows(text: str) -> list[tuple[str, int]]:
+    """Rows of its CSV, without the header."""
+    rows = [line.split(",") for line in text.strip().splitlines()[1:]]
+    return [(name.strip('"'), int(ns)) for name, ns in rows]
