@@ -76,9 +76,11 @@ def started(place: Place, *arguments: str, processes: int = 2) -> subprocess.Pop
     return process
 
 
-def wait_until(true: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
+def wait_until(
+    true: Callable[[], bool], process: subprocess.Popen[Any], limit_s: float = 120
+) -> None:
     """Wait for something that a process brings about; its end meanwhile is a failure."""
-    deadline_s = time.monotonic() + 120
+    deadline_s = time.monotonic() + limit_s
     while not true():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline_s, "it never came"

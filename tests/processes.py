@@ -62,4 +62,4 @@ def over_memif() -> Iterator[Pair]:
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder())
         ends = stack.enter_context(Memif({}).open(folder))
-        yield Pair(ends, folder, pick_cores(read_topology(), 2))
+        yield Pair(ends, folder, pick_cores(read_topology(), ("generator", "dut")))

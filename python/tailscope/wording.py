@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailscope.plan import CAPTURED
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan
 from tailscope.store.records.run import RunInfo
 from tailscope.store.records.summary import QUANTILES
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.overload import OverloadRecord
-    from tailscope.store.records.run import Instrument, PowerRecord, Stalls
+    from tailscope.store.records.run import Instrument, PowerRecord, SentTraffic, Stalls
     from tailscope.store.records.tail import TailRecord
     from tailscope.store.records.verdict import VerdictRecord
 
 __all__ = [
     "Row",
     "cause_rows",
+    "clock_rows",
+    "clocks_text",
     "conclusion_doubts",
     "conclusion_rows",
     "count_rows",
@@ -108,6 +111,7 @@ _PARTS = {
     "instrument": "instrument: {cause} (tainted)",
     "unexplained": "unexplained",
 }
+_MAYBE = "unexplained, may be {cause}"
 _ENERGY = {
     "power_w_idle": ("power, idle", "W"),
     "power_w_running": ("power, running", "W"),
@@ -118,6 +122,11 @@ _ENERGY = {
     "energy_j_per_million_packets_above_idle": ("those, above idle", "J"),
 }
 _SHARES = {"lost": "sent", "late": "sent", "reordered": "count", "tainted": "count"}
+
+_DIRECTIONS = {
+    "forth": "forth, from the generator's first port to its second",
+    "back": "back, from the generator's second port to its first",
+}
 
 
 class Row(NamedTuple):
@@ -168,8 +177,9 @@ def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
 
 
 def part_text(part: str, cause: str) -> str:
-    """Say what a packet waited for."""
-    return _PARTS[part].format(cause=cause)
+    """Say what a packet waited for, or what that may have been."""
+    name = _MAYBE if part == "unexplained" and cause else _PARTS[part]
+    return name.format(cause=cause)
 
 
 def explained_text(explanation: Explanation) -> str:
@@ -180,6 +190,58 @@ def explained_text(explanation: Explanation) -> str:
         f" {percentile_name(explanation.quantile)},"
         f" {duration_text(explanation.threshold_ns)}; the median takes"
         f" {duration_text(explanation.service_ns)}. Causes of their additional delay:"
+    )
+
+
+def clock_rows(info: RunInfo) -> list[tuple[str, ...]]:
+    """Say how clocks of a laboratory were brought to that of the captures, by each method.
+
+    Parameters
+    ----------
+    info : RunInfo
+
+    Returns
+    -------
+    list of tuple
+        Machine, method, number of bounds, offset, drift, error, and whether the method was used.
+    """
+    rows: list[tuple[str, ...]] = []
+    for role, machine in (info.machines or {}).items():
+        clock = machine.clock
+        for found in clock.mappings:
+            if found.error_ns is None or found.offset_ns is None or found.drift_ppb is None:
+                figures = ("-", "-", f"not known: {printable(found.missing_because or '')}")
+            else:
+                figures = (
+                    f"{found.offset_ns:+,d} ns",
+                    f"{found.drift_ppb:+,.0f} ppb",
+                    f"±{count_text(found.error_ns)} ns",
+                )
+            used = "used" if found.method == clock.method else ""
+            rows.append((role, found.method, count_text(found.bounds), *figures, used))
+        rows += [
+            (
+                role,
+                report.program,
+                "",
+                "" if report.offset_ns is None else f"{report.offset_ns:+,d} ns",
+                "",
+                "" if report.error_ns is None else f"±{count_text(report.error_ns)} ns",
+                "not used",
+            )
+            for report in clock.reports
+        ]
+    return rows
+
+
+def clocks_text(explanation: Explanation) -> str:
+    """Say how far clocks of several machines agree; nothing where there is but one."""
+    error_ns = explanation.clock_error_ns
+    if error_ns is None:
+        return ""
+    return (
+        "clocks of the device and of the captures agree to within"
+        f" ±{count_text(error_ns)} ns; what that leaves open is unexplained, with what it may be"
     )
 
 
@@ -228,6 +290,7 @@ def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
     if instrument is None:
         return []
     rows = [_unsent_row(instrument), *_loss_rows(instrument)]
+    rows += _sent_rows(summary, instrument.traffic)
     rows += _floor_rows(info.floor)
     # A timestamper knows when packets passed, not when they were meant to.
     stamped_here = "tainted" in summary
@@ -244,6 +307,27 @@ def _unsent_row(instrument: Instrument) -> Row:
     held_back = instrument.unsent_generator
     whose = f"{_count(held_back)} by the generator" if instrument.unsent and held_back else ""
     return Row("unsent", _count(instrument.unsent), whose)
+
+
+def _sent_rows(summary: Mapping[str, Figure], sent: SentTraffic | None) -> Iterator[Row]:
+    """What was asked for of traffic, and beside it what was sent."""
+    if sent is None:
+        return
+    if sent.asked_gap_ns_mean is not None:
+        yield _asked_row("mean gap", sent.asked_gap_ns_mean, summary["pre_gap_ns_mean"])
+    if sent.asked_burst_gap_ns is not None:
+        row = _asked_row("gap in bursts", sent.asked_burst_gap_ns, sent.burst_gap_ns_mean)
+        least, most = _duration(sent.burst_gap_ns_min), _duration(sent.burst_gap_ns_max)
+        yield row._replace(beyond=f"{least} to {most}")
+        period_ns = sent.asked_burst_period_ns_mean
+        yield _asked_row("burst to burst", period_ns, sent.burst_period_ns_mean)
+    asked_bytes, sent_bytes = sent.asked_frame_bytes_mean, sent.frame_bytes_mean
+    if asked_bytes is not None and sent_bytes is not None:
+        yield Row("mean frame", f"{sent_bytes:.5g} B", f"asked {asked_bytes:.5g} B")
+
+
+def _asked_row(label: str, asked_ns: Figure, sent_ns: Figure) -> Row:
+    return Row(label, _duration(sent_ns), f"asked {_duration(asked_ns)}")
 
 
 def _loss_rows(instrument: Instrument) -> list[Row]:
@@ -434,11 +518,33 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
         + (f" ({EMULATED}: times are not representative)" if is_emulated(about) else ""),
         "wire": plan.wire,
         "traffic": traffic_text(plan),
+        **_direction(about),
         "cores": ", ".join(f"{role} {listed}" for role, listed in cpus.items()),
         "matching": matching,
-        "clock": CLOCKS[about.clock.source],
+        "clock": _clock_text(about),
         **({} if power is None or power.source is None else {"power": _power_text(power)}),
     }
+
+
+def _clock_text(info: RunInfo) -> str:
+    """Who took times; and how the clocks of a timestamper's ports were brought together."""
+    instrument = info.instrument
+    watched = None if instrument is None else instrument.timestamper
+    ports = None if watched is None else watched.port_clocks
+    if ports is None:
+        return CLOCKS[info.clock.source]
+    return (
+        f"{CLOCKS[info.clock.source]}; {ports.post} against {ports.pre}:"
+        f" offset {duration_text(ports.offset_ns)}, drift {ports.drift_ppb / 1000:+,.3f} ppm,"
+        f" taken out with a residual of {duration_text(ports.residual_ns)};"
+        f" error at most {duration_text(ports.error_ns)}"
+    )
+
+
+def _direction(info: RunInfo) -> dict[str, str]:
+    """Of a run in two directions, the one that it is."""
+    direction = None if info.instrument is None else info.instrument.direction
+    return {} if direction is None else {"direction": _DIRECTIONS[direction]}
 
 
 def _described(info: RunInfo) -> dict[str, str]:
@@ -518,10 +624,23 @@ def traffic_text(plan: PlanFields) -> str:
     plan : PlanFields
         Of a measurement.
     """
-    bursts = f" in bursts of {plan.burst}" if plan.burst > 1 else ""
+    if plan.replay is not None:
+        rate = "its own times"
+        if plan.pattern != CAPTURED:
+            rate = f"{count_text(plan.rate_pps)} packets/s"
+        return f"the frames of {plan.replay}, once, at {rate}"
+    bursts = ""
+    if plan.burst > 1:
+        gap = f", {typed_duration(plan.burst_gap_ns)} apart" if plan.burst_gap_ns else ""
+        bursts = f" in bursts of {plan.burst}{gap}"
+    kind = "" if plan.protocol == "udp" else f" of {plan.protocol.upper()}"
+    vlan = "" if plan.vlan is None else f", VLAN {plan.vlan}"
+    size = f"{plan.size_bytes} B" if plan.size_mix is None else f"sizes {plan.size_mix}"
+    flows = f", {count_text(plan.flows)} flows" if plan.flows > 1 else ""
+    both = " in each of two directions" if plan.direction == "both" else ""
     return (
-        f"{count_text(plan.rate_pps)} packets/s {plan.pattern}{bursts},"
-        f" {plan.size_bytes} B, {typed_duration(plan.duration_ns)} after"
+        f"{count_text(plan.rate_pps)} packets/s{kind} {plan.pattern}{bursts}{both},"
+        f" {size}{vlan}{flows}, {typed_duration(plan.duration_ns)} after"
         f" {typed_duration(plan.warm_up_ns)} of warm-up"
     )
 

@@ -257,11 +257,12 @@ class Attack:
         return found
 
     def child(self, process: subprocess.Popen[str], program: str) -> int | None:
-        """A process of the data plane."""
+        """A process of the data plane; one that is not a guest's, while that boots."""
         for pid in self.family(process)[1:]:
             with suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-                if Path(words[0]).name == DATAPLANE and words[1] == program:
+                is_wanted = Path(words[0]).name == DATAPLANE and words[1] == program
+                if is_wanted and any(word.startswith("--record=") for word in words):
                     return pid
         return None
 

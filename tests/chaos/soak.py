@@ -27,8 +27,8 @@ repeats: 1000
 """
 DEVICES = ("l2fwd", "delay", "bridge", "router")
 """Over shared memory and, as root, over links of the kernel."""
-SETTLED = 10
-"""Cells until everything is imported and every cache has its size."""
+SETTLED = 100
+"""Cells until everything is imported and pools of memory have their size."""
 MEMORY_GROWTH = 1.1
 COMPARED = 5
 """Lines at the beginning and at the end that are compared, or a third of all if that is more."""

@@ -89,8 +89,9 @@ def test_zsh(line: str, expected: list[str]) -> None:
 def test_descriptions_are_the_help() -> None:
     line = {"_TYPER_COMPLETE_ARGS": "tailscope run --pattern"}
     said = asked("fish", **line, _TYPER_COMPLETE_FISH_ACTION="get-args")
-    assert said == "--pattern\tSpacing of departures: cbr or poisson.  [default: cbr]\n"
-    assert r"cbr or poisson.  [default\\: cbr]" in asked("zsh", **line)
+    about = "Spacing of departures, or of bursts: cbr, poisson or captured (of a replayed capture)."
+    assert said == f"--pattern\t{about}  [default: cbr]\n"
+    assert r"(of a replayed capture).  [default\\: cbr]" in asked("zsh", **line)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

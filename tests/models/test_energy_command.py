@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from runs import write_mark
 
 from tailscope.analysis import Clock, Recording
-from tailscope.experiment.energy import RunEnergy
+from tailscope.experiment.energy import RunEnergy, sending_ns
 from tailscope.models.energy import PHASES
 from tailscope.store.records.base import as_content
 from tailscope.testbed.power import Ipmi, PowerReading, RecordedPower
@@ -42,11 +42,11 @@ def energy(watts: tuple[int, ...], skipped: int = 0) -> RunEnergy:
         for second in at_s[skipped:]
     ]
     phases = {name: (at * 100 * S, (at * 100 + PHASE_S) * S) for at, name in enumerate(PHASES[:2])}
-    recorded = RecordedPower(Ipmi(), None, readings, [], phases, [])
+    recorded = RecordedPower(Ipmi().meter, None, readings, [], phases, [])
     left = np.linspace(200 * S, (200 + PHASE_S) * S, PACKETS).astype(np.uint64)
     nothing = np.empty(0, np.uint64)
     recording = Recording(Clock(S, 0, 0), left, left, *[nothing] * 5)
-    return RunEnergy(recorded, recording, PACKETS)
+    return RunEnergy(recorded, sending_ns(recording), PACKETS)
 
 
 @pytest.fixture(scope="module")

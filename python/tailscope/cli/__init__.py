@@ -60,6 +60,7 @@ COMMANDS = {
     "simulate": "Simulate traffic through a device that stalls, and capture it on both sides.",
     "sql": "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
     "tag": "Add or remove tags of runs; without either, print their tags.",
+    "trace": "Write a run as a timeline for ui.perfetto.dev: CPUs, packets, and the worst of them.",
     "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
     "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
 }

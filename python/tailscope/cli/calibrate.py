@@ -42,7 +42,7 @@ def command(
     if wire not in Loop.wires:
         expected = " or ".join(Loop.wires)
         raise UsageError(f"--wire: got {wire!r}, expected {expected}")
-    cores = pick_cores(read_topology(), 2, cpus)
+    cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     with LiveLine() as line:
         found = calibrate(
             wire,

@@ -33,7 +33,7 @@ def command(
     from tailscope.report.instruments import instruments
     from tailscope.testbed.cores import pick_cores, read_topology
 
-    cores = pick_cores(read_topology(), 2, cpus)
+    cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
     found = compare(
         cores,
         rate_pps=rate_pps(rate, "--rate"),

@@ -220,12 +220,19 @@ def _of_captures(
 
 
 def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info: RunInfo) -> None:
+    from tailscope.cli.table import aligned
     from tailscope.units import printable
+    from tailscope.wording import clock_rows, clocks_text
 
     if request.packet is None:
         print_tail(tail)
     if story is not None:
         _print_story(story)
+    if said := clocks_text(tail):
+        print(f"{said}\n")
+        header = ("clock of", "by", "bounds", "offset", "drift", "error", "")
+        for line in aligned(header, [clock_rows(info)]):
+            print(line)
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
         print(f"\ncauses cannot be named: {printable(why_not)}")

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Self
 
-from tailscope.units import count_text, duration_text
+from tailscope.units import count_text, duration_text, printable
 
 if TYPE_CHECKING:
     from tailscope.testbed.messages import GeneratorProgress, LoopProgress
@@ -40,6 +40,16 @@ class LiveLine:
     def show_part(self, part: str, event: GeneratorProgress) -> None:
         """Show it as one of several measurements."""
         self._write(f"{part}: {self._text(event)}")
+
+    def show_text(self, text: str) -> None:
+        """Show what else is being waited for."""
+        self._write(printable(text))
+
+    def say(self, text: str) -> None:
+        """Say something that stays; what is shown in place goes."""
+        cleared = "\r\x1b[K" if self._in_place and self._shown else ""
+        sys.stderr.write(f"{cleared}{printable(text)}\n")
+        sys.stderr.flush()
 
     def show_stalls(self, event: LoopProgress) -> None:
         """Show what a progress event of loops without packets says."""

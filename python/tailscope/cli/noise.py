@@ -99,9 +99,9 @@ def _cores(cpus: str | None) -> Cores:
     from tailscope.testbed.cores import pick_cores, read_topology
 
     if cpus is None:
-        return pick_cores(read_topology(), 1)
+        return pick_cores(read_topology(), ["watch"])
     listed = list(dict.fromkeys(parse_cpus(cpus, "--cpus")))
-    return pick_cores(read_topology(), len(listed), ",".join(map(str, listed)))
+    return pick_cores(read_topology(), ["watch"] * len(listed), ",".join(map(str, listed)))
 
 
 def _watch(plan: WatchPlan, cores: Cores) -> Watched:

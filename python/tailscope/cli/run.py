@@ -133,7 +133,7 @@ def _run_single(
             break
     if json_file is not None:
         figures = [_figures(one) for one in found]
-        write_json(json_file, figures[0] if repeat * plan.loaded == 1 else figures)
+        write_json(json_file, figures[0] if repeat * plan.runs == 1 else figures)
     if found[-1].interrupted:
         return INTERRUPTED
     return 1 if any(one.info.partial or one.lacks for one in found) else 0

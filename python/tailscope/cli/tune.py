@@ -138,8 +138,8 @@ def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tupl
             hint=f"--only NAME=VALUE chooses by {names}",
         )
     [cell] = cells
-    if cell.plan.loaded > 1:
-        raise UsageError(f"{experiment}: instances: expected one that gets traffic")
+    if cell.plan.runs > 1:
+        raise UsageError(f"{experiment}: expected one instance that gets traffic, one way")
     if cell.plan.tune:
         raise UsageError(f"{experiment}: tune: remove this field; this command tunes the host")
     return cell.plan, cell.lasts_s

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
+from tailscope.field import fields_of
 from tailscope.host.cpus import cpu_list, parse_cpus
+from tailscope.plan import FRAMES, PlanFields
 from tailscope.recommend import surroundings
 from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.files import is_there
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tailscope.plan import PlanFields
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
 
@@ -53,6 +54,7 @@ _IN_MEMORY = ("memif", "vhost")
 _NEEDED = {"dut": "dut", "platform": "platform", "rate_pps": "rate", "cpu_model": "cpu_model"}
 """What captures and imports must say before they are compared, and the names of the labels."""
 _TRAFFIC = {"pattern": "pattern", "burst": "burst", "size_bytes": "size", "flows": "flows"}
+_FRAMES = (*FRAMES, "replay", "direction")
 
 
 class Facts(NamedTuple):
@@ -82,6 +84,8 @@ class Facts(NamedTuple):
     pattern : str or None
     burst, size_bytes, flows : int or None
         None where captures or imports do not say it: they are taken to be alike.
+    frames : tuple
+        What else tells the packets of measurements apart: of captures and imports, the usual.
     instances : int
     load : str
     recorded : tuple
@@ -107,6 +111,7 @@ class Facts(NamedTuple):
     burst: int | None
     size_bytes: int | None
     flows: int | None
+    frames: tuple[object, ...]
     instances: int
     load: str
     recorded: tuple[bool, int]
@@ -388,6 +393,10 @@ def _measured_facts(info: RunInfo) -> Facts:
         burst=plan.burst,
         size_bytes=plan.size_bytes,
         flows=plan.flows,
+        frames=(
+            *(getattr(plan, name) for name in _FRAMES),
+            None if info.instrument is None else info.instrument.direction,
+        ),
         instances=plan.instances,
         load=plan.load,
         recorded=(
@@ -423,6 +432,7 @@ def _described_facts(info: RunInfo) -> Facts:
         burst=about.burst,
         size_bytes=about.size_bytes,
         flows=about.flows,
+        frames=(*(fields_of(PlanFields)[name].default for name in _FRAMES), None),
         instances=1,
         load="all",
         recorded=(False, 0),
