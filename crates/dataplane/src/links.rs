@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::stop::Stop;
-use dpdk::{Port, quiescence};
+use dpdk::{Port, interrupts, quiescence};
 use std::time::{Duration, Instant};
 use units::Nanos;
 
@@ -91,9 +91,11 @@ impl Links {
 impl Link {
     fn restart(&mut self) {
         let pause = quiescence::pause();
+        let held = interrupts::hold();
         self.port.stop();
         // Refused until the server is back.
         let _ = self.port.start();
+        drop(held);
         drop(pause);
         self.started = Some(Instant::now());
     }

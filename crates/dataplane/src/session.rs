@@ -235,7 +235,7 @@ impl Drop for Session {
     /// However it ends: DPDK does not survive the end of its environment with ports that run.
     fn drop(&mut self) {
         if self.ports.iter().any(|open| open.info.driver == "net_memif") {
-            dpdk::interrupts::hold();
+            dpdk::interrupts::hold().for_good();
         }
         for open in &self.ports {
             open.port.close();
