@@ -68,6 +68,7 @@ WRITTEN: dict[str, object] = {
     "burst_gap": "100ns",
     "size": "64:1,128:3",
     "protocol": "icmp",
+    "queues": 1,
     "vlan": None,
     "src_mac": "02:00:00:00:00:07",
     "dst_mac": "02:00:00:00:00:08",
@@ -82,7 +83,7 @@ WRITTEN: dict[str, object] = {
     "co_runners": {"cpu": 1, "io": 2},
 }
 """Other than the defaults, but for what cannot be said beside the others."""
-USUAL = {"pattern", "replay", "vlan"}
+USUAL = {"pattern", "queues", "replay", "vlan"}
 
 
 @pytest.mark.parametrize("field", EVERY.values(), ids=lambda field: field.attribute)

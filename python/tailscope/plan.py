@@ -55,6 +55,7 @@ PATTERNS = ("cbr", "poisson", CAPTURED)
 PROTOCOLS = ("udp", "tcp", "icmp")
 DIRECTIONS = ("one", "both")
 FRAMES = (
+    "queues",
     "burst_gap_ns",
     "size_mix",
     "protocol",
@@ -66,7 +67,7 @@ FRAMES = (
     "src_port",
     "dst_port",
 )
-"""Fields that say what frames are, beside `burst`, `size_bytes` and `flows`, which captures of
+"""Fields that say what probes are, beside `burst`, `size_bytes` and `flows`, which captures of
 others have as labels."""
 LOADS = ("all", "one")
 NOISE = ("auto", "events", "stalls")
@@ -361,6 +362,17 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             on=_EVERY_RUN,
             least=1,
             most=65535,
+        ),
+    ] = 1
+    queues: Annotated[
+        int,
+        Field(
+            COUNT,
+            "traffic",
+            "Queues of each port, which flows take in turn; a device polls as many.",
+            on=_EVERY_RUN,
+            least=1,
+            most=16,
         ),
     ] = 1
     protocol: Annotated[

@@ -637,6 +637,8 @@ def traffic_text(plan: PlanFields) -> str:
     vlan = "" if plan.vlan is None else f", VLAN {plan.vlan}"
     size = f"{plan.size_bytes} B" if plan.size_mix is None else f"sizes {plan.size_mix}"
     flows = f", {count_text(plan.flows)} flows" if plan.flows > 1 else ""
+    if plan.queues > 1:
+        flows += f" by {plan.queues} queues"
     both = " in each of two directions" if plan.direction == "both" else ""
     return (
         f"{count_text(plan.rate_pps)} packets/s{kind} {plan.pattern}{bursts}{both},"

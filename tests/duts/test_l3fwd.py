@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ from runs import sound
 
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import UsageError
+from tailscope.experiment.plan import RunPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,32 @@ def test_two_loops_forward_a_port_each(measure: Measure) -> None:
     )
     # All packets come by one port, which is polled by one of the two.
     assert sorted((first["rx_packets"] > 0, second["rx_packets"] > 0)) == [False, True]
+
+
+def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
+    config = "config=(0,0,0),(1,0,0),(0,1,1),(1,1,1)"
+    traffic = ("--flows", 6, "--queues", 2, "--rate", "600")
+    found = measure("--dut", "l3fwd", "--dut-option", config, *traffic)
+    assert found["count"] == found["sent"]
+    loops = sound(found["out"])["dut"]["result"]["lcores"]
+    assert len(loops) == 2
+    # Warm-up packets count, too; flows take queues by turns.
+    first, second = (loop["rx_packets"] for loop in loops)
+    assert abs(first - second) <= 1
+    assert first + second >= found["sent"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dut": "l2fwd", "flows": 2}, "--queues: got 2, expected 1, by which --dut l2fwd"),
+        ({"dut": "l3fwd", "flows": 1}, "--queues: got 2, expected at most one a flow: 1"),
+        ({"dut": "l3fwd", "flows": 2, "wire": "veth"}, "expected 1 with --wire veth"),
+    ],
+)
+def test_queues_that_nobody_polls_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        RunPlan(queues=2, **options)
 
 
 def test_cpus_of_a_configuration_are_those_of_the_device() -> None:

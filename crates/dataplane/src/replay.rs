@@ -101,6 +101,11 @@ impl Content for Replay {
         frame.extend_from_slice(self.frame(seq));
     }
 
+    /// A capture is sent by one queue, in its order.
+    fn flow(&self, _seq: u64) -> usize {
+        0
+    }
+
     fn frame_len(&self, seq: u64) -> usize {
         self.frame(seq).len()
     }

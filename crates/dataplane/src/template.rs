@@ -24,6 +24,8 @@ pub trait Content {
     fn fill(&self, packet: &mut Mbuf, seq: u64, intended_ns: u64, actual_ns: u64);
     /// The same bytes, into `frame`.
     fn copy(&self, frame: &mut Vec<u8>, seq: u64, intended_ns: u64, actual_ns: u64);
+    /// The number of the flow of packet `seq`.
+    fn flow(&self, seq: u64) -> usize;
     /// How long the frame of packet `seq` is, without check sequence.
     fn frame_len(&self, seq: u64) -> usize;
     /// The longest frame.
@@ -156,7 +158,7 @@ impl Template {
     /// Writes what differs by flow and size; says the sum of what the transport checksum is of.
     #[inline(always)]
     fn vary(&self, frame: &mut [u8], size: &Size, seq: u64) -> u64 {
-        let flow = self.flows.cycle.place(seq);
+        let flow = self.flow(seq);
         let Flows { at, stride, bytes, sums, .. } = &self.flows;
         frame[*at..at + stride].copy_from_slice(&bytes[flow * stride..(flow + 1) * stride]);
         let sums = sums[flow];
@@ -188,6 +190,11 @@ impl Content for Template {
         frame.clear();
         frame.extend_from_slice(&self.frame[..size.frame_len.into()]);
         self.stamp(frame, size, seq, intended_ns, actual_ns);
+    }
+
+    #[inline(always)]
+    fn flow(&self, seq: u64) -> usize {
+        self.flows.cycle.place(seq)
     }
 
     fn frame_len(&self, seq: u64) -> usize {

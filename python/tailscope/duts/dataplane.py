@@ -191,6 +191,11 @@ class L3fwd(Forwarder):
         """As many as its configuration names."""
         return len({cpu for *_, cpu in self._entries}) or 1
 
+    @property
+    def queues(self) -> int:
+        """As many as its configuration names of a port."""
+        return 1 + max((queue for _, queue, _ in self._entries), default=0)
+
     def arguments(self, cpus: Sequence[int]) -> list[str]:
         """As of every forwarder; the configuration names CPUs of the machine."""
         entries = ",".join(f"({port},{queue},{cpus[cpu]})" for port, queue, cpu in self._entries)

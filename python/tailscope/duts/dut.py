@@ -95,6 +95,10 @@ class Packets(Protocol):
     def replay(self) -> str | None:
         """The capture that they are of."""
 
+    @property
+    def queues(self) -> int:
+        """By how many queues they come to each port."""
+
 
 class Running(ABC):
     """A device that forwards.
@@ -189,6 +193,11 @@ class Dut(ABC):
         return 2
 
     @property
+    def queues(self) -> int:
+        """By how many queues it receives on each port."""
+        return 1
+
+    @property
     def uses_dpdk(self) -> bool:
         """Whether it gets at its ports by DPDK, or by the kernel's links."""
         return True
@@ -238,6 +247,11 @@ class Dut(ABC):
         if packets.direction == "both" and not (self.both_ways and self.ports == 2):
             raise UsageError(
                 f"--direction: got both, expected one with --dut {self.name}: it forwards one way"
+            )
+        if packets.queues != self.queues:
+            raise UsageError(
+                f"--queues: got {packets.queues}, expected {self.queues}, by which --dut"
+                f" {self.name} receives on each port"
             )
 
     @abstractmethod

@@ -97,6 +97,13 @@ def check_packets(plan: PlanFields) -> None:
         raise UsageError(
             f"--flows: got {plan.flows}, expected {made}, which addresses and ports make"
         )
+    if plan.queues > plan.flows:
+        raise UsageError(f"--queues: got {plan.queues}, expected at most one a flow: {plan.flows}")
+    if plan.queues > 1 and plan.wire != "memif":
+        raise UsageError(
+            f"--queues: got {plan.queues}, expected 1 with --wire {plan.wire}: only those of a"
+            " memif are joined one to one"
+        )
     _check_sizes(plan)
 
 

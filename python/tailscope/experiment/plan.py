@@ -251,6 +251,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             f"--burst-gap={self.burst_gap_ns}ns",
             f"--size={self.size_mix or self.size_bytes}",
             f"--flows={self.flows}",
+            f"--queues={self.queues}",
             f"--protocol={self.protocol}",
             f"--dst-mac={self.dst_mac}",
             f"--src-ip={self.src_ip}",

@@ -11,8 +11,9 @@ const RX_BURST: usize = 64;
 /// What the generator sends by and receives from.
 #[derive(Debug)]
 pub struct Wire<C> {
-    pub rx: RxQueue,
-    pub tx: TxQueue,
+    pub rx: Vec<RxQueue>,
+    /// Flows take them in turn.
+    pub tx: Vec<TxQueue>,
     /// Packets for what is sent.
     pub pool: Mempool,
     pub content: C,
@@ -74,12 +75,16 @@ impl<'a, C: Content, B: Book, S: Iterator<Item = u64>> Line<'a, C, B, S> {
     #[inline(always)]
     fn turn(&mut self, now: u64, counters: &Counters) -> usize {
         let Self { wire, book, schedule, next, due, arrived, .. } = self;
-        let mut handled = wire.rx.receive(arrived, RX_BURST);
-        if handled > 0 {
-            let at = tsc::now();
-            arrived.iter().for_each(|packet| book.arrived(packet.data(), at));
-            arrived.clear();
-            counters.rx_packets.add(handled as u64);
+        let mut handled = 0;
+        for rx in &mut wire.rx {
+            let count = rx.receive(arrived, RX_BURST);
+            if count > 0 {
+                let at = tsc::now();
+                arrived.iter().for_each(|packet| book.arrived(packet.data(), at));
+                arrived.clear();
+                counters.rx_packets.add(count as u64);
+            }
+            handled += count;
         }
         while let Some(intended) = next.filter(|intended| *intended <= now && due.has_room()) {
             due.push(intended);
@@ -125,7 +130,10 @@ fn send<C: Content, B: Book>(
         wire.content.fill(packet, seq, wire.ticks.unix_ns(*intended), actual_ns);
     }
     debug_assert!(all <= due.burst.len(), "a packet for each that is due");
-    let sent = wire.tx.send(&mut due.burst, all);
+    let sent = match wire.tx.as_mut_slice() {
+        [tx] => tx.send(&mut due.burst, all),
+        queues => send_by_flow(queues, &wire.content, &mut due.burst, first, all),
+    };
     book.departed(sent, actual);
     due.intended.drain(..sent);
     if sent < all {
@@ -133,6 +141,18 @@ fn send<C: Content, B: Book>(
     }
     counters.tx_packets.add(sent as u64);
     all
+}
+
+/// Sends each packet by the queue of its flow, until a ring is full; says how many.
+fn send_by_flow<C: Content>(
+    queues: &mut [TxQueue],
+    content: &C,
+    burst: &mut Burst,
+    first: u64,
+    all: usize,
+) -> usize {
+    let mut send = |seq: &u64| queues[content.flow(*seq) % queues.len()].send(burst, 1) == 1;
+    (first..).take(all).take_while(|seq| send(seq)).count()
 }
 
 /// Packets whose time has come: when that was, and the packets, as far as they were made.

@@ -20,6 +20,7 @@ use probe::headers::Protocol;
 use probe::payload;
 use probe::schedule::{Departures, Pattern};
 use serde_json::json;
+use std::mem;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use units::{Nanos, Pps};
@@ -71,7 +72,7 @@ struct Generator {
     /// Send the frames of a capture as they are, once.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "pattern", "burst", "burst_gap", "size", "flows", "vlan", "protocol", "src_mac", "dst_mac",
-        "src_ip", "dst_ip", "src_port", "dst_port", "direction",
+        "src_ip", "dst_ip", "src_port", "dst_port", "direction", "queues",
     ])]
     replay: Option<PathBuf>,
     /// So many times as fast as captured.
@@ -101,6 +102,9 @@ struct Generator {
     /// Flows, which differ by source port; those that addresses and ports make else.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     flows: Option<u16>,
+    /// Queues of every port, which flows take in turn.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    queues: u16,
     /// What packets are: datagrams, segments of no connection, or echo requests.
     #[arg(long, value_enum, default_value = "udp")]
     protocol: Carried,
@@ -311,7 +315,8 @@ impl Generator {
         let other = session.ports.len().min(2) - 1 - port;
         let ticks = Ticks::new(session.clock);
         let drain = ticks.ticks(self.drain);
-        let (rx, tx) = (session.ports[other].rx.remove(0), session.ports[port].tx.remove(0));
+        let rx = mem::take(&mut session.ports[other].rx);
+        let tx = mem::take(&mut session.ports[port].tx);
         Wire { rx, tx, pool, content, ticks, tx_burst, give_up, drain }
     }
 }
@@ -325,7 +330,9 @@ impl Program for Generator {
         self.check()?;
         self.template([0; 6], false)?;
         let ports = if self.direction == Direction::Both { 2 } else { 1 };
-        let wanted = Wanted { ports, rx_queues: 1, tx_queues: 1, rx_timestamps: false, held: 0 };
+        let queues = self.queues;
+        let wanted =
+            Wanted { ports, rx_queues: queues, tx_queues: queues, rx_timestamps: false, held: 0 };
         // Before there are links: what fails later disturbs a peer.
         let read = |path: &PathBuf| Replay::read(path, self.replay_speed, REPLAY_BYTES);
         let replay = self.replay.as_ref().map(read).transpose()?;

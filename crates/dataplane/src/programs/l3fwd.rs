@@ -129,7 +129,10 @@ impl Program for L3fwd {
         let wanted = Wanted {
             ports: 1,
             rx_queues: queues(&Config::rx_queues),
-            tx_queues: queues(&|config| config.tx_queues(self.routes.is_some())),
+            // A peer has as many queues in both directions.
+            tx_queues: queues(&|config| {
+                config.rx_queues().max(config.tx_queues(self.routes.is_some()))
+            }),
             rx_timestamps: false,
             held: 0,
         };
