@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from captures import pair
 from measurements import QUICK
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+from tailscope.report import perfetto
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,8 +145,6 @@ def test_arrows_lead_from_a_packet_to_what_it_met(
 def test_of_a_long_run_it_has_what_is_around_the_worst(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tailscope.report import perfetto
-
     monkeypatch.setattr(perfetto, "_MOST", 10)
     monkeypatch.setattr(perfetto, "_AROUND_NS", 1000)
     path = tmp_path / "trace.pftrace"
@@ -173,6 +174,34 @@ def test_cpus_that_were_watched_are_drawn(tailscope: Any, tmp_path: Path) -> Non
     noise = pq.read_table(watched / "noise.parquet").num_rows
     drawn = "SELECT count(*) FROM slice WHERE track_name LIKE 'watched CPUs/CPU 0%'"
     assert opened(path).execute(drawn).fetchone() == (noise,)
+
+
+def test_of_captures_it_says_what_they_have(tailscope: Any, tmp_path: Path) -> None:
+    captured, path = tmp_path / "run", tmp_path / "trace.pftrace"
+    pre, post = pair(tmp_path, [2_000 + at for at in range(50)])
+    done = tailscope("analyze", pre, post, "--out", captured, "--worst", "20")
+    assert done.returncode == 0, done.stderr
+    done = tailscope("trace", captured, "--out", path)
+    assert done.stdout.splitlines() == [str(path), "50 of 50 packets", "20 worst packets"]
+    drawn = "SELECT count(*), min(dur), max(dur) FROM slice"
+    assert opened(path).execute(drawn).fetchone() == (20, 2_030, 2_049)
+
+
+def test_of_cpus_that_were_watched_long_it_has_the_longest(
+    tailscope: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, path = tmp_path / "watched", tmp_path / "trace.pftrace"
+    done = tailscope("noise", "--cpus", "0", "--duration", "300ms", "--out", watched)
+    assert done.returncode == 0, done.stderr
+    lasted = sorted(pq.read_table(watched / "noise.parquet")["duration_ns"].to_pylist())
+    most = len(lasted) // 2
+    monkeypatch.setattr(perfetto, "_MOST", most)
+    with path.open("wb") as file:
+        traced = perfetto.write_trace(watched, file)
+    longest = [each for each in lasted if each >= lasted[-most]]
+    assert (traced.intervals, traced.all_intervals) == (len(longest), len(lasted))
+    drawn = opened(path).execute("SELECT dur FROM slice ORDER BY dur").fetchall()
+    assert [dur for (dur,) in drawn] == longest
 
 
 def test_a_run_that_is_none_leaves_no_file(tailscope: Any, tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ def command(
     )
     print(printable(str(out)))
     for name, some, every in shown:
-        print(f"{count_text(some)} of {count_text(every)} {name}")
-    print(f"{count_text(traced.worst)} worst packets with the parts of their latency")
+        if every:
+            print(f"{count_text(some)} of {count_text(every)} {name}")
+    if traced.worst:
+        parts = " with the parts of their latency" if traced.is_explained else ""
+        print(f"{count_text(traced.worst)} worst packets{parts}")
     return 0

@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tailscope.arrow import values
 from tailscope.noise.attribution import DUT, INSTRUMENT, QUEUE, SERVICE, UNEXPLAINED
 from tailscope.noise.intervals import union
 from tailscope.store import layout
@@ -30,7 +31,7 @@ from tailscope.store.reader import open_packets, read_run, verified_file
 from tailscope.store.tables import NOISE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -73,7 +74,9 @@ class Traced:
         Of what kept CPUs from their work.
     packets, all_packets : int
     worst : int
-        Packets that are drawn with the parts of their latency.
+        Of the worst packets.
+    is_explained : bool
+        Whether these are drawn with the parts of their latency.
     """
 
     intervals: int
@@ -81,6 +84,7 @@ class Traced:
     packets: int
     all_packets: int
     worst: int
+    is_explained: bool
 
 
 def write_trace(path: Path, file: IO[bytes]) -> Traced:
@@ -104,26 +108,26 @@ def write_trace(path: Path, file: IO[bytes]) -> Traced:
         rows = 0 if noise is None else len(noise)
         shown = None if max(len(packets), rows) <= _MOST else _Stretches.around(run.worst)
         came, took = _packets_in(packets, shown)
-        blocked = {} if noise is None else _noise_in(noise, shown)
+        blocked = {} if noise is None else _noise_in(noise, shown and shown.meet)
         trace = _Trace(file, int(came[0]) if len(came) else 0)
         _add_worst(trace, run)
         _add_packets(trace, came, took)
         _add_noise(trace, blocked, run.worst)
-        return Traced(_count(blocked), rows, len(came), len(packets), len(run.worst.pre_ns))
+        worst, is_explained = len(run.worst.pre_ns), bool(run.worst_explained)
+        return Traced(_count(blocked), rows, len(came), len(packets), worst, is_explained)
 
 
 def _write_watched(path: Path, file: IO[bytes]) -> Traced:
     """Write what kept CPUs from running that were only watched: the longest, if they are many."""
     content = read_file(path, layout.NOISE, most_bytes=MOST_NOISE_BYTES)
     with TableFile(content, str(path / layout.NOISE), NOISE) as noise:
-        blocked = _noise_in(noise, None)
+        pieces = [values(rows["duration_ns"]) for rows in noise.batches(["duration_ns"])]
+        least_ns = int(np.sort(np.concatenate([[0], *pieces]))[-_MOST:][0])
+        blocked = _noise_in(noise, lambda start, end: end - start >= least_ns)
         rows = len(noise)
-    lasted = np.concatenate([[0], *(each.end_ns - each.start_ns for each in blocked.values())])
-    least_ns = int(np.sort(lasted)[-_MOST:][0])
-    blocked = {key: each.at_least(least_ns) for key, each in blocked.items()}
-    first_ns = min((int(each.start_ns[0]) for each in blocked.values() if each.names), default=0)
+    first_ns = min((int(each.start_ns[0]) for each in blocked.values()), default=0)
     _add_noise(_Trace(file, first_ns), blocked, None)
-    return Traced(_count(blocked), rows, 0, 0, 0)
+    return Traced(_count(blocked), rows, 0, 0, 0, is_explained=False)
 
 
 def _count(blocked: Mapping[tuple[str, int, str], _Slices]) -> int:
@@ -159,12 +163,6 @@ class _Slices(NamedTuple):
     end_ns: Integers
     names: Sequence[str]
     details: Sequence[str]
-
-    def at_least(self, least_ns: int) -> _Slices:
-        """Those that lasted so long."""
-        kept = np.flatnonzero(self.end_ns - self.start_ns >= least_ns)
-        texts = ([texts[at] for at in kept.tolist()] for texts in (self.names, self.details))
-        return _Slices(self.start_ns[kept], self.end_ns[kept], *texts)
 
 
 class _Trace:
@@ -296,7 +294,7 @@ def _add_noise(
         for cpu in cpus:
             for kind, name in _KINDS.items():
                 slices = noise.get((source, cpu, kind))
-                if slices is None or not slices.names:
+                if slices is None:
                     continue
                 arrows = _arrows(slices, worst) if kind == "cause" and worst is not None else {}
                 _add_slices(trace, f"CPU {cpu}: {name}", group, slices, arrows)
@@ -356,16 +354,16 @@ def _packets_in(packets: Packets, shown: _Stretches | None) -> tuple[Integers, I
     return came, took
 
 
-def _noise_in(noise: TableFile, shown: _Stretches | None) -> dict[tuple[str, int, str], _Slices]:
-    """What kept CPUs from their work, by side, CPU and kind; only what lies in some stretches."""
-    from tailscope.arrow import values
-
+def _noise_in(
+    noise: TableFile, shown: Callable[[Integers, Integers], NDArray[np.bool_]] | None
+) -> dict[tuple[str, int, str], _Slices]:
+    """What kept CPUs from their work, by side, CPU and kind; `shown` says which, by their times."""
     pieces: dict[tuple[str, int, str], list[_Slices]] = defaultdict(list)
     for rows in noise.batches(["source", "cpu", "kind", "cause", "detail", *_TIMES]):
         start, lasted = (values(rows[name]) for name in _TIMES)
         kept = np.arange(len(start))
         if shown is not None:
-            kept = np.flatnonzero(shown.meet(start, start + lasted))
+            kept = np.flatnonzero(shown(start, start + lasted))
         source, kind, cause, detail = (
             np.array(rows[name].take(kept).to_pylist(), object)
             for name in ("source", "kind", "cause", "detail")
