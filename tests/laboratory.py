@@ -62,12 +62,13 @@ def start(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.Po
         stderr=subprocess.PIPE,
         text=True,
         env=lab.environment,
+        start_new_session=True,
     )
 
 
 def run(lab: Laboratory, *arguments: object, at: str = "hub") -> subprocess.CompletedProcess[str]:
     process = start(lab, *arguments, at=at)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=200)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

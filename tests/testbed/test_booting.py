@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from laboratory import Laboratory, laboratory
+from laboratory import Laboratory, laboratory, run, start
 from measurements import wait_until
 from runs import AS_ROOT, needed, records, sound
 
@@ -106,24 +106,6 @@ def experiment(lab: Laboratory, machine: Machine, **content: Any) -> Path:
     hosts = {**lab.hosts, "dut": dut}
     content = {"fixed": TRAFFIC, "vary": {"system": BOOTS}} | content
     return lab.experiment(hosts=hosts, **content)
-
-
-def start(lab: Laboratory, *arguments: object) -> subprocess.Popen[str]:
-    there = ["ip", "netns", "exec", lab.names["hub"]]
-    return subprocess.Popen(
-        [*there, sys.executable, "-m", "tailscope", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=lab.environment,
-        start_new_session=True,
-    )
-
-
-def run(lab: Laboratory, *arguments: object) -> subprocess.CompletedProcess[str]:
-    process = start(lab, *arguments)
-    out, err = process.communicate(timeout=200)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def state_of(out: Path) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from guest_host import guest_host
-from laboratory import laboratory
+from laboratory import laboratory, start
 from measurements import wait_until
 from runs import AS_ROOT, needed, records, sound
 
@@ -23,17 +21,6 @@ pytestmark = [AS_ROOT, pytest.mark.long, pytest.mark.usefixtures("dataplane", "a
 
 TRAFFIC = {"rate": "200", "duration": "1s", "warm_up": "300ms", "dut": "bridge"}
 LIMIT_S = 1500
-
-
-def start(lab: Laboratory, *arguments: object) -> subprocess.Popen[str]:
-    there = ["ip", "netns", "exec", lab.names["hub"]]
-    return subprocess.Popen(
-        [*there, sys.executable, "-m", "tailscope", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=lab.environment,
-    )
 
 
 def test_a_killed_campaign_boots_a_guest_into_each_kernel_once(tmp_path: Path) -> None:

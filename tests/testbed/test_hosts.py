@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from laboratory import Laboratory, laboratory, run, start
 from measurements import polls, wait_until
-from runs import AS_ROOT, left_behind, needed, records, sound
+from runs import AS_ROOT, needed, records, sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,23 +23,6 @@ if TYPE_CHECKING:
 pytestmark = [AS_ROOT, pytest.mark.usefixtures("dataplane")]
 
 TRAFFIC = {"rate": "2k", "duration": "300ms", "warm_up": "200ms"}
-
-
-@pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    """All tests share them, one after the other."""
-    needed("sshd", "ssh-keygen", "tcpdump")
-    with laboratory(tmp_path_factory.mktemp("laboratory")) as built:
-        yield built
-
-
-@pytest.fixture
-def lab(machines: Laboratory) -> Iterator[Laboratory]:
-    """The laboratory; nothing may be left on its machines after the test."""
-    yield machines
-    for role in machines.hosts:
-        assert not list((machines.path / f"{role}.run").iterdir())
-    assert not left_behind()
 
 
 @contextmanager

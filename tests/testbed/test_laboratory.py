@@ -8,18 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from laboratory import Laboratory, laboratory, run, start
+from laboratory import Laboratory, run, start
 from measurements import polls, wait_until
-from runs import AS_ROOT, left_behind, needed, sound
+from runs import AS_ROOT, sound
 
 from tailscope.testbed.tasks import comm_of, threads_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [AS_ROOT, pytest.mark.usefixtures("dataplane")]
 
@@ -34,22 +31,6 @@ DISTURBED = {
     },
 }
 CPUS = sorted(os.sched_getaffinity(0))
-
-
-@pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    needed("sshd", "ssh-keygen", "tcpdump")
-    with laboratory(tmp_path_factory.mktemp("laboratory")) as built:
-        yield built
-
-
-@pytest.fixture
-def lab(machines: Laboratory) -> Iterator[Laboratory]:
-    """The laboratory; nothing may be left on its machines after the test."""
-    yield machines
-    for role in machines.hosts:
-        assert not list((machines.path / f"{role}.run").iterdir())
-    assert not left_behind()
 
 
 def apart(lab: Laboratory) -> dict[str, Any]:
