@@ -233,20 +233,24 @@ def test_the_recorder_says_what_it_costs(seen: Seen) -> None:
 
 
 def test_an_ordinary_user_finds_the_same_stalls_without_names(place: Place, tailscope: Run) -> None:
-    out = place.path / "out"
-    disturb = ("--disturb", "tlb,call,busy,fault", "--json", "-", "--out", out)
-    if os.geteuid() == 0:
-        text = said_to_nobody(place, *WATCH, *map(str, disturb))
-    else:
-        done = tailscope(*WATCH, *disturb, env=place.environment)
-        assert done.returncode == 0, done.stderr
-        text = done.stdout
-    found = json.loads(text)
-    assert "kernel events: missing cap_dac_override" in found["events_missing_because"]
-    assert {cause["cause"] for cause in found["causes"]} == {"stall"}
-    assert found["cost"] is None
-    seen = read(out)
-    stalls = seen.rows("stall")
-    for kind in ("tlb", "call", "busy", "fault"):
-        hits = [stalls.meet(*when) for when in zip(*around(seen, kind), strict=True)]
-        assert np.mean(hits) >= ALMOST, kind
+    shares: dict[str, list[float]] = {kind: [] for kind in ("tlb", "call", "busy", "fault")}
+    for at in range(WATCHES):
+        out = place.path / f"out-{at}"
+        disturb = ("--disturb", ",".join(shares), "--json", "-", "--out", out)
+        if os.geteuid() == 0:
+            text = said_to_nobody(place, *WATCH, *map(str, disturb))
+        else:
+            done = tailscope(*WATCH, *disturb, env=place.environment)
+            assert done.returncode == 0, done.stderr
+            text = done.stdout
+        found = json.loads(text)
+        assert "kernel events: missing cap_dac_override" in found["events_missing_because"]
+        assert {cause["cause"] for cause in found["causes"]} == {"stall"}
+        assert found["cost"] is None
+        seen = read(out)
+        stalls = seen.rows("stall")
+        for kind, found_in in shares.items():
+            hits = [stalls.meet(*when) for when in zip(*around(seen, kind), strict=True)]
+            found_in.append(float(np.mean(hits)))
+    for kind, found_in in shares.items():
+        assert np.median(found_in) >= ALMOST, (kind, found_in)

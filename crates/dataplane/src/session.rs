@@ -87,7 +87,9 @@ impl Session {
         let housekeeping = Cpus::allowed();
         let mut args = vec!["tailscope-dp".to_owned()];
         args.extend(eal);
+        let count = tsc::Count::begin();
         let eal = Eal::init(&args)?;
+        count.end();
         let pair = tsc::pair();
         let clock = pair.clock;
         let found = eal.ports();

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tailscope.models.two_clocks import (
-    MOST_DRIFT,
     Bounds,
     ClockMap,
     ContradictionError,
@@ -41,8 +40,6 @@ __all__ = ["Captured", "Machine", "MappedClock", "map_clock", "noise_on_captures
 OWN_CLOCK = "own clock"
 """The source of what is known only by a device's own clock."""
 
-_COUNTER_DRIFT = 5e-3
-"""DPDK rounds the rate of a counter that it has to measure itself to 10 MHz."""
 _CARD_STEP_NS, _COARSEST_STEP_NS = 16, 1_000
 """Cards count in steps of up to 12.5 ns; captures know microseconds at least."""
 _AROUND_NS = 600_000_000_000
@@ -211,7 +208,7 @@ def _by_packets(machine: Machine, captured: Captured, span_ns: tuple[int, int]) 
     if bounds is None:
         return "no packet that it saw is in the captures"
     try:
-        return two_clocks(bounds, span_ns=span_ns, most_drift=_most_drift(machine))
+        return two_clocks(bounds, span_ns=span_ns)
     except (ContradictionError, UnboundedError) as error:
         return f"{_CONTRADICTS}{error}" if isinstance(error, ContradictionError) else str(error)
 
@@ -286,11 +283,7 @@ def _to_asking(answers: Answers) -> ClockMap:
 def _to_unix(pairs: Bounds) -> ClockMap:
     first, last = int(pairs.at_ns.min(initial=0)), int(pairs.at_ns.max(initial=0))
     span_ns = (first - _AROUND_NS, last + _AROUND_NS)
-    return two_clocks(pairs, span_ns=span_ns, most_drift=_COUNTER_DRIFT)
-
-
-def _most_drift(machine: Machine) -> float:
-    return _COUNTER_DRIFT if machine.times_by == "tsc" else MOST_DRIFT
+    return two_clocks(pairs, span_ns=span_ns)
 
 
 def _mapping(method: MappedBy, count: int, found: ClockMap | str) -> ClockMapping:
