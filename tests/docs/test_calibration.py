@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, get_args
 
+import pytest
 from documentation import DOCS
 
 import tailscope.promises
@@ -44,6 +45,7 @@ def test_the_page_has_every_part_with_figures() -> None:
         assert sum(any(character.isdigit() for character in "".join(row[1:])) for row in found) > 5
 
 
+@pytest.mark.long
 def test_a_part_can_be_measured_again(tmp_path: Path) -> None:
     again = [sys.executable, "-m", "docs.calibration", "--only", "verdicts"]
     done = subprocess.run(

@@ -24,6 +24,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHELL = ("sh", "console")
+LONG = {
+    "docs/campaign-report.md",
+    "docs/compare.md",
+    "docs/concepts/aliasing.md",
+    "docs/guide/ci.md",
+    "docs/guide/your-function.md",
+    "docs/import.md",
+    "docs/noise.md",
+    "docs/overload.md",
+    "docs/papers/containers2024.md",
+    "docs/papers/noms2020.md",
+    "docs/publish.md",
+    "docs/reports.md",
+    "docs/scale.md",
+    "docs/tail.md",
+}
+"""Pages that measure, or draw many runs."""
 
 
 def _named(path: Path) -> str:
@@ -31,8 +48,9 @@ def _named(path: Path) -> str:
 
 
 def _page(path: Path) -> object:
-    marks = [pytest.mark.alone] if needs_the_machine(path) else []
-    return pytest.param(path, id=_named(path), marks=marks)
+    alone = [pytest.mark.alone] if needs_the_machine(path) else []
+    long = [pytest.mark.long] if _named(path) in LONG else []
+    return pytest.param(path, id=_named(path), marks=[*alone, *long])
 
 
 def _not_run() -> list[Block]:

@@ -104,6 +104,7 @@ def test_a_calibration_is_kept_and_shown(tailscope: Callable[..., Any], place: P
     assert "believed up to" in (out / "report.html").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("dataplane")
 def test_instruments_that_cannot_be_used_say_why(
     tailscope: Callable[..., Any], place: Place

@@ -192,6 +192,7 @@ def test_chance_is_said_to_be_chance() -> None:
     assert str(reason).startswith("no periodic interruption found: delayed packets follow no rate")
 
 
+@pytest.mark.long
 def test_intervals_hold_the_truth() -> None:
     """Of 40 intervals at 95 %, more than five miss once in seventy times."""
     misses = {"rate": 0, "duration": 0}

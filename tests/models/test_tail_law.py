@@ -80,7 +80,9 @@ def test_the_grid_is_the_likelihood(seed: int, xi: float, count: int) -> None:
     assert most <= likelihood.at(*likelihood.best) + 1e-6
 
 
-@pytest.mark.parametrize("xi", SHAPES)
+@pytest.mark.parametrize(
+    "xi", [pytest.param(xi, marks=[pytest.mark.long] if xi else []) for xi in SHAPES]
+)
 def test_intervals_hold_the_truth_as_often_as_they_say(xi: float) -> None:
     """Shape, scale and return level over a four-fold horizon, and what exceeds it on average.
 

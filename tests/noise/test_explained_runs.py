@@ -325,6 +325,7 @@ def test_every_figure_of_noise_is_documented(tailscope: Run, place: Place) -> No
     assert tailscope("noise", "--dry-run").returncode == 0
 
 
+@pytest.mark.long
 @AS_ROOT
 @pytest.mark.usefixtures("alone")
 def test_simulated_beside_measured_on_this_machine(measure: Measure, tailscope: Run) -> None:

@@ -52,6 +52,7 @@ def received_by(links: Path) -> int:
     return sum(int(words[2]) for words in lines if words[0].startswith("gen"))
 
 
+@pytest.mark.long
 def test_a_container_that_dies_costs_no_measurement(place: Place) -> None:
     """The kernel forwarded in it, and what it counted went with it."""
     out = place.path / "out"

@@ -383,6 +383,7 @@ def test_figures_alone_are_read_for_a_campaign(two: Path) -> None:
     assert again.run.summary == whole.summary
 
 
+@pytest.mark.long
 def test_workers_draw_what_one_process_draws(tailscope: Run, tmp_path: Path) -> None:
     path = tmp_path / "campaign"
     cells = campaigns.write(path, {"rate": ["10k", "20k"], "dut": ["l2fwd", "l3fwd"]})

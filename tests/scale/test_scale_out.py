@@ -185,6 +185,7 @@ def test_workers_die_with_the_command(folder: Path, tmp_path: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.long
 def test_pairs_that_cannot_be_analysed_are_reported_and_skipped(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

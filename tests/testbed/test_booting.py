@@ -113,6 +113,7 @@ def state_of(out: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_cells_are_sorted_by_boots_and_a_killed_campaign_goes_on(
     lab: Laboratory, machine: Machine, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_command_that_fails_says_why(lab: Laboratory, machine: Machine, tmp_pa
     assert "boot it: ended with status 1: the power strip is on fire" in done.stdout
 
 
+@pytest.mark.long
 def test_a_machine_that_stays_away_is_switched_off_and_on(
     lab: Laboratory, machine: Machine, tmp_path: Path
 ) -> None:

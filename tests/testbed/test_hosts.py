@@ -65,6 +65,7 @@ def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any, tmp_path: 
         assert figures["latency_ns_p99"] == summary["latency_ns_p99"]
 
 
+@pytest.mark.long
 def test_times_of_the_kernel_are_warned_of(lab: Laboratory, tailscope: Any, tmp_path: Path) -> None:
     """By whichever program, in table, report and record."""
     counts = {}

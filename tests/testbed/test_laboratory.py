@@ -288,6 +288,7 @@ def agents(lab: Laboratory, role: str = "") -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.skipif(len(CPUS) < 2, reason="nothing is left but the CPU that polls")
 def test_nothing_of_ours_may_run_where_packets_are_polled(lab: Laboratory, tmp_path: Path) -> None:
     """Agents, what they have started, and the connections that they are reached by."""
