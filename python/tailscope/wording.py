@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.run import Instrument, PowerRecord, SentTraffic, Stalls
     from tailscope.store.records.tail import TailRecord
     from tailscope.store.records.verdict import VerdictRecord
+    from tailscope.store.run import Run
 
 __all__ = [
     "Row",
@@ -57,6 +58,7 @@ __all__ = [
     "sentence",
     "traffic_text",
     "verdict_text",
+    "worst_rows",
 ]
 
 BOUND_NOTE = "* fewer than 10 samples lie beyond: a bound, no estimate"
@@ -180,6 +182,24 @@ def part_text(part: str, cause: str) -> str:
     """Say what a packet waited for, or what that may have been."""
     name = _MAYBE if part == "unexplained" and cause else _PARTS[part]
     return name.format(cause=cause)
+
+
+def worst_rows(run: Run) -> list[tuple[str, ...]]:
+    """Say how long the worst packets took, by position in the capture, and for what where known."""
+    worst, explained = run.worst, run.worst_explained
+    rows = [
+        (count_text(int(seq)), duration_text(int(took_ns)))
+        for seq, took_ns in zip(worst.pre_seq, worst.latency_ns, strict=True)
+    ]
+    parts = [part for part in _PARTS if f"{part}_ns" in explained]
+    if not parts:
+        return list(rows)
+    found: list[tuple[str, ...]] = []
+    for rank, row in enumerate(rows):
+        part = max(parts, key=lambda part: int(explained[f"{part}_ns"][rank]))
+        cause = explained["queue_cause" if part == "queue" else "cause"][rank]
+        found.append((*row, part_text(part, str(cause or "unknown"))))
+    return found
 
 
 def explained_text(explanation: Explanation) -> str:

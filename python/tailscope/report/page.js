@@ -39,6 +39,11 @@
     return new types[type](bytesOf(base64).buffer);
   }
 
+  // Paper has no summary to click on.
+  addEventListener("beforeprint", () => {
+    for (const each of document.querySelectorAll("details")) each.open = true;
+  });
+
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   function ends(layers, log, ...roles) {

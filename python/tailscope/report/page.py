@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ from tailscope.wording import (
     provenance,
     sentence,
     verdict_text,
+    worst_rows,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +62,12 @@ if TYPE_CHECKING:
 
 __all__ = ["environment", "page", "scripts"]
 
+_FIRST = ("percentiles", "tail-made-of")
+"""Figures of the first screen."""
+_HEADLINE = ("p50", "p99.9", "max", "lost", "floor", "floor p50", "believed up to", "tainted")
+_SETTING = 4
+"""Rows of the provenance that say what was measured in a line."""
+_WORST = 3
 _MATHS = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
 
 
@@ -97,6 +105,7 @@ def page(
             },
             bound_note=BOUND_NOTE if any(has_bounds(run.summary) for run in runs) else "",
             figures=drawn,
+            first=_FIRST,
             links=links or {},
             statements=statements or {},
             scripts=scripts(drawn),
@@ -255,11 +264,28 @@ def _on_clocks(explanation: Explanation) -> list[str]:
     return [*trace_lines(explanation), *([clocks] if clocks else [])]
 
 
+def _headline(run: Run) -> list[Row]:
+    """The figures that are looked at first."""
+    rows = (
+        *latency_rows(run.summary),
+        *count_rows(run.summary),
+        *instrument_rows(run.summary, run.info),
+    )
+    by_label = {row.label.rstrip(" *"): row for row in rows}
+    return [by_label[label] for label in _HEADLINE if label in by_label]
+
+
 def _about(run: Run) -> dict[str, Any]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
     return {
         "label": run.label,
+        "headline": _headline(run),
+        "setting": " · ".join(
+            f"{name} {value}"
+            for name, value in islice(provenance(run.summary, run.info).items(), _SETTING)
+        ),
+        "worst": worst_rows(run)[:_WORST],
         "verdict": verdict_text(run.kept.verdict),
         "causes": None if run.explanation is None else cause_rows(run.explanation),
         "explained": "" if run.explanation is None else explained_text(run.explanation),
