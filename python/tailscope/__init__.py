@@ -1,7 +1,8 @@
 """Measure, explain and predict the tail latency of network functions.
 
 ``tailscope.analyze(pre, post)`` turns two captures of the same traffic, one before and one after a
-device under test, into exact figures. The command line offers the same as ``tailscope analyze``.
+device under test, into exact figures. ``tailscope.open(path)`` opens a run directory or a campaign.
+The command line offers the same as ``tailscope analyze`` and ``tailscope show``.
 Submodules are imported when they are first used, because starting quickly is a feature.
 """
 
@@ -12,9 +13,21 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import TailscopeError
 
 if TYPE_CHECKING:
+    from tailscope import slices
     from tailscope.analysis import Analysis, analyze
+    from tailscope.opened import OpenedCampaign, OpenedRun, open  # noqa: A004
 
-__all__ = ["Analysis", "TailscopeError", "__version__", "analyze"]
+__all__ = [
+    "Analysis",
+    "OpenedCampaign",
+    "OpenedRun",
+    "TailscopeError",
+    "__version__",
+    "analyze",
+    "exceptions",
+    "open",
+    "slices",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -26,4 +39,16 @@ def __getattr__(name: str) -> object:
         from tailscope import analysis
 
         return getattr(analysis, name)
+    if name in ("OpenedCampaign", "OpenedRun", "open"):
+        from tailscope import opened
+
+        return getattr(opened, name)
+    if name == "slices":
+        import tailscope.slices as found
+
+        return found
     raise AttributeError(f"module 'tailscope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

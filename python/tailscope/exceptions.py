@@ -77,6 +77,9 @@ class TailscopeError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if hint is not None:
+            # Where Python itself prints the error, as in a notebook.
+            self.add_note(f"hint: {hint}")
 
 
 class UsageError(TailscopeError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +21,9 @@ from tailscope.store.atomic import replacing, write_text
 from tailscope.units import percentile_name, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from typing import Literal
+    from typing import IO, Literal
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis as DrawnAxis
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["LOOKS", "PAPER", "SCREEN", "Style", "write_grid", "write_pictures"]
+__all__ = ["LOOKS", "PAPER", "SCREEN", "Style", "grid_svg", "write_grid", "write_pictures"]
 
 _VECTORS_UP_TO = 4_000
 """More marks than these are drawn as pixels."""
@@ -169,6 +171,27 @@ def write_grid(
         Of all of them.
     style : Style, optional
     """
+    with _drawn(pictures, columns, title, style) as canvas:
+        for path in paths:
+            kind = path.suffix.lower().removeprefix(".")
+            assert kind in FORMATS, path
+            with replacing(path) as file:
+                _save(canvas, file, kind)
+
+
+def grid_svg(
+    pictures: Sequence[Picture], *, columns: int = 1, title: str = "", style: Style = SCREEN
+) -> bytes:
+    """Draw figures as `write_grid`, as SVG."""
+    file = io.BytesIO()
+    with _drawn(pictures, columns, title, style) as canvas:
+        _save(canvas, file, "svg")
+    return file.getvalue()
+
+
+@contextmanager
+def _drawn(pictures: Sequence[Picture], columns: int, title: str, style: Style) -> Iterator[Canvas]:
+    """The drawing, while the settings of its style hold: saving it takes some of them."""
     rows = -(-len(pictures) // columns)
     with mpl.rc_context(style.settings):
         lanes = max(len(picture.y.names) for picture in pictures)
@@ -188,17 +211,13 @@ def write_grid(
             _add_legend(canvas, pictures, list(labels), style)
         if title:
             canvas.suptitle(printable(title), x=0.01, ha="left", fontsize="medium")
-        for path in paths:
-            _save(canvas, path)
+        yield canvas
 
 
-def _save(canvas: Canvas, path: Path) -> None:
-    kind = path.suffix.lower().removeprefix(".")
-    assert kind in FORMATS, path
+def _save(canvas: Canvas, file: IO[bytes], kind: str) -> None:
     # Not the time at which it is written: the same data is the same file.
     dated = {"pdf": "CreationDate", "svg": "Date"}.get(kind)
-    with replacing(path) as file:
-        canvas.savefig(file, format=kind, dpi=200, metadata={dated: None} if dated else None)
+    canvas.savefig(file, format=kind, dpi=200, metadata={dated: None} if dated else None)
 
 
 def _draw(axes: Axes, picture: Picture, style: Style, *, narrow: bool) -> None:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
     from tailscope.wording import Row
 
-__all__ = ["environment", "page", "scripts"]
+__all__ = ["drawing_piece", "environment", "page", "run_piece", "scripts", "tail_piece"]
 
 _FIRST = ("percentiles", "tail-made-of")
 """Figures of the first screen."""
@@ -95,15 +95,14 @@ def page(
         .render(
             runs=[_about(run) for run in runs],
             tables={
-                "Packets": _side_by_side([count_rows(run.summary) for run in runs]),
-                "Latency": _side_by_side([latency_rows(run.summary) for run in runs]),
+                **_main_tables(runs),
                 "Instrument": _side_by_side(
                     [instrument_rows(run.summary, run.info) for run in runs]
                 ),
                 "Energy": _side_by_side([energy_rows(run.info) for run in runs]),
                 "Predicted": _side_by_side([conclusion_rows(run.kept) for run in runs]),
             },
-            bound_note=BOUND_NOTE if any(has_bounds(run.summary) for run in runs) else "",
+            bound_note=_bound_note(runs),
             figures=drawn,
             first=_FIRST,
             links=links or {},
@@ -111,6 +110,34 @@ def page(
             scripts=scripts(drawn),
         )
     )
+
+
+def run_piece(run: Run) -> str:
+    """Write what a run is, its packets and its latency as a piece of a page."""
+    template = environment().get_template("run_piece.html.j2")
+    return template.render(
+        run=_about(run), tables=_main_tables([run]), bound_note=_bound_note([run])
+    )
+
+
+def tail_piece(explanation: Explanation) -> str:
+    """Write what a tail is made of as a piece of a page."""
+    return environment().get_template("tail_piece.html.j2").render(tail=_tail(explanation))
+
+
+def drawing_piece(svg: bytes, title: str, note: str) -> str:
+    """Write a drawing as a piece of a page: an image, in which no script of anybody's runs.
+
+    Parameters
+    ----------
+    svg : bytes
+    title : str
+        For who does not see it.
+    note : str
+        What a reader must know.
+    """
+    template = environment().get_template("drawing_piece.html.j2")
+    return template.render(svg_base64=base64.b64encode(svg).decode(), title=title, note=note)
 
 
 def environment() -> Environment:
@@ -245,9 +272,31 @@ def _day(unix_ns: int) -> str:
     return f"{datetime.fromtimestamp(unix_ns // 10**9, UTC):%Y-%m-%d}"
 
 
-def _associated(explanation: Explanation | None) -> dict[str, Any] | None:
+def _main_tables(runs: Sequence[Run]) -> dict[str, dict[str, list[Row | None]]]:
+    """What became of packets, and how long they took."""
+    return {
+        "Packets": _side_by_side([count_rows(run.summary) for run in runs]),
+        "Latency": _side_by_side([latency_rows(run.summary) for run in runs]),
+    }
+
+
+def _bound_note(runs: Sequence[Run]) -> str:
+    return BOUND_NOTE if any(has_bounds(run.summary) for run in runs) else ""
+
+
+def _tail(explanation: Explanation) -> dict[str, Any]:
+    """What is known to have delayed the tail, and what is associated with that."""
+    return {
+        "causes": cause_rows(explanation),
+        "explained": explained_text(explanation),
+        "traces": _on_clocks(explanation),
+        "associated": _associated(explanation),
+    }
+
+
+def _associated(explanation: Explanation) -> dict[str, Any] | None:
     """What polled counters say; None where there are none."""
-    found = None if explanation is None else explanation.associated
+    found = explanation.associated
     if found is None:
         return None
     return {
@@ -287,10 +336,7 @@ def _about(run: Run) -> dict[str, Any]:
         ),
         "worst": worst_rows(run)[:_WORST],
         "verdict": verdict_text(run.kept.verdict),
-        "causes": None if run.explanation is None else cause_rows(run.explanation),
-        "explained": "" if run.explanation is None else explained_text(run.explanation),
-        "traces": [] if run.explanation is None else _on_clocks(run.explanation),
-        "associated": _associated(run.explanation),
+        "tail": None if run.explanation is None else _tail(run.explanation),
         "sentence": sentence(run.summary),
         "warnings": [
             *run.info.warnings,

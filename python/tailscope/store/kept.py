@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-import tailscope
+from tailscope import _engine
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text
@@ -103,7 +103,7 @@ def keep(
         size_of(path, name)
     origin = Origin(
         summary_sha256=_figures(info),
-        tailscope_version=str(tailscope.__version__),
+        tailscope_version=_engine.VERSION,
         command=tuple(command),
         written_unix_ns=time.time_ns(),
         content_sha256="",
@@ -147,9 +147,9 @@ def kept(path: Path, info: RunInfo, name: str) -> Conclusion | None:
     expected, got = origin.content_sha256, _digest(written)
     if got != expected:
         raise RunCorruptError(f"{file}: content: sha256: expected {expected}, got {got}")
-    if origin.tailscope_version != tailscope.__version__:
+    if origin.tailscope_version != _engine.VERSION:
         raise RunCorruptError(
-            f"{file}: written by tailscope: expected {tailscope.__version__},"
+            f"{file}: written by tailscope: expected {_engine.VERSION},"
             f" got {origin.tailscope_version}",
             hint=_AGAIN,
         )

@@ -111,6 +111,23 @@ class Packets:
                 before = self._in_order(seq, before)
             yield [found.get(name) for name in names]
 
+    def record_batches(self, *names: str) -> Iterator[pa.RecordBatch]:
+        """Read columns as `batches`, as Arrow has them; a column without values is null."""
+        import pyarrow as pa
+
+        from tailscope.arrow import column
+
+        kinds = {each.name: pa.type_for_alias(each.kind) for each in LATENCY.columns}
+        wanted = [*dict.fromkeys(("seq", *names))]
+        for batch in self.batches(*wanted):
+            found = dict(zip(wanted, batch, strict=True))
+            rows = len(found["seq"])
+            columns = [
+                pa.nulls(rows, kinds[name]) if found[name] is None else column(found[name])
+                for name in names
+            ]
+            yield pa.record_batch(columns, [*names])
+
     def columns(self, *names: str) -> list[Any]:
         """Read columns as a whole, as `batches`."""
         read = [*self.batches(*names)]

@@ -126,6 +126,14 @@ class TableFile:
             if len(batch):
                 yield batch
 
+    def table(self) -> pa.Table:
+        """Read all columns that the table and the file have, as Arrow has them."""
+        import pyarrow as pa
+
+        schema = self._parquet.schema_arrow
+        found = (batch.select(self.names) for batch in self.batches(self.names))
+        return pa.Table.from_batches(found, pa.schema([schema.field(name) for name in self.names]))
+
     def read(self, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
         """Read columns as a whole; all that the table and the file have by default."""
         from tailscope.arrow import values

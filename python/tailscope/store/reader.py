@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tailscope.analysis import Figure, Side
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVERY_PACKET",
+    "arrow_table",
     "check_held",
     "check_sizes",
     "file_states",
@@ -358,6 +360,28 @@ def run_table(run: Run, table: Table, columns: Sequence[str]) -> TableColumns | 
         return None
     with TableFile(source, str(run.path / table.file if run.path else table.file), table) as file:
         return file.read(columns)
+
+
+def arrow_table(run: Run, *tables: Table) -> pa.Table | None:
+    """Read a Parquet table of a run as Arrow has it; None where it has no such table.
+
+    Parameters
+    ----------
+    run : Run
+    *tables : Table
+        What is in the file: at least one, all of the same file.
+
+    Raises
+    ------
+    RunCorruptError
+        If the file is not the one that was written.
+    """
+    name = tables[0].file
+    source = _source(run, name)
+    if source is None:
+        return None
+    with TableFile(source, str(run.path / name if run.path else name), *tables) as file:
+        return file.table()
 
 
 def _source(run: Run, name: str) -> bytes | IO[bytes] | None:

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-import tailscope
 from tailscope.exceptions import DataplaneError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataplane", "find_binary"]
 
-_BINARY = Path(tailscope.__file__).with_name("bin") / "tailscope-dp"
+_BINARY = Path(__file__).parents[1] / "bin" / "tailscope-dp"
 _INSTALL = "install DPDK (Debian, Ubuntu: apt install libdpdk-dev), then run `make setup`"
 _EAL = ("--no-telemetry", "--log-level=warning")
 _READY_S = 30.0
@@ -46,6 +45,8 @@ def find_binary() -> tuple[Path, str]:
     DataplaneError
         If there is none, it does not start, or it is of another version.
     """
+    from tailscope import _engine
+
     if not _BINARY.is_file():
         raise DataplaneError("the data plane, tailscope-dp, was not built: no DPDK", hint=_INSTALL)
     try:
@@ -54,9 +55,9 @@ def find_binary() -> tuple[Path, str]:
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
         raise DataplaneError(f"tailscope-dp does not start: {error}", hint=_INSTALL) from None
-    if said.split()[1:2] != [tailscope.__version__]:
+    if said.split()[1:2] != [_engine.VERSION]:
         raise DataplaneError(
-            f"tailscope-dp: expected version {tailscope.__version__}, got {said!r}",
+            f"tailscope-dp: expected version {_engine.VERSION}, got {said!r}",
             hint="run `make setup`",
         )
     return _BINARY, said

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tailscope.report.campaign.figures import families
 from tailscope.report.campaign.matrix import table_of_runs
 from tailscope.report.drawing import LOOKS, write_grid
+from tailscope.report.formats import STYLES
 from tailscope.report.picture import table_of
 from tailscope.store.atomic import write_text
 from tailscope.units import printable
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
     from tailscope.report.campaign.figures import Family
     from tailscope.report.campaign.material import CampaignMaterial
+    from tailscope.report.drawing import Style
 
-__all__ = ["RUNS", "write_families"]
+__all__ = ["RUNS", "laid_out", "title_of", "write_families"]
 
 RUNS = "runs.csv"
 """All runs of the campaign, a row each."""
@@ -52,13 +54,8 @@ def write_families(
     written = []
     for family in families(material):
         paths = [folder / f"{family.name}.{kind}" for kind in formats]
-        look = LOOKS[style]
-        columns = min(_COLUMNS, len(family.pictures))
-        if columns > 1:
-            # As wide as a page, rather than one of its columns.
-            width_in = max(look.width_in, LOOKS["screen"].width_in)
-            look = replace(look, width_in=width_in, height_in=look.height_in * _LOW)
-        write_grid(paths, family.pictures, columns=columns, title=_title(family), style=look)
+        columns, look = laid_out(family, style)
+        write_grid(paths, family.pictures, columns=columns, title=title_of(family), style=look)
         table = folder / f"{family.name}.csv"
         write_text(table, _table(family))
         written += [*paths, table]
@@ -66,7 +63,25 @@ def write_families(
     return [*written, folder / RUNS]
 
 
-def _title(family: Family) -> str:
+def laid_out(family: Family, style: str = STYLES[0]) -> tuple[int, Style]:
+    """How many figures of a family stand side by side, and the style for that many.
+
+    Parameters
+    ----------
+    family : Family
+    style : {"screen", "paper"}
+    """
+    look = LOOKS[style]
+    columns = min(_COLUMNS, len(family.pictures))
+    if columns > 1:
+        # As wide as a page, rather than one of its columns.
+        width_in = max(look.width_in, LOOKS["screen"].width_in)
+        look = replace(look, width_in=width_in, height_in=look.height_in * _LOW)
+    return columns, look
+
+
+def title_of(family: Family) -> str:
+    """The title of a family, and how many of its figures are left out."""
     left = f" ({family.left_out} more left out)" if family.left_out else ""
     return f"{family.title}{left}"
 

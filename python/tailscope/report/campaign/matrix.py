@@ -15,12 +15,25 @@ from tailscope.store.run import EMULATED, is_emulated
 from tailscope.units import count_text, duration_text, percentile_name, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tailscope.report.campaign.material import CampaignMaterial, Combination
+    from tailscope.report.campaign.material import (
+        CampaignMaterial,
+        CampaignReading,
+        Combination,
+    )
+    from tailscope.store.campaign import CampaignCell
     from tailscope.store.run import Run
 
-__all__ = ["FIGURE_OF", "Matrix", "arranged", "highest_supported", "shown", "table_of_runs"]
+__all__ = [
+    "FIGURE_OF",
+    "Matrix",
+    "arranged",
+    "cells_and_runs",
+    "highest_supported",
+    "shown",
+    "table_of_runs",
+]
 
 FIGURE_OF = {q: f"latency_ns_{percentile_name(q).replace('.', '')}" for q in HEADLINE}
 """For each quantile its figure in the summary."""
@@ -86,14 +99,14 @@ def highest_supported(runs: Sequence[Run]) -> float | None:
     return None
 
 
-def shown(combination: Combination, address: Callable[[str], str]) -> dict[str, Any]:
+def shown(combination: Combination, address: Callable[[str], str] | None) -> dict[str, Any]:
     """What a cell says.
 
     Parameters
     ----------
     combination : Combination
-    address : callable
-        Gives the address of a run's page by its name.
+    address : callable or None
+        Gives the address of a run's page by its name; without it there are no links.
 
     Returns
     -------
@@ -111,7 +124,7 @@ def shown(combination: Combination, address: Callable[[str], str]) -> dict[str, 
         "links": [
             (str(number), address(reading.name))
             for number, reading in enumerate(combination.readings, 1)
-            if reading.has_page
+            if reading.has_page and address is not None
         ],
     }
 
@@ -188,18 +201,27 @@ def table_of_runs(material: CampaignMaterial) -> str:
     writer.writerow(
         ["cell", *map(printable, names), "repeat", "state", "reason", "run", "verdict", *figures]
     )
+    for cell, reading in cells_and_runs(material):
+        about = [cell.name, *(cell.values.get(name, "") for name in names), str(cell.repeat)]
+        run = None if reading is None else reading.run
+        problem = None if reading is None else reading.problem
+        reason = "; ".join(filter(None, (cell.reason, problem)))
+        judged = None if run is None else run.kept.verdict
+        verdict = "" if judged is None else judged.verdict
+        summary = {} if run is None else run.summary
+        row = [*about, cell.state, reason, "" if reading is None else reading.name, verdict]
+        writer.writerow([*map(printable, row), *(summary.get(each) for each in figures)])
+    return text.getvalue()
+
+
+def cells_and_runs(
+    material: CampaignMaterial,
+) -> Iterator[tuple[CampaignCell, CampaignReading | None]]:
+    """Each run with its cell, in the order of values; a cell without any run once."""
     for combination in material.combinations:
         readings = {reading.name: reading for reading in combination.readings}
         for cell in combination.cells:
-            about = [cell.name, *(cell.values.get(name, "") for name in names), str(cell.repeat)]
-            for name in cell.runs or ("",):
-                reading = readings.get(name)
-                run = None if reading is None else reading.run
-                problem = None if reading is None else reading.problem
-                reason = "; ".join(filter(None, (cell.reason, problem)))
-                judged = None if run is None else run.kept.verdict
-                verdict = "" if judged is None else judged.verdict
-                summary = {} if run is None else run.summary
-                row = [*about, cell.state, reason, name, verdict]
-                writer.writerow([*map(printable, row), *(summary.get(each) for each in figures)])
-    return text.getvalue()
+            if not cell.runs:
+                yield cell, None
+            for name in cell.runs:
+                yield cell, readings[name]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tailscope.report.campaign.material import CampaignMaterial
     from tailscope.store.run import Run
 
-__all__ = ["LARGEST_BYTES", "address_of", "campaign_page"]
+__all__ = ["LARGEST_BYTES", "address_of", "campaign_page", "campaign_piece"]
 
 LARGEST_BYTES = 2 * 1024 * 1024
 """Of a page."""
@@ -82,9 +82,7 @@ def campaign_page(
             for name, value in ({} if host is None else asdict(host)).items()
             if value is not None
         },
-        "has_bounds": any(
-            each.runs and highest_supported(each.runs) is None for each in material.combinations
-        ),
+        "has_bounds": _has_bounds(material),
         "tables": _tables(evidence),
         "evidence": [(case.number, case.name, address(case.name)) for case in evidence.cases],
         "links": links or {},
@@ -107,6 +105,24 @@ def campaign_page(
             panels //= 2
         else:
             cells = max(1, cells // 2)
+
+
+def campaign_piece(material: CampaignMaterial) -> str:
+    """Write how far a campaign is, and its matrix without links, as a piece of a page."""
+    return (
+        environment()
+        .get_template("campaign_piece.html.j2")
+        .render(
+            name=material.content.name,
+            progress=_progress(material),
+            matrix=_matrix(arranged(material), None, _MOST_CELLS),
+            has_bounds=_has_bounds(material),
+        )
+    )
+
+
+def _has_bounds(material: CampaignMaterial) -> bool:
+    return any(each.runs and highest_supported(each.runs) is None for each in material.combinations)
 
 
 def _progress(material: CampaignMaterial) -> str:
@@ -144,7 +160,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _matrix(matrix: Matrix, address: Callable[[str], str], cells: int) -> dict[str, Any]:
+def _matrix(matrix: Matrix, address: Callable[[str], str] | None, cells: int) -> dict[str, Any]:
     """The matrix for the template: each value of a row once, as far as it goes on."""
     most = max(1, cells // len(matrix.columns))
     rows = []
