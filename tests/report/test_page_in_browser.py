@@ -134,6 +134,12 @@ def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]
         names = seen.figures()
         assert {"stalls", "departure-error", "percentiles", "heat"} <= {*names}
         assert "p99.9" in seen.page.locator("body").inner_text()
+        curve = seen.page.locator("#figure-percentiles").bounding_box()
+        assert curve is not None and curve["y"] < 900, "it begins on the first screen"
+        tables = seen.page.locator("details")
+        assert tables.count() > 3 and not tables.first.evaluate("table => table.open")
+        seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert tables.evaluate_all("tables => tables.every((each) => each.open)")
         assert "CPU" in seen.hover("stalls")
         check(seen, page)
     with browser.opened(chromium, page, width=360, theme="dark", shot="measured") as seen:

@@ -74,8 +74,9 @@ def longest(
 
 def _columns(x: NDArray[np.float64], columns: int, *, log: bool) -> NDArray[np.int64]:
     shown = np.log(np.maximum(x, np.min(x[x > 0], initial=np.inf))) if log else x
-    low, high = shown.min(), shown.max()
-    if high <= low:
+    low = shown.min()
+    width = (shown.max() - low) / columns
+    if width <= 0:
         return np.zeros(len(x), np.int64)
-    place: NDArray[np.int64] = ((shown - low) * (columns / (high - low))).astype(np.int64)
+    place: NDArray[np.int64] = ((shown - low) / width).astype(np.int64)
     return np.minimum(place, columns - 1)
