@@ -142,9 +142,10 @@ lint-text: $(TOOLS)
 .venv/rust/cargo-clippy: | $(TOOLS)
 	@scripts/setup lint
 
-## make docs     docs/reference from the code, and the Rust crates' documentation in target/doc
+## make docs     docs/reference and docs/pictures from the code, and the Rust crates' documentation in target/doc
 docs: $(ENGINE)
 	python -m docs.reference
+	python -m docs.pictures
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(WITHOUT_DPDK) --no-deps
 
 ## make fuzz     every fuzz target for 60 seconds (FUZZ_SECONDS=N)
