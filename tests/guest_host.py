@@ -12,17 +12,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from laboratory import ADDRESSES, SSHD
 from msgspec.structs import replace
 
 import tailscope
+from tailscope.experiment.machine import described
 from tailscope.platforms.accelerator import find_accelerator, machine
 from tailscope.platforms.initramfs import build_initramfs, guest_kernel
 from tailscope.store.machine import this_host
 from tailscope.store.records.dataplane import NoCounts
-from tailscope.store.records.run import PlatformRecord
+from tailscope.store.records.run import KernelNoise, PlatformRecord
+from tailscope.store.tables import INTERRUPTS, NOISE, PAIRS, SIGHTINGS
 from tailscope.testbed.places import Here
 from tailscope.testbed.protocol import CountsEvent, DutReady, as_line
+from tailscope.testbed.recorded import MachineRecording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
 MEMORY_MB = 768
 BOOT_S = 600
+_TABLES = {"noise": NOISE, "interrupts": INTERRUPTS, "sightings": SIGHTINGS, "pairs": PAIRS}
 _LINKS = {"mgmt": "mgmt", "pre-to": "in1", "post-from": "out1"}
 """Of the hub, and of the guest: in the order of its slots, eth0 and so on."""
 
@@ -64,15 +70,23 @@ _AGENT = """\
 #!/bin/sh
 say() {{ sed "s|@RELEASE@|$(uname -r)|; s|@LINE@|$(cat /proc/cmdline)|" "$1"; }}
 echo '{{"event":"hello","version":"{version}"}}'
-read -r play
-/bin/env ip link add name br0 type bridge
-/bin/env ip link set in1 master br0
-/bin/env ip link set out1 master br0
-/bin/env ip link set br0 up
-say {folder}/ready.json
-read -r stop
-say {folder}/counts.json
-read -r end
+while read -r order; do
+    heard="${{EPOCHREALTIME/./}}000"
+    case $order in
+    *'"do":"play"'*)
+        /bin/env ip link add name br0 type bridge
+        /bin/env ip link set in1 master br0
+        /bin/env ip link set out1 master br0
+        /bin/env ip link set br0 up
+        say {folder}/ready.json ;;
+    *'"do":"ask"'*)
+        number=${{order##*:}}
+        printf '{{"event":"answer","number":%s,"heard_ns":%s,"said_ns":%s}}\\n' \\
+            "${{number%?}}" "$heard" "${{EPOCHREALTIME/./}}000" ;;
+    *'"do":"record"'*) echo '{{"event":"recording"}}' ;;
+    *'"do":"stop"'*) say {folder}/counts.json ;;
+    esac
+done
 /bin/env ip link del br0
 """
 
@@ -148,10 +162,21 @@ class GuestHost:
             assert time.monotonic() < deadline_s, serial.read_text(errors="replace")[-2000:]
             time.sleep(0.5)
 
+    @property
+    def _recorded(self) -> dict[str, Path]:
+        """The tables of what the agent has recorded: nothing."""
+        return {name: self.path / f"{name}.parquet" for name in _TABLES}
+
     def _write_agent(self) -> None:
+        for name, path in self._recorded.items():
+            schema = pa.schema([(column.name, column.kind) for column in _TABLES[name].columns])
+            pq.write_table(schema.empty_table(), path)
         said = replace(this_host(), kernel_release="@RELEASE@", kernel_command_line="@LINE@")
         ready = DutReady(
             host=said,
+            knobs={},
+            tuning=[],
+            reports=[],
             version="bridge",
             configuration="ip link add name br0 type bridge",
             platform=PlatformRecord(name="bare"),
@@ -159,7 +184,24 @@ class GuestHost:
             cpus=[1],
         )
         (self.path / "ready.json").write_text(as_line(ready))
-        (self.path / "counts.json").write_text(as_line(CountsEvent(counts=NoCounts(), died=None)))
+        noise = KernelNoise(
+            events=None,
+            events_missing_because="the guest has no tracer",
+            interrupts={},
+            counter_samples=0,
+            steal_ns={},
+        )
+        recorded = MachineRecording(
+            times_by="unix",
+            noise=noise,
+            warnings=[],
+            own_work=[],
+            power=None,
+            clock_set_by_ns=0,
+            files={name: described(path) for name, path in self._recorded.items()},
+        )
+        counts = CountsEvent(counts=NoCounts(), died=None, recorded=recorded)
+        (self.path / "counts.json").write_text(as_line(counts))
         text = _AGENT.format(version=tailscope.__version__, folder=self.path)
         self.agent.write_text(text)
         self.agent.chmod(0o755)
@@ -208,7 +250,7 @@ class GuestHost:
     def _files(self, init: Path) -> list[Path]:
         lab = self._lab.path
         names = [lab / "dut.key", lab / "dut.sshd", lab / "authorized", init, self.agent]
-        names += [self.path / "ready.json", self.path / "counts.json"]
+        names += [self.path / "ready.json", self.path / "counts.json", *self._recorded.values()]
         return names
 
     def switch_off(self) -> None:

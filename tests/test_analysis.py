@@ -61,6 +61,18 @@ def test_series_outlive_the_analysis(pair: tuple[Path, Path]) -> None:
     assert series.latency_ns.tolist() == LATENCIES
 
 
+def test_what_whole_captures_lack_is_lost(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """A device that dies, and one that comes late: captures of unknown extent do not prove it."""
+    pre, post = pair
+    seen = captures.packets(post.read_bytes())
+    middle = tmp_path / "x-post-1.pcap"
+    middle.write_bytes(captures.pcap(seen[1_000:1_500]))
+    found = tailscope.analyze(pre, middle).summary
+    assert (found["lost"], found["outside"]) == (0, 3_500)
+    found = tailscope.analyze(pre, middle, whole=True).summary
+    assert (found["lost"], found["outside"], found["count"]) == (3_500, 0, 500)
+
+
 def test_no_series_unless_asked_for(pair: tuple[Path, Path]) -> None:
     found = tailscope.analyze(*pair, series=False)
     assert found.series is None

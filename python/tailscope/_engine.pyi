@@ -90,6 +90,7 @@ def analyze(
     worst: int,
     joined_by: str | None = None,
     clocks: _Clocks | None = None,
+    whole: bool = False,
     series: bool = False,
     sink: Callable[[_Array, _Array, _Array], None] | None = None,
     progress: _Progress | None = None,

@@ -711,6 +711,7 @@ def analyze(
     worst: int = 5000,
     joined_by: str | None = None,
     clocks: str | ClockDifference = "detect",
+    whole: bool = False,
     series: bool = True,
     sink: Sink | None = None,
     progress: Progress | None = None,
@@ -741,6 +742,9 @@ def analyze(
         ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
         clock), ``same`` trusts them, ``estimate`` reads them twice and takes the difference out,
         ``offset=TIME`` takes out this one.
+    whole : bool
+        Whether both captures began before the traffic and ended behind it: a packet that is not
+        behind the device is lost then, and never ``outside``.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
     sink : callable, optional
@@ -790,6 +794,7 @@ def analyze(
                     worst=worst,
                     joined_by=joined_by,
                     clocks=known,
+                    whole=whole,
                     series=series,
                     sink=sink,
                     progress=progress,
@@ -812,6 +817,7 @@ def analyze(
         worst=worst,
         joined_by=joined_by,
         clocks=clocks if known is None else known,
+        whole=whole,
         series=series,
         progress=progress,
     )

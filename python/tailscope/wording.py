@@ -73,6 +73,7 @@ CLOCKS = {
     "nic-hardware": "the timestamper's card",
 }
 NOT_CALIBRATED = "unknown: `tailscope calibrate` measures it"
+_NO_FLOOR = "unknown: nothing measures it in a laboratory"
 NOTHING = "-"
 
 _COUNTS = {
@@ -213,6 +214,13 @@ def explained_text(explanation: Explanation) -> str:
     )
 
 
+def _drift_text(drift_ppb: float, error_ppb: float | None) -> str:
+    """Say how fast clocks part; nothing where it may be no drift at all."""
+    if error_ppb is None or abs(drift_ppb) <= error_ppb:
+        return NOTHING
+    return f"{drift_ppb:+,.0f} ±{error_ppb:,.0f} ppb"
+
+
 def clock_rows(info: RunInfo) -> list[tuple[str, ...]]:
     """Say how clocks of a laboratory were brought to that of the captures, by each method.
 
@@ -234,7 +242,7 @@ def clock_rows(info: RunInfo) -> list[tuple[str, ...]]:
             else:
                 figures = (
                     f"{found.offset_ns:+,d} ns",
-                    f"{found.drift_ppb:+,.0f} ppb",
+                    _drift_text(found.drift_ppb, found.drift_error_ppb),
                     f"±{count_text(found.error_ns)} ns",
                 )
             used = "used" if found.method == clock.method else ""
@@ -311,7 +319,7 @@ def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
         return []
     rows = [_unsent_row(instrument), *_loss_rows(instrument)]
     rows += _sent_rows(summary, instrument.traffic)
-    rows += _floor_rows(info.floor)
+    rows += _floor_rows(info.floor, _NO_FLOOR if info.hosts else NOT_CALIBRATED)
     # A timestamper knows when packets passed, not when they were meant to.
     stamped_here = "tainted" in summary
     rows += _departure_rows(summary) if stamped_here else []
@@ -375,9 +383,9 @@ def _departure_rows(summary: Mapping[str, Figure]) -> list[Row]:
     ]
 
 
-def _floor_rows(floor: FloorRecord | None) -> list[Row]:
+def _floor_rows(floor: FloorRecord | None, unknown: str) -> list[Row]:
     if floor is None:
-        return [Row("floor", NOTHING, NOT_CALIBRATED)]
+        return [Row("floor", NOTHING, unknown)]
     believed = floor.believed_up_to
     return [
         Row("floor p50", _duration(floor.latency_ns_p50)),

@@ -213,6 +213,16 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, said: s
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize("field", ["dut: loop", "direction: both", "replay: x.pcap"])
+def test_what_hosts_cannot_do_is_said_beforehand(tmp_path: Path, field: str) -> None:
+    fixed = ", ".join({"dut": "dut: l2fwd", **{field.split(":")[0]: field}}.values())
+    hosts = "\n".join(f"  {role}: {{cards: [a, b]}}" for role in ("loadgen", "dut", "timestamper"))
+    with pytest.raises(UsageError) as error:
+        cells(tmp_path, f"name: t\nfixed: {{{fixed}}}\nhosts:\n{hosts}\n")
+    what = field.replace(": x.pcap", "")
+    assert f"hosts: {what} requires a single machine: remove hosts" in str(error.value)
+
+
 def test_the_schema_is_the_one_that_is_kept() -> None:
     kept = json.loads((EXPERIMENTS / "schema.json").read_text())
     assert kept == schema(), "tailscope schema > experiments/schema.json"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +15,28 @@ if TYPE_CHECKING:
 
 pytestmark = AS_ROOT
 
+STEERING = "%s/queues/rx-*/rps_cpus"
 CARDS = {"generator": ("tsgen0", "tsgen1"), "dut": ("tsdut0", "tsdut1")}
 
 
 def links() -> list[str]:
     listed = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     return [line.split()[1].split("@")[0].rstrip(":") for line in listed.splitlines()]
+
+
+def settings() -> dict[str, tuple[str, bool, list[str]]]:
+    """Of each card its address, whether it takes every frame, and who works on what arrives."""
+    listed = subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout
+    cards = [name for names in CARDS.values() for name in names]
+    return {
+        each["ifname"]: (
+            each["address"],
+            "PROMISC" in each["flags"],
+            [path.read_text() for path in Path("/sys/class/net").glob(STEERING % each["ifname"])],
+        )
+        for each in json.loads(listed)
+        if each["ifname"] in cards
+    }
 
 
 @pytest.fixture
@@ -37,7 +55,8 @@ def cabled() -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("dut", "platform"), [("mirred", "bare"), ("l2fwd", "bare"), ("mirred", "lxc")]
+    ("dut", "platform"),
+    [("mirred", "bare"), ("l2fwd", "bare"), ("router", "bare"), ("mirred", "lxc")],
 )
 def test_links_are_lent_and_come_back(
     measure: Callable[..., dict[str, Any]], cabled: tuple[str, ...], dut: str, platform: str
@@ -45,7 +64,9 @@ def test_links_are_lent_and_come_back(
     if platform == "lxc":
         needed("lxc-execute")
     options = ("--platform", platform, "--wire", "pci", *cabled)
+    before = settings()
     found = measure("--dut", dut, *options, "--rate", "2k")
+    assert settings() == before
     sound(found["out"])
     assert found["count"] > 0.9 * found["sent"]
     assert {name for names in CARDS.values() for name in names} <= set(links())

@@ -25,6 +25,8 @@ pub struct Config {
     pub max_in_flight: usize,
     /// What is taken for granted of the two clocks.
     pub clocks: Clocks,
+    /// Whether both captures began before the traffic and ended behind it: what is missing is lost.
+    pub whole: bool,
 }
 
 impl Config {
@@ -46,6 +48,7 @@ impl Default for Config {
             worst: 5000,
             max_in_flight: 1 << 24,
             clocks: Clocks::Detect,
+            whole: false,
         }
     }
 }

@@ -207,7 +207,9 @@ impl Analysis {
         let ends_later = |ts: u64, longest| ts.checked_add(longest).is_none_or(|end| end > last);
         let late = |ts: &&u64| longest.is_none_or(|longest| ends_later(**ts, longest));
         let near = tail.near_ns.iter().filter(late).count() as u64;
-        self.counts.set_outside(near + tail.after, tail.post_after);
+        if !self.config.whole {
+            self.counts.set_outside(near + tail.after, tail.post_after);
+        }
         self.counts.set_outside(dropped, pre_dropped);
         self
     }
@@ -422,7 +424,7 @@ impl<S: Source> Run<S> {
         let rules = Rules {
             window: config.window,
             cut: first.map(|ts| Nanos(ts.saturating_add(config.trim.0))),
-            begin_ns: begin.map(|ts| ts.unwrap_or(0)),
+            begin_ns: begin.map(|ts| ts.filter(|_| !config.whole).unwrap_or(0)),
             copies_ns: basis.copies_ns.min(config.window.0 - 1),
             two_way: basis.two_way,
             max_in_flight: config.max_in_flight,

@@ -78,7 +78,7 @@ pub(crate) fn config(
 
 #[pyfunction]
 #[pyo3(signature = (
-    pre, post, *, match_on, trim_ns, window_ns, worst, joined_by=None, clocks=None, series=false, sink=None,
+    pre, post, *, match_on, trim_ns, window_ns, worst, joined_by=None, clocks=None, whole=false, series=false, sink=None,
     progress=None
 ))]
 #[allow(clippy::too_many_arguments)]
@@ -92,12 +92,14 @@ pub fn analyze(
     worst: usize,
     joined_by: Option<&str>,
     clocks: Option<Apart>,
+    whole: bool,
     series: bool,
     sink: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Analysis> {
     let joined_by = joined_by.map(str::parse).transpose().map_err(errors::value)?;
-    let config = Config { joined_by, ..config(match_on, trim_ns, window_ns, worst, clocks)? };
+    let known = config(match_on, trim_ns, window_ns, worst, clocks)?;
+    let config = Config { joined_by, whole, ..known };
     let series = series.then(Columns::default);
     let follower = Follower { series, sink, progress, ..Follower::default() };
     let run = move |follower: &mut Follower| -> Result<_, ::analysis::Error> {

@@ -174,6 +174,7 @@ def of_captures(pre: Path, post: Path) -> Find:
             post,
             match_on="probe",
             clocks="same",
+            whole=True,
             trim=plan.trim_ns,
             window=plan.window_ns,
             worst=plan.worst,

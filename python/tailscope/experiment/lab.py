@@ -120,9 +120,6 @@ def _say_nothing() -> None:
 
 def _measure(plan: RunPlan, hosts: Hosts, folder: RunFolder, progress: Progress | None) -> Reported:
     """Let the machines play their roles; they are released at the end."""
-    if plan.replay is not None or plan.both_ways:
-        option = "--direction both" if plan.both_ways else "--replay"
-        raise UsageError(f"{option}: not possible with hosts")
     captures, files = folder.make("captures"), folder.make("machines")
     parts = [
         _part("dut", plan, hosts.dut, vfs=hosts.dut.vfs),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, field_named, plan_of
 from tailscope.experiment.spec import Fields, complaint
@@ -203,8 +204,15 @@ def _cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict
     for name in ("wire", "wire_options"):
         if name in fields:
             raise document.error(["hosts"], f"hosts have cards: remove {name}")
-    if fields.get("instances", 1) > 1:
-        raise document.error(["hosts"], "several instances require a single machine")
+    alone = {
+        "several instances": fields.get("instances", 1) > 1,
+        "dut: loop": fields.get("dut") == LOOP,
+        "direction: both": fields.get("direction") == "both",
+        "replay": fields.get("replay") is not None,
+    }
+    for what, is_wanted in alone.items():
+        if is_wanted:
+            raise document.error(["hosts"], f"{what} requires a single machine: remove hosts")
     named = {"generator": hosts.loadgen.cards, "dut": hosts.dut.cards}
     return {"wire": "pci", "wire_options": {role: "+".join(own) for role, own in named.items()}}
 

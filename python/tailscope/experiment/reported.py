@@ -37,6 +37,7 @@ from tailscope.store.records.run import (
 )
 from tailscope.store.tables import INTERRUPTS, PAIRS, READINGS, SIGHTINGS
 from tailscope.testbed.power import Meter, PowerReading, RecordedPower
+from tailscope.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -255,6 +256,9 @@ def _warnings(found: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
         "loadgen": [*found.loadgen.warnings, *found.load.warnings],
     }
     warnings = [f"{role}: {text}" for role, texts in said.items() for text in texts]
+    if unsent := found.sent.result.gen.unsent:
+        late = "could not be sent within 10 ms of their time"
+        warnings.append(f"loadgen: {counted(unsent, 'packet')} {late}: the rate was not reached")
     names = {"dut": "the device", "loadgen": "the load generator"}
     problems = [clocks[role].record.problem(name) for role, name in names.items()]
     return warnings + [problem + _NOT_KNOWN for problem in problems if problem is not None]

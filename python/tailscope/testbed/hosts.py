@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import os
 import queue
 import shlex
 import shutil
@@ -441,8 +440,8 @@ async def ssh_connection(
         ) from None
     except (OSError, asyncssh.Error) as error:
         reason = getattr(error, "reason", None) or str(error)
-        if isinstance(error, OSError) and error.errno:
-            reason = os.strerror(error.errno)
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
         raise error_of(
             f"ssh: {reason or 'no answer'}", f"`ssh {address}` has to work without a password"
         ) from None

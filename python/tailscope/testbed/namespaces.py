@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from tailscope.exceptions import TestbedError
 from tailscope.testbed.programs import find_program
 from tailscope.testbed.rights import Capability, may_write, owns_network, require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
     "check_namespaces",
@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 _NEEDED = (Capability.NET_ADMIN, Capability.NET_RAW, Capability.SYS_ADMIN)
+_PROMISCUOUS = 0x100
+"""``IFF_PROMISC``"""
 _QUIET = {"disable_ipv6": "1"}
 _GREETING = {
     "dad_transmits": "0",
@@ -142,27 +144,60 @@ def move_link(name: str, to: str | int | BinaryIO) -> None:
             links.link("set", index=found[0], net_ns_fd=to if isinstance(to, str) else to.fileno())
 
 
+class _Lent(NamedTuple):
+    """What a device may change of a link that is lent to it, as it was before."""
+
+    name: str
+    address: str
+    is_promiscuous: bool
+    steering: Mapping[Path, str]
+    """Which CPUs work on what arrives, by file."""
+
+    @classmethod
+    def of(cls, name: str) -> _Lent:
+        from pyroute2 import IPRoute
+
+        with IPRoute() as here:
+            (found,) = here.get_links(ifname=name)
+        queues = Path(f"/sys/class/net/{name}/queues").glob("rx-*/rps_cpus")
+        steering = {path: path.read_text() for path in queues}
+        promiscuous = bool(found["flags"] & _PROMISCUOUS)
+        return cls(name, found.get_attr("IFLA_ADDRESS"), promiscuous, steering)
+
+    def restore(self) -> None:
+        """Set it up as it was, if it is there."""
+        from pyroute2 import IPRoute
+
+        with IPRoute() as here:
+            for index in here.link_lookup(ifname=self.name):
+                flags = _PROMISCUOUS if self.is_promiscuous else 0
+                here.link("set", index=index, flags=flags, change=_PROMISCUOUS)
+                here.link("set", index=index, address=self.address, state="up")
+        for path, text in self.steering.items():
+            with suppress(OSError):
+                path.write_text(text)
+
+
 @contextmanager
 def moved_into(name: str, links: Sequence[str]) -> Iterator[None]:
     """Lend links of this namespace to another within a block, and set them up there."""
     from pyroute2 import IPRoute
 
-    lent: list[str] = []
+    lent: list[_Lent] = []
     with Path("/proc/thread-self/ns/net").open("rb") as home:
         try:
             for link in links:
+                before = _Lent.of(link)
                 move_link(link, name)
-                lent.append(link)
+                lent.append(before)
             with inside(name), IPRoute() as there:
-                for link in lent:
+                for link in links:
                     there.link("set", index=there.link_lookup(ifname=link)[0], state="up")
             yield
         finally:
             with suppress(OSError), inside(name):
-                for link in lent:
+                for each in lent:
                     with suppress(TestbedError):
-                        move_link(link, home)
-            with IPRoute() as here:
-                for link in lent:
-                    for index in here.link_lookup(ifname=link):
-                        here.link("set", index=index, state="up")
+                        move_link(each.name, home)
+            for each in lent:
+                each.restore()
