@@ -43,6 +43,8 @@ pub struct Counters {
     pub tx_dropped: Count,
     /// Stalls.
     pub stalls: Count,
+    /// Ticks of all stalls.
+    pub stall_total: Count,
     /// Ticks of the longest stall.
     pub stall_longest: Count,
 }

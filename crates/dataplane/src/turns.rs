@@ -116,6 +116,7 @@ impl<'a> Turns<'a> {
     fn stalled(&mut self, took: u64) {
         self.log.push(self.last, took);
         self.counters.stalls.set(self.log.count());
+        self.counters.stall_total.set(self.log.total);
         self.counters.stall_longest.set(self.log.longest);
     }
 }

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, JsonFile, named_values, without_format, write_json
+from tailscope.cli.options import (
+    STANDARD,
+    JsonFile,
+    Quiet,
+    named_values,
+    without_format,
+    write_json,
+)
 from tailscope.exceptions import UsageError
 from tailscope.units import positive_duration_ns, rate_pps
 
@@ -31,8 +38,9 @@ def command(
     ] = "10s",
     cpus: Annotated[str | None, option_of("cpus")] = None,
     json_file: JsonFile = None,
+    quiet: Quiet = False,
 ) -> int:
-    from tailscope.cli.live import LiveLine
+    from tailscope.cli.live import LiveLine, Pace
     from tailscope.duts.dataplane import Loop
     from tailscope.experiment.calibration import calibrate
     from tailscope.store import floor
@@ -43,14 +51,15 @@ def command(
         expected = " or ".join(Loop.wires)
         raise UsageError(f"--wire: got {wire!r}, expected {expected}")
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
-    with LiveLine() as line:
+    pace = Pace()
+    with LiveLine(quiet=quiet) as line:
         found = calibrate(
             wire,
             named_values(wire_option, "--wire-option"),
             cores,
             rate_pps=rate_pps(rate, "--rate"),
             duration_ns=positive_duration_ns(duration, "--duration"),
-            progress=line.show_part,
+            progress=lambda what, event: line.show({"what": f"{what}:", **pace.parts(event)}),
         )
     path = floor.save(found)
     if json_file is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
 
-from tailscope.cli.live import LiveLine, say_finishing
+from tailscope.cli.live import LiveLine, Pace
 from tailscope.cli.options import STANDARD, write_json
+from tailscope.cli.terminal import columns_of, wrapped
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.experiment.boots import Boots, boot_lines, grouped, runs_of
 from tailscope.experiment.campaign import Campaign
@@ -34,6 +36,7 @@ from tailscope.units import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tailscope.experiment.instance import Progress
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.spec import Document, Experiment, Hosts
     from tailscope.host.boot_line import BootLine
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_experiment"]
 
+_STATES = ("done", "running", "partial", "failed", "waiting", "pending")
 _SHOWN = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "p9999": 0.9999, "p99999": 0.99999}
 
 
@@ -55,6 +59,7 @@ def run_experiment(
     out: Path | None,
     json_file: str | None,
     dry_run: bool,
+    quiet: bool,
 ) -> int:
     """Run an experiment, or say what it would be."""
     experiment, document = load_experiment(file, profile)
@@ -83,7 +88,8 @@ def run_experiment(
         if experiment.hosts is None:
             _refuse_other_kernel(left)
         try:
-            _run(campaign, experiment, left, lines)
+            with LiveLine(quiet=quiet) as line:
+                _run(campaign, experiment, left, lines, line)
         except KeyboardInterrupt:
             hint = f"--resume --out {out} continues with the other cells"
             print(f"hint: {printable(hint)}", file=sys.stderr)
@@ -109,62 +115,85 @@ def _run(
     experiment: Experiment,
     left: list[Cell],
     lines: Mapping[str, BootLine] | None,
+    line: LiveLine,
 ) -> None:
     """Run cells, a line each."""
     boots = None
     if lines is not None and experiment.hosts is not None:
-        talk = LiveLine()
-        boots = Boots(experiment.hosts.dut, lines, campaign, talk.say, talk.show_text)
+        boots = Boots(experiment.hosts.dut, lines, campaign, line.say, line.show_text)
         left = boots.sorted(left)
     total, done = len(campaign.cells), len(campaign.cells) - len(campaign.left)
     width = max((len(cell.name) for cell in left), default=0)
-    clock = _TimeLeft(left)
+    state = _State(campaign, left)
     warned: dict[str, None] = {}
     for cell in left:
         done += 1
         warnings: list[str] = []
-        head = f"[{done:>{len(str(total))}}/{total}]"
-        with LiveLine() as line:
+        pace = Pace()
 
-            def show(event: GeneratorProgress, head: str = head, line: LiveLine = line) -> None:
-                line.show_part(f"{head} {clock.text()}", event)
+        def show(event: GeneratorProgress, cell: Cell = cell, pace: Pace = pace) -> None:
+            line.show({**state.parts(cell), **pace.parts(event)})
 
-            def measure(
-                cell: Cell, folder: Path, warnings: list[str] = warnings
-            ) -> Sequence[Measured]:
-                if boots is not None:
-                    boots.boot_for(cell)
-                if experiment.hosts is not None:
-                    from tailscope.experiment.lab import execute_in_lab
+        def measure(
+            cell: Cell,
+            folder: Path,
+            warnings: list[str] = warnings,
+            show: Progress = show,
+        ) -> Sequence[Measured]:
+            line.show(state.parts(cell))
+            if boots is not None:
+                boots.boot_for(cell)
+            if experiment.hosts is not None:
+                from tailscope.experiment.lab import execute_in_lab
 
-                    found = execute_in_lab(
-                        cell.plan,
-                        experiment.hosts,
-                        out=folder,
-                        progress=show,
-                        ending=say_finishing,
-                    )
-                    warnings += found.info.warnings
-                    return [found]
-                return execute(
-                    cell.plan, cell.plan.cores(), out=folder, progress=show, ending=say_finishing
+                found = execute_in_lab(
+                    cell.plan,
+                    experiment.hosts,
+                    out=folder,
+                    progress=show,
+                    ending=line.say_finishing,
                 )
+                warnings += found.info.warnings
+                return [found]
+            return execute(
+                cell.plan,
+                cell.plan.cores(),
+                out=folder,
+                progress=show,
+                ending=line.say_finishing,
+            )
 
-            record = campaign.run_cell(cell, measure)
-        clock.finished(cell, record.lasted_s or 0.0)
-        print(printable(f"{head} {cell.name:<{width}}  {_outcome(record)}"), flush=True)
+        record = campaign.run_cell(cell, measure)
+        state.finished(cell, record.lasted_s or 0.0)
+        line.clear()
+        head = f"[{done:>{len(str(total))}}/{total}]"
+        _print(f"{head} {cell.name:<{width}}  {_outcome(record)}")
         # What machines lack, they lack in every cell: once is enough.
         for warning in warnings:
             if warning not in warned:
-                print(printable(f"warning   {warning}"), flush=True)
+                _print(f"warning   {warning}")
         warned.update(dict.fromkeys(warnings))
 
 
-class _TimeLeft:
-    """How long the rest takes: the estimate, scaled by how long cells really took."""
+def _print(text: str) -> None:
+    print(wrapped(printable(text), columns_of(sys.stdout)), flush=True)
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self._left_s = sum(cell.lasts_s for cell in cells)
+
+class _State:
+    """How far a campaign is, and how long the rest takes.
+
+    That is the estimate, scaled by how long cells really took.
+    """
+
+    def __init__(self, campaign: Campaign, left: Sequence[Cell]) -> None:
+        self._records = campaign.records
+        chosen = {cell.name for cell in left}
+        self._names = [
+            name
+            for name, record in campaign.records.items()
+            if name in chosen or record.state != "pending"
+        ]
+        self._left_s = sum(cell.lasts_s for cell in left)
         self._all_s = self._left_s
         self._expected_s = self._took_s = 0.0
         self._began_s = time.monotonic()
@@ -175,11 +204,18 @@ class _TimeLeft:
         self._took_s += took_s
         self._began_s = time.monotonic()
 
-    def text(self) -> str:
+    def parts(self, cell: Cell) -> dict[str, str]:
+        """What `LiveLine.show` shows of it while a cell is run."""
+        states = Counter(self._records[name].state for name in self._names)
         factor = self._took_s / self._expected_s if self._expected_s else 1.0
         left_s = max(0.0, self._left_s * factor - (time.monotonic() - self._began_s))
         share = 1 - self._left_s / self._all_s if self._all_s else 1.0
-        return f"{share:4.0%}, {long_text(left_s)} left"
+        return {
+            **{state: f"{states[state]} {state}" for state in _STATES if states[state]},
+            "share": f"{share:.0%}",
+            "left": f"{long_text(left_s)} left",
+            "cell": printable(cell.name),
+        }
 
 
 def _outcome(record: CellRecord) -> str:
@@ -206,10 +242,7 @@ def _conclude(campaign: Campaign, out: Path) -> None:
     records = [campaign.records[cell.name] for cell in campaign.cells]
     if campaign.boots:
         print(f"{len(campaign.boots)} boots of the DuT's machine, which stays in the last one")
-    counts = {
-        state: sum(record.state == state for record in records)
-        for state in ("done", "partial", "failed", "waiting", "pending")
-    }
+    counts = {state: sum(record.state == state for record in records) for state in _STATES}
     said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print(f"{len(records)} cells: {said}")
     for record in records:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tailscope.cli.fields import option_of
+from tailscope.cli.options import Quiet
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
@@ -27,18 +27,21 @@ def command(
         str, option_of("duration", "Duration of each measurement.", own_default=True)
     ] = "5s",
     cpus: Annotated[str | None, option_of("cpus")] = None,
+    quiet: Quiet = False,
 ) -> int:
+    from tailscope.cli.live import LiveLine
     from tailscope.experiment.instruments import TRUTH, compare
     from tailscope.report.drawing import write_pictures
     from tailscope.report.instruments import instruments
     from tailscope.testbed.cores import pick_cores, read_topology
 
     cores = pick_cores(read_topology(), ("generator", "dut"), cpus)
+    line = LiveLine(quiet=quiet)
     found = compare(
         cores,
         rate_pps=rate_pps(rate, "--rate"),
         duration_ns=positive_duration_ns(duration, "--duration"),
-        tell=lambda name: print(f"measuring with {name}", file=sys.stderr),
+        tell=lambda name: line.show_step(f"measuring with {name}"),
     )
     _print(found)
     seen = {one.name: one.analysis for one in found if one.analysis is not None}

@@ -21,6 +21,13 @@ __all__ = ["command"]
 _NOTHING = "-"
 _NEVER_EMPTY = 1
 _MOST_CHARACTERS = 200
+_IMPORTANCE = (
+    *("run", "state", "tail", "p50", "lost", "packets/s", "when", "device", "tags", "platform"),
+    *("kernel", "lasts", "sent"),
+)
+"""Columns; the last ones go first where the terminal is narrow."""
+_SHORTEST_NAME = 24
+"""Columns for the names of runs, before another column goes in their place."""
 
 
 def command(
@@ -93,6 +100,7 @@ def _run(plan: ListRequest) -> None:
 
 def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     from tailscope.cli.table import aligned
+    from tailscope.cli.terminal import GAP, columns_of, cut, fitting, width_of, wrapped
     from tailscope.units import printable
 
     rows = [_row(run) for run in runs]
@@ -101,11 +109,25 @@ def _print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
         for at, column in enumerate(rows[0])
         if at < _NEVER_EMPTY or any(row[column] != _NOTHING for row in rows)
     ]
+    columns = columns_of(sys.stdout)
+    left_out: list[str] = []
+    if columns is not None:
+        widths = {name: max(map(width_of, [name, *(row[name] for row in rows)])) for name in shown}
+        widths["run"] = min(widths["run"], _SHORTEST_NAME)
+        chosen = fitting(widths, _IMPORTANCE, columns)
+        left_out = [name for name in shown if name not in chosen]
+        shown = [name for name in shown if name in chosen]
+        others = sum(len(GAP) + widths[name] for name in shown if name != "run")
+        for row in rows:
+            row["run"] = cut(row["run"], columns - others)
     for line in aligned(shown, [[[row[column] for column in shown] for row in rows]]):
         print(line)
+    if left_out:
+        said = f"no room for {', '.join(left_out)}: a wider terminal, a file or a pipe has them"
+        print(wrapped(said, columns))
     for run in runs:
         if run["problem"] is not None:
-            print(printable(f"{run['run']}: {run['problem']}"))
+            print(wrapped(printable(f"{run['run']}: {run['problem']}"), columns))
 
 
 def _row(run: Mapping[str, Any]) -> dict[str, str]:

@@ -2,93 +2,162 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Self
 
-from tailscope.units import count_text, duration_text, printable
+from tailscope.cli.terminal import columns_of, fitted
+from tailscope.units import count_text, long_text, printable, quantity_text
 
 if TYPE_CHECKING:
-    from tailscope.testbed.messages import GeneratorProgress, LoopProgress
+    from collections.abc import Mapping
 
-__all__ = ["LiveLine", "say_finishing"]
+    from tailscope.testbed.messages import GeneratorProgress, LoopProgress, ProgressEvent
+
+__all__ = ["LiveLine", "Pace"]
 
 _EVERY_S = 5.0
+_CLEAR = "\r\x1b[J"
+
+_IMPORTANCE = (
+    *("what", "left", "failed", "done", "waiting", "partial", "pending", "running"),
+    *("p99.9", "max", "lost", "unsent", "p50", "stalls", "longest", "share"),
+    *("cell", "stalled", "rate", "state", "elapsed"),
+)
+"""The parts of a line; the last ones go first where the terminal is narrow."""
 
 
 class LiveLine:
-    """Shows progress on standard error: in place on a terminal, a line every 5 s elsewhere."""
+    """Shows progress on standard error: in place on a terminal, a line every 5 s elsewhere.
 
-    def __init__(self) -> None:
-        self._in_place = sys.stderr.isatty()
-        self._shown = False
+    On a terminal it never takes more than one line. The cursor waits at its beginning, from where
+    all of it can be cleared even if the terminal was made narrower and has broken it.
+
+    Parameters
+    ----------
+    quiet : bool
+        Show nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._in_place = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._last_s = time.monotonic()
-        self._before: tuple[float, int] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._in_place and self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self.clear()
 
-    def show(self, event: GeneratorProgress) -> None:
-        """Show what a progress event of the generator says."""
-        self._write(self._text(event))
-
-    def show_part(self, part: str, event: GeneratorProgress) -> None:
-        """Show it as one of several measurements."""
-        self._write(f"{part}: {self._text(event)}")
-
-    def show_text(self, text: str) -> None:
-        """Show what else is being waited for."""
-        self._write(printable(text))
-
-    def say(self, text: str) -> None:
-        """Say something that stays; what is shown in place goes."""
-        cleared = "\r\x1b[K" if self._in_place and self._shown else ""
-        sys.stderr.write(f"{cleared}{printable(text)}\n")
-        sys.stderr.flush()
-
-    def show_stalls(self, event: LoopProgress) -> None:
-        """Show what a progress event of loops without packets says."""
-        stalls, longest = count_text(event.stalls), duration_text(event.stall_ns_max)
-        self._write(f"{event.elapsed_s:.0f} s  stalls {stalls}  longest {longest}")
-
-    def _write(self, text: str) -> None:
+    def show(self, parts: Mapping[str, str]) -> None:
+        """Show the parts of a line, by name, as far as there is room."""
+        if self._quiet:
+            return
+        columns = columns_of(sys.stderr)
+        # In the last column some terminals begin a new line.
+        text = fitted(parts, _IMPORTANCE, None if columns is None else columns - 1)
         if self._in_place:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            self._shown = True
+            sys.stderr.write(f"{_CLEAR}{text}\r")
         elif time.monotonic() - self._last_s >= _EVERY_S:
             self._last_s = time.monotonic()
             sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    def _text(self, event: GeneratorProgress) -> str:
-        now = (event.elapsed_s, event.rx_packets)
-        before, self._before = self._before or (0.0, 0), now
-        if before > now:
-            before = (0.0, 0)
-        rate_pps = (now[1] - before[1]) / max(now[0] - before[0], 1e-9)
-        parts = [event.state, f"{count_text(round(rate_pps))} packets/s"]
-        parts.append(f"received {count_text(event.received)}")
+    def show_text(self, text: str) -> None:
+        """Show what else is being waited for."""
+        self.show({"what": printable(text)})
+
+    def show_step(self, text: str) -> None:
+        """Show which step begins, or what came of one: a line that stays."""
+        if not self._quiet:
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """Say something that must be known, and stays; what is shown in place goes."""
+        self.clear()
+        print(printable(text), file=sys.stderr, flush=True)
+
+    def say_finishing(self) -> None:
+        """Answer the first Ctrl-C behind the traffic."""
+        self.say(
+            "interrupted: the traffic has ended, and the run is being finished; a second time"
+            " leaves out what `tailscope finish` can make"
+        )
+
+    def clear(self) -> None:
+        """Take away what is shown in place, and what the terminal has echoed of Ctrl-C."""
+        if self._in_place:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+
+class Pace:
+    """Says of one measurement after another how it goes.
+
+    Parameters
+    ----------
+    warm_up_s : float
+    duration_s : float or None
+        Of each measurement, without its warm-up; None where that is not known.
+    """
+
+    def __init__(self, warm_up_s: float = 0.0, duration_s: float | None = None) -> None:
+        self._warm_up_s, self._duration_s = warm_up_s, duration_s
+        self._measuring_since_s: float | None = None
+        self._before_s, self._before_packets = 0.0, 0
+
+    def parts(self, event: GeneratorProgress) -> dict[str, str]:
+        """What a progress event of the generator says."""
+        if event.elapsed_s < self._before_s or event.rx_packets < self._before_packets:
+            self._before_s, self._before_packets, self._measuring_since_s = 0.0, 0, None
+        if event.state != "warm-up" and self._measuring_since_s is None:
+            self._measuring_since_s = min(event.elapsed_s, max(self._before_s, self._warm_up_s))
+        packets = event.rx_packets - self._before_packets
+        rate_pps = packets / max(event.elapsed_s - self._before_s, 1e-9)
+        self._before_s, self._before_packets = event.elapsed_s, event.rx_packets
+
+        found = {"state": event.state, **self._left(event)}
+        found["rate"] = f"{count_text(round(rate_pps))} packets/s"
         for label, latency_ns in (
             ("p50", event.latency_ns_p50),
             ("p99.9", event.latency_ns_p999),
             ("max", event.latency_ns_max),
         ):
             if latency_ns is not None:
-                parts.append(f"{label} {duration_text(latency_ns)}")
-        parts.append(f"stalls {count_text(event.stalls)}")
-        return "  ".join(parts)
+                found[label] = f"{label} {quantity_text(latency_ns / 1e9, 's')}"
+        if event.sent:
+            # Some of them may be on their way.
+            missing = max(0, event.sent - event.received)
+            found["lost"] = f"lost {'≤ ' if missing else ''}{count_text(missing)}"
+        if event.unsent:
+            found["unsent"] = f"unsent {count_text(event.unsent)}"
+        found["stalls"] = f"stalls {count_text(event.stalls)}"
+        stalled = event.stall_ns_total / 1e9 / max(event.elapsed_s, 1e-9)
+        found["stalled"] = f"stalled {min(stalled, 1.0):.1%}"
+        return found
 
+    def loop_parts(self, event: LoopProgress) -> dict[str, str]:
+        """What a progress event of loops without packets says."""
+        self._measuring_since_s = 0.0
+        return {
+            "elapsed": long_text(event.elapsed_s),
+            **self._left(event),
+            "stalls": f"stalls {count_text(event.stalls)}",
+            "longest": f"longest {quantity_text(event.stall_ns_max / 1e9, 's')}",
+        }
 
-def say_finishing() -> None:
-    """Answer the first Ctrl-C behind the traffic."""
-    print(
-        "\ninterrupted: the traffic has ended, and the run is being finished; a second time"
-        " leaves out what `tailscope finish` can make",
-        file=sys.stderr,
-        flush=True,
-    )
+    def _left(self, event: ProgressEvent) -> dict[str, str]:
+        """How much is done, and how long the rest takes.
+
+        Between warm-up and measurement memory is made ready, which takes its time.
+        """
+        if self._duration_s is None:
+            return {}
+        if self._measuring_since_s is None:
+            left_s = self._duration_s + max(0.0, self._warm_up_s - event.elapsed_s)
+        else:
+            left_s = max(0.0, self._duration_s - event.elapsed_s + self._measuring_since_s)
+        share = 1 - left_s / (self._warm_up_s + self._duration_s)
+        return {"share": f"{share:.0%}", "left": f"{long_text(left_s)} left"}

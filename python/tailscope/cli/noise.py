@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, without_format, write_json
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, Quiet, without_format, write_json
 from tailscope.cli.status import INTERRUPTED
 from tailscope.exceptions import UsageError
 from tailscope.units import positive_duration_ns
@@ -48,6 +48,7 @@ def command(
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> int:
     plan = _plan(duration, stall_ns, noise or "auto", counter_interval, disturb)
     cores = _cores(cpus)
@@ -58,7 +59,7 @@ def command(
         print(f"{'duration':<10}{duration}")
         print(f"{'noise':<10}{plan.noise}")
         return 0
-    watched = _watch(plan, cores)
+    watched = _watch(plan, cores, quiet=quiet)
     record = _record(plan, cores, watched)
     if out is not None:
         _keep(out, watched, record)
@@ -104,12 +105,13 @@ def _cores(cpus: str | None) -> Cores:
     return pick_cores(read_topology(), ["watch"] * len(listed), ",".join(map(str, listed)))
 
 
-def _watch(plan: WatchPlan, cores: Cores) -> Watched:
-    from tailscope.cli.live import LiveLine
+def _watch(plan: WatchPlan, cores: Cores, *, quiet: bool) -> Watched:
+    from tailscope.cli.live import LiveLine, Pace
     from tailscope.noise.watch import watch
 
-    with LiveLine() as line:
-        return watch(plan, cores, line.show_stalls)
+    pace = Pace(duration_s=plan.duration_ns / 1e9)
+    with LiveLine(quiet=quiet) as line:
+        return watch(plan, cores, lambda event: line.show(pace.loop_parts(event)))
 
 
 def _record(plan: WatchPlan, cores: Cores, watched: Watched) -> WatchedRecord:

@@ -30,6 +30,7 @@ __all__ = [
     "Labelled",
     "NamedBy",
     "Profile",
+    "Quiet",
     "RunName",
     "RunNames",
     "RunsFolder",
@@ -100,6 +101,9 @@ DryRun: TypeAlias = Annotated[
     typer.Option(
         "--dry-run", help="Show what would be done, without doing it.", rich_help_panel=OUTPUT
     ),
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=OUTPUT)
 ]
 Profile: TypeAlias = Annotated[
     str | None,

@@ -15,6 +15,7 @@ from tailscope.cli.options import (
     DryRun,
     JsonFile,
     Profile,
+    Quiet,
     named_values,
     refuse_idle_options,
     write_json,
@@ -26,6 +27,7 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tailscope.cli.live import LiveLine
     from tailscope.experiment.measured import Measured
     from tailscope.experiment.plan import RunPlan
     from tailscope.testbed.cores import Cores
@@ -80,12 +82,13 @@ def command(
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> int:
     if experiment is None:
         for option, value in (("--profile", profile), ("--only", only), ("--resume", resume)):
             if value:
                 raise UsageError(f"{option} requires an experiment FILE")
-        return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run)
+        return _run_single(fields, repeat or 1, out, json_file, dry_run=dry_run, quiet=quiet)
     given = [name for name, value in fields.items() if value not in (None, {}) and name != "cpus"]
     if given or repeat is not None:
         option = f"--{given[0].replace('_', '-')}" if given else "--repeat"
@@ -103,6 +106,7 @@ def command(
         out=out,
         json_file=json_file,
         dry_run=dry_run,
+        quiet=quiet,
     )
 
 
@@ -113,7 +117,9 @@ def _run_single(
     json_file: str | None,
     *,
     dry_run: bool,
+    quiet: bool,
 ) -> int:
+    from tailscope.cli.live import LiveLine
     from tailscope.experiment.fields import no_device, plan_of
 
     if fields.get("dut") is None:
@@ -128,7 +134,7 @@ def _run_single(
         return _describe(plan, cores, folders, json_file)
     found: list[Measured] = []
     for folder in folders:
-        found += _measure(plan, cores, folder, json_file)
+        found += _measure(plan, cores, folder, json_file, LiveLine(quiet=quiet))
         if found[-1].interrupted:
             break
     if json_file is not None:
@@ -157,14 +163,23 @@ def _figures(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _measure(plan: RunPlan, cores: Cores, folder: Path, json_file: str | None) -> list[Measured]:
-    from tailscope.cli.live import LiveLine, say_finishing
+def _measure(
+    plan: RunPlan, cores: Cores, folder: Path, json_file: str | None, line: LiveLine
+) -> list[Measured]:
+    from tailscope.cli.live import Pace
     from tailscope.cli.table import print_table
     from tailscope.experiment.run import execute
     from tailscope.units import printable
 
-    with LiveLine() as line:
-        found = execute(plan, cores, out=folder, progress=line.show, ending=say_finishing)
+    pace = Pace(plan.warm_up_ns / 1e9, plan.duration_ns / 1e9)
+    with line:
+        found = execute(
+            plan,
+            cores,
+            out=folder,
+            progress=lambda event: line.show(pace.parts(event)),
+            ending=line.say_finishing,
+        )
     if json_file != STANDARD:
         for measured in found:
             print_table(measured.analysis, measured.info, written=[measured.out])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.fields import option_of, with_fields
+from tailscope.cli.live import LiveLine
 from tailscope.cli.options import (
     STANDARD,
     DryRun,
     JsonFile,
+    Quiet,
     refuse_idle_options,
     without_format,
     write_json,
@@ -121,6 +122,7 @@ def command(
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> int:
     """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
     from tailscope.experiment.fields import plan_of
@@ -151,11 +153,12 @@ def command(
     if level is not None:
         goals.append(service_level_goal())
     cores = plan.cores()
-    asked = SearchRequest(plan, where, pdr_loss, slo, forwarder, cores, out, json_file)
+    line = LiveLine(quiet=quiet)
+    asked = SearchRequest(plan, where, pdr_loss, slo, forwarder, cores, out, json_file, line)
     asked.check()
     if dry_run:
         return asked.describe()
-    teller = _Teller()
+    teller = _Teller(line)
     alone = without(plan)
     search = Search(
         where,
@@ -179,6 +182,7 @@ class SearchRequest:
     cores: Cores
     out: Path | None
     json_file: str | None
+    line: LiveLine
 
     def check(self) -> None:
         """See that nothing would be overwritten, and that there is such a forwarder."""
@@ -237,7 +241,7 @@ class SearchRequest:
         from tailscope.experiment.search import in_place_of_device
 
         def tell(plan: RunPlan) -> None:
-            print(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s", file=sys.stderr)
+            self.line.show_step(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s")
 
         with ExitStack() as stack:
             folder = self.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -315,8 +319,8 @@ class SearchRequest:
 class _Teller:
     """Says what each trial was: a line on standard error."""
 
-    def __init__(self) -> None:
-        self._number = 0
+    def __init__(self, line: LiveLine) -> None:
+        self._line, self._number = line, 0
 
     def tell(self, trial: Trial, is_control: bool) -> None:
         """Say it."""
@@ -331,8 +335,8 @@ class _Teller:
         elif is_control:
             what = "carried"
         where = ", without the device" if is_control else ""
-        line = f"trial {self._number:>3}  {trial.rate_pps:>12,} packets/s{where}  {what}"
-        print(line, file=sys.stderr, flush=True)
+        rate = f"{trial.rate_pps:>12,} packets/s"
+        self._line.show_step(f"trial {self._number:>3}  {rate}{where}  {what}")
 
 
 def _print(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING
 
+from tailscope.cli.terminal import GAP, width_of
 from tailscope.store.records.run import RunInfo
 from tailscope.units import printable
 from tailscope.wording import (
@@ -86,14 +87,15 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
     """
     cells = [[tuple(row) for row in section] for section in sections]
     rows = [header, *(row for section in cells for row in section)]
-    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    widths = [max(map(width_of, column)) for column in zip_longest(*rows, fillvalue="")]
 
     def line(row: Row) -> str:
-        figures = (f"{cell:>{width + 2}}" for cell, width in zip(row[1:], widths[1:], strict=False))
-        return f"{row[0]:<{widths[0]}}{''.join(figures)}".rstrip()
+        blanks = [" " * (width - width_of(cell)) for cell, width in zip(row, widths, strict=False)]
+        figures = map("".join, zip(repeat(GAP), blanks[1:], row[1:], strict=False))
+        return f"{row[0]}{blanks[0]}{''.join(figures)}".rstrip()
 
     yield line(header)
-    yield "─" * (sum(widths) + 2 * (len(widths) - 1))
+    yield "─" * (sum(widths) + len(GAP) * (len(widths) - 1))
     for section in filter(None, cells):
         yield from map(line, section)
         yield ""

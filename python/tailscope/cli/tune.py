@@ -10,7 +10,16 @@ import typer
 from msgspec.structs import replace
 
 from tailscope.cli.fields import option_of
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, Profile, named_values, write_json
+from tailscope.cli.live import LiveLine
+from tailscope.cli.options import (
+    STANDARD,
+    DryRun,
+    JsonFile,
+    Profile,
+    Quiet,
+    named_values,
+    write_json,
+)
 from tailscope.exceptions import TailscopeError, UsageError
 from tailscope.units import printable
 
@@ -52,6 +61,7 @@ def command(
     cpus: Annotated[str | None, option_of("cpus")] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> int:
     from tailscope.experiment.ablation import (
         FEWEST_ROUNDS,
@@ -79,7 +89,7 @@ def command(
     if dry_run:
         return _describe(plan, cores, knobs, len(arms) * rounds, lasts_s, json_file)
     replace(plan, tune=True).check()
-    measured = measure(plan, cores, machine, plans, q, _Teller(rounds))
+    measured = measure(plan, cores, machine, plans, q, _Teller(rounds, LiveLine(quiet=quiet)))
     complete, stopped = _complete(measured)
     if len(complete) >= FEWEST_ROUNDS:
         found = {arm.name: [values[arm.name] for values in complete] for arm in arms}
@@ -168,14 +178,14 @@ def _knobs(machine: Machine, cpus: tuple[int, ...], named: list[str] | None) -> 
 class _Teller:
     """Says which arm is measured: a line each."""
 
-    def __init__(self, rounds: int) -> None:
-        self._rounds = rounds
+    def __init__(self, rounds: int, line: LiveLine) -> None:
+        self._rounds, self._line = rounds, line
 
     def __call__(self, number: int, arm: Arm, event: GeneratorProgress | None) -> None:
         if event is None:
             names = {"all": "all knobs", "none": "no knob"}
             what = names.get(arm.name, f"all but {arm.name}")
-            print(f"round {number} of {self._rounds}: {what}", file=sys.stderr, flush=True)
+            self._line.show_step(f"round {number} of {self._rounds}: {what}")
 
 
 def _describe(

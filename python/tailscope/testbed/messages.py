@@ -107,6 +107,7 @@ class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True):
     """How far a generator is; latencies are rough, and None until the first packet is back."""
 
     tx_packets: Count
+    stall_ns_total: Count
     stall_ns_max: Count
     sent: Count
     received: Count

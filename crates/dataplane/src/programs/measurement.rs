@@ -274,6 +274,7 @@ fn progress(
         "rx_packets": counters.rx_packets.get(),
         "tx_packets": counters.tx_packets.get(),
         "stalls": counters.stalls.get(),
+        "stall_ns_total": clock.duration(counters.stall_total.get()).0,
         "stall_ns_max": clock.duration(counters.stall_longest.get()).0,
         "sent": all(|seen| seen.sent.get()),
         "received": all(|seen| seen.received.get()),
