@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 FOLDER = Path(__file__).parent
 FIGURES = ("percentiles", "worst", "tail-levels")
 SIMULATED = ("--seed", "1", "--packets", "200000")
+METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 TAILSCOPE = (sys.executable, "-m", "tailscope")
 
 
@@ -29,7 +30,8 @@ def main() -> int:
         _tailscope("model", "tail", run, "--keep")
         _tailscope("report", run, "--figures", drawn, "--format", "svg")
         for figure in FIGURES:
-            shutil.copy(drawn / f"{figure}.svg", FOLDER)
+            text = METADATA.sub("", (drawn / f"{figure}.svg").read_text())
+            (FOLDER / f"{figure}.svg").write_text(text)
             print(f"docs/pictures/{figure}.svg")
     return 0
 
