@@ -114,7 +114,7 @@ def test_a_machine_with_another_kernel_is_waited_for(lab: Laboratory, tmp_path: 
 
 def refused(lab: Laboratory, out: Path, **more: Any) -> str:
     """What is said where an experiment cannot be run."""
-    path = lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd"}, **more)
+    path = lab.experiment(**{"fixed": {**TRAFFIC, "dut": "l2fwd"}, **more})
     done = run(lab, "run", path, "--out", out)
     assert done.returncode == 1, done.stdout
     return done.stdout
@@ -140,6 +140,16 @@ def test_a_host_that_is_not_there_is_named(lab: Laboratory, tmp_path: Path) -> N
     with changed(config, elsewhere):
         said = refused(lab, tmp_path / "out")
     assert "failed: dut (dut): ssh: " in said and "refused" in said
+
+
+def test_packets_that_nobody_hands_on_are_counted(lab: Laboratory, tmp_path: Path) -> None:
+    routes = tmp_path / "routes"
+    routes.write_text("192.168.0.0/16 0\n")
+    fixed = {**TRAFFIC, "dut": "l3fwd", "dut_options": {"routes": str(routes)}}
+    said = refused(lab, tmp_path / "out", fixed=fixed)
+    assert "no packets: got 0, expected at least 1 behind the device" in said
+    assert "the load generator sent 600 packets, and 0 came back to it" in said
+    assert "the two ends that packets pass, in their order" in said
 
 
 def test_what_a_host_lacks_is_said_with_its_name(lab: Laboratory, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import UsageError
+from tailscope.exceptions import AnalysisError, UsageError
 from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.reported import Reported, reported_run, write_reported
@@ -36,6 +36,7 @@ from tailscope.testbed.protocol import (
     StopOrder,
     TimestamperReady,
 )
+from tailscope.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,10 @@ __all__ = ["execute_in_lab"]
 
 _POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
 """What CPUs are called that the machines poll on."""
+_CABLES = (
+    "see that `cards` of each of the hosts are the two ends that packets pass, in their order, and"
+    " that the device forwards between them"
+)
 _READY_S = 300.0
 _MARGIN_S = 60.0
 _RESULT_S = 600.0
@@ -109,9 +114,22 @@ def execute_in_lab(
                 captures[:] = [writer.path / layout.CAPTURES / path.name for path in captures]
             write_reported(writer, tables)
             blocked = read_recorded(writer.path, run.info)
-            done = analysed(run, of_captures(*captures), blocked, writer)
+            try:
+                done = analysed(run, of_captures(*captures), blocked, writer)
+            except AnalysisError as error:
+                raise _nothing_follows(error, found) from None
     measured = Measured(done.analysis, done.info, None, None, False, out, tuple(done.lacks))
     return replace(measured, interrupted=patience.asked)
+
+
+def _nothing_follows(error: AnalysisError, found: Reported) -> AnalysisError:
+    """What the other machines counted of packets that the captures say nothing of."""
+    counted = found.sent.result.gen
+    text = (
+        f"{error}; the load generator sent {count_text(counted.sent)} packets, and"
+        f" {count_text(counted.matched)} came back to it"
+    )
+    return AnalysisError(text, hint=error.hint if counted.matched else _CABLES)
 
 
 def _say_nothing() -> None:
