@@ -30,6 +30,7 @@ pub fn config(ask: &Question) -> Config {
         trim: Nanos(ask.trim),
         worst: ask.worst,
         clocks: Clocks::Same,
+        whole: false,
         ..Config::default()
     }
 }
