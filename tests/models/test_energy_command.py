@@ -138,5 +138,5 @@ def test_a_page_has_a_table_of_it(tailscope: Run, runs: Path, tmp_path: Path) ->
         done = tailscope("report", *[runs / name for name in names], "--out", page)
         assert done.returncode == 0, done.stderr
         text = page.read_text()
-        assert ("<h2>Energy</h2>" in text) == there
+        assert ("<summary>Energy</summary>" in text) == there
         assert ('<td>45.00 W</td><td class="trust">44.50 W to 45.50 W</td>' in text) == there

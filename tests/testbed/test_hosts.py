@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -148,7 +149,7 @@ def test_packets_that_nobody_hands_on_are_counted(lab: Laboratory, tmp_path: Pat
     fixed = {**TRAFFIC, "dut": "l3fwd", "dut_options": {"routes": str(routes)}}
     said = refused(lab, tmp_path / "out", fixed=fixed)
     assert "no packets: got 0, expected at least 1 behind the device" in said
-    assert "the load generator sent 600 packets, and 0 came back to it" in said
+    assert re.search(r"the load generator sent \d+ packets, and 0 came back to it", said)
     assert "the two ends that packets pass, in their order" in said
 
 

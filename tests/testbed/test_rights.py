@@ -164,7 +164,7 @@ def test_a_run_that_may_not_record_says_what_was_missing(place: Place) -> None:
 
 
 def test_af_xdp_needs_to_lock_memory(place: Place) -> None:
-    af_xdp = (*VETH, "--wire-option", "driver=af_xdp", "--warm-up", "2s")
+    af_xdp = (*VETH, "--wire-option", "driver=af_xdp", "--warm-up", "4s")
     place.prefix = ("prlimit", "--memlock=65536:65536")
     done = tried(place, *af_xdp)
     assert done.returncode == 1

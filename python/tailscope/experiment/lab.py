@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ from tailscope.testbed.protocol import (
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tailscope.experiment.instance import Progress
@@ -106,6 +106,7 @@ def execute_in_lab(
         folder = stack.enter_context(RunFolder())
         found = _measure(plan, hosts, folder, progress)
         patience = stack.enter_context(patient(ending or _say_nothing))
+        stack.enter_context(_counts_told(found))
         run, tables = reported_run(plan, found)
         captures = [found.pre, found.post]
         with kept_unfinished(writer, partial(writer.keep_captures, run, captures)):
@@ -114,22 +115,23 @@ def execute_in_lab(
                 captures[:] = [writer.path / layout.CAPTURES / path.name for path in captures]
             write_reported(writer, tables)
             blocked = read_recorded(writer.path, run.info)
-            try:
-                done = analysed(run, of_captures(*captures), blocked, writer)
-            except AnalysisError as error:
-                raise _nothing_follows(error, found) from None
+            done = analysed(run, of_captures(*captures), blocked, writer)
     measured = Measured(done.analysis, done.info, None, None, False, out, tuple(done.lacks))
     return replace(measured, interrupted=patience.asked)
 
 
-def _nothing_follows(error: AnalysisError, found: Reported) -> AnalysisError:
-    """What the other machines counted of packets that the captures say nothing of."""
-    counted = found.sent.result.gen
-    text = (
-        f"{error}; the load generator sent {count_text(counted.sent)} packets, and"
-        f" {count_text(counted.matched)} came back to it"
-    )
-    return AnalysisError(text, hint=error.hint if counted.matched else _CABLES)
+@contextmanager
+def _counts_told(found: Reported) -> Iterator[None]:
+    """Where nothing follows from the captures, say what the load generator counted, too."""
+    try:
+        yield
+    except AnalysisError as error:
+        counted = found.sent.result.gen
+        text = (
+            f"{error}; the load generator sent {count_text(counted.sent)} packets, and"
+            f" {count_text(counted.matched)} came back to it"
+        )
+        raise AnalysisError(text, hint=error.hint if counted.matched else _CABLES) from None
 
 
 def _say_nothing() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 import queue
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -440,8 +442,10 @@ async def ssh_connection(
         ) from None
     except (OSError, asyncssh.Error) as error:
         reason = getattr(error, "reason", None) or str(error)
-        if isinstance(error, OSError) and error.strerror:
+        if isinstance(error, socket.gaierror):
             reason = error.strerror
+        elif isinstance(error, OSError) and error.errno:
+            reason = os.strerror(error.errno)
         raise error_of(
             f"ssh: {reason or 'no answer'}", f"`ssh {address}` has to work without a password"
         ) from None
