@@ -169,7 +169,10 @@ def test_af_xdp_needs_to_lock_memory(place: Place) -> None:
     done = tried(place, *af_xdp)
     assert done.returncode == 1
     assert "error: wire veth: driver af_xdp: missing cap_ipc_lock\n" in done.stderr
-    measured(place, *af_xdp, capabilities=ENOUGH | {"ipc_lock"})
+    # What crosses the kernel by it is asked in test_veth: on a busy machine it may take long.
+    done = tried(place, *af_xdp, capabilities=ENOUGH | {"ipc_lock"})
+    assert "error: " not in done.stderr
+    assert "sent" in done.stdout
 
 
 @pytest.mark.parametrize("wire", ["veth", "pci"])
