@@ -22,6 +22,6 @@ def test_packets_cross_the_kernel(measure: Callable[..., dict[str, Any]], driver
     found = measure("--dut", "l2fwd", *options, "--rate", "1k", "--duration", "1s")
     assert found["count"] + found["lost"] == found["sent"] > 0
     # The kernel's rings overflow while a loop has lost its CPU.
-    assert found["count"] > 0.5 * found["sent"], found
+    assert found["count"] > 0.9 * found["sent"], found
     listed = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
     assert "tailscope-" not in listed
