@@ -125,6 +125,7 @@ def at(elapsed_s: float, **changed: Any) -> GeneratorProgress:
         "tx_packets": packets, "sent": packets, "received": packets - 3, "unsent": 0,
         "stalls": 12, "stall_ns_total": 500_000, "stall_ns_max": 80_000,
         "latency_ns_p50": 5_120, "latency_ns_p999": 104_448, "latency_ns_max": 1_234_567,
+        "latency_ns_buckets": [],
     }  # fmt: skip
     return GeneratorProgress(**{**said, **changed})
 

@@ -11,22 +11,35 @@ const BUCKETS: usize = (64 - SUB_BITS as usize) << SUB_BITS;
 pub struct Live {
     buckets: Box<[Count]>,
     max: Count,
+    sum: Count,
 }
 
 impl Live {
     /// An empty one.
     pub fn new() -> Self {
         let buckets = (0..BUCKETS + (1 << SUB_BITS)).map(|_| Count::default()).collect();
-        Self { buckets, max: Count::default() }
+        Self { buckets, max: Count::default(), sum: Count::default() }
     }
 
     /// Counts one value.
     #[inline(always)]
     pub fn record(&self, value: u64) {
         self.buckets[bucket(value)].add(1);
+        self.sum.set(self.sum.get().wrapping_add(value));
         if value > self.max.get() {
             self.max.set(value);
         }
+    }
+
+    /// The sum of all values; it wraps around.
+    pub fn sum(&self) -> u64 {
+        self.sum.get()
+    }
+
+    /// The buckets with values, ascending: the lower edge, and the number of values.
+    pub fn filled(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let counts = self.buckets.iter().map(Count::get).enumerate();
+        counts.filter(|(_, count)| *count > 0).map(|(at, count)| (lower_edge(at), count))
     }
 
     /// The largest value, and the lower edges of the buckets of these quantiles; `None` while empty.
@@ -83,6 +96,8 @@ mod tests {
         (1..=1000).for_each(|value| live.record(value));
         let ([median, most], max) = live.quantiles([0.5, 0.999]).unwrap();
         assert!((480..=500).contains(&median) && (960..=999).contains(&most) && max == 1000);
+        assert_eq!((live.sum(), live.filled().map(|(_, count)| count).sum()), (500_500, 1000));
+        assert_eq!(live.filled().take(2).collect::<Vec<_>>(), [(1, 1), (2, 1)]);
         live.record(u64::MAX);
         assert_eq!(live.quantiles([1.0]).unwrap().1, u64::MAX);
     }

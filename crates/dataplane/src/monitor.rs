@@ -41,6 +41,11 @@ impl<'scope> Monitor<'scope> {
             // SAFETY: a system call without arguments.
             tid.store(unsafe { libc::gettid() } as u64, Ordering::Relaxed);
             let started = Instant::now();
+            let mut tell = || {
+                let mut fields = state();
+                fields["elapsed_s"] = started.elapsed().as_secs_f64().into();
+                events::progress(fields);
+            };
             let mut next = PROGRESS_EVERY;
             while !ended.load(Ordering::Relaxed) {
                 let pause = if links.are_up() { LOOK_EVERY } else { LOOK_EVERY_WHILE_DOWN };
@@ -49,12 +54,11 @@ impl<'scope> Monitor<'scope> {
                 if started.elapsed() >= next {
                     next += PROGRESS_EVERY;
                     note(&pairs);
-                    let mut fields = state();
-                    fields["elapsed_s"] = started.elapsed().as_secs_f64().into();
-                    events::progress(fields);
+                    tell();
                 }
             }
             note(&pairs);
+            tell();
             links.downs()
         });
         Self { end, thread }

@@ -104,7 +104,11 @@ class ProgressEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="
 
 
 class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True):
-    """How far a generator is; latencies are rough, and None until the first packet is back."""
+    """How far a generator is; latencies are rough, and None until the first packet is back.
+
+    Each of ``latency_ns_buckets`` is the least latency of a bucket that is at most 3 % wide, and
+    how many packets are in it.
+    """
 
     tx_packets: Count
     stall_ns_total: Count
@@ -115,6 +119,8 @@ class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True):
     latency_ns_p50: Count | None = None
     latency_ns_p999: Count | None = None
     latency_ns_max: Count | None = None
+    latency_ns_sum: Count | None = None
+    latency_ns_buckets: list[tuple[Count, Count]]
 
 
 class LoopProgress(ProgressEvent, frozen=True, kw_only=True):

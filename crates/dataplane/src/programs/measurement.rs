@@ -280,13 +280,19 @@ fn progress(
         "received": all(|seen| seen.received.get()),
         "unsent": all(|seen| seen.unsent.get()),
     });
-    if let Some(([p50, p999], max)) = seen[0].latency.quantiles([0.5, 0.999]) {
-        for (name, ticks) in
-            [("latency_ns_p50", p50), ("latency_ns_p999", p999), ("latency_ns_max", max)]
-        {
+    let latency = &seen[0].latency;
+    if let Some(([p50, p999], max)) = latency.quantiles([0.5, 0.999]) {
+        for (name, ticks) in [
+            ("latency_ns_p50", p50),
+            ("latency_ns_p999", p999),
+            ("latency_ns_max", max),
+            ("latency_ns_sum", latency.sum()),
+        ] {
             fields[name] = clock.duration(ticks).0.into();
         }
     }
+    let buckets = latency.filled().map(|(ticks, count)| json!([clock.duration(ticks).0, count]));
+    fields["latency_ns_buckets"] = buckets.collect();
     fields
 }
 
