@@ -23,11 +23,9 @@ from tailscope.store.records.base import as_content, encode
 from tailscope.store.records.campaign import (
     BootRecord,
     CampaignRecord,
-    CellFigures,
     CellRecord,
     ExperimentRecord,
 )
-from tailscope.store.run import is_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +42,6 @@ FINISHED = ("done",)
 """States of cells that are not run again."""
 
 _LOCK = ".lock"
-_REPRESENTATIVE = "representative"
 
 
 class Campaign:
@@ -204,7 +201,7 @@ class Campaign:
             state="partial" if partial else "done",
             reason="; ".join([*partial, *lacks]) or None,
             runs=tuple(str(folder.relative_to(self.path)) for folder in folders),
-            figures=tuple(map(_figures, found)),
+            figures=tuple(each.most_important for each in found),
         )
 
     def _clear(self, cell: Cell) -> None:
@@ -262,10 +259,3 @@ def _cell_record(
         runs=(),
         started_unix_ns=started_unix_ns,
     )
-
-
-def _figures(measured: Measured) -> CellFigures:
-    """What the line of a cell says."""
-    names = CellFigures.__struct_fields__
-    figures = {name: measured.figures[name] for name in names if name != _REPRESENTATIVE}
-    return convert({**figures, _REPRESENTATIVE: not is_emulated(measured.info)}, CellFigures)

@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import convert
 from msgspec.structs import asdict
 
+from tailscope.store.records.campaign import CellFigures
+from tailscope.store.run import is_emulated
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tailscope.analysis import Analysis, Figure, Recording
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["Measured", "own_figures"]
+__all__ = ["Measured", "most_important", "own_figures"]
+
+_REPRESENTATIVE = "representative"
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,18 @@ class Measured:
     def figures(self) -> dict[str, Figure]:
         """Every figure by its flat name, the instrument's own included."""
         return {**self.analysis.summary, **own_figures(self.info)}
+
+    @property
+    def most_important(self) -> CellFigures:
+        """Those that a line about the run says."""
+        return most_important(self.figures, self.info)
+
+
+def most_important(figures: Mapping[str, Figure], info: RunInfo) -> CellFigures:
+    """The figures that a line about a run says."""
+    names = set(CellFigures.__struct_fields__) - {_REPRESENTATIVE}
+    found = {name: figures[name] for name in names}
+    return convert({**found, _REPRESENTATIVE: not is_emulated(info)}, CellFigures)
 
 
 def own_figures(info: RunInfo) -> dict[str, Figure]:

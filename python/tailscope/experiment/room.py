@@ -13,7 +13,7 @@ from tailscope.units import quantity_text
 if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
 
-__all__ = ["check_room"]
+__all__ = ["check_room", "check_room_to_keep"]
 
 _RECORDED_BYTES = 32
 """Of a packet, in the generator's recording."""
@@ -44,13 +44,25 @@ def check_room(plan: RunPlan, folder: Path, out: Path | None) -> None:
     TestbedError
         If one of the disks has no room.
     """
-    packets, frame_bytes = _sent(plan)
-    captured = int(2 * packets * (frame_bytes + _CAPTURED_BYTES)) if plan.captures else 0
+    packets, captured = _sizes(plan)
     recorded = packets * _RECORDED_BYTES + captured
     _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")
     if out is not None:
-        kept = packets * _KEPT_BYTES + captured + _OTHERS_BYTES
-        _check(out, kept, "the run", "make room, or choose another --out")
+        check_room_to_keep(plan, out)
+
+
+def check_room_to_keep(plan: RunPlan, out: Path) -> None:
+    """See that the directory of a run will fit; as `check_room`."""
+    packets, captured = _sizes(plan)
+    kept = packets * _KEPT_BYTES + captured + _OTHERS_BYTES
+    _check(out, kept, "the run", "make room, or choose another --out")
+
+
+def _sizes(plan: RunPlan) -> tuple[int, int]:
+    """The number of packets, and the size of their captures."""
+    packets, frame_bytes = _sent(plan)
+    captured = int(2 * packets * (frame_bytes + _CAPTURED_BYTES)) if plan.captures else 0
+    return packets, captured
 
 
 def _sent(plan: RunPlan) -> tuple[int, float]:

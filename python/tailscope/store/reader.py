@@ -318,7 +318,7 @@ def open_packets(path: Path, info: RunInfo) -> Packets:
     RunCorruptError
         If the file is not the one that was written.
     RunError
-        If it was not imported.
+        If the run has none.
     """
     check_held(Path(path), info, layout.LATENCY, EVERY_PACKET)
     return Packets(verified_file(Path(path), info, layout.LATENCY), str(path / layout.LATENCY))
@@ -516,12 +516,13 @@ def _state(path: Path, name: str, file: FileEntry, *, checksums: bool) -> str:
 
 
 def _lacks(info: RunInfo, name: str) -> bool:
-    """Whether a table is missing because what was imported does not hold it."""
-    return isinstance(info.plan, ImportPlan) and name not in info.files
+    """Whether a table is missing: what was imported does not hold it, or it was left out."""
+    is_left_out = name in (info.left_out or ())
+    return name not in info.files and (is_left_out or isinstance(info.plan, ImportPlan))
 
 
 def check_held(path: Path, info: RunInfo, name: str, what: str) -> None:
-    """See that a run has a table: what was imported may not hold it.
+    """See that a run has a table: what was imported may not hold it, and some leave it out.
 
     Parameters
     ----------
@@ -537,8 +538,14 @@ def check_held(path: Path, info: RunInfo, name: str, what: str) -> None:
     Raises
     ------
     RunError
-        If it was not imported.
+        If it has not.
     """
+    if name in (info.left_out or ()):
+        raise RunError(
+            f"{path}: {what}: {name} was left out of this run",
+            hint="figures, histograms, worst packets and explanation.json are there; report.html"
+            " shows them",
+        )
     if _lacks(info, name):
         raise RunError(
             f"{path}: {what}: {foreign_text(info)} does not hold that",

@@ -471,7 +471,7 @@ class RunInfo(Record, frozen=True, kw_only=True, omit_defaults=True):
     files: dict[str, FileEntry]
     """Every other file with a checksum: it must be there, unchanged."""
     left_out: tuple[str, ...] | None = None
-    """Of a published run: files that were not published."""
+    """Files that were left out: not published, or removed from an older run of a watch."""
     lines_sha256: str | None = None
     """Checksum of all lines above this one, which is the last field: `head -n -2 run.json |
     sha256sum` computes it. Formats 1 and 2 have none."""
