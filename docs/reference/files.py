@@ -39,6 +39,7 @@ from tailscope.store.records.search import SearchRecord
 from tailscope.store.records.summary import GROUPS, Summary
 from tailscope.store.records.tail import TailRecord
 from tailscope.store.records.verdict import VerdictRecord
+from tailscope.store.records.watch import WatchedRun
 from tailscope.store.records.watched import WatchedRecord
 
 if TYPE_CHECKING:
@@ -156,6 +157,16 @@ SEARCH = (
 )
 """The files of a search."""
 
+WATCH = (
+    RecordFile(
+        layout.WATCH,
+        "A line for each run of `tailscope watch`, written when it has ended. The runs are"
+        " directories beside it ([watch.md](../watch.md)).",
+        WatchedRun,
+    ),
+)
+"""The files of a watch."""
+
 NOISE_FOLDER = (
     RecordFile(
         layout.WATCHED,
@@ -183,7 +194,7 @@ STATE = (
 )
 """What is kept of a machine."""
 
-EVERY_FILE = (*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *NOISE_FOLDER, *STATE)
+EVERY_FILE = (*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *WATCH, *NOISE_FOLDER, *STATE)
 RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
 
 ELSEWHERE: tuple[type[Struct], ...] = (
@@ -210,9 +221,13 @@ def page() -> str:
 def schemas() -> dict[str, str]:
     """The JSON Schema of each file, by its name in the folder of the reference."""
     return {
-        f"schemas/{Path(file.name).name}": _written(schema(file.kind, file.name))
-        for file in RECORDS
+        f"schemas/{schema_name(file)}": _written(schema(file.kind, file.name)) for file in RECORDS
     }
+
+
+def schema_name(file: RecordFile) -> str:
+    """The name of a file's JSON Schema; of lines, each is what it describes."""
+    return Path(file.name).with_suffix(".json").name
 
 
 def _written(found: Mapping[str, object]) -> str:
@@ -254,6 +269,8 @@ def _blocks() -> Iterator[str]:
     yield from _files(PUBLICATION)
     yield "## A search"
     yield from _files(SEARCH)
+    yield "## A watch"
+    yield from _files(WATCH)
     yield "## A recording of `tailscope noise --out`"
     yield from _files(NOISE_FOLDER, known=RUN)
     yield "## What is kept of a machine"

@@ -135,7 +135,7 @@ def _co_runners() -> Iterable[str]:
     return KINDS
 
 
-_EVERY_RUN = ("run", "search")
+_EVERY_RUN = ("run", "search", "watch")
 _ANALYSIS = ("analyze",)
 
 
@@ -301,7 +301,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             RATE,
             "traffic",
             "Packets per second, such as 10k.",
-            on=("run", "calibrate", "compare-instruments", "plan", "simulate"),
+            on=("run", "calibrate", "compare-instruments", "plan", "simulate", "watch"),
             shown_default="10k",
             least=1,
         ),
@@ -484,7 +484,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             NAME,
             "measurement",
             "What to record: auto, events (kernel events, privileged) or stalls.",
-            on=("run", "noise"),
+            on=("run", "noise", "watch"),
             placeholder="WHAT",
             choices=_noise,
         ),
@@ -495,7 +495,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             DURATION,
             "measurement",
             "Also sample the interrupt counters at this interval.",
-            on=("run", "noise"),
+            on=("run", "noise", "watch"),
             shown_default="before and after",
         ),
     ] = 0

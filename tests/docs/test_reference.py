@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,8 @@ from docs.reference.records import fields_of
 from documentation import DOCS, undescribed, undocumented
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Tailscope
 
 SCHEMAS = DOCS / "reference" / "schemas"
@@ -63,7 +64,7 @@ def test_what_is_not_described_is_found() -> None:
 def test_every_field_is_described(file: files.RecordFile) -> None:
     names = {name for name, _ in fields_of(file.kind, elsewhere=files.ELSEWHERE)}
     assert set(file.kind.__struct_fields__) <= names
-    schema = json.loads((SCHEMAS / Path(file.name).name).read_text())
+    schema = json.loads((SCHEMAS / files.schema_name(file)).read_text())
     for part in schema["$defs"].values():
         if part["title"] in {each.__name__ for each in files.ELSEWHERE}:
             continue
@@ -75,7 +76,7 @@ def test_every_field_is_described(file: files.RecordFile) -> None:
 
 @pytest.mark.parametrize("file", files.RECORDS, ids=lambda file: file.name)
 def test_every_record_has_its_format_first(file: files.RecordFile) -> None:
-    schema = json.loads((SCHEMAS / Path(file.name).name).read_text())
+    schema = json.loads((SCHEMAS / files.schema_name(file)).read_text())
     record = schema["$defs"][schema["$ref"].rpartition("/")[2]]
     assert "format" in record["required"]
     assert record["properties"]["format"]["enum"]

@@ -63,10 +63,11 @@ COMMANDS = {
     "trace": "Write a run as a timeline for ui.perfetto.dev: CPUs, packets, and the worst of them.",
     "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
     "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
+    "watch": "Measure for days: a run every hour, metrics for Prometheus, and books of it all.",
 }
 """What each of them does, by its name."""
 
-_MEASURING = ("calibrate", "compare-instruments", "noise", "run", "search", "tune")
+_MEASURING = ("calibrate", "compare-instruments", "noise", "run", "search", "tune", "watch")
 
 _app = typer.Typer(
     rich_markup_mode=None,

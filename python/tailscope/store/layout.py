@@ -44,6 +44,8 @@ measurement."""
 CAMPAIGN = "campaign.json"
 SEARCH = "search.json"
 NOTES = "notes.json"
+WATCH = "watch.jsonl"
+"""Of a watch: a line for each of its runs."""
 
 
 def is_inside(name: str) -> bool:

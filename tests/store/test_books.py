@@ -1,0 +1,104 @@
+"""The books of a watch: a line for each run, whatever ends the process that writes them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
+from tailscope.store.layout import WATCH
+from tailscope.store.records.watch import WatchedRun
+from tailscope.store.watch import Account, Books
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def line(number: int, **changed: object) -> WatchedRun:
+    given = {
+        "run": f"run-{number}",
+        "state": "done",
+        "started_unix_ns": 10**9 * 10 * number,
+        "ended_unix_ns": 10**9 * (10 * number + 9),
+        "watched_s": 8.0,
+    }
+    return WatchedRun(**{**given, **changed})  # type: ignore[arg-type]
+
+
+def test_lines_are_there_when_the_books_are_opened_again(tmp_path: Path) -> None:
+    for number in (1, 2):
+        with Books.open(tmp_path / "watch") as books:
+            assert books.write(line(number))
+    assert Books.read(tmp_path / "watch") == [line(1), line(2)]
+    assert (tmp_path / "watch").stat().st_mode & 0o777 == 0o700
+    account = Account.of([line(1), line(2)])
+    assert (account.lasted_s, account.watched_s) == (19.0, 16.0)
+
+
+def test_a_line_that_was_being_written_is_taken_away(tmp_path: Path) -> None:
+    with Books.open(tmp_path) as books:
+        books.write(line(1))
+    with (tmp_path / WATCH).open("ab") as file:
+        file.write(b'{"format":1,"run":"run-2","sta')
+    with Books.open(tmp_path) as books:
+        assert books.runs == [line(1)]
+        books.write(line(3))
+    assert Books.read(tmp_path) == [line(1), line(3)]
+
+
+def test_lines_without_room_are_written_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int, content: bytes, offset: int) -> int:
+        whole(_file, content[:20], offset)
+        raise OSError(28, "No space left on device")
+
+    whole = os.pwrite
+    with Books.open(tmp_path) as books:
+        assert books.write(line(1))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", full)
+            assert not books.write(line(2))
+        assert books.write(line(3))
+    assert Books.read(tmp_path) == [line(1), line(2), line(3)]
+
+
+def test_one_process_writes_them(tmp_path: Path) -> None:
+    with (
+        Books.open(tmp_path / "watch"),
+        pytest.raises(RunExistsError, match="another process is watching into it"),
+        Books.open(tmp_path / "watch"),
+    ):
+        pass
+
+
+def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with (
+        pytest.raises(RunExistsError, match=r"is no watch: no watch\.jsonl in it"),
+        Books.open(tmp_path),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(RunError, match="no watch"):
+        Books.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"format": 1, "run": 7}\n', "line 1: run: expected text or null, got a whole number"),
+        (b"\n", "line 1: expected JSON"),
+        (b'{"format": 9}\n', "line 1: format: expected 1, got 9"),
+        (
+            b'{"format":1,"run":"../mine","state":"done","started_unix_ns":1,"ended_unix_ns":2}\n',
+            "line 1: run: expected a folder within the watch",
+        ),
+    ],
+)
+def test_a_line_that_is_none_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / WATCH).write_bytes(content)
+    with pytest.raises((RunCorruptError, RunError), match=message):
+        Books.read(tmp_path)
