@@ -135,7 +135,7 @@ def _co_runners() -> Iterable[str]:
     return KINDS
 
 
-_EVERY_RUN = ("run", "search", "watch")
+_EVERY_RUN = ("run", "search", "watch", "duet")
 _ANALYSIS = ("analyze",)
 
 
@@ -301,7 +301,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             RATE,
             "traffic",
             "Packets per second, such as 10k.",
-            on=("run", "calibrate", "compare-instruments", "plan", "simulate", "watch"),
+            on=("run", "calibrate", "compare-instruments", "duet", "plan", "simulate", "watch"),
             shown_default="10k",
             least=1,
         ),

@@ -13,7 +13,7 @@ from tailscope.units import shortened
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["YamlFile", "read_yaml"]
+__all__ = ["YamlFile", "read_yaml", "yaml_of"]
 
 _MOST_BYTES = 256 << 10
 _MOST_DEPTH = 32
@@ -51,7 +51,11 @@ def read_yaml(path: Path) -> YamlFile:
     OSError
         If it cannot be read.
     """
-    text = _text_of(path)
+    return yaml_of(_text_of(path), str(path))
+
+
+def yaml_of(text: str, source: str) -> YamlFile:
+    """Read YAML that is not in a file, as `read_yaml`; `source` is what errors call it."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -59,9 +63,9 @@ def read_yaml(path: Path) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else f":{mark.line + 1}"
-        raise UsageError(f"{path}{line}: {error.problem}") from None
+        raise UsageError(f"{source}{line}: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{source}: {' '.join(str(error).split())}") from None
 
 
 def _text_of(path: Path) -> str:

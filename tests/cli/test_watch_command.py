@@ -58,10 +58,10 @@ def test_a_watch_is_killed_and_goes_on(place: Place, tailscope: Tailscope, watch
     said = ""
     while "metrics at" not in said:
         said = second.stderr.readline()
-    address = re.search(r"http://\S+", said)
+    address = re.search(r"metrics at 127\.0\.0\.1:(\d+)/metrics", said)
     assert address is not None
     wait_until(lambda: lines(watch) > len(before) + 1, second)
-    with urllib.request.urlopen(address[0], timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{address[1]}/metrics", timeout=30) as answer:
         families = {
             family.name: family.samples
             for family in text_string_to_metric_families(answer.read().decode())

@@ -52,6 +52,8 @@ LIMIT_S = 300
 """A page that takes longer hangs."""
 
 _SHORTER = (
+    (r"(tailscope watch\b.*?)--for [0-9]\w+", r"\1--every 500ms --warm-up 50ms --for 1s"),
+    (r"(tailscope duet\b.*?)--rate", r"\1--block 100ms --warm-up 50ms --rate"),
     (r"(tailscope run\b.*?)(?:--duration|-d) [0-9]\w+", r"\1--duration 250ms --warm-up 50ms"),
     (r"(--duration|--trial-duration|--power-phase) [0-9]\w+", r"\1 250ms"),
     (r"\b(duration|power_phase): [0-9]\w+", r"\1: 250ms"),
@@ -59,7 +61,7 @@ _SHORTER = (
 )
 _CPUS = re.compile(r"(--cpus|-c) [0-9][0-9,-]*")
 _MEASURING = re.compile(
-    r"tailscope (run|calibrate|noise|search|tune|compare-instruments)\b(?!.*--dry-run)"
+    r"tailscope (run|calibrate|noise|search|tune|compare-instruments|duet|watch)\b(?!.*--dry-run)"
     r"|python -m experiments\."
 )
 _ALONE = re.compile(

@@ -36,6 +36,7 @@ COMMANDS = {
     "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
     "compare": "Compare runs: what differs, and which differences are real.",
     "compare-instruments": "Measure one known delay with every instrument that works here.",
+    "duet": "Measure two set-ups by turns until it is clear whether the second is slower.",
     "explain": "Show what packets waited for: causes of the tail, and the story of one packet.",
     "export": (
         "Export runs to PostgreSQL: every packet, all figures, and views that recompute them."
@@ -67,7 +68,7 @@ COMMANDS = {
 }
 """What each of them does, by its name."""
 
-_MEASURING = ("calibrate", "compare-instruments", "noise", "run", "search", "tune", "watch")
+_MEASURING = ("calibrate", "compare-instruments", "duet", "noise", "run", "search", "tune", "watch")
 
 _app = typer.Typer(
     rich_markup_mode=None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.status import OF_VERDICTS
 from tailscope.exceptions import EvidenceError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_STATUS = {"pass": 0, "fail": 2, "inconclusive": 3}
 _WORDS = {
     ("ns", "higher"): "slower",
     ("ns", "lower"): "faster",
@@ -144,7 +144,7 @@ def _run(plan: CompareRequest) -> int:
         _check([comparison for comparison, _ in found])
     if plan.json_file != STANDARD:
         _print(plan, found)
-    return 0 if outcome is None else _STATUS[outcome]
+    return 0 if outcome is None else OF_VERDICTS[outcome]
 
 
 def _check(found: Sequence[Comparison]) -> None:

@@ -1,12 +1,15 @@
 """What the exit status of a command means."""
 
-__all__ = ["EXIT_STATUS", "INTERRUPTED", "UNDECIDED"]
+__all__ = ["EXIT_STATUS", "INTERRUPTED", "OF_VERDICTS", "UNDECIDED"]
 
 INTERRUPTED = 130
 """The exit status of what somebody has ended before its time."""
 
 UNDECIDED = 3
 """The exit status where the evidence does not suffice."""
+
+OF_VERDICTS = {"pass": 0, "fail": 2, "inconclusive": UNDECIDED}
+"""The exit status of a command that judges."""
 
 EXIT_STATUS = {
     0: "completed, and within limits",

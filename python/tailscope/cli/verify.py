@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
+from tailscope.cli.status import OF_VERDICTS
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _FORMATS = ("text", "github")
-_STATUS = {"pass": 0, "fail": 2, "inconclusive": 3}
 _COMMANDS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 _HEADER = ("term", "found", "beyond", "of", "share beyond", "allowed", "a burst", "verdict")
 _NOTHING = "-"
@@ -98,7 +98,7 @@ def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:
         write_text(plan.junit_file, junit(f"tailscope verify {plan.level.text}", suites))
     if plan.json_file != STANDARD:
         _print(plan, verdicts, outcome)
-    return _STATUS[outcome]
+    return OF_VERDICTS[outcome]
 
 
 def _record(plan: VerifyRequest, verdicts: list[RunVerdict]) -> VerdictRecord:

@@ -150,7 +150,7 @@ def _watch(
         stack.enter_context(confined(cores.housekeeping))
         if where is not None:
             port = stack.enter_context(serving(figures, *where))
-            line.say(f"metrics at http://{_address(where[0], port)}/metrics")
+            line.say(f"metrics at {_address(where[0], port)}/metrics")
         try:
             with line:
                 interrupted = _follow(watch, figures, line)

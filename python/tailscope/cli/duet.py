@@ -1,0 +1,262 @@
+"""``tailscope duet``: two set-ups by turns, until it is clear which of them is slower."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.fields import with_fields
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, Quiet, write_json
+from tailscope.cli.panels import MEASUREMENT, OUTPUT
+from tailscope.cli.status import OF_VERDICTS
+from tailscope.exceptions import EvidenceError, UsageError
+from tailscope.units import positive_duration_ns
+
+if TYPE_CHECKING:
+    from tailscope.compare.duet import Finding, Judge
+    from tailscope.compare.limits import Limit
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.testbed.cores import Cores
+
+    Side = tuple[RunPlan, Cores]
+
+__all__ = ["command"]
+
+_LIMITS = ("p50>+3%", "p99>+3%")
+
+
+@with_fields("duet")
+def command(
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="What is known: fields as in an experiment, '{dut: l2fwd}', or a file of them.",
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="What is new, in the same way.")],
+    *,
+    fields: dict[str, object],
+    block: Annotated[
+        str,
+        typer.Option(
+            "--block",
+            metavar="DURATION",
+            help="Traffic of each block.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = "1s",
+    warm_up: Annotated[
+        str,
+        typer.Option(
+            "--warm-up",
+            metavar="DURATION",
+            help="Traffic before each block.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = "200ms",
+    most: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="Begin no further pair after so long.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = "10min",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="LIMIT",
+            help="How much slower B may be: 'p99.9>+10%', 'p99>+5us', 'lost>+0.1%'; repeatable."
+            f"  [default: {', '.join(_LIMITS)}]",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json_file: JsonFile = None,
+    junit_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--junit",
+            metavar="FILE",
+            help="Write verdicts as JUnit XML.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+) -> int:
+    """Other options hold for both, where A and B do not say otherwise.
+
+    Exit status 2: B is slower than a limit allows; 3: there is not enough evidence.
+    """
+    from tailscope.compare.limits import parse_limit
+
+    limits = [parse_limit(text) for text in fail_on or _LIMITS]
+    common = {**fields, "duration": block, "warm_up": warm_up, "noise": "stalls", "power": "none"}
+    sides = _side(a, common, "A"), _side(b, common, "B")
+    most_s = positive_duration_ns(most, "--for") / 1e9
+    if dry_run:
+        return _describe(sides, limits)
+    judge, lasted_s = _measure(sides, limits, most_s, quiet=quiet)
+    return _tell(judge, lasted_s, json_file, junit_file)
+
+
+def _side(given: str, common: dict[str, object], name: str) -> Side:
+    from tailscope.experiment.fields import field_named, plan_of
+    from tailscope.yaml_file import read_yaml, yaml_of
+
+    path = Path(given)
+    content = (read_yaml(path) if path.is_file() else yaml_of(given, name)).content
+    if not isinstance(content, dict):
+        raise UsageError(
+            f"{name}: got {given!r}, expected fields or a file of them",
+            hint="such as '{dut: command, dut_options: {run: ./new}}'",
+        )
+    own = {}
+    for key, value in content.items():
+        declared = field_named(str(key))
+        if declared is None or declared.name in ("duration", "warm_up", "noise", "power"):
+            raise UsageError(f"{name}: {key}: expected a field of the device, wire or traffic")
+        own[declared.name] = value
+    plan = plan_of({**common, **own})
+    if plan.runs > 1:
+        raise UsageError(f"{name}: expected one device, and traffic in one direction")
+    return plan, plan.cores()
+
+
+def _measure(
+    sides: tuple[Side, Side], limits: list[Limit], most_s: float, *, quiet: bool
+) -> tuple[Judge, float]:
+    from tailscope.cli.live import LiveLine
+    from tailscope.compare.duet import Judge
+    from tailscope.experiment.duet import pairs
+    from tailscope.units import counted, long_text
+
+    judge, began_s = Judge(limits), time.monotonic()
+    measuring = pairs(*sides, seed=sides[0][0].seed)
+    with LiveLine(quiet=quiet) as line:
+        try:
+            while time.monotonic() - began_s < most_s and not judge.is_decided:
+                judge.add(next(measuring))
+                left = most_s - time.monotonic() + began_s
+                said = " ".join(map(_short, judge.findings)) or f"{judge.left} to the first look"
+                line.show(
+                    {
+                        "what": f"pair {len(judge.pairs)}: {said}",
+                        "left": f"{long_text(max(0.0, left))} left",
+                    }
+                )
+        except KeyboardInterrupt:
+            if not judge.findings:
+                raise
+    lasted_s = time.monotonic() - began_s
+    if not judge.findings:
+        pair_s = lasted_s / max(1, len(judge.pairs))
+        enough_s = math.ceil(pair_s * (len(judge.pairs) + judge.left)) + 1
+        raise EvidenceError(
+            f"--for: {counted(len(judge.pairs), 'pair')} of blocks in {long_text(lasted_s)},"
+            f" expected {len(judge.pairs) + judge.left} or more",
+            hint=f"`--for {enough_s}s` allows for them, or a shorter --block",
+        )
+    return judge, lasted_s
+
+
+def _tell(judge: Judge, lasted_s: float, json_file: str | None, junit_file: Path | None) -> int:
+    from tailscope.models.estimate import LEVEL
+    from tailscope.units import counted, long_text
+    from tailscope.verdict.verdict import worst
+
+    outcome = worst(finding.outcome for finding in judge.findings)
+    pair_s = lasted_s / len(judge.pairs)
+    if json_file is not None:
+        content: dict[str, Any] = {
+            "verdict": str(outcome),
+            "level": LEVEL,
+            "pairs": len(judge.pairs),
+            "lasted_s": lasted_s,
+            "limits": [finding.record() for finding in judge.findings],
+        }
+        write_json(json_file, content)
+    if junit_file is not None:
+        _write_junit(junit_file, judge.findings, pair_s)
+    if json_file != STANDARD:
+        for finding in judge.findings:
+            print(f"{finding.limit.text}: {finding.outcome}: {_sentence(finding, pair_s)}")
+        print(
+            f"{counted(len(judge.pairs), 'pair')} of blocks in {long_text(lasted_s)}; all of this"
+            f" holds together with {LEVEL:.0%}, however often it was looked at"
+        )
+    return OF_VERDICTS[outcome]
+
+
+def _short(finding: Finding) -> str:
+    low, high = finding.difference[1:]
+    is_known = math.isfinite(low) and math.isfinite(high)
+    ends = f"{_text(finding, low)} to {_text(finding, high)}" if is_known else "not known"
+    return f"{finding.limit.figure.name} {ends}"
+
+
+def _sentence(finding: Finding, pair_s: float) -> str:
+    from tailscope.units import counted, long_text
+
+    _, low, high = finding.difference
+    if not finding.is_real:
+        most = max(-low, high)
+        said = (
+            f"no difference larger than {_text(finding, most).removeprefix('+')}"
+            if math.isfinite(most)
+            else "nothing can be said of a difference"
+        )
+    else:
+        word, ends = ("slower", (low, high)) if low > 0 else ("faster", (-high, -low))
+        if finding.limit.figure.quantile is None:
+            word = "more lost" if low > 0 else "fewer lost"
+        least, most_text = (_text(finding, end).removeprefix("+") for end in ends)
+        said = f"B is {word}, by {least} to {most_text}"
+    if finding.set_aside:
+        blocks = counted(finding.set_aside, "pair")
+        said += f"; {blocks} set aside, in which the instrument stalled"
+    if finding.pairs_to_settle is not None:
+        more = max(1, finding.pairs_to_settle - finding.pairs)
+        said += f"; about {long_text(more * pair_s)} more would settle it, if it stays so"
+    return said
+
+
+def _text(finding: Finding, value: float) -> str:
+    from tailscope.units import duration_text
+
+    if not math.isfinite(value):
+        return "unbounded"
+    if finding.limit.share or finding.limit.figure.quantile is None:
+        return f"{value:+.2%}"
+    return ("+" if value > 0 else "") + duration_text(value)
+
+
+def _write_junit(file: Path, findings: list[Finding], pair_s: float) -> None:
+    from tailscope.store.atomic import write_text
+    from tailscope.verdict.junit import Case, Suite, junit
+
+    cases = [
+        Case(finding.limit.text, finding.outcome, _sentence(finding, pair_s))
+        for finding in findings
+    ]
+    write_text(file, junit("tailscope duet", [Suite("B against A", cases)]))
+
+
+def _describe(sides: tuple[Side, Side], limits: list[Limit]) -> int:
+    from tailscope.units import printable
+
+    for name, (plan, cores) in zip("AB", sides, strict=True):
+        for what, text in plan.describe(cores).items():
+            print(f"{name}  {what:<10}{printable(text)}")
+        for lack in plan.missing():
+            print(f"{name}  {'missing':<10}{printable(lack)}")
+    for limit in limits:
+        print(f"   {'limit':<10}{limit.text}")
+    return 0

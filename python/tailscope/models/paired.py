@@ -1,0 +1,142 @@
+"""What pairs of measurements say of the difference between two things, looked at again and again.
+
+The two members of a pair are taken one right after the other, in random order: whatever the machine
+does for longer than that is in both, and whatever it does to one of them could as well have met the
+other. So, if the two things are alike, each difference is as likely as its negative, which is all
+that the signed-rank test asks for (F. Wilcoxon, *Biometrics Bulletin* 1, 1945). The values of a
+shift that it does not reject are its interval (J. L. Hodges and E. L. Lehmann, *Annals of
+Mathematical Statistics* 34, 1963).
+
+Who looks after each pair, and stops when something is seen, sees something in the end. Here a look
+costs a part of the error, of which all looks together have no more than was given: the k-th has
+6/(π²k²) of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.models.differences import Bounds
+from tailscope.models.samples import rank_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["Block", "Pair", "error_of_look", "pairs_of_look", "pairs_to_settle", "shift"]
+
+_FIRST = 8
+"""Pairs at the first look: the fewest that can reject at all what its part of 5 % is for."""
+_GROWTH = 1.25
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a block of packets says.
+
+    Attributes
+    ----------
+    latency_ns, least_ns : ndarray of int64, shape (n,)
+        Ascending: as it was measured, and without what the instrument stalled meanwhile.
+    sent : int
+        Packets; those that never came count as `window_ns`.
+    window_ns : int
+    """
+
+    latency_ns: Integers
+    least_ns: Integers
+    sent: int
+    window_ns: int
+
+    @property
+    def lost_share(self) -> float:
+        """Packets that never came, of those that were sent."""
+        return 1 - len(self.latency_ns) / self.sent
+
+    def quantile(self, q: float, *, least: bool) -> int:
+        """A quantile of all packets that were sent, in ns; at least 1, as a ratio needs."""
+        values, rank = self.least_ns if least else self.latency_ns, rank_of(q, self.sent)
+        return max(1, int(values[rank - 1])) if rank <= len(values) else self.window_ns
+
+
+class Pair(NamedTuple):
+    """Two blocks, one right after the other."""
+
+    a: Block
+    b: Block
+    b_was_first: bool
+
+
+def pairs_of_look(look: int) -> int:
+    """How many pairs there are at a look, counted from 1: a quarter more each time."""
+    return math.ceil(_FIRST * _GROWTH ** (look - 1))
+
+
+def error_of_look(look: int, error: float) -> float:
+    """The part of an error that a look, counted from 1, may take."""
+    return error * 6 / (math.pi * look) ** 2
+
+
+def shift(differences: NDArray[np.float64], error: float) -> Bounds:
+    """How far one thing lies above the other, with an interval that needs no law.
+
+    Parameters
+    ----------
+    differences : ndarray of float, shape (n,)
+        Of each pair.
+    error : float
+        With which the interval may miss the truth, half of it on each side.
+
+    Returns
+    -------
+    Bounds
+        The median of all means of two differences (each with itself, too); an end that so few pairs
+        do not have is infinite.
+    """
+    first, second = np.triu_indices(len(differences))
+    means = np.sort((differences[first] + differences[second]) / 2)
+    left_out = _left_out(len(differences), error / 2)
+    value = float(np.median(means))
+    if left_out < 0:
+        return Bounds(value, -math.inf, math.inf)
+    return Bounds(value, float(means[left_out]), float(means[-1 - left_out]))
+
+
+def pairs_to_settle(found: Bounds, limit: float, pairs: int) -> int | None:
+    """How many pairs would show on which side of a limit a difference lies, if it stays as it is.
+
+    Intervals become narrower with the root of the number of pairs.
+
+    Returns
+    -------
+    int or None
+        None if nothing would.
+    """
+    away = abs(limit - found.value)
+    reach = found.value - found.low if found.value > limit else found.high - found.value
+    if not away or not math.isfinite(reach):
+        return None
+    return max(pairs, math.ceil(pairs * (reach / away) ** 2))
+
+
+def _left_out(pairs: int, error: float) -> int:
+    """How many of the means lie outside at each end; negative if not even all suffice."""
+    return int(np.searchsorted(_law(pairs), error, side="right")) - 1
+
+
+@cache
+def _law(pairs: int) -> NDArray[np.float64]:
+    """The probability that the sum of the ranks of positive differences is at most k, by k."""
+    ways = np.ones(1)
+    for rank in range(1, pairs + 1):
+        longer = np.zeros(len(ways) + rank)
+        longer[: len(ways)] += ways
+        longer[rank:] += ways
+        ways = longer / 2
+    return np.cumsum(ways)
