@@ -35,7 +35,7 @@ WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz fuzz-corpus bench calibration chaos soak batch-effect docs clean
+	fuzz fuzz-corpus wheel bench calibration chaos soak batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -147,6 +147,14 @@ docs: $(ENGINE)
 	python -m docs.reference
 	python -m docs.pictures
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(WITHOUT_DPDK) --no-deps
+
+## make wheel    dist/tailscope-*.whl: for machines without a compiler, without DPDK and without root
+wheel: $(TOOLS) dataplane
+	@[[ -n '$(WITHOUT_DPDK)' ]] || { \
+		TAILSCOPE_DPDK=static $(CARGO) build --profile $(PROFILE) --target-dir target/wheel -p tailscope-dataplane && \
+		install -s target/wheel/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
+	@status=0; env -u MAKEFLAGS maturin build --quiet --locked --profile $(PROFILE) --out dist || status=$$?; \
+		$(MAKE) dataplane && exit $$status
 
 ## make fuzz     every fuzz target for 60 seconds (FUZZ_SECONDS=N)
 FUZZ_SECONDS ?= 60

@@ -3,6 +3,50 @@
 use std::env;
 use std::path::PathBuf;
 
+/// Set to `static`, it makes a binary that needs no DPDK where it runs.
+const LINKING: &str = "TAILSCOPE_DPDK";
+
+/// Parts of DPDK that a binary has within: what is called, and drivers, which register themselves. Drivers
+/// that need libraries of their vendors at run time (mlx5) are left out.
+const PARTS: [&str; 35] = [
+    "eal",
+    "kvargs",
+    "telemetry",
+    "ring",
+    "mempool",
+    "mbuf",
+    "net",
+    "meter",
+    "ethdev",
+    "pci",
+    "timer",
+    "hash",
+    "rcu",
+    "rib",
+    "fib",
+    "lpm",
+    "cryptodev",
+    "dmadev",
+    "security",
+    "vhost",
+    "bus_vdev",
+    "bus_pci",
+    "mempool_ring",
+    "net_memif",
+    "net_af_packet",
+    "net_af_xdp",
+    "net_vhost",
+    "net_virtio",
+    "common_iavf",
+    "net_iavf",
+    "net_e1000",
+    "net_igc",
+    "net_ixgbe",
+    "net_i40e",
+    "net_ice",
+];
+const LIBRARIES: [&str; 8] = ["xdp", "bpf", "elf", "z", "numa", "fdt", "bsd", "md"];
+
 const VERSIONS: std::ops::Range<&str> = "22.11".."26";
 const NAMES: [&str; 8] = [
     "rte_eal_.*",
@@ -18,8 +62,11 @@ const NAMES: [&str; 8] = [
 fn main() {
     println!("cargo::rerun-if-changed=src/shim.c");
     println!("cargo::rerun-if-changed=src/shim.h");
+    println!("cargo::rerun-if-env-changed={LINKING}");
+    let is_static = env::var(LINKING).is_ok_and(|value| value == "static");
     let dpdk = pkg_config::Config::new()
         .range_version(VERSIONS)
+        .cargo_metadata(!is_static)
         .probe("libdpdk")
         .unwrap_or_else(|error| panic!("no DPDK 22.11 to 25.11: install libdpdk-dev\n{error}"));
     println!("cargo::rustc-env=TAILSCOPE_DPDK_VERSION={}", dpdk.version);
@@ -36,6 +83,9 @@ fn main() {
         shim.flag(flag);
     });
     shim.compile("tailscope_dpdk_shim");
+    if is_static {
+        link_whole();
+    }
 
     let mut bindings = bindgen::Builder::default()
         .header("src/shim.h")
@@ -59,4 +109,16 @@ fn main() {
         .unwrap_or_else(|error| panic!("bindgen: {error}\nis libclang there? install libclang-dev"))
         .write_to_file(out.join("bindings.rs"))
         .expect("OUT_DIR can be written");
+}
+
+fn link_whole() {
+    let folder =
+        pkg_config::get_variable("libdpdk", "libdir").expect("pkg-config has just found it");
+    println!("cargo::rustc-link-search=native={folder}");
+    for part in PARTS {
+        println!("cargo::rustc-link-lib=static:+whole-archive,-bundle=rte_{part}");
+    }
+    for library in LIBRARIES {
+        println!("cargo::rustc-link-lib=static:-bundle={library}");
+    }
 }
