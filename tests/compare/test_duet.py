@@ -102,8 +102,19 @@ def test_both_ends_are_of_all_packets_that_were_sent() -> None:
 def test_a_device_that_is_slower_is_found(
     tailscope: Tailscope, place: Place, dataplane: Path
 ) -> None:
-    sides = [f"{{dut: delay, dut_options: {{law: 'fixed:{law}'}}}}" for law in ("300us", "600us")]
-    quick = ("--block", "100ms", "--warm-up", "50ms", "--fail-on", "p50>+20%")
+    sides = [f"{{dut: delay, dut_options: {{law: 'fixed:{law}'}}}}" for law in ("20ms", "60ms")]
+    quick = (
+        "--block",
+        "100ms",
+        "--warm-up",
+        "50ms",
+        "--for",
+        "60s",
+        "--rate",
+        "1k",
+        "--fail-on",
+        "p50>+20%",
+    )
     done = tailscope(
         *("duet", *sides, *quick, "--json", "-", "--junit", place.path / "found.xml"),
         env=place.environment,

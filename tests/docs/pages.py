@@ -53,7 +53,7 @@ LIMIT_S = 300
 
 _SHORTER = (
     (r"(tailscope watch\b.*?)--for [0-9]\w+", r"\1--every 500ms --warm-up 50ms --for 1s"),
-    (r"(tailscope duet\b.*?)--rate", r"\1--block 100ms --warm-up 50ms --rate"),
+    (r"(tailscope duet\b.*?)--rate", r"\1--block 100ms --warm-up 50ms --for 5s --rate"),
     (r"(tailscope run\b.*?)(?:--duration|-d) [0-9]\w+", r"\1--duration 250ms --warm-up 50ms"),
     (r"(--duration|--trial-duration|--power-phase) [0-9]\w+", r"\1 250ms"),
     (r"\b(duration|power_phase): [0-9]\w+", r"\1: 250ms"),
