@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from tailscope.cli.duet import _tell
 from tailscope.compare.duet import Judge
 from tailscope.compare.limits import parse_limit
 from tailscope.models.paired import Block, Pair
@@ -99,6 +101,41 @@ def test_both_ends_are_of_all_packets_that_were_sent() -> None:
     assert math.isclose(found.lost_share, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("limit", "count", "b", "status", "said"),
+    [
+        ("p50>+5%", 8, {"factor": 2.0}, 2, r"fail: B is slower, by \d\d\.\d+% to 1\d\d\.\d+%$"),
+        ("p50>+5us", 8, {"factor": 0.5}, 0, r"pass: B is faster, by 4\.\d+ µs to 6\.\d+ µs$"),
+        ("p50>+9%", 100, {}, 0, r"pass: no difference larger than \d\.\d+%$"),
+        ("p50>+1%", 8, {}, 3, r"inconclusive: no difference .*; about .* more would settle it"),
+        (
+            "p50>+5%",
+            8,
+            {"stalled": 0.6},
+            3,
+            r"nothing can be said of a difference; 8 pairs set aside",
+        ),
+        ("lost>+1%", 8, {"lost": 20}, 2, r"fail: B loses more, by 2\.00% to 2\.00%$"),
+    ],
+)
+def test_what_is_found_is_said(
+    limit: str,
+    count: int,
+    b: dict[str, float],
+    status: int,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _tell(judged(limit, count, **b), 60.0, None, tmp_path / "found.xml") == status
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{limit}: ")
+    assert re.search(said, first)
+    assert last.startswith(f"{count} pairs of blocks in 1.0 min")
+    assert first.partition(": ")[2].partition(": ")[2] in (tmp_path / "found.xml").read_text()
+
+
+@pytest.mark.long
 def test_a_device_that_is_slower_is_found(
     tailscope: Tailscope, place: Place, dataplane: Path
 ) -> None:

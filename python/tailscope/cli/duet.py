@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _LIMITS = ("p50>+3%", "p99>+3%")
+_WORDS = {False: ("is slower", "is faster"), True: ("loses more", "loses fewer")}
 
 
 @with_fields("duet")
@@ -214,11 +215,10 @@ def _sentence(finding: Finding, pair_s: float) -> str:
             else "nothing can be said of a difference"
         )
     else:
-        word, ends = ("slower", (low, high)) if low > 0 else ("faster", (-high, -low))
-        if finding.limit.figure.quantile is None:
-            word = "more lost" if low > 0 else "fewer lost"
+        words = _WORDS[finding.limit.figure.quantile is None]
+        word, ends = (words[0], (low, high)) if low > 0 else (words[1], (-high, -low))
         least, most_text = (_text(finding, end).removeprefix("+") for end in ends)
-        said = f"B is {word}, by {least} to {most_text}"
+        said = f"B {word}, by {least} to {most_text}"
     if finding.set_aside:
         blocks = counted(finding.set_aside, "pair")
         said += f"; {blocks} set aside, in which the instrument stalled"
