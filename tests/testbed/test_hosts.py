@@ -180,6 +180,57 @@ def agents(lab: Laboratory) -> list[int]:
     return [pid for pid, words in processes(lab).items() if words[-2:-1] == [b"agent"]]
 
 
+def sending(lab: Laboratory, out: Path, **fields: object) -> subprocess.Popen[str]:
+    """A run whose packets are on their way."""
+    path = lab.experiment(fixed={**TRAFFIC, "duration": "60s", "dut": "mirred", **fields})
+    process = start(lab, "run", path, "--out", out)
+
+    def is_sending() -> bool:
+        # Warm-ups are not recorded.
+        records = [b"--record=" in b" ".join(words) for words in processes(lab).values()]
+        return any(records) and any(map(polls, _data_plane(lab, b"gen")))
+
+    wait_until(is_sending, process)
+    return process
+
+
+def test_ctrl_c_ends_the_traffic_and_keeps_the_rest(lab: Laboratory, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = sending(lab, out)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    text, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, text + errors
+    [cell] = records(out)
+    assert cell["state"] == "partial" and "ended after" in cell["reason"], cell
+    info = sound(out / "run")
+    assert info["partial"] == [cell["reason"]]
+    summary = json.loads((out / "run/summary.json").read_text())
+    assert summary["sent"] == info["instrument"]["generator"]["gen"]["sent"] > 0
+    assert summary["count"] == summary["sent"]
+    assert not agents(lab)
+
+
+def test_the_second_ctrl_c_gives_up(lab: Laboratory, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = sending(lab, out)
+    [generator] = _data_plane(lab, b"gen")
+    deaf = _agent_of(generator, agents(lab))
+    os.kill(deaf, signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(1)
+    finally:
+        os.kill(deaf, signal.SIGCONT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "error: interrupted" in errors
+    [cell] = records(out)
+    assert cell["state"] == "pending" and not (out / "run").exists()
+    assert not agents(lab)
+
+
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("dies", ["agent", "user"])
 def test_a_machine_that_dies_releases_the_others(dies: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from tailscope.experiment.measured import Measured
 from tailscope.experiment.reported import Reported, reported_run, write_reported
 from tailscope.host.cpus import cpu_list, cpus_by_role
 from tailscope.noise.table import read_recorded
-from tailscope.signals import patient
+from tailscope.signals import Patience, patient
 from tailscope.store import layout
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
@@ -26,6 +26,7 @@ from tailscope.testbed.protocol import (
     CapturesEvent,
     CountsEvent,
     DutReady,
+    EndOrder,
     LoadgenReady,
     PlayOrder,
     RecordedEvent,
@@ -90,6 +91,11 @@ def execute_in_lab(
     ending : callable, optional
         Called at the first Ctrl-C behind the traffic, at which the run is finished.
 
+    Returns
+    -------
+    Measured
+        A partial result, if Ctrl-C ended the traffic.
+
     Raises
     ------
     HostError
@@ -97,15 +103,21 @@ def execute_in_lab(
     RunUnfinishedError
         If it cannot be analysed: the captures are kept in the run directory.
     KeyboardInterrupt
-        If interrupted before the captures are here. The second time after that, they are kept.
+        At the second Ctrl-C; if the captures are here by then, they are kept. At the first one, if
+        nothing was sent yet.
     """
     from tailscope.store.directory import RunWriter
 
     with ExitStack() as stack:
         writer = stack.enter_context(RunWriter(out))
         folder = stack.enter_context(RunFolder())
-        found = _measure(plan, hosts, folder, progress)
-        patience = stack.enter_context(patient(ending or _say_nothing))
+        patience = Patience()
+
+        def finish(cut_short: bool) -> None:
+            nonlocal patience
+            patience = stack.enter_context(patient(ending or _say_nothing, asked=cut_short))
+
+        found = _measure(plan, hosts, folder, progress, finish)
         stack.enter_context(_counts_told(found))
         run, tables = reported_run(plan, found)
         captures = [found.pre, found.post]
@@ -138,8 +150,17 @@ def _say_nothing() -> None:
     pass
 
 
-def _measure(plan: RunPlan, hosts: Hosts, folder: RunFolder, progress: Progress | None) -> Reported:
-    """Let the machines play their roles; they are released at the end."""
+def _measure(
+    plan: RunPlan,
+    hosts: Hosts,
+    folder: RunFolder,
+    progress: Progress | None,
+    ended: Callable[[bool], None],
+) -> Reported:
+    """Let the machines play their roles; they are released at the end.
+
+    `ended` is called when the traffic has ended; with whether Ctrl-C ended it.
+    """
     captures, files = folder.make("captures"), folder.make("machines")
     parts = [
         _part("dut", plan, hosts.dut, vfs=hosts.dut.vfs),
@@ -165,14 +186,19 @@ def _measure(plan: RunPlan, hosts: Hosts, folder: RunFolder, progress: Progress 
         }
         stack.enter_context(confined(_not_polled(hosts, polled)))
         if plan.warm_up_ns:
-            _send(agents, plan.warm_up_ns, None)
+            _, cut_short = _send(agents, plan.warm_up_ns, None)
+            if cut_short:
+                raise KeyboardInterrupt
         for agent in agents:
             agent.say(RecordOrder())
         for agent in agents:
             agent.wait_for(RecordingEvent, _MARGIN_S)
         for agent in agents:
             agent.ask(_QUESTIONS)
-        sent = _send(agents, plan.duration_ns, progress)
+        sent, cut_short = _send(agents, plan.duration_ns, progress)
+        if cut_short and not sent.result.gen.sent:
+            raise KeyboardInterrupt
+        ended(cut_short)
         for agent in agents:
             agent.ask(_QUESTIONS)
         for agent in agents[1:]:
@@ -252,10 +278,19 @@ def _cpus_of(role: Role, plan: RunPlan) -> str | None:
     return f"{name}={cpu_list(by_role[name]) or 'any'}" if name in by_role else None
 
 
-def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) -> SentEvent:
+def _send(
+    agents: Sequence[Agent], duration_ns: int, progress: Progress | None
+) -> tuple[SentEvent, bool]:
     """Let the load generator, which is the last, send; listen to all machines meanwhile.
 
-    It sleeps until one of them has something to say: this machine may be one of them.
+    Ctrl-C ends the traffic, a second one all. It sleeps until one of them has something to say:
+    this machine may be one of them.
+
+    Returns
+    -------
+    SentEvent
+    bool
+        Whether the traffic was cut short.
     """
     loadgen = agents[-1]
     bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -263,18 +298,22 @@ def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) 
         agent.bell = bell
     loadgen.say(SendOrder(duration_ns=duration_ns))
     deadline_s = time.monotonic() + duration_ns / 1e9 + _MARGIN_S
+    cut_short = False
     while (left_s := deadline_s - time.monotonic()) > 0:
-        for agent in agents:
-            try:
-                event = agent.hear(0)
-            except queue.Empty:
-                continue
-            if isinstance(event, SentEvent):
-                return event
-            if isinstance(event, GeneratorProgress) and progress is not None:
-                progress(event)
         try:
-            bell.get(timeout=left_s)
-        except queue.Empty:
-            break
+            for agent in agents:
+                with suppress(queue.Empty):
+                    event = agent.hear(0)
+                    if isinstance(event, SentEvent):
+                        return event, cut_short
+                    if isinstance(event, GeneratorProgress) and progress is not None:
+                        progress(event)
+            with suppress(queue.Empty):
+                bell.get(timeout=left_s)
+        except KeyboardInterrupt:
+            if cut_short:
+                raise
+            cut_short = True
+            loadgen.say(EndOrder())
+            deadline_s = time.monotonic() + _MARGIN_S
     raise loadgen.error(f"no result {_MARGIN_S:g} s after it should have ended")

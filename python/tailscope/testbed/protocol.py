@@ -40,6 +40,7 @@ __all__ = [
     "CountsEvent",
     "DutMessage",
     "DutReady",
+    "EndOrder",
     "HelloEvent",
     "LoadgenMessage",
     "LoadgenReady",
@@ -104,6 +105,10 @@ class AskOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="ask"):
     """Say at once what the time is. Agents answer whatever else they are about."""
 
     number: Count
+
+
+class EndOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="end"):
+    """To a load generator: end the traffic before its time. It is heard at once."""
 
 
 class StopOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="stop"):
@@ -237,7 +242,7 @@ class CapturesEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="
     warnings: list[str]
 
 
-Order: TypeAlias = PlayOrder | AskOrder | SendOrder | RecordOrder | StopOrder
+Order: TypeAlias = PlayOrder | AskOrder | SendOrder | RecordOrder | EndOrder | StopOrder
 AnyAgent: TypeAlias = HelloEvent | AgentError | AnswerEvent | RecordingEvent
 DutMessage: TypeAlias = AnyAgent | DutReady | CountsEvent
 LoadgenMessage: TypeAlias = AnyAgent | LoadgenReady | GeneratorProgress | SentEvent | RecordedEvent
