@@ -147,10 +147,32 @@ def test_packets_that_nobody_hands_on_are_counted(lab: Laboratory, tmp_path: Pat
     routes = tmp_path / "routes"
     routes.write_text("192.168.0.0/16 0\n")
     fixed = {**TRAFFIC, "dut": "l3fwd", "dut_options": {"routes": str(routes)}}
-    said = refused(lab, tmp_path / "out", fixed=fixed)
-    assert "no packets: got 0, expected at least 1 behind the device" in said
-    assert re.search(r"the load generator sent \d+ packets, and 0 came back to it", said)
-    assert "the two ends that packets pass, in their order" in said
+    out = tmp_path / "out"
+    said = refused(lab, out, fixed={**fixed, "captures": True, "noise": "events"})
+    assert re.search(r"partial .*the device handed on none of [\d,]+ packets", said)
+    assert "0 came back to the load generator: see that `cards` of each of the hosts" in said
+    info = sound(out / "run")
+    summary = json.loads((out / "run/summary.json").read_text())
+    assert summary["lost"] == summary["sent"] == info["instrument"]["generator"]["gen"]["sent"] > 0
+    assert summary["count"] == summary["post_packets"] == 0
+    assert {"noise.parquet", "interrupts.parquet", "captures/pre.pcapng.zst"} < set(info["files"])
+
+
+def test_swapped_taps_are_named_and_what_they_saw_is_kept(
+    lab: Laboratory, tailscope: Any, tmp_path: Path
+) -> None:
+    swapped = {**lab.hosts["timestamper"], "cards": ["post", "pre"]}
+    out = tmp_path / "out"
+    said = refused(
+        lab, out, fixed={**TRAFFIC, "dut": "mirred"}, hosts={**lab.hosts, "timestamper": swapped}
+    )
+    assert "every packet was seen behind the device first" in said
+    assert "`hosts.timestamper.cards` seem swapped" in said and "--clocks" not in said
+    assert f"{out / 'run'} keeps what was recorded" in said.replace("\n", " ")
+    post, pre = (out / f"run/recording/{side}.pcapng.zst" for side in ("pre", "post"))
+    assert (out / "run/noise.parquet").exists()
+    done = tailscope("analyze", pre, post, "--json", "-")
+    assert json.loads(done.stdout)["count"] > 0
 
 
 def test_what_a_host_lacks_is_said_with_its_name(lab: Laboratory, tmp_path: Path) -> None:

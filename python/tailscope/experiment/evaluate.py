@@ -100,7 +100,7 @@ def evaluate(
     ------
     DataplaneError
         If nothing was sent, or the generator could not write everything down.
-    RunUnfinishedError
+    AnalysisError, RunUnfinishedError
         If it cannot be analysed: the recordings are kept in the run directory.
     KeyboardInterrupt
         If interrupted: so they are, unless there was nothing yet.
@@ -189,6 +189,8 @@ def of_captures(pre: Path, post: Path) -> Find:
 def kept_unfinished(writer: RunWriter, keep: Callable[[BaseException], None]) -> Iterator[None]:
     """Keep what was recorded where the analysis in a block fails, or is interrupted.
 
+    Also where nothing can be made of it, now or later: people may see in it why.
+
     Parameters
     ----------
     writer : RunWriter
@@ -197,16 +199,15 @@ def kept_unfinished(writer: RunWriter, keep: Callable[[BaseException], None]) ->
 
     Raises
     ------
+    AnalysisError
+        If nothing follows from what was recorded.
     RunUnfinishedError
-        If the analysis fails.
+        If the analysis fails otherwise.
     KeyboardInterrupt
         If interrupted.
     """
     try:
         yield
-    except AnalysisError:
-        # Nothing can be made of it, now or later.
-        raise
     except BaseException as error:
         if not writer.is_whole:
             with suppress(OSError):
@@ -261,6 +262,8 @@ def _explain(blocked: Blocked, latency: Path, worst: Worst) -> tuple[Explanation
 
 def _say_kept(path: Path, error: BaseException) -> NoReturn:
     """Raise what ended an analysis again, and say that nothing is lost."""
+    if isinstance(error, AnalysisError):
+        raise AnalysisError(f"{error}; {path} keeps what was recorded", hint=error.hint) from error
     hint = f"`tailscope finish {path}` analyses it"
     if isinstance(error, KeyboardInterrupt):
         raise KeyboardInterrupt(f"{path}: what was recorded is kept; {hint}") from error

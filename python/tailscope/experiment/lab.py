@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import AnalysisError, UsageError
+from tailscope.exceptions import AnalysisError, SwappedError, UsageError
 from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.reported import Reported, reported_run, write_reported
@@ -59,6 +59,10 @@ _CABLES = (
     "see that `cards` of each of the hosts are the two ends that packets pass, in their order, and"
     " that the device forwards between them"
 )
+_SWAPPED = (
+    "`hosts.timestamper.cards` seem swapped: the first has to see what goes to the device, the"
+    " second what comes from it"
+)
 _READY_S = 300.0
 _MARGIN_S = 60.0
 _RESULT_S = 600.0
@@ -100,7 +104,7 @@ def execute_in_lab(
     ------
     HostError
         If a machine refuses, fails or is gone; the others are released.
-    RunUnfinishedError
+    AnalysisError, RunUnfinishedError
         If it cannot be analysed: the captures are kept in the run directory.
     KeyboardInterrupt
         At the second Ctrl-C; if the captures are here by then, they are kept. At the first one, if
@@ -143,7 +147,10 @@ def _counts_told(found: Reported) -> Iterator[None]:
             f"{error}; the load generator sent {count_text(counted.sent)} packets, and"
             f" {count_text(counted.matched)} came back to it"
         )
-        raise AnalysisError(text, hint=error.hint if counted.matched else _CABLES) from None
+        hint = error.hint if counted.matched else _CABLES
+        if any(isinstance(each, SwappedError) for each in (error, error.__cause__)):
+            hint = _SWAPPED
+        raise AnalysisError(text, hint=hint) from None
 
 
 def _say_nothing() -> None:
