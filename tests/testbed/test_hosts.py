@@ -188,6 +188,36 @@ def test_another_version_is_refused(lab: Laboratory, tmp_path: Path) -> None:
     assert "expected tailscope" in said and "got 0.0.1" in said
 
 
+KILLED = """
+import os, signal
+from tailscope.testbed.folder import RunFolder
+print(RunFolder().__enter__().path, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""What an agent that is killed leaves behind, at least."""
+
+
+def test_a_resumed_campaign_cleans_its_machines(lab: Laboratory, tmp_path: Path) -> None:
+    hosts = {**lab.hosts, "dut": {**lab.hosts["dut"], "cards": ["in1", "nothing7"]}}
+    out = tmp_path / "out"
+    refused(lab, out, hosts=hosts)
+    path = lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd"}, hosts=hosts)
+    environment = {**lab.environment, "XDG_RUNTIME_DIR": str(lab.path / "dut.run")}
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True, check=False
+    )
+    left = Path(killed.stdout.strip())
+    assert left.is_dir()
+    config = lab.home / ".ssh" / "config"
+    # Nobody listens there; the timestamper is the last one.
+    before, _, behind = config.read_text().rpartition("2222")
+    with changed(config, f"{before}2223{behind}"):
+        done = run(lab, "run", path, "--resume", "--out", out)
+    assert f"cleaned dut (dut): {left}\n" in done.stderr
+    assert not left.exists()
+    assert re.search(r"not cleaned: timestamper \(timestamper\): ssh: .*refused", done.stderr)
+
+
 def processes(lab: Laboratory) -> dict[int, list[bytes]]:
     """What runs on the laboratory's machines, and the words of each."""
     found = {}

@@ -34,13 +34,14 @@ from tailscope.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.experiment.instance import Progress
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.spec import Document, Experiment, Hosts
     from tailscope.host.boot_line import BootLine
     from tailscope.store.records.campaign import CellRecord
+    from tailscope.testbed.clean import Leftover
     from tailscope.testbed.messages import GeneratorProgress
 
 __all__ = ["run_experiment"]
@@ -80,7 +81,7 @@ def run_experiment(
         return _describe(experiment, chosen, json_file, lines)
     with campaign.opened(resume=resume):
         if resume:
-            for what, reason in clean():
+            for what, reason in _cleaned(experiment.hosts):
                 said = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
                 print(printable(said), file=sys.stderr)
         names = {cell.name for cell in chosen}
@@ -99,6 +100,15 @@ def run_experiment(
     if json_file != STANDARD:
         _conclude(campaign, out)
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
+
+
+def _cleaned(hosts: Hosts | None) -> Iterator[Leftover]:
+    """Remove what an earlier try left behind, on this machine and others."""
+    yield from clean()
+    if hosts is not None:
+        from tailscope.experiment.lab import clean_hosts
+
+        yield from clean_hosts(hosts)
 
 
 def _boot_lines(

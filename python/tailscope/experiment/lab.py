@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import AnalysisError, SwappedError, UsageError
+from tailscope.exceptions import AnalysisError, HostError, SwappedError, UsageError
 from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.reported import Reported, reported_run, write_reported
@@ -18,6 +18,7 @@ from tailscope.host.cpus import cpu_list, cpus_by_role
 from tailscope.noise.table import read_recorded
 from tailscope.signals import Patience, patient
 from tailscope.store import layout
+from tailscope.testbed.clean import Leftover
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.hosts import agent_on
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.hosts import Agent
     from tailscope.testbed.protocol import Method, Role
 
-__all__ = ["execute_in_lab"]
+__all__ = ["clean_hosts", "execute_in_lab"]
 
 _POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
 """What CPUs are called that the machines poll on."""
@@ -134,6 +135,35 @@ def execute_in_lab(
             done = analysed(run, of_captures(*captures), blocked, writer)
     measured = Measured(done.analysis, done.info, None, None, False, out, tuple(done.lacks))
     return replace(measured, interrupted=patience.asked)
+
+
+def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
+    """Have other machines remove what dead agents left behind, as `tailscope clean` does here.
+
+    Parameters
+    ----------
+    hosts : Hosts
+
+    Yields
+    ------
+    Leftover
+        Each thing that was removed; a machine with the reason, where that failed.
+    """
+    from tailscope.testbed.remote import SshMachine
+
+    roles = {"dut": hosts.dut, "timestamper": hosts.timestamper, "loadgen": hosts.loadgen}
+    for role, host in roles.items():
+        if host.ssh is None:
+            continue
+        machine = SshMachine(role, host.ssh, host.port)
+        try:
+            [said] = machine.run([host.command, "clean"])
+        except HostError as error:
+            yield Leftover(machine.where, str(error).removeprefix(f"{machine.where}: "))
+            continue
+        for line in said.splitlines():
+            if line.startswith("removed "):
+                yield Leftover(f"{machine.where}: {line.removeprefix('removed ')}")
 
 
 @contextmanager
