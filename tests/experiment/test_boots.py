@@ -107,6 +107,7 @@ def test_a_plan_says_its_boots_in_order(tailscope: Any, tmp_path: Path) -> None:
 def test_a_guest_runs_on_the_default_boot_of_its_host(tailscope: Any, tmp_path: Path) -> None:
     content = experiment(vary={"kernel": ["vanilla", "rt"]})
     content["fixed"]["platform"] = "vm"
+    content["hosts"]["dut"]["cards"] = ["0000:01:00.0", "0000:01:00.1"]
     done = planned(tailscope, tmp_path, content)
     assert "boots           1 of the DuT's machine" in done.stdout
     assert "1. the default boot: 2 cells" in done.stdout

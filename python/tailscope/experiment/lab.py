@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import AnalysisError, HostError, SwappedError, UsageError
+from tailscope.exceptions import AnalysisError, HostError, SwappedError
 from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
+from tailscope.experiment.hosts import by_role, cpus_of
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.reported import Reported, reported_run, write_reported
-from tailscope.host.cpus import cpu_list, cpus_by_role
 from tailscope.noise.table import read_recorded
 from tailscope.signals import Patience, patient
 from tailscope.store import layout
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = ["clean_hosts", "execute_in_lab"]
 
-_POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
-"""What CPUs are called that the machines poll on."""
 _CABLES = (
     "see that `cards` of each of the hosts are the two ends that packets pass, in their order, and"
     " that the device forwards between them"
@@ -151,8 +149,7 @@ def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
     """
     from tailscope.testbed.remote import SshMachine
 
-    roles = {"dut": hosts.dut, "timestamper": hosts.timestamper, "loadgen": hosts.loadgen}
-    for role, host in roles.items():
+    for role, host in by_role(hosts).items():
         if host.ssh is None:
             continue
         machine = SshMachine(role, host.ssh, host.port)
@@ -290,29 +287,14 @@ def _part(
     method: Method | None = None,
     vfs: FunctionDriver | None = None,
 ) -> PlayOrder:
-    cpus = _cpus_of(role, plan)
-    if cpus is None and host.cpus is not None:
-        cpus = str(host.cpus)
     return PlayOrder(
         role=role,
         plan=plan.record(),
         cards=host.cards,
-        cpus=cpus,
+        cpus=cpus_of(role, plan, host),
         method=method,
         vfs=vfs,
     )
-
-
-def _cpus_of(role: Role, plan: RunPlan) -> str | None:
-    """The CPUs that the plan gives a machine by its role."""
-    by_role = {} if plan.cpus is None else cpus_by_role(plan.cpus, "--cpus")
-    if "" in by_role:
-        raise UsageError(
-            f"--cpus: got {plan.cpus!r}, expected CPUs by role with hosts, such as"
-            " generator=2,dut=4-5"
-        )
-    name = _POLLING.get(role, "")
-    return f"{name}={cpu_list(by_role[name]) or 'any'}" if name in by_role else None
 
 
 def _send(

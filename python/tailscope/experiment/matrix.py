@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, field_named, plan_of
+from tailscope.experiment.hosts import cables, check_hosts, check_roles
 from tailscope.experiment.spec import Fields, complaint
 from tailscope.units import value_label
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.spec import Document, Experiment, Hosts
+    from tailscope.experiment.spec import Document, Experiment
 
 __all__ = ["Cell", "cells_of", "only_cells"]
 
@@ -191,30 +191,16 @@ def _combined(
                 merged = {**fields.get(field, {}), **value} if field in _OPTIONS else value
                 fields[field], origin[field] = merged, where
         if experiment.hosts is not None:
-            fields |= _cables(experiment.hosts, fields, document)
+            fields |= cables(experiment.hosts, fields, document)
         try:
             plan = plan_of(fields)
+            if experiment.hosts is not None:
+                check_roles(plan)
         except UsageError as error:
             raise _located(document, error, values, origin) from None
+        if experiment.hosts is not None:
+            check_hosts(experiment.hosts, plan, document)
         yield Cell("", values, 0, plan)
-
-
-def _cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
-    """The wire of a laboratory: cables between cards."""
-    for name in ("wire", "wire_options"):
-        if name in fields:
-            raise document.error(["hosts"], f"hosts have cards: remove {name}")
-    alone = {
-        "several instances": fields.get("instances", 1) > 1,
-        "dut: loop": fields.get("dut") == LOOP,
-        "direction: both": fields.get("direction") == "both",
-        "replay": fields.get("replay") is not None,
-    }
-    for what, is_wanted in alone.items():
-        if is_wanted:
-            raise document.error(["hosts"], f"{what} requires a single machine: remove hosts")
-    named = {"generator": hosts.loadgen.cards, "dut": hosts.dut.cards}
-    return {"wire": "pci", "wire_options": {role: "+".join(own) for role, own in named.items()}}
 
 
 def _located(

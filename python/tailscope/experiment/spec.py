@@ -208,7 +208,7 @@ class Host(_Model):
     command: str = "tailscope"
     """Command that starts tailscope on that machine."""
     cpus: str | int | None = None
-    """CPUs to poll on."""
+    """CPUs to poll on, such as '2,3': one, or for the device as many as it polls on."""
 
 
 def _time(value: str) -> str:
@@ -423,6 +423,10 @@ def _said(document: Document, error: ValidationError) -> UsageError:
         near = difflib.get_close_matches(str(where[-1]), known, 1)
         meant = f"; did you mean {near[0]}?" if near else ""
         message = f"unknown field, expected one of {', '.join(known)}{meant}"
+    elif kind == "invalid_key":
+        message = f"got {found['input']!r}, expected the name of a field"
+        if "cpus" in _known(where[:-1]):
+            message += "; in braces, a list of CPUs needs quotes, such as '1,3'"
     elif kind == "missing":
         message = "it is missing"
     elif kind == "in_traffic":
