@@ -18,7 +18,7 @@ from tailscope.cli.terminal import columns_of, wrapped
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.experiment.boots import Boots, boot_lines, grouped, runs_of
 from tailscope.experiment.campaign import Campaign
-from tailscope.experiment.hosts import check_roles
+from tailscope.experiment.hosts import check_roles, lacking, not_known_yet
 from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.run import execute
@@ -30,6 +30,7 @@ from tailscope.units import (
     duration_text,
     long_text,
     percentile_name,
+    positive_duration_ns,
     printable,
     value_label,
 )
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from tailscope.experiment.instance import Progress
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.spec import Document, Experiment, Hosts
+    from tailscope.experiment.spec import Document, Dut, Experiment, Hosts
     from tailscope.host.boot_line import BootLine
     from tailscope.store.records.campaign import CellRecord
     from tailscope.testbed.clean import Leftover
@@ -326,14 +327,11 @@ def _describe(
     rounds = "1 round" if repeats == 1 else f"{repeats} rounds"
     print(f"{'cells':<16}{len(cells)}, {rounds}, {experiment.order}")
     print(f"{'takes':<16}about {long_text(lasts_s)}{', and the boots' if lines else ''}")
-    if lines is not None:
-        _describe_boots(runs_of(cells, lines))
-    if experiment.hosts is not None and experiment.hosts.dut.ssh is not None:
-        asked = dict.fromkeys(each for cell in cells for each in cell.plan.recording_checks())
-        for each in asked:
-            print(
-                printable(f"{'not known yet':<16}whether {experiment.hosts.dut.ssh} can do {each}")
-            )
+    if lines is not None and experiment.hosts is not None:
+        _describe_boots(runs_of(cells, lines), experiment.hosts.dut)
+    if experiment.hosts is not None:
+        for each in not_known_yet(experiment.hosts, [cell.plan for cell in cells], lines):
+            print(printable(f"{'not known yet':<16}{each}"))
     print()
     width = max(len(cell.name) for cell in cells)
     for cell in cells:
@@ -346,9 +344,14 @@ def _describe(
     return 0
 
 
-def _describe_boots(boots: Sequence[tuple[BootLine, Sequence[Cell]]]) -> None:
-    """Say what the device's machine boots, in order."""
-    print(f"{'boots':<16}{len(boots)} of the DuT's machine, one less if it runs one of them")
+def _describe_boots(boots: Sequence[tuple[BootLine, Sequence[Cell]]], dut: Dut) -> None:
+    """Say what the device's machine boots, in order, and how long that may take."""
+    assert dut.boot is not None, "it is booted"
+    most_s = positive_duration_ns(dut.boot.wait, "wait") / 1e9
+    print(
+        f"{'boots':<16}{len(boots)} of the DuT's machine, one less if it runs one of them;"
+        f" up to {long_text(most_s)} each (boot.wait)"
+    )
     for number, (line, run) in enumerate(boots, 1):
         many = "1 cell" if len(run) == 1 else f"{len(run)} cells"
         print(printable(f"{number:>14}. {line}: {many}"))
@@ -372,7 +375,5 @@ def _missing(cells: Sequence[Cell], hosts: Hosts | None) -> dict[str, list[str]]
 
 
 def _lacking(plan: RunPlan, hosts: Hosts | None) -> list[str]:
-    """What this machine lacks: for all of it, or as the device of a laboratory, or nothing."""
-    if hosts is None:
-        return plan.missing()
-    return plan.missing_to_record() if hosts.dut.ssh is None else []
+    """What this machine lacks: for all of it, or for the roles of a laboratory that it plays."""
+    return plan.missing() if hosts is None else lacking(hosts, plan)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import UsageError
+from tailscope.experiment.plan import failures
 from tailscope.host.cpus import cpu_list, cpus_by_role, parse_cpus
-from tailscope.testbed.wires import are_links
+from tailscope.testbed.cores import pick_cores, read_topology
+from tailscope.testbed.wires import are_links, check_cards
 from tailscope.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tailscope.experiment.plan import RunPlan
     from tailscope.experiment.spec import Document, Host, Hosts
+    from tailscope.host.boot_line import BootLine
     from tailscope.testbed.protocol import Role
 
-__all__ = ["by_role", "cables", "check_hosts", "check_roles", "cpus_of"]
+__all__ = ["by_role", "cables", "check_hosts", "check_roles", "cpus_of", "lacking", "not_known_yet"]
 
 _POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
 """What CPUs are called that the machines poll on."""
@@ -116,6 +120,59 @@ def cpus_of(role: Role, plan: RunPlan, host: Host) -> str | None:
     """The CPUs that a machine is to poll on; None leaves the choice to it."""
     planned = _planned_cpus(role, plan)
     return str(host.cpus) if planned is None and host.cpus is not None else planned
+
+
+def lacking(hosts: Hosts, plan: RunPlan) -> list[str]:
+    """What this machine lacks for the roles that it plays itself, with what to do about it.
+
+    Other machines are asked when they are reached, before anything is started there.
+    """
+    topology = read_topology()
+    checks: list[Callable[[], object]] = []
+    for role, host in by_role(hosts).items():
+        if host.ssh is not None:
+            continue
+        if role != "dut" or hosts.dut.vfs is None:
+            checks.append(partial(check_cards, role, host.cards))
+        polling = [_POLLING.get(role, role)] * (plan.make_dut().cpus if role == "dut" else 1)
+        checks.append(partial(pick_cores, topology, polling, cpus_of(role, plan, host)))
+        if role == "dut":
+            checks += [plan.make_platform().check, plan.make_dut().check]
+            checks += plan.recording_checks().values()
+    return failures(checks)
+
+
+def not_known_yet(
+    hosts: Hosts, plans: Sequence[RunPlan], lines: Mapping[str, BootLine] | None
+) -> list[str]:
+    """What a plan cannot tell of other machines before they are reached.
+
+    Parameters
+    ----------
+    hosts : Hosts
+    plans : sequence of RunPlan
+    lines : Mapping of str to BootLine or None
+        How the device's machine is booted; None if it is not.
+    """
+    found: list[str] = []
+    for role, host in by_role(hosts).items():
+        if host.ssh is None:
+            continue
+        cpus = [(cpus_of(role, plan, host) or "any").rpartition("=")[2] for plan in plans]
+        has = [f"the cards {' and '.join(host.cards)}"]
+        has += [f"CPU {each}" for each in cpus if each != "any"]
+        if role == "dut":
+            has += [f"the kernel {line.release}" for line in (lines or {}).values() if line.release]
+        found += [f"whether {host.ssh} has {each}" for each in has]
+    if hosts.dut.ssh is not None:
+        for plan in plans:
+            asks = plan.platform != "vm" and lines is None
+            kernel = f"runs the kernel {plan.kernel}" if asks and plan.kernel else ""
+            boot = f"was booted with {plan.boot}" if asks and plan.boot else ""
+            can = [f"can do {each}" for each in (f"dut: {plan.dut}", *plan.recording_checks())]
+            said = filter(None, (kernel, boot, *can))
+            found += [f"whether {hosts.dut.ssh} {each}" for each in said]
+    return list(dict.fromkeys(found))
 
 
 def _planned_cpus(role: Role, plan: RunPlan) -> str | None:
