@@ -249,6 +249,11 @@ def laboratory(fixed: str = "dut: l2fwd", *, loadgen: str = "", dut: str = "") -
             "x.yaml:5: hosts.dut.cpus: got 3, expected 2 CPUs: l3fwd polls on as many",
         ),
         (laboratory(TWO_CPUS, dut="cpus: '3,3'"), "got '3,3', expected 2 CPUs"),
+        (laboratory("dut: suricata", dut="cpus: 3"), "got 3, expected 2 CPUs: suricata polls"),
+        (
+            laboratory("dut: suricata, dut_options: {ports: 1}"),
+            "x.yaml:2: fixed.dut_options: dut_options: got one port, expected two with hosts",
+        ),
         (
             laboratory(dut="cpus: two"),
             "x.yaml:5: hosts.dut.cpus: got 'two', expected a list of CPUs such as 1,3-5",
@@ -288,6 +293,7 @@ def test_machines_that_cannot_do_a_run_are_refused_beforehand(
         laboratory(TWO_CPUS, dut="cpus: '3,1'", loadgen="cpus: 0"),
         laboratory(f"{TWO_CPUS}, cpus: 'dut=1,3'", dut="cpus: 2"),
         laboratory("dut: l2fwd, platform: vm", dut="vfs: vfio-pci"),
+        laboratory("dut: suricata, dut_options: {mode: af-packet}", dut="cpus: 3"),
     ],
 )
 def test_machines_that_can_are_not(tmp_path: Path, text: str) -> None:

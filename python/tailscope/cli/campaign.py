@@ -18,7 +18,7 @@ from tailscope.cli.terminal import columns_of, wrapped
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.experiment.boots import Boots, boot_lines, grouped, runs_of
 from tailscope.experiment.campaign import Campaign
-from tailscope.experiment.hosts import check_roles, lacking, not_known_yet
+from tailscope.experiment.hosts import check_plan, lacking, not_known_yet
 from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.run import execute
@@ -70,7 +70,7 @@ def run_experiment(
     if cpus is not None:
         cells = [replace(cell, plan=changed(cell.plan, cpus=cpus)) for cell in cells]
         if experiment.hosts is not None:
-            check_roles(cells[0].plan)
+            check_plan(cells[0].plan)
     chosen = only_cells(cells, only) if only else cells
     lines = _boot_lines(experiment, cells, document)
     if lines is not None:

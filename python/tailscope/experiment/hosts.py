@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailscope.host.boot_line import BootLine
     from tailscope.testbed.protocol import Role
 
-__all__ = ["by_role", "cables", "check_hosts", "check_roles", "cpus_of", "lacking", "not_known_yet"]
+__all__ = ["by_role", "cables", "check_hosts", "check_plan", "cpus_of", "lacking", "not_known_yet"]
 
 _POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
 """What CPUs are called that the machines poll on."""
@@ -101,14 +101,19 @@ def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
         )
 
 
-def check_roles(plan: RunPlan) -> None:
-    """See whether CPUs are given by role: several machines have no common list.
+def check_plan(plan: RunPlan) -> None:
+    """See whether a run can be one of several machines, whichever they are.
 
     Raises
     ------
     UsageError
-        If they are not.
+        If CPUs are not given by role, or the device has but one port.
     """
+    if plan.make_dut().ports == 1:
+        raise UsageError(
+            "--dut-option: got one port, expected two with hosts: packets come by one card and"
+            " leave by the other"
+        )
     if plan.cpus is not None and "" in cpus_by_role(plan.cpus, "--cpus"):
         raise UsageError(
             f"--cpus: got {plan.cpus!r}, expected CPUs by role with hosts, such as"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, field_named, plan_of
-from tailscope.experiment.hosts import by_role, cables, check_hosts, check_roles
+from tailscope.experiment.hosts import by_role, cables, check_hosts, check_plan
 from tailscope.experiment.spec import Fields, complaint
 from tailscope.units import value_label
 
@@ -201,7 +201,7 @@ def _combined(
         try:
             plan = plan_of(fields)
             if experiment.hosts is not None:
-                check_roles(plan)
+                check_plan(plan)
         except UsageError as error:
             raise _located(document, error, values, origin) from None
         if experiment.hosts is not None:
