@@ -323,8 +323,8 @@ class SshAgent(Agent):
     def __init__(self, role: Role, address: str, *, port: int | None, command: str) -> None:
         super().__init__(role, address)
         self._address, self._port, self._command = address, port, command
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._loop, self._ends = asyncio.new_event_loop(), asyncio.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._connection: SSHClientConnection | None = None
         self._process: SSHClientProcess[str] | None = None
 
@@ -335,6 +335,11 @@ class SshAgent(Agent):
         except BaseException:
             self._close()
             raise
+
+    def _run(self) -> None:
+        """Work for the connection until the end, at which all that still waits is cancelled."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._ends.wait())
 
     async def _connect(self) -> None:
         self._connection = await ssh_connection(self._address, self._port, self.error)
@@ -392,9 +397,8 @@ class SshAgent(Agent):
         except Exception:  # noqa: BLE001 - a machine that is gone cannot be told
             if self._connection is not None:
                 self._loop.call_soon_threadsafe(self._connection.abort)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._ends.set)
         self._thread.join(_END_S)
-        self._loop.close()
 
     def _wait(self, work: Coroutine[object, None, None], timeout_s: float | None) -> None:
         try:
