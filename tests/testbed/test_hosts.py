@@ -181,6 +181,16 @@ def test_what_a_host_lacks_is_said_with_its_name(lab: Laboratory, tmp_path: Path
     assert "failed: dut (dut): dut: no link nothing7" in said
 
 
+def test_a_program_that_is_not_there_is_named_with_where_it_was_looked_for(
+    lab: Laboratory, tmp_path: Path
+) -> None:
+    hosts = {**lab.hosts, "dut": {**lab.hosts["dut"], "command": "no such scope"}}
+    said = " ".join(refused(lab, tmp_path / "out", hosts=hosts).split())
+    assert "failed: dut (dut): the connection ended; it said: bash" in said
+    assert "hosts.dut.command: 'no such scope' was not found there; ssh looks for" in said
+    assert re.search(r"looks for programs in \S*/s?bin", said)
+
+
 def test_another_version_is_refused(lab: Laboratory, tmp_path: Path) -> None:
     other = '#!/bin/sh\necho \'{"event": "hello", "version": "0.0.1"}\'\ncat >/dev/null\n'
     with changed(lab.home / "tail scope", other):
