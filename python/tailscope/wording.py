@@ -246,6 +246,10 @@ def clock_rows(info: RunInfo) -> list[tuple[str, ...]]:
                 )
             used = "used" if found.method == clock.method else ""
             rows.append((role, found.method, count_text(found.bounds), *figures, used))
+        events = info.noise.events if role == "dut" and info.noise is not None else None
+        if events is not None and events.clock_error_ns and clock.error_ns is not None:
+            error = f"±{count_text(events.clock_error_ns)} ns"
+            rows.append((role, "kernel events", "", "", "", error, "added"))
         rows += [
             (
                 role,
@@ -267,7 +271,7 @@ def clocks_text(explanation: Explanation) -> str:
     if error_ns is None:
         return ""
     return (
-        "clocks of the device and of the captures agree to within"
+        "by the clock of the captures, what happened on the device is known to within"
         f" ±{count_text(error_ns)} ns; what that leaves open is unexplained, with what it may be"
     )
 
