@@ -225,8 +225,8 @@ class Boot(_Model):
     how: Literal["grub", "systemd-boot", "kexec", "command"]
     """grub, systemd-boot or kexec on the machine, as root; or a command of yours on this one."""
     kernels: dict[Literal["default", "vanilla", "rt", "nohz"], Name] = Field(default_factory=dict)
-    """Releases (as `uname -r` prints them) of the kernels that cells name; default is for cells
-    that name only parameters. nohz is vanilla by default. Required, except with command."""
+    """Release (as `uname -r` prints it) of each kernel that cells name; default is for cells that
+    name parameters, but no kernel. nohz is vanilla by default. Required, except with command."""
     command: list[str] | None = Field(None, min_length=1)
     """Command that reboots the machine, run on this one without a shell. It is given
     the kernel's release or name (default for the machine's own boot), then each parameter."""
