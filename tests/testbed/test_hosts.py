@@ -80,7 +80,7 @@ def test_times_of_the_kernel_are_warned_of(lab: Laboratory, tailscope: Any, tmp_
         info = sound(out / "run")
         why = "pre does not timestamp frames, and post does not timestamp frames; "
         why = why if method == "auto" else "tcpdump was asked for; "
-        [warning] = info["warnings"]
+        warning = info["warnings"][0]
         assert warning.startswith(f"timestamper: times are the kernel's, not the card's: {why}")
         assert f"warning   {warning}\n" in done.stdout
         assert f"warning   {warning}" in tailscope("show", out / "run").stdout
@@ -93,13 +93,20 @@ def test_times_of_the_kernel_are_warned_of(lab: Laboratory, tailscope: Any, tmp_
 
 
 def test_the_load_generator_can_be_this_machine(lab: Laboratory, tmp_path: Path) -> None:
-    hosts = {**lab.hosts, "loadgen": {"cards": ["out0", "in0"]}}
+    shared = min(os.sched_getaffinity(0))
+    hosts = {
+        **lab.hosts,
+        "dut": {**lab.hosts["dut"], "cpus": shared},
+        "loadgen": {"cards": ["out0", "in0"], "cpus": shared},
+    }
     path = lab.experiment(fixed={**TRAFFIC, "dut": "router"}, hosts=hosts)
     out = tmp_path / "out"
     done = run(lab, "run", path, "--out", out, at="loadgen")
     assert done.returncode == 0, done.stderr + done.stdout
     info = sound(out / "run")
     assert info["instrument"]["generator"]["gen"]["sent"] > 0
+    [warning] = [text for text in info["warnings"] if "one machine" in text]
+    assert f"dut and loadgen are one machine, and both poll on CPU {shared}" in warning
 
 
 def test_a_machine_with_another_kernel_is_waited_for(lab: Laboratory, tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_what_was_recorded_is_that_of_a_local_run(
         power_phase="300ms",
     )
     out = tmp_path / "out/run"
+    assert not any("one machine" in each for each in info["warnings"])
     assert info["machines"]["dut"]["clock"]["times_by"] == "unix"
     assert info["noise"]["events"]["clock"] == "mono"
     assert info["noise"]["counter_samples"] > 5

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 HELLO = json.dumps({"event": "hello", "version": str(tailscope.__version__)})
 READY = DutReady(
     host=this_host(),
+    boot_id="1",
     knobs={"ksm": None},
     tuning=[],
     reports=[],

@@ -27,7 +27,7 @@ from tailscope.host.cpus import parse_cpus
 from tailscope.host.functions import virtual_functions
 from tailscope.host.machine import Machine
 from tailscope.plan import NOISE, PlanFields
-from tailscope.store.machine import this_host
+from tailscope.store.machine import boot_id, this_host
 from tailscope.store.records.dataplane import ProgramCounts
 from tailscope.store.records.run import CapturedFiles, SideCounts, Written
 from tailscope.testbed.co_runners import co_runners
@@ -147,6 +147,7 @@ def _be_dut(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
         talk.say(
             DutReady(
                 host=this_host(),
+                boot_id=boot_id(),
                 knobs=knobs_of(cores.pollers),
                 tuning=[convert(asdict_of(outcome), Written) for outcome in tuning],
                 reports=clock_reports(),
@@ -243,6 +244,7 @@ def _generate(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
         talk.say(
             LoadgenReady(
                 host=this_host(),
+                boot_id=boot_id(),
                 knobs=knobs_of(cores.pollers),
                 reports=clock_reports(),
                 warnings=list(cores.warnings),
@@ -329,6 +331,7 @@ def _watch(
             talk.say(
                 TimestamperReady(
                     host=this_host(),
+                    boot_id=boot_id(),
                     knobs=knobs_of(cores.pollers),
                     reports=clock_reports(),
                     warnings=said,

@@ -146,9 +146,10 @@ class AnswerEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="an
 
 
 class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """The device forwards."""
+    """The device forwards; `boot_id` is the kernel's, and tells whether two roles have one."""
 
     host: HostRecord
+    boot_id: str
     knobs: dict[str, str | None]
     tuning: list[Written]
     reports: list[ClockReport]
@@ -163,6 +164,7 @@ class LoadgenReady(Section, frozen=True, kw_only=True, tag_field="event", tag="r
     """The load generator waits for orders to record and to send."""
 
     host: HostRecord
+    boot_id: str
     knobs: dict[str, str | None]
     reports: list[ClockReport]
     warnings: list[str]
@@ -173,6 +175,7 @@ class TimestamperReady(Section, frozen=True, kw_only=True, tag_field="event", ta
     """The timestamper waits for the order to record; it polls on `cpus`, if it does."""
 
     host: HostRecord
+    boot_id: str
     knobs: dict[str, str | None]
     reports: list[ClockReport]
     warnings: list[str]
