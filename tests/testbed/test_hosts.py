@@ -272,6 +272,7 @@ def test_ctrl_c_ends_the_traffic_and_keeps_the_rest(lab: Laboratory, tmp_path: P
     assert process.returncode == 130, text + errors
     [cell] = records(out)
     assert cell["state"] == "partial" and "ended after" in cell["reason"], cell
+    assert re.search(r"^\[1/1\] run  partial +p50 .*ended after", text, re.MULTILINE)
     info = sound(out / "run")
     assert info["partial"] == [cell["reason"]]
     summary = json.loads((out / "run/summary.json").read_text())
@@ -292,9 +293,9 @@ def test_the_second_ctrl_c_gives_up(lab: Laboratory, tmp_path: Path) -> None:
             time.sleep(1)
     finally:
         os.kill(deaf, signal.SIGCONT)
-    _, errors = process.communicate(timeout=60)
+    text, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "error: interrupted" in errors
+    assert "[1/1] run  pending  interrupted" in text and "error: interrupted" in errors
     [cell] = records(out)
     assert cell["state"] == "pending" and not (out / "run").exists()
     assert not agents(lab)

@@ -177,15 +177,19 @@ def _run(
                 ending=line.say_finishing,
             )
 
-        record = campaign.run_cell(cell, measure)
-        state.finished(cell, record.lasted_s or 0.0)
-        line.clear()
-        head = f"[{done:>{len(str(total))}}/{total}]"
-        _print(f"{head} {cell.name:<{width}}  {_outcome(record)}")
-        # What machines lack, they lack in every cell: once is enough.
-        for warning in warnings:
-            if warning not in warned:
-                _print(f"warning   {warning}")
+        try:
+            campaign.run_cell(cell, measure)
+        finally:
+            # Also of a cell that was interrupted: what is kept of it is said.
+            record = campaign.records[cell.name]
+            state.finished(cell, record.lasted_s or 0.0)
+            line.clear()
+            head = f"[{done:>{len(str(total))}}/{total}]"
+            _print(f"{head} {cell.name:<{width}}  {_outcome(record)}")
+            # What machines lack, they lack in every cell: once is enough.
+            for warning in warnings:
+                if warning not in warned:
+                    _print(f"warning   {warning}")
         warned.update(dict.fromkeys(warnings))
 
 
