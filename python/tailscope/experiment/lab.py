@@ -335,4 +335,9 @@ def _send(
             cut_short = True
             loadgen.say(EndOrder())
             deadline_s = time.monotonic() + _MARGIN_S
+        except HostError as error:
+            # A generator that has only just started is ended by it, without a result.
+            if cut_short:
+                raise KeyboardInterrupt from error
+            raise
     raise loadgen.error(f"no result {_MARGIN_S:g} s after it should have ended")
