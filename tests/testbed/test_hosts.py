@@ -174,7 +174,11 @@ def test_swapped_taps_are_named_and_what_they_saw_is_kept(
         lab, out, fixed={**TRAFFIC, "dut": "mirred"}, hosts={**lab.hosts, "timestamper": swapped}
     )
     assert "every packet was seen behind the device first" in said
-    assert "`hosts.timestamper.cards` seem swapped" in said and "--clocks" not in said
+    assert "failed: pre.pcapng.zst and post.pcapng.zst: every packet" in said
+    advice = "`hosts.timestamper.cards` seem swapped"
+    assert advice in said and "--clocks" not in said
+    again = tailscope("finish", out / "run")
+    assert again.returncode == 1 and f"hint: {advice}" in again.stderr
     assert f"{out / 'run'} keeps what was recorded" in said.replace("\n", " ")
     post, pre = (out / f"run/recording/{side}.pcapng.zst" for side in ("pre", "post"))
     assert (out / "run/noise.parquet").exists()

@@ -7,7 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tailscope.analysis import Clock, Recording, analyze, analyze_recording
-from tailscope.exceptions import AnalysisError, DataplaneError, RunUnfinishedError, said
+from tailscope.exceptions import (
+    AnalysisError,
+    CaptureError,
+    DataplaneError,
+    RunUnfinishedError,
+    SwappedError,
+    said,
+)
 from tailscope.experiment.account import (
     measurement_record,
     own_work,
@@ -51,6 +58,17 @@ __all__ = [
     "of_recording",
     "with_own_work",
 ]
+
+
+_SWAPPED = (
+    "`hosts.timestamper.cards` seem swapped: the first has to see what goes to the device, the"
+    " second what comes from it"
+)
+_CABLES = (
+    "see that `cards` of each of the hosts are the two ends that packets pass, in their order, and"
+    " that the device forwards between them"
+)
+"""What to look at in a laboratory where its captures say nothing, in place of options."""
 
 
 class Analysed(NamedTuple):
@@ -169,18 +187,25 @@ def of_captures(pre: Path, post: Path) -> Find:
     """Have the captures of a timestamper analysed: what `analysed` takes."""
 
     def find(plan: MeasurementPlan, sink: Sink | None) -> Analysis:
-        return analyze(
-            pre,
-            post,
-            match_on="probe",
-            clocks="same",
-            whole=True,
-            trim=plan.trim_ns,
-            window=plan.window_ns,
-            worst=plan.worst,
-            series=False,
-            sink=sink,
-        )
+        try:
+            return analyze(
+                pre,
+                post,
+                match_on="probe",
+                clocks="same",
+                whole=True,
+                trim=plan.trim_ns,
+                window=plan.window_ns,
+                worst=plan.worst,
+                series=False,
+                sink=sink,
+            )
+        except CaptureError:
+            raise
+        except SwappedError as error:
+            raise SwappedError(str(error), hint=_SWAPPED) from None
+        except AnalysisError as error:
+            raise AnalysisError(str(error), hint=_CABLES) from None
 
     return find
 

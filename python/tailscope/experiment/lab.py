@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import AnalysisError, HostError, SwappedError
+from tailscope.exceptions import AnalysisError, HostError
 from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
 from tailscope.experiment.hosts import by_role, cpus_of
 from tailscope.experiment.measured import Measured
@@ -54,14 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = ["clean_hosts", "execute_in_lab"]
 
-_CABLES = (
-    "see that `cards` of each of the hosts are the two ends that packets pass, in their order, and"
-    " that the device forwards between them"
-)
-_SWAPPED = (
-    "`hosts.timestamper.cards` seem swapped: the first has to see what goes to the device, the"
-    " second what comes from it"
-)
 _READY_S = 300.0
 _MARGIN_S = 60.0
 _RESULT_S = 600.0
@@ -170,14 +162,13 @@ def _counts_told(found: Reported) -> Iterator[None]:
         yield
     except AnalysisError as error:
         counted = found.sent.result.gen
+        # The private folder, where captures are until they are kept, is gone by then.
+        said = str(error).replace(f"{found.pre.parent}/", "")
         text = (
-            f"{error}; the load generator sent {count_text(counted.sent)} packets, and"
+            f"{said}; the load generator sent {count_text(counted.sent)} packets, and"
             f" {count_text(counted.matched)} came back to it"
         )
-        hint = error.hint if counted.matched else _CABLES
-        if any(isinstance(each, SwappedError) for each in (error, error.__cause__)):
-            hint = _SWAPPED
-        raise AnalysisError(text, hint=hint) from None
+        raise AnalysisError(text, hint=error.hint) from None
 
 
 def _say_nothing() -> None:
