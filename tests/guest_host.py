@@ -174,6 +174,7 @@ class GuestHost:
         said = replace(this_host(), kernel_release="@RELEASE@", kernel_command_line="@LINE@")
         ready = DutReady(
             host=said,
+            boot_id="of the guest",
             knobs={},
             tuning=[],
             reports=[],

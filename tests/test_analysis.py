@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailscope
-from tailscope.exceptions import CaptureError
+from tailscope.exceptions import AnalysisError, CaptureError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +71,20 @@ def test_what_whole_captures_lack_is_lost(pair: tuple[Path, Path], tmp_path: Pat
     assert (found["lost"], found["outside"]) == (0, 3_500)
     found = tailscope.analyze(pre, middle, whole=True).summary
     assert (found["lost"], found["outside"], found["count"]) == (3_500, 0, 500)
+
+
+def test_where_nothing_came_all_is_lost_if_captures_are_whole(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    nothing = tmp_path / "nothing.pcap"
+    nothing.write_bytes(captures.pcap([]))
+    for match_on in ("frame", "auto"):
+        found = tailscope.analyze(pair[0], nothing, whole=True, match_on=match_on).summary
+        assert (found["lost"], found["sent"], found["count"]) == (4_000, 4_000, 0)
+    with pytest.raises(AnalysisError, match="expected at least 1 behind the device"):
+        tailscope.analyze(pair[0], nothing)
+    with pytest.raises(AnalysisError, match="expected at least 1 before the device"):
+        tailscope.analyze(nothing, pair[1], whole=True)
 
 
 def test_no_series_unless_asked_for(pair: tuple[Path, Path]) -> None:

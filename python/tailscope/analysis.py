@@ -744,7 +744,7 @@ def analyze(
         ``offset=TIME`` takes out this one.
     whole : bool
         Whether both captures began before the traffic and ended behind it: a packet that is not
-        behind the device is lost then, and never ``outside``.
+        behind the device is lost then, and never ``outside``; if none is, all are.
     series : bool
         Keep every match (24 bytes each) for `Analysis.series`.
     sink : callable, optional

@@ -57,6 +57,7 @@ __all__ = [
     "reading",
     "sentence",
     "traffic_text",
+    "unknown_floor",
     "verdict_text",
     "worst_rows",
 ]
@@ -72,8 +73,6 @@ CLOCKS = {
     "kernel-hardware": "the timestamper's card, by its kernel",
     "nic-hardware": "the timestamper's card",
 }
-NOT_CALIBRATED = "unknown: `tailscope calibrate` measures it"
-_NO_FLOOR = "unknown: nothing measures it in a laboratory"
 NOTHING = "-"
 
 _COUNTS = {
@@ -247,6 +246,10 @@ def clock_rows(info: RunInfo) -> list[tuple[str, ...]]:
                 )
             used = "used" if found.method == clock.method else ""
             rows.append((role, found.method, count_text(found.bounds), *figures, used))
+        events = info.noise.events if role == "dut" and info.noise is not None else None
+        if events is not None and events.clock_error_ns and clock.error_ns is not None:
+            error = f"±{count_text(events.clock_error_ns)} ns"
+            rows.append((role, "kernel events", "", "", "", error, "added"))
         rows += [
             (
                 role,
@@ -268,7 +271,7 @@ def clocks_text(explanation: Explanation) -> str:
     if error_ns is None:
         return ""
     return (
-        "clocks of the device and of the captures agree to within"
+        "by the clock of the captures, what happened on the device is known to within"
         f" ±{count_text(error_ns)} ns; what that leaves open is unexplained, with what it may be"
     )
 
@@ -304,6 +307,15 @@ def has_bounds(summary: Mapping[str, Figure]) -> bool:
     )
 
 
+def unknown_floor(info: RunInfo) -> str:
+    """Say of a run without a floor what measures it."""
+    if info.instrument is None:
+        return CAPTURE_FLOOR if isinstance(info.plan, AnalysisPlan) else IMPORT_FLOOR
+    if info.hosts:
+        return "unknown: nothing measures it in a laboratory"
+    return "unknown: `tailscope calibrate` measures it"
+
+
 def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
     """Say what the instrument says of itself: its floor, its own stalls, and what they did.
 
@@ -319,7 +331,7 @@ def instrument_rows(summary: Mapping[str, Figure], info: RunInfo) -> list[Row]:
         return []
     rows = [_unsent_row(instrument), *_loss_rows(instrument)]
     rows += _sent_rows(summary, instrument.traffic)
-    rows += _floor_rows(info.floor, _NO_FLOOR if info.hosts else NOT_CALIBRATED)
+    rows += _floor_rows(info.floor, unknown_floor(info))
     # A timestamper knows when packets passed, not when they were meant to.
     stamped_here = "tainted" in summary
     rows += _departure_rows(summary) if stamped_here else []
@@ -701,12 +713,11 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
         f"On this machine the instrument can be believed up to {percentile_name(believed)}: what"
         " lies beyond may be the machine's own."
         if believed is not None
-        else "The instrument was not calibrated: `tailscope calibrate` shows how far to trust it."
+        else f"How far to trust the instrument is {unknown_floor(runs[-1][1])}."
     )
-    return (
-        f"{text[:1].upper()}{text[1:]}. The instrument's own stalls taint {share} of the samples."
-        f" {worth}"
-    )
+    known = all("tainted" in summary for summary, _ in runs)
+    taints = f" The instrument's own stalls taint {share} of the samples." if known else ""
+    return f"{text[:1].upper()}{text[1:]}.{taints} {worth}"
 
 
 def sentence(summary: Mapping[str, Figure]) -> str:

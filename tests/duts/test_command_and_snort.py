@@ -87,6 +87,16 @@ def test_a_command_that_ends_is_quoted(tailscope: Any, place: Place, dataplane: 
     assert not out.exists()
 
 
+def test_a_command_that_is_not_there_is_looked_for_somewhere(
+    tailscope: Any, place: Place, dataplane: Path
+) -> None:
+    given = ("--dut-option", "run=no-such-function", "--dut-option", "ready=never")
+    done = tailscope("run", "--dut", "command", *given, env=place.environment)
+    assert done.returncode == 1
+    assert "no-such-function: ended with status 127" in done.stderr
+    assert "hint: no program was found: give its path, as it is none of those in /" in done.stderr
+
+
 def test_snort_is_configured_for_dpdk(tmp_path: Path) -> None:
     rules = tmp_path / "it's.rules"
     rules.touch()

@@ -162,6 +162,17 @@ def test_it_lives_in_a_container(measure: Measure) -> None:
     assert not left_behind()
 
 
+def test_two_cards_have_two_workers() -> None:
+    for wire, options, cpus in (
+        ("memif", {}, 1),
+        ("vhost", {}, 1),
+        ("pci", {}, 2),
+        ("pci", {"ports": "1"}, 1),
+        ("pci", {"mode": "af-packet"}, 1),
+    ):
+        assert dut_named("suricata", options, wire).cpus == cpus, (wire, options)
+
+
 def test_two_ports_have_two_workers(tmp_path: Path) -> None:
     """Too many CPUs to be run here; its configuration is what it is."""
     dut = dut_named("suricata", {"ports": "2"}, "memif")

@@ -96,6 +96,7 @@ def test_a_plan_says_its_boots_in_order(tailscope: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     nohz = "nohz_full=2,3 isolcpus=2,3 rcu_nocbs=2,3 rcu_nocb_poll"
     assert "boots           3 of the DuT's machine" in done.stdout
+    assert "up to 10.0 min each" in done.stdout
     assert "1. vanilla (6.1.0-13-amd64): 4 cells\n" in done.stdout
     assert "2. rt (6.1.0-13-rt-amd64): 4 cells\n" in done.stdout
     assert f"3. nohz (6.1.0-13-amd64) {nohz}: 4 cells\n" in done.stdout
@@ -107,6 +108,7 @@ def test_a_plan_says_its_boots_in_order(tailscope: Any, tmp_path: Path) -> None:
 def test_a_guest_runs_on_the_default_boot_of_its_host(tailscope: Any, tmp_path: Path) -> None:
     content = experiment(vary={"kernel": ["vanilla", "rt"]})
     content["fixed"]["platform"] = "vm"
+    content["hosts"]["dut"]["cards"] = ["0000:01:00.0", "0000:01:00.1"]
     done = planned(tailscope, tmp_path, content)
     assert "boots           1 of the DuT's machine" in done.stdout
     assert "1. the default boot: 2 cells" in done.stdout

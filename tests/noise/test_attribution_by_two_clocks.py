@@ -122,7 +122,7 @@ def test_what_may_have_been_before_the_packet_is_left_open() -> None:
     assert part_text("unexplained", "") == "unexplained"
     assert story.lines[0].details == ("a detail",)
     assert clocks_text(tail).startswith(
-        "clocks of the device and of the captures agree to within ±150 ns"
+        "by the clock of the captures, what happened on the device is known to within ±150 ns"
     )
 
 

@@ -111,6 +111,11 @@ def test_times_taken_in_software(make: Make) -> None:
     assert runs == (1,)
     assert share["figure"] == "tainted_share" and share["estimate"] == 100 / PACKETS
     assert "`tailscope calibrate` measures it" in spoken("I", make("b"))[0]
+    stamped = {"source": "kernel-software"}
+    laboratory = make("c", info={"clock": stamped, "hosts": {"dut": {}}})
+    said = spoken("I", laboratory)[0]
+    assert "floor is unknown: nothing measures it in a laboratory" in said
+    assert "calibrate" not in said
 
 
 def test_times_taken_in_hardware(make: Make) -> None:

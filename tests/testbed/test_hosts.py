@@ -80,7 +80,7 @@ def test_times_of_the_kernel_are_warned_of(lab: Laboratory, tailscope: Any, tmp_
         info = sound(out / "run")
         why = "pre does not timestamp frames, and post does not timestamp frames; "
         why = why if method == "auto" else "tcpdump was asked for; "
-        [warning] = info["warnings"]
+        warning = info["warnings"][0]
         assert warning.startswith(f"timestamper: times are the kernel's, not the card's: {why}")
         assert f"warning   {warning}\n" in done.stdout
         assert f"warning   {warning}" in tailscope("show", out / "run").stdout
@@ -93,13 +93,20 @@ def test_times_of_the_kernel_are_warned_of(lab: Laboratory, tailscope: Any, tmp_
 
 
 def test_the_load_generator_can_be_this_machine(lab: Laboratory, tmp_path: Path) -> None:
-    hosts = {**lab.hosts, "loadgen": {"cards": ["out0", "in0"]}}
+    shared = min(os.sched_getaffinity(0))
+    hosts = {
+        **lab.hosts,
+        "dut": {**lab.hosts["dut"], "cpus": shared},
+        "loadgen": {"cards": ["out0", "in0"], "cpus": shared},
+    }
     path = lab.experiment(fixed={**TRAFFIC, "dut": "router"}, hosts=hosts)
     out = tmp_path / "out"
     done = run(lab, "run", path, "--out", out, at="loadgen")
     assert done.returncode == 0, done.stderr + done.stdout
     info = sound(out / "run")
     assert info["instrument"]["generator"]["gen"]["sent"] > 0
+    [warning] = [text for text in info["warnings"] if "one machine" in text]
+    assert f"dut and loadgen are one machine, and both poll on CPU {shared}" in warning
 
 
 def test_a_machine_with_another_kernel_is_waited_for(lab: Laboratory, tmp_path: Path) -> None:
@@ -144,13 +151,37 @@ def test_a_host_that_is_not_there_is_named(lab: Laboratory, tmp_path: Path) -> N
 
 
 def test_packets_that_nobody_hands_on_are_counted(lab: Laboratory, tmp_path: Path) -> None:
-    routes = tmp_path / "routes"
-    routes.write_text("192.168.0.0/16 0\n")
-    fixed = {**TRAFFIC, "dut": "l3fwd", "dut_options": {"routes": str(routes)}}
-    said = refused(lab, tmp_path / "out", fixed=fixed)
-    assert "no packets: got 0, expected at least 1 behind the device" in said
-    assert re.search(r"the load generator sent \d+ packets, and 0 came back to it", said)
-    assert "the two ends that packets pass, in their order" in said
+    device = {"dut": "command", "dut_options": {"run": "sleep 60", "ready-command": "true"}}
+    out = tmp_path / "out"
+    said = refused(lab, out, fixed={**TRAFFIC, **device, "captures": True, "noise": "events"})
+    assert re.search(r"partial .*the device handed on none of [\d,]+ packets", said)
+    assert "0 came back to the load generator: see that `cards` of each of the hosts" in said
+    info = sound(out / "run")
+    summary = json.loads((out / "run/summary.json").read_text())
+    assert summary["lost"] == summary["sent"] == info["instrument"]["generator"]["gen"]["sent"] > 0
+    assert summary["count"] == summary["post_packets"] == 0
+    assert {"noise.parquet", "interrupts.parquet", "captures/pre.pcapng.zst"} < set(info["files"])
+
+
+def test_swapped_taps_are_named_and_what_they_saw_is_kept(
+    lab: Laboratory, tailscope: Any, tmp_path: Path
+) -> None:
+    swapped = {**lab.hosts["timestamper"], "cards": ["post", "pre"]}
+    out = tmp_path / "out"
+    said = refused(
+        lab, out, fixed={**TRAFFIC, "dut": "mirred"}, hosts={**lab.hosts, "timestamper": swapped}
+    )
+    assert "every packet was seen behind the device first" in said
+    assert "failed: pre.pcapng.zst and post.pcapng.zst: every packet" in said
+    advice = "`hosts.timestamper.cards` seem swapped"
+    assert advice in said and "--clocks" not in said
+    again = tailscope("finish", out / "run")
+    assert again.returncode == 1 and f"hint: {advice}" in again.stderr
+    assert f"{out / 'run'} keeps what was recorded" in said.replace("\n", " ")
+    post, pre = (out / f"run/recording/{side}.pcapng.zst" for side in ("pre", "post"))
+    assert (out / "run/noise.parquet").exists()
+    done = tailscope("analyze", pre, post, "--json", "-")
+    assert json.loads(done.stdout)["count"] > 0
 
 
 def test_what_a_host_lacks_is_said_with_its_name(lab: Laboratory, tmp_path: Path) -> None:
@@ -159,11 +190,51 @@ def test_what_a_host_lacks_is_said_with_its_name(lab: Laboratory, tmp_path: Path
     assert "failed: dut (dut): dut: no link nothing7" in said
 
 
+def test_a_program_that_is_not_there_is_named_with_where_it_was_looked_for(
+    lab: Laboratory, tmp_path: Path
+) -> None:
+    hosts = {**lab.hosts, "dut": {**lab.hosts["dut"], "command": "no such scope"}}
+    said = " ".join(refused(lab, tmp_path / "out", hosts=hosts).split())
+    assert "failed: dut (dut): the connection ended; it said: bash" in said
+    assert "hosts.dut.command: 'no such scope' was not found there; ssh looks for" in said
+    assert re.search(r"looks for programs in \S*/s?bin", said)
+
+
 def test_another_version_is_refused(lab: Laboratory, tmp_path: Path) -> None:
     other = '#!/bin/sh\necho \'{"event": "hello", "version": "0.0.1"}\'\ncat >/dev/null\n'
     with changed(lab.home / "tail scope", other):
         said = refused(lab, tmp_path / "out")
     assert "expected tailscope" in said and "got 0.0.1" in said
+
+
+KILLED = """
+import os, signal
+from tailscope.testbed.folder import RunFolder
+print(RunFolder().__enter__().path, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""What an agent that is killed leaves behind, at least."""
+
+
+def test_a_resumed_campaign_cleans_its_machines(lab: Laboratory, tmp_path: Path) -> None:
+    hosts = {**lab.hosts, "dut": {**lab.hosts["dut"], "cards": ["in1", "nothing7"]}}
+    out = tmp_path / "out"
+    refused(lab, out, hosts=hosts)
+    path = lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd"}, hosts=hosts)
+    environment = {**lab.environment, "XDG_RUNTIME_DIR": str(lab.path / "dut.run")}
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED], env=environment, capture_output=True, text=True, check=False
+    )
+    left = Path(killed.stdout.strip())
+    assert left.is_dir()
+    config = lab.home / ".ssh" / "config"
+    # Nobody listens there; the timestamper is the last one.
+    before, _, behind = config.read_text().rpartition("2222")
+    with changed(config, f"{before}2223{behind}"):
+        done = run(lab, "run", path, "--resume", "--out", out)
+    assert f"cleaned dut (dut): {left}\n" in done.stderr
+    assert not left.exists()
+    assert re.search(r"not cleaned: timestamper \(timestamper\): ssh: .*refused", done.stderr)
 
 
 def processes(lab: Laboratory) -> dict[int, list[bytes]]:
@@ -178,6 +249,58 @@ def processes(lab: Laboratory) -> dict[int, list[bytes]]:
 
 def agents(lab: Laboratory) -> list[int]:
     return [pid for pid, words in processes(lab).items() if words[-2:-1] == [b"agent"]]
+
+
+def sending(lab: Laboratory, out: Path, **fields: object) -> subprocess.Popen[str]:
+    """A run whose packets are on their way."""
+    path = lab.experiment(fixed={**TRAFFIC, "duration": "60s", "dut": "mirred", **fields})
+    process = start(lab, "run", path, "--out", out)
+
+    def is_sending() -> bool:
+        # Warm-ups are not recorded.
+        records = [b"--record=" in b" ".join(words) for words in processes(lab).values()]
+        return any(records) and any(map(polls, _data_plane(lab, b"gen")))
+
+    wait_until(is_sending, process)
+    return process
+
+
+def test_ctrl_c_ends_the_traffic_and_keeps_the_rest(lab: Laboratory, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = sending(lab, out)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    text, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, text + errors
+    [cell] = records(out)
+    assert cell["state"] == "partial" and "ended after" in cell["reason"], cell
+    assert re.search(r"^\[1/1\] run  partial +p50 .*ended after", text, re.MULTILINE)
+    info = sound(out / "run")
+    assert info["partial"] == [cell["reason"]]
+    summary = json.loads((out / "run/summary.json").read_text())
+    assert summary["sent"] == info["instrument"]["generator"]["gen"]["sent"] > 0
+    assert summary["count"] == summary["sent"]
+    assert not agents(lab)
+
+
+def test_the_second_ctrl_c_gives_up(lab: Laboratory, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = sending(lab, out)
+    [generator] = _data_plane(lab, b"gen")
+    deaf = _agent_of(generator, agents(lab))
+    os.kill(deaf, signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(1)
+    finally:
+        os.kill(deaf, signal.SIGCONT)
+    text, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "[1/1] run  pending  interrupted" in text and "error: interrupted" in errors
+    [cell] = records(out)
+    assert cell["state"] == "pending" and not (out / "run").exists()
+    assert not agents(lab)
 
 
 @pytest.mark.usefixtures("alone")

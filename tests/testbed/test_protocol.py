@@ -22,6 +22,7 @@ from tailscope.testbed.hosts import Agent
 from tailscope.testbed.protocol import (
     CountsEvent,
     DutReady,
+    EndOrder,
     RecordingEvent,
     SendOrder,
     StopOrder,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 HELLO = json.dumps({"event": "hello", "version": str(tailscope.__version__)})
 READY = DutReady(
     host=this_host(),
+    boot_id="1",
     knobs={"ksm": None},
     tuning=[],
     reports=[],
@@ -92,7 +94,7 @@ class Fake(Agent):
 def test_what_is_said_is_what_is_heard() -> None:
     for said in (READY, CountsEvent(counts=NoCounts(), died=None, recorded=RECORDED)):
         assert read_message("dut", as_line(said)) == said
-    for order in (SendOrder(duration_ns=5), StopOrder()):
+    for order in (SendOrder(duration_ns=5), EndOrder(), StopOrder()):
         assert read_order(as_line(order)) == order
 
 

@@ -100,7 +100,8 @@ pub(crate) fn survey(
         if ahead[0].is_empty() {
             return Err(Error::NoPackets { file: pre.info().name, side: "before" });
         }
-        if ahead[1].is_empty() {
+        // Where all that came was captured, nothing came: all is lost.
+        if ahead[1].is_empty() && !config.whole {
             return Err(Error::NoPackets { file: post.info().name, side: "behind" });
         }
         if found.is_some() && before == [ahead[0].len(), ahead[1].len()] {
@@ -161,7 +162,10 @@ fn survey_files(
     config: &Config,
 ) -> Result<Survey, Error> {
     let found = survey(pre, post, config)?;
-    let begin_ns = [0, 1].map(|side: usize| found.ahead[side][0].ts().0);
+    let [Some(pre), Some(post)] = [0, 1].map(|side: usize| found.ahead[side].first()) else {
+        return Ok(found);
+    };
+    let begin_ns = [pre.ts().0, post.ts().0];
     if found.relation.is_some() || begin_ns[0] == begin_ns[1] {
         return Ok(found);
     }

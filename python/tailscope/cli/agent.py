@@ -7,6 +7,7 @@ import queue
 import signal
 import sys
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def command() -> int:
             raise HostError("agent: it has no role yet: expected the order to play one")
         from tailscope.experiment.roles import play
 
-        play(part, _say, ears.hear, clock)
+        play(part, _say, ears.hear, ears.traffic_ends, clock)
     except TailscopeError as error:
         waits = isinstance(error, OtherKernelError)
         _say(AgentError(message=str(error), hint=error.hint, other_kernel=waits))
@@ -54,12 +55,19 @@ def command() -> int:
 
 
 class _Ears:
-    """What comes in, and its end."""
+    """What comes in, and its end.
+
+    Attributes
+    ----------
+    traffic_ends : Future
+        Done at the order to end the traffic, which does not wait for others to be heard.
+    """
 
     def __init__(self, clock: SteadyClock) -> None:
         self._clock = clock
         self._heard: queue.Queue[Order | HostError | None] = queue.Queue()
         self._end_was_heard = threading.Event()
+        self.traffic_ends: Future[None] = Future()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def hear(self) -> Order | None:
@@ -85,7 +93,7 @@ class _Ears:
             _say(AnswerEvent(number=number, heard_ns=heard_ns, said_ns=said_ns))
 
     def _listen(self) -> None:
-        from tailscope.testbed.protocol import AskOrder, read_order
+        from tailscope.testbed.protocol import AskOrder, EndOrder, read_order
 
         # Python ends `sys.stdin` before it ends, and waits for whoever reads from it.
         for line in os.fdopen(sys.stdin.fileno(), errors="replace", closefd=False):
@@ -97,6 +105,9 @@ class _Ears:
                 continue
             if isinstance(order, AskOrder):
                 self._answer(order.number, heard_ns)
+            elif isinstance(order, EndOrder):
+                if not self.traffic_ends.done():
+                    self.traffic_ends.set_result(None)
             else:
                 self._heard.put(order)
         self._heard.put(None)

@@ -18,6 +18,7 @@ from tailscope.cli.terminal import columns_of, wrapped
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.experiment.boots import Boots, boot_lines, grouped, runs_of
 from tailscope.experiment.campaign import Campaign
+from tailscope.experiment.hosts import check_plan, lacking, not_known_yet
 from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.run import execute
@@ -29,18 +30,20 @@ from tailscope.units import (
     duration_text,
     long_text,
     percentile_name,
+    positive_duration_ns,
     printable,
     value_label,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.experiment.instance import Progress
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.spec import Document, Experiment, Hosts
+    from tailscope.experiment.spec import Document, Dut, Experiment, Hosts
     from tailscope.host.boot_line import BootLine
     from tailscope.store.records.campaign import CellRecord
+    from tailscope.testbed.clean import Leftover
     from tailscope.testbed.messages import GeneratorProgress
 
 __all__ = ["run_experiment"]
@@ -64,8 +67,10 @@ def run_experiment(
     """Run an experiment, or say what it would be."""
     experiment, document = load_experiment(file, profile)
     cells = cells_of(experiment, document)
-    if cpus is not None and experiment.hosts is None:
+    if cpus is not None:
         cells = [replace(cell, plan=changed(cell.plan, cpus=cpus)) for cell in cells]
+        if experiment.hosts is not None:
+            check_plan(cells[0].plan)
     chosen = only_cells(cells, only) if only else cells
     lines = _boot_lines(experiment, cells, document)
     if lines is not None:
@@ -80,7 +85,7 @@ def run_experiment(
         return _describe(experiment, chosen, json_file, lines)
     with campaign.opened(resume=resume):
         if resume:
-            for what, reason in clean():
+            for what, reason in _cleaned(experiment.hosts):
                 said = f"cleaned {what}" if reason is None else f"not cleaned: {what}: {reason}"
                 print(printable(said), file=sys.stderr)
         names = {cell.name for cell in chosen}
@@ -99,6 +104,15 @@ def run_experiment(
     if json_file != STANDARD:
         _conclude(campaign, out)
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
+
+
+def _cleaned(hosts: Hosts | None) -> Iterator[Leftover]:
+    """Remove what an earlier try left behind, on this machine and others."""
+    yield from clean()
+    if hosts is not None:
+        from tailscope.experiment.lab import clean_hosts
+
+        yield from clean_hosts(hosts)
 
 
 def _boot_lines(
@@ -163,15 +177,19 @@ def _run(
                 ending=line.say_finishing,
             )
 
-        record = campaign.run_cell(cell, measure)
-        state.finished(cell, record.lasted_s or 0.0)
-        line.clear()
-        head = f"[{done:>{len(str(total))}}/{total}]"
-        _print(f"{head} {cell.name:<{width}}  {_outcome(record)}")
-        # What machines lack, they lack in every cell: once is enough.
-        for warning in warnings:
-            if warning not in warned:
-                _print(f"warning   {warning}")
+        try:
+            campaign.run_cell(cell, measure)
+        finally:
+            # Also of a cell that was interrupted: what is kept of it is said.
+            record = campaign.records[cell.name]
+            state.finished(cell, record.lasted_s or 0.0)
+            line.clear()
+            head = f"[{done:>{len(str(total))}}/{total}]"
+            _print(f"{head} {cell.name:<{width}}  {_outcome(record)}")
+            # What machines lack, they lack in every cell: once is enough.
+            for warning in warnings:
+                if warning not in warned:
+                    _print(f"warning   {warning}")
         warned.update(dict.fromkeys(warnings))
 
 
@@ -313,14 +331,11 @@ def _describe(
     rounds = "1 round" if repeats == 1 else f"{repeats} rounds"
     print(f"{'cells':<16}{len(cells)}, {rounds}, {experiment.order}")
     print(f"{'takes':<16}about {long_text(lasts_s)}{', and the boots' if lines else ''}")
-    if lines is not None:
-        _describe_boots(runs_of(cells, lines))
-    if experiment.hosts is not None and experiment.hosts.dut.ssh is not None:
-        asked = dict.fromkeys(each for cell in cells for each in cell.plan.recording_checks())
-        for each in asked:
-            print(
-                printable(f"{'not known yet':<16}whether {experiment.hosts.dut.ssh} can do {each}")
-            )
+    if lines is not None and experiment.hosts is not None:
+        _describe_boots(runs_of(cells, lines), experiment.hosts.dut)
+    if experiment.hosts is not None:
+        for each in not_known_yet(experiment.hosts, [cell.plan for cell in cells], lines):
+            print(printable(f"{'not known yet':<16}{each}"))
     print()
     width = max(len(cell.name) for cell in cells)
     for cell in cells:
@@ -333,9 +348,14 @@ def _describe(
     return 0
 
 
-def _describe_boots(boots: Sequence[tuple[BootLine, Sequence[Cell]]]) -> None:
-    """Say what the device's machine boots, in order."""
-    print(f"{'boots':<16}{len(boots)} of the DuT's machine, one less if it runs one of them")
+def _describe_boots(boots: Sequence[tuple[BootLine, Sequence[Cell]]], dut: Dut) -> None:
+    """Say what the device's machine boots, in order, and how long that may take."""
+    assert dut.boot is not None, "it is booted"
+    most_s = positive_duration_ns(dut.boot.wait, "wait") / 1e9
+    print(
+        f"{'boots':<16}{len(boots)} of the DuT's machine, one less if it runs one of them;"
+        f" up to {long_text(most_s)} each (boot.wait)"
+    )
     for number, (line, run) in enumerate(boots, 1):
         many = "1 cell" if len(run) == 1 else f"{len(run)} cells"
         print(printable(f"{number:>14}. {line}: {many}"))
@@ -359,7 +379,5 @@ def _missing(cells: Sequence[Cell], hosts: Hosts | None) -> dict[str, list[str]]
 
 
 def _lacking(plan: RunPlan, hosts: Hosts | None) -> list[str]:
-    """What this machine lacks: for all of it, or as the device of a laboratory, or nothing."""
-    if hosts is None:
-        return plan.missing()
-    return plan.missing_to_record() if hosts.dut.ssh is None else []
+    """What this machine lacks: for all of it, or for the roles of a laboratory that it plays."""
+    return plan.missing() if hosts is None else lacking(hosts, plan)

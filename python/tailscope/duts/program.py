@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Running
 from tailscope.exceptions import TestbedError
+from tailscope.testbed.programs import search_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,8 @@ __all__ = ["RunningProgram", "wait_for"]
 
 _END_S = 30.0
 _POLL_S = 0.2
+_NOT_FOUND = 127
+"""The status of whoever is to start a program that is not there."""
 
 
 class RunningProgram(Running):
@@ -117,4 +120,7 @@ def wait_for(
 def _failure(name: str, process: Process, how: str) -> TestbedError:
     process.wait_end(_POLL_S)
     words = process.last_words()
-    return TestbedError(f"{name}: {how}" + (f"; it said: {words}" if words else ""))
+    hint = None
+    if how == f"ended with status {_NOT_FOUND}":
+        hint = f"no program was found: give its path, as it is none of those in {search_path()}"
+    return TestbedError(f"{name}: {how}" + (f"; it said: {words}" if words else ""), hint=hint)

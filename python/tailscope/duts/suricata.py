@@ -68,8 +68,9 @@ class Suricata(Dut):
 
     @property
     def ports(self) -> int:
-        """One, unless asked for: each port has a worker that always polls."""
-        return int(self.given.get("ports", "2" if self._mode == "af-packet" else "1"))
+        """One where that does for both directions: each port has a worker that always polls."""
+        has_two = self._mode == "af-packet" or self.wire == "pci"
+        return int(self.given.get("ports", "2" if has_two else "1"))
 
     @property
     def cpus(self) -> int:

@@ -295,6 +295,13 @@ def _none_came(recorded: RecordedRun, sent: int, losses: Losses) -> tuple[str, .
         has_device=dut is not None,
         foreign=recorded.foreign,
     )
+    instrument = recorded.info.instrument
+    is_unexplained = not (losses.dropped_by_dut or recorded.info.partial)
+    if instrument is not None and instrument.timestamper is not None and is_unexplained:
+        none_came += (
+            f"; {instrument.generator.gen.matched:,} came back to the load generator: see that"
+            " `cards` of each of the hosts are the two ends that packets pass, in their order"
+        )
     return (none_came,)
 
 

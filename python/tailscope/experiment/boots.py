@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
 from tailscope.host.boot_line import boot_line, expanded
-from tailscope.host.cpus import parse_cpus
 from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ def boot_lines(cells: Sequence[Cell], dut: Dut, document: Document) -> dict[str,
         raise document.error(
             [*where, "boot"], "expected ssh beside it: tailscope cannot reboot its own machine"
         )
-    if dut.cpus is not None:
-        parse_cpus(str(dut.cpus))
     found = {}
     for cell in cells:
         try:

@@ -7,7 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tailscope.analysis import Clock, Recording, analyze, analyze_recording
-from tailscope.exceptions import AnalysisError, DataplaneError, RunUnfinishedError, said
+from tailscope.exceptions import (
+    AnalysisError,
+    CaptureError,
+    DataplaneError,
+    RunUnfinishedError,
+    SwappedError,
+    said,
+)
 from tailscope.experiment.account import (
     measurement_record,
     own_work,
@@ -51,6 +58,17 @@ __all__ = [
     "of_recording",
     "with_own_work",
 ]
+
+
+_SWAPPED = (
+    "`hosts.timestamper.cards` seem swapped: the first has to see what goes to the device, the"
+    " second what comes from it"
+)
+_CABLES = (
+    "see that `cards` of each of the hosts are the two ends that packets pass, in their order, and"
+    " that the device forwards between them"
+)
+"""What to look at in a laboratory where its captures say nothing, in place of options."""
 
 
 class Analysed(NamedTuple):
@@ -100,7 +118,7 @@ def evaluate(
     ------
     DataplaneError
         If nothing was sent, or the generator could not write everything down.
-    RunUnfinishedError
+    AnalysisError, RunUnfinishedError
         If it cannot be analysed: the recordings are kept in the run directory.
     KeyboardInterrupt
         If interrupted: so they are, unless there was nothing yet.
@@ -169,18 +187,25 @@ def of_captures(pre: Path, post: Path) -> Find:
     """Have the captures of a timestamper analysed: what `analysed` takes."""
 
     def find(plan: MeasurementPlan, sink: Sink | None) -> Analysis:
-        return analyze(
-            pre,
-            post,
-            match_on="probe",
-            clocks="same",
-            whole=True,
-            trim=plan.trim_ns,
-            window=plan.window_ns,
-            worst=plan.worst,
-            series=False,
-            sink=sink,
-        )
+        try:
+            return analyze(
+                pre,
+                post,
+                match_on="probe",
+                clocks="same",
+                whole=True,
+                trim=plan.trim_ns,
+                window=plan.window_ns,
+                worst=plan.worst,
+                series=False,
+                sink=sink,
+            )
+        except CaptureError:
+            raise
+        except SwappedError as error:
+            raise SwappedError(str(error), hint=_SWAPPED) from None
+        except AnalysisError as error:
+            raise AnalysisError(str(error), hint=_CABLES) from None
 
     return find
 
@@ -188,6 +213,8 @@ def of_captures(pre: Path, post: Path) -> Find:
 @contextmanager
 def kept_unfinished(writer: RunWriter, keep: Callable[[BaseException], None]) -> Iterator[None]:
     """Keep what was recorded where the analysis in a block fails, or is interrupted.
+
+    Also where nothing can be made of it, now or later: people may see in it why.
 
     Parameters
     ----------
@@ -197,16 +224,15 @@ def kept_unfinished(writer: RunWriter, keep: Callable[[BaseException], None]) ->
 
     Raises
     ------
+    AnalysisError
+        If nothing follows from what was recorded.
     RunUnfinishedError
-        If the analysis fails.
+        If the analysis fails otherwise.
     KeyboardInterrupt
         If interrupted.
     """
     try:
         yield
-    except AnalysisError:
-        # Nothing can be made of it, now or later.
-        raise
     except BaseException as error:
         if not writer.is_whole:
             with suppress(OSError):
@@ -261,6 +287,8 @@ def _explain(blocked: Blocked, latency: Path, worst: Worst) -> tuple[Explanation
 
 def _say_kept(path: Path, error: BaseException) -> NoReturn:
     """Raise what ended an analysis again, and say that nothing is lost."""
+    if isinstance(error, AnalysisError):
+        raise AnalysisError(f"{error}; {path} keeps what was recorded", hint=error.hint) from error
     hint = f"`tailscope finish {path}` analyses it"
     if isinstance(error, KeyboardInterrupt):
         raise KeyboardInterrupt(f"{path}: what was recorded is kept; {hint}") from error

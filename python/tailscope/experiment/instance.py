@@ -318,6 +318,8 @@ class Instance:
         ------
         DataplaneError
             If the generator has no result.
+        KeyboardInterrupt
+            If that is because it was interrupted.
         """
         partial = [reason] if reason else []
         counts = self._stop_dut(partial)
@@ -326,6 +328,9 @@ class Instance:
         self._generator.stop()
         result = self._generator.finish()
         if result is None:
+            # A generator that has only just started is ended by Ctrl-C, without a result.
+            if self.interrupted:
+                raise KeyboardInterrupt
             raise self._generator.failure()
         return EndedInstance(
             number=self._number,

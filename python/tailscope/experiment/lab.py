@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import queue
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import AnalysisError, UsageError
+from tailscope.exceptions import AnalysisError, HostError
 from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
+from tailscope.experiment.hosts import by_role, cpus_of
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.reported import Reported, reported_run, write_reported
-from tailscope.host.cpus import cpu_list, cpus_by_role
 from tailscope.noise.table import read_recorded
-from tailscope.signals import patient
+from tailscope.signals import Patience, patient
 from tailscope.store import layout
+from tailscope.testbed.clean import Leftover
 from tailscope.testbed.cores import confined
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.hosts import agent_on
@@ -26,6 +27,7 @@ from tailscope.testbed.protocol import (
     CapturesEvent,
     CountsEvent,
     DutReady,
+    EndOrder,
     LoadgenReady,
     PlayOrder,
     RecordedEvent,
@@ -50,14 +52,8 @@ if TYPE_CHECKING:
     from tailscope.testbed.hosts import Agent
     from tailscope.testbed.protocol import Method, Role
 
-__all__ = ["execute_in_lab"]
+__all__ = ["clean_hosts", "execute_in_lab"]
 
-_POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
-"""What CPUs are called that the machines poll on."""
-_CABLES = (
-    "see that `cards` of each of the hosts are the two ends that packets pass, in their order, and"
-    " that the device forwards between them"
-)
 _READY_S = 300.0
 _MARGIN_S = 60.0
 _RESULT_S = 600.0
@@ -90,22 +86,33 @@ def execute_in_lab(
     ending : callable, optional
         Called at the first Ctrl-C behind the traffic, at which the run is finished.
 
+    Returns
+    -------
+    Measured
+        A partial result, if Ctrl-C ended the traffic.
+
     Raises
     ------
     HostError
         If a machine refuses, fails or is gone; the others are released.
-    RunUnfinishedError
+    AnalysisError, RunUnfinishedError
         If it cannot be analysed: the captures are kept in the run directory.
     KeyboardInterrupt
-        If interrupted before the captures are here. The second time after that, they are kept.
+        At the second Ctrl-C; if the captures are here by then, they are kept. At the first one, if
+        nothing was sent yet.
     """
     from tailscope.store.directory import RunWriter
 
     with ExitStack() as stack:
         writer = stack.enter_context(RunWriter(out))
         folder = stack.enter_context(RunFolder())
-        found = _measure(plan, hosts, folder, progress)
-        patience = stack.enter_context(patient(ending or _say_nothing))
+        patience = Patience()
+
+        def finish(cut_short: bool) -> None:
+            nonlocal patience
+            patience = stack.enter_context(patient(ending or _say_nothing, asked=cut_short))
+
+        found = _measure(plan, hosts, folder, progress, finish)
         stack.enter_context(_counts_told(found))
         run, tables = reported_run(plan, found)
         captures = [found.pre, found.post]
@@ -120,6 +127,34 @@ def execute_in_lab(
     return replace(measured, interrupted=patience.asked)
 
 
+def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
+    """Have other machines remove what dead agents left behind, as `tailscope clean` does here.
+
+    Parameters
+    ----------
+    hosts : Hosts
+
+    Yields
+    ------
+    Leftover
+        Each thing that was removed; a machine with the reason, where that failed.
+    """
+    from tailscope.testbed.remote import SshMachine
+
+    for role, host in by_role(hosts).items():
+        if host.ssh is None:
+            continue
+        machine = SshMachine(role, host.ssh, host.port)
+        try:
+            [said] = machine.run([host.command, "clean"])
+        except HostError as error:
+            yield Leftover(machine.where, str(error).removeprefix(f"{machine.where}: "))
+            continue
+        for line in said.splitlines():
+            if line.startswith("removed "):
+                yield Leftover(f"{machine.where}: {line.removeprefix('removed ')}")
+
+
 @contextmanager
 def _counts_told(found: Reported) -> Iterator[None]:
     """Where nothing follows from the captures, say what the load generator counted, too."""
@@ -127,19 +162,30 @@ def _counts_told(found: Reported) -> Iterator[None]:
         yield
     except AnalysisError as error:
         counted = found.sent.result.gen
+        # The private folder, where captures are until they are kept, is gone by then.
+        said = str(error).replace(f"{found.pre.parent}/", "")
         text = (
-            f"{error}; the load generator sent {count_text(counted.sent)} packets, and"
+            f"{said}; the load generator sent {count_text(counted.sent)} packets, and"
             f" {count_text(counted.matched)} came back to it"
         )
-        raise AnalysisError(text, hint=error.hint if counted.matched else _CABLES) from None
+        raise AnalysisError(text, hint=error.hint) from None
 
 
 def _say_nothing() -> None:
     pass
 
 
-def _measure(plan: RunPlan, hosts: Hosts, folder: RunFolder, progress: Progress | None) -> Reported:
-    """Let the machines play their roles; they are released at the end."""
+def _measure(
+    plan: RunPlan,
+    hosts: Hosts,
+    folder: RunFolder,
+    progress: Progress | None,
+    ended: Callable[[bool], None],
+) -> Reported:
+    """Let the machines play their roles; they are released at the end.
+
+    `ended` is called when the traffic has ended; with whether Ctrl-C ended it.
+    """
     captures, files = folder.make("captures"), folder.make("machines")
     parts = [
         _part("dut", plan, hosts.dut, vfs=hosts.dut.vfs),
@@ -165,14 +211,19 @@ def _measure(plan: RunPlan, hosts: Hosts, folder: RunFolder, progress: Progress 
         }
         stack.enter_context(confined(_not_polled(hosts, polled)))
         if plan.warm_up_ns:
-            _send(agents, plan.warm_up_ns, None)
+            _, cut_short = _send(agents, plan.warm_up_ns, None)
+            if cut_short:
+                raise KeyboardInterrupt
         for agent in agents:
             agent.say(RecordOrder())
         for agent in agents:
             agent.wait_for(RecordingEvent, _MARGIN_S)
         for agent in agents:
             agent.ask(_QUESTIONS)
-        sent = _send(agents, plan.duration_ns, progress)
+        sent, cut_short = _send(agents, plan.duration_ns, progress)
+        if cut_short and not sent.result.gen.sent:
+            raise KeyboardInterrupt
+        ended(cut_short)
         for agent in agents:
             agent.ask(_QUESTIONS)
         for agent in agents[1:]:
@@ -227,35 +278,29 @@ def _part(
     method: Method | None = None,
     vfs: FunctionDriver | None = None,
 ) -> PlayOrder:
-    cpus = _cpus_of(role, plan)
-    if cpus is None and host.cpus is not None:
-        cpus = str(host.cpus)
     return PlayOrder(
         role=role,
         plan=plan.record(),
         cards=host.cards,
-        cpus=cpus,
+        cpus=cpus_of(role, plan, host),
         method=method,
         vfs=vfs,
     )
 
 
-def _cpus_of(role: Role, plan: RunPlan) -> str | None:
-    """The CPUs that the plan gives a machine by its role."""
-    by_role = {} if plan.cpus is None else cpus_by_role(plan.cpus, "--cpus")
-    if "" in by_role:
-        raise UsageError(
-            f"--cpus: got {plan.cpus!r}, expected CPUs by role with hosts, such as"
-            " generator=2,dut=4-5"
-        )
-    name = _POLLING.get(role, "")
-    return f"{name}={cpu_list(by_role[name]) or 'any'}" if name in by_role else None
-
-
-def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) -> SentEvent:
+def _send(
+    agents: Sequence[Agent], duration_ns: int, progress: Progress | None
+) -> tuple[SentEvent, bool]:
     """Let the load generator, which is the last, send; listen to all machines meanwhile.
 
-    It sleeps until one of them has something to say: this machine may be one of them.
+    Ctrl-C ends the traffic, a second one all. It sleeps until one of them has something to say:
+    this machine may be one of them.
+
+    Returns
+    -------
+    SentEvent
+    bool
+        Whether the traffic was cut short.
     """
     loadgen = agents[-1]
     bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -263,18 +308,27 @@ def _send(agents: Sequence[Agent], duration_ns: int, progress: Progress | None) 
         agent.bell = bell
     loadgen.say(SendOrder(duration_ns=duration_ns))
     deadline_s = time.monotonic() + duration_ns / 1e9 + _MARGIN_S
+    cut_short = False
     while (left_s := deadline_s - time.monotonic()) > 0:
-        for agent in agents:
-            try:
-                event = agent.hear(0)
-            except queue.Empty:
-                continue
-            if isinstance(event, SentEvent):
-                return event
-            if isinstance(event, GeneratorProgress) and progress is not None:
-                progress(event)
         try:
-            bell.get(timeout=left_s)
-        except queue.Empty:
-            break
+            for agent in agents:
+                with suppress(queue.Empty):
+                    event = agent.hear(0)
+                    if isinstance(event, SentEvent):
+                        return event, cut_short
+                    if isinstance(event, GeneratorProgress) and progress is not None:
+                        progress(event)
+            with suppress(queue.Empty):
+                bell.get(timeout=left_s)
+        except KeyboardInterrupt:
+            if cut_short:
+                raise
+            cut_short = True
+            loadgen.say(EndOrder())
+            deadline_s = time.monotonic() + _MARGIN_S
+        except HostError as error:
+            # A generator that has only just started is ended by it, without a result.
+            if cut_short:
+                raise KeyboardInterrupt from error
+            raise
     raise loadgen.error(f"no result {_MARGIN_S:g} s after it should have ended")

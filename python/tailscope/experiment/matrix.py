@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, field_named, plan_of
+from tailscope.experiment.hosts import by_role, cables, check_hosts, check_plan
 from tailscope.experiment.spec import Fields, complaint
 from tailscope.units import value_label
 
@@ -27,7 +27,8 @@ __all__ = ["Cell", "cells_of", "only_cells"]
 _MOST_CELLS = 100_000
 _AROUND_S = 2.5
 _ANALYSIS_S = 3e-7
-"""Of a cell: what it takes to start and end, and for each packet."""
+_REACHED_S = 4.0
+"""Of a cell: what it takes to start and end, for each packet, and to reach machines by ssh."""
 _OPTIONS = tuple(name for name in FIELDS if name.endswith("_options"))
 _OF_OPTION = {declared.option: name for name, declared in FIELDS.items()}
 
@@ -45,12 +46,15 @@ class Cell:
     repeat : int
         Which of the repeats, from 1.
     plan : RunPlan
+    hosts : Hosts or None
+        The machines of a laboratory.
     """
 
     name: str
     values: Mapping[str, str]
     repeat: int
     plan: RunPlan
+    hosts: Hosts | None = None
 
     @property
     def lasts_s(self) -> float:
@@ -59,6 +63,8 @@ class Cell:
         starts_s = platform.starts_in_s * self.plan.instances + self.plan.make_dut().starts_in_s
         packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.runs
         sends_s = (self.plan.warm_up_ns + self.plan.duration_ns) / 1e9
+        if self.hosts is not None and any(host.ssh for host in by_role(self.hosts).values()):
+            starts_s += _REACHED_S
         rests_s = 2 * self.plan.power_phase_ns / 1e9 if self.plan.asks_for_power else 0
         return starts_s + rests_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
 
@@ -88,7 +94,7 @@ def cells_of(experiment: Experiment, document: Document) -> list[Cell]:
     _refuse_twins(found, document)
     rounds = [
         [
-            Cell(_name(cell.values, repeat, experiment.repeats), cell.values, repeat, cell.plan)
+            replace(cell, name=_name(cell.values, repeat, experiment.repeats), repeat=repeat)
             for cell in found
         ]
         for repeat in range(1, experiment.repeats + 1)
@@ -191,30 +197,16 @@ def _combined(
                 merged = {**fields.get(field, {}), **value} if field in _OPTIONS else value
                 fields[field], origin[field] = merged, where
         if experiment.hosts is not None:
-            fields |= _cables(experiment.hosts, fields, document)
+            fields |= cables(experiment.hosts, fields, document)
         try:
             plan = plan_of(fields)
+            if experiment.hosts is not None:
+                check_plan(plan)
         except UsageError as error:
             raise _located(document, error, values, origin) from None
-        yield Cell("", values, 0, plan)
-
-
-def _cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
-    """The wire of a laboratory: cables between cards."""
-    for name in ("wire", "wire_options"):
-        if name in fields:
-            raise document.error(["hosts"], f"hosts have cards: remove {name}")
-    alone = {
-        "several instances": fields.get("instances", 1) > 1,
-        "dut: loop": fields.get("dut") == LOOP,
-        "direction: both": fields.get("direction") == "both",
-        "replay": fields.get("replay") is not None,
-    }
-    for what, is_wanted in alone.items():
-        if is_wanted:
-            raise document.error(["hosts"], f"{what} requires a single machine: remove hosts")
-    named = {"generator": hosts.loadgen.cards, "dut": hosts.dut.cards}
-    return {"wire": "pci", "wire_options": {role: "+".join(own) for role, own in named.items()}}
+        if experiment.hosts is not None:
+            check_hosts(experiment.hosts, plan, document)
+        yield Cell("", values, 0, plan, experiment.hosts)
 
 
 def _located(

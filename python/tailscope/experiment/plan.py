@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.wires import Wire
 
-__all__ = ["WAYS", "InstanceCpus", "RunPlan"]
+__all__ = ["WAYS", "InstanceCpus", "RunPlan", "failures"]
 
 WAYS = ("forth", "back")
 """Directions of packets: from the generator's first port to its second, and the other way."""
@@ -125,11 +125,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     def missing(self) -> list[str]:
         """What this machine lacks for the run, with what to do about it; nothing is none."""
-        return _failures(self._checks())
-
-    def missing_to_record(self) -> list[str]:
-        """The same of what it has to record or to set as the device of a laboratory."""
-        return _failures(self.recording_checks().values())
+        return failures(self._checks())
 
     def _checks(self) -> list[Callable[[], object]]:
         return [
@@ -295,8 +291,8 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         return f"{self.power}; idle, then without packets, for {self.power_phase_ns / 1e9:g} s each"
 
 
-def _failures(checks: Iterable[Callable[[], object]]) -> list[str]:
-    """What checks say that fail, with what to do about it."""
+def failures(checks: Iterable[Callable[[], object]]) -> list[str]:
+    """What checks say that fail, with what to do about it; nothing is none."""
     lacks = []
     for check in checks:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from tailscope.experiment.across import (
 )
 from tailscope.experiment.energy import RunEnergy
 from tailscope.experiment.sightings import Sightings, probe_times
+from tailscope.host.cpus import cpu_list
 from tailscope.models.two_clocks import Bounds
 from tailscope.store.parquet import TableFile
 from tailscope.store.provenance import MeasurementRecord, measurement_info
@@ -104,6 +106,10 @@ class Reported(NamedTuple):
     pre: Path
     post: Path
     files: dict[str, dict[str, Path]]
+
+    def ready(self) -> dict[str, DutReady | TimestamperReady | LoadgenReady]:
+        """What each role said of itself before anything was sent."""
+        return {"dut": self.dut, "timestamper": self.timestamper, "loadgen": self.loadgen}
 
 
 class ReportedTables(NamedTuple):
@@ -231,11 +237,7 @@ def _record(
             result=device.counts,
         ),
         platform=found.dut.platform,
-        hosts={
-            "dut": found.dut.host,
-            "timestamper": found.timestamper.host,
-            "loadgen": found.loadgen.host,
-        },
+        hosts={role: ready.host for role, ready in found.ready().items()},
         machines={
             "dut": MachineInfo(clock=clocks["dut"].record, knobs=found.dut.knobs),
             "timestamper": MachineInfo(
@@ -256,6 +258,14 @@ def _warnings(found: Reported, clocks: Mapping[str, MappedClock]) -> list[str]:
         "loadgen": [*found.loadgen.warnings, *found.load.warnings],
     }
     warnings = [f"{role}: {text}" for role, texts in said.items() for text in texts]
+    for (one, first), (other, second) in combinations(found.ready().items(), 2):
+        shared = set(first.cpus) & set(second.cpus)
+        if shared and first.boot_id == second.boot_id:
+            warnings.append(
+                f"{one} and {other} are one machine, and both poll on CPU {cpu_list(shared)}: they"
+                " wait for each other, and the figures mean little; `cpus` below each of them"
+                " keeps them apart"
+            )
     if unsent := found.sent.result.gen.unsent:
         late = "could not be sent within 10 ms of their time"
         warnings.append(f"loadgen: {counted(unsent, 'packet')} {late}: the rate was not reached")

@@ -27,7 +27,7 @@ from tailscope.host.cpus import parse_cpus
 from tailscope.host.functions import virtual_functions
 from tailscope.host.machine import Machine
 from tailscope.plan import NOISE, PlanFields
-from tailscope.store.machine import this_host
+from tailscope.store.machine import boot_id, this_host
 from tailscope.store.records.dataplane import ProgramCounts
 from tailscope.store.records.run import CapturedFiles, SideCounts, Written
 from tailscope.testbed.co_runners import co_runners
@@ -46,6 +46,7 @@ from tailscope.testbed.protocol import (
     PlayOrder,
     RecordedEvent,
     RecordingEvent,
+    RecordOrder,
     SendOrder,
     SentEvent,
     TimestamperReady,
@@ -57,6 +58,7 @@ from tailscope.testbed.wires import are_links, cards, check_cards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
     from typing import Literal
 
@@ -74,7 +76,9 @@ if TYPE_CHECKING:
 __all__ = ["play"]
 
 
-def play(part: PlayOrder, say: Say, hear: Hear, clock: SteadyClock) -> None:
+def play(
+    part: PlayOrder, say: Say, hear: Hear, traffic_ends: Future[None], clock: SteadyClock
+) -> None:
     """Play a role until there is nothing more to hear.
 
     Parameters
@@ -82,6 +86,8 @@ def play(part: PlayOrder, say: Say, hear: Hear, clock: SteadyClock) -> None:
     part : PlayOrder
     say, hear : callable
         Tell the other side something, and wait for what it has to say; None is its end.
+    traffic_ends : Future
+        Done when the traffic is to end before its time.
     clock : SteadyClock
         By which the agent tells the time.
 
@@ -95,7 +101,7 @@ def play(part: PlayOrder, say: Say, hear: Hear, clock: SteadyClock) -> None:
             made = stack.enter_context(virtual_functions(part.cards, part.vfs))
             part = replace(part, cards=made)
         check_cards(part.role, part.cards)
-        _ROLES[part.role](_plan_of(part), part, _Mouth(say, hear, clock))
+        _ROLES[part.role](_plan_of(part), part, _Mouth(say, hear, traffic_ends, clock))
 
 
 def _plan_of(part: PlayOrder) -> RunPlan:
@@ -107,6 +113,7 @@ class _Mouth(NamedTuple):
 
     say: Say
     hear: Hear
+    traffic_ends: Future[None]
     clock: SteadyClock
 
 
@@ -140,6 +147,7 @@ def _be_dut(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
         talk.say(
             DutReady(
                 host=this_host(),
+                boot_id=boot_id(),
                 knobs=knobs_of(cores.pollers),
                 tuning=[convert(asdict_of(outcome), Written) for outcome in tuning],
                 reports=clock_reports(),
@@ -236,6 +244,7 @@ def _generate(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
         talk.say(
             LoadgenReady(
                 host=this_host(),
+                boot_id=boot_id(),
                 knobs=knobs_of(cores.pollers),
                 reports=clock_reports(),
                 warnings=list(cores.warnings),
@@ -248,11 +257,11 @@ def _generate(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
             part_of_it = replace(plan, warm_up_ns=0, duration_ns=order.duration_ns)
             options = part_of_it.generator_options()
             options += [] if record is None else [f"--record={record}"]
-            return _sent(place, sides, options, cores, talk.say)
+            return _sent(place, sides, options, cores, talk)
 
         while isinstance(order := talk.hear(), SendOrder):
             talk.say(sent(order))
-        if order is None:
+        if not isinstance(order, RecordOrder):
             return
         record = folder.make("generator")
         with watch.recording():
@@ -271,7 +280,7 @@ def _generate(plan: RunPlan, part: PlayOrder, talk: _Mouth) -> None:
         talk.hear()
 
 
-def _sent(place: Here, eal: list[str], options: list[str], cores: Cores, say: Say) -> SentEvent:
+def _sent(place: Here, eal: list[str], options: list[str], cores: Cores, talk: _Mouth) -> SentEvent:
     generator = Dataplane(
         "loadgen",
         GENERATOR,
@@ -282,13 +291,14 @@ def _sent(place: Here, eal: list[str], options: list[str], cores: Cores, say: Sa
         housekeeping=cores.housekeeping,
     )
     with generator:
+        talk.traffic_ends.add_done_callback(lambda _: generator.process.signal(signal.SIGINT))
         try:
             while True:
                 event = generator.next_event(None)
                 if event is None:
                     break
                 if isinstance(event, GeneratorProgress):
-                    say(event)
+                    talk.say(event)
         except KeyboardInterrupt:
             generator.process.signal(signal.SIGINT)
             generator.finish()
@@ -321,6 +331,7 @@ def _watch(
             talk.say(
                 TimestamperReady(
                     host=this_host(),
+                    boot_id=boot_id(),
                     knobs=knobs_of(cores.pollers),
                     reports=clock_reports(),
                     warnings=said,

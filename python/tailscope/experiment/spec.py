@@ -208,7 +208,7 @@ class Host(_Model):
     command: str = "tailscope"
     """Command that starts tailscope on that machine."""
     cpus: str | int | None = None
-    """CPUs to poll on."""
+    """CPUs to poll on, such as '2,3': one, or for the device as many as it polls on."""
 
 
 def _time(value: str) -> str:
@@ -225,8 +225,8 @@ class Boot(_Model):
     how: Literal["grub", "systemd-boot", "kexec", "command"]
     """grub, systemd-boot or kexec on the machine, as root; or a command of yours on this one."""
     kernels: dict[Literal["default", "vanilla", "rt", "nohz"], Name] = Field(default_factory=dict)
-    """Releases (as `uname -r` prints them) of the kernels that cells name; default is for cells
-    that name only parameters. nohz is vanilla by default. Required, except with command."""
+    """Release (as `uname -r` prints it) of each kernel that cells name; default is for cells that
+    name parameters, but no kernel. nohz is vanilla by default. Required, except with command."""
     command: list[str] | None = Field(None, min_length=1)
     """Command that reboots the machine, run on this one without a shell. It is given
     the kernel's release or name (default for the machine's own boot), then each parameter."""
@@ -423,6 +423,10 @@ def _said(document: Document, error: ValidationError) -> UsageError:
         near = difflib.get_close_matches(str(where[-1]), known, 1)
         meant = f"; did you mean {near[0]}?" if near else ""
         message = f"unknown field, expected one of {', '.join(known)}{meant}"
+    elif kind == "invalid_key":
+        message = f"got {found['input']!r}, expected the name of a field"
+        if "cpus" in _known(where[:-1]):
+            message += "; in braces, a list of CPUs needs quotes, such as '1,3'"
     elif kind == "missing":
         message = "it is missing"
     elif kind == "in_traffic":

@@ -38,12 +38,12 @@ from tailscope.recommend.surroundings import (
     SINGLE_THREAD,
 )
 from tailscope.units import count_text, duration_text, percentile_name
-from tailscope.wording import CLOCKS
+from tailscope.wording import CLOCKS, unknown_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailscope.recommend.evidence import Case, Evidence, Facts, Floor
+    from tailscope.recommend.evidence import Case, Evidence, Facts
     from tailscope.recommend.rule import Said
 
 __all__ = ["BURSTY", "JUMP", "RULES"]
@@ -65,7 +65,7 @@ def _timestamps(evidence: Evidence) -> Said:
     """I: times that are taken in software."""
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in evidence.cases:
-        key = (case.facts.clock, case.facts.wire, _floor_text(case.floor))
+        key = (case.facts.clock, case.facts.wire, _floor_text(case))
         groups.setdefault(key, []).append(case)
     for (clock, wire, floor), cases in groups.items():
         if clock in _UNKNOWN_CLOCKS:
@@ -93,9 +93,10 @@ def _timestamps(evidence: Evidence) -> Said:
         yield NoEvidence("no run records the clock of its timestamps")
 
 
-def _floor_text(floor: Floor | None) -> str:
+def _floor_text(case: Case) -> str:
+    floor = case.floor
     if floor is None:
-        return "Their floor is unknown: `tailscope calibrate` measures it."
+        return f"Their floor is {unknown_floor(case.run.info)}."
     believed = floor.believed_up_to
     upto = "at no percentile" if believed is None else f"up to {percentile_name(believed)}"
     median, tail = duration_text(floor.latency_ns_p50), duration_text(floor.latency_ns_p999)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec import convert
 
 from tailscope.host.fingerprint import fingerprint
 from tailscope.store.records.host import HostRecord
 
-__all__ = ["this_host"]
+__all__ = ["boot_id", "this_host"]
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_host() -> HostRecord:
     """The fingerprint of this machine."""
     return convert(fingerprint(), HostRecord)
+
+
+def boot_id() -> str:
+    """What the kernel calls this boot of it: another one nowhere else, and never again."""
+    return _BOOT.read_text().strip()

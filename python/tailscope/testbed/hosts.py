@@ -43,7 +43,10 @@ __all__ = ["Agent", "Answers", "LocalAgent", "SshAgent", "agent_on", "ssh_connec
 _CONNECT_S = 20.0
 _END_S = 20.0
 _ALIVE_EVERY_S = 5
+_NOT_FOUND = 127
+"""The status of a shell that does not find a program."""
 _ANSWER_S = 20.0
+_LAST_WORDS_S = 2.0
 
 M = TypeVar("M", bound="AgentMessage")
 
@@ -99,6 +102,7 @@ class Agent(ABC):
         self._heard: queue.Queue[AgentMessage | HostError | None] = queue.Queue()
         self._errors: list[str] = []
         self.answers = Answers()
+        self._hint: str | None = None
         self.bell: queue.SimpleQueue[None] | None = None
 
     def __enter__(self) -> Self:
@@ -139,7 +143,8 @@ class Agent(ABC):
         if event is None:
             self._heard.put(None)
             said = " | ".join(self._errors[-5:])
-            raise self.error(f"the connection ended{f'; it said: {said}' if said else ''}")
+            text = f"the connection ended{f'; it said: {said}' if said else ''}"
+            raise self.error(text, self._hint)
         if isinstance(event, HostError):
             raise event
         if isinstance(event, AgentError):
@@ -323,8 +328,8 @@ class SshAgent(Agent):
     def __init__(self, role: Role, address: str, *, port: int | None, command: str) -> None:
         super().__init__(role, address)
         self._address, self._port, self._command = address, port, command
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._loop, self._ends = asyncio.new_event_loop(), asyncio.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._connection: SSHClientConnection | None = None
         self._process: SSHClientProcess[str] | None = None
 
@@ -335,6 +340,11 @@ class SshAgent(Agent):
         except BaseException:
             self._close()
             raise
+
+    def _run(self) -> None:
+        """Work for the connection until the end, at which all that still waits is cancelled."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._ends.wait())
 
     async def _connect(self) -> None:
         self._connection = await ssh_connection(self._address, self._port, self.error)
@@ -352,9 +362,27 @@ class SshAgent(Agent):
         try:
             async for line in stream:
                 hear(line.rstrip("\n"))
+            if last:
+                self._hint = await self._why_not_found()
         finally:
             if last:
                 self._gone()
+
+    async def _why_not_found(self) -> str | None:
+        """Say where the agent's program was looked for, if it was not found."""
+        import asyncssh
+
+        assert self._process is not None and self._connection is not None
+        with contextlib.suppress(OSError, asyncssh.Error):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._process.wait_closed()
+                if self._process.exit_status == _NOT_FOUND:
+                    path = (await self._connection.run("printenv PATH")).stdout
+                    return (
+                        f"hosts.{self.role}.command: {self._command!r} was not found there; ssh"
+                        f" looks for programs in {str(path or '').strip()}"
+                    )
+        return None
 
     def _write(self, line: str) -> None:
         def write() -> None:
@@ -392,9 +420,8 @@ class SshAgent(Agent):
         except Exception:  # noqa: BLE001 - a machine that is gone cannot be told
             if self._connection is not None:
                 self._loop.call_soon_threadsafe(self._connection.abort)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._ends.set)
         self._thread.join(_END_S)
-        self._loop.close()
 
     def _wait(self, work: Coroutine[object, None, None], timeout_s: float | None) -> None:
         try:

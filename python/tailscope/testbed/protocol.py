@@ -40,6 +40,7 @@ __all__ = [
     "CountsEvent",
     "DutMessage",
     "DutReady",
+    "EndOrder",
     "HelloEvent",
     "LoadgenMessage",
     "LoadgenReady",
@@ -106,6 +107,10 @@ class AskOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="ask"):
     number: Count
 
 
+class EndOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="end"):
+    """To a load generator: end the traffic before its time. It is heard at once."""
+
+
 class StopOrder(Section, frozen=True, kw_only=True, tag_field="do", tag="stop"):
     """Stop, and say what was counted or recorded."""
 
@@ -141,9 +146,10 @@ class AnswerEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="an
 
 
 class DutReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
-    """The device forwards."""
+    """The device forwards; `boot_id` is the kernel's, and tells whether two roles have one."""
 
     host: HostRecord
+    boot_id: str
     knobs: dict[str, str | None]
     tuning: list[Written]
     reports: list[ClockReport]
@@ -158,6 +164,7 @@ class LoadgenReady(Section, frozen=True, kw_only=True, tag_field="event", tag="r
     """The load generator waits for orders to record and to send."""
 
     host: HostRecord
+    boot_id: str
     knobs: dict[str, str | None]
     reports: list[ClockReport]
     warnings: list[str]
@@ -168,6 +175,7 @@ class TimestamperReady(Section, frozen=True, kw_only=True, tag_field="event", ta
     """The timestamper waits for the order to record; it polls on `cpus`, if it does."""
 
     host: HostRecord
+    boot_id: str
     knobs: dict[str, str | None]
     reports: list[ClockReport]
     warnings: list[str]
@@ -237,7 +245,7 @@ class CapturesEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="
     warnings: list[str]
 
 
-Order: TypeAlias = PlayOrder | AskOrder | SendOrder | RecordOrder | StopOrder
+Order: TypeAlias = PlayOrder | AskOrder | SendOrder | RecordOrder | EndOrder | StopOrder
 AnyAgent: TypeAlias = HelloEvent | AgentError | AnswerEvent | RecordingEvent
 DutMessage: TypeAlias = AnyAgent | DutReady | CountsEvent
 LoadgenMessage: TypeAlias = AnyAgent | LoadgenReady | GeneratorProgress | SentEvent | RecordedEvent

@@ -206,8 +206,9 @@ class Explanation(Record, frozen=True, kw_only=True):
     causes: tuple[ExplainedCause, ...]
     """The causes, largest first."""
     clock_error_ns: Count | None = None
-    """How far the clock of the device's machine may be off that of the captures; null if both are
-    one. Causes count as far as they hold whatever the difference is."""
+    """How far what happened on the device's machine may be off the clock of the captures: the error
+    of its own clock, and that of the clock of kernel events; null if all are one. Causes count as
+    far as they hold whatever the difference is."""
     evidence: Literal["caused"] | None = "caused"
     """`caused`: events with times on the packets' clock are known, and `causes` are what they say.
     `null`: no such events are known, and `causes` is empty."""
