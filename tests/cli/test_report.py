@@ -71,6 +71,12 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     assert single.count("<figure") - page.count("<figure") == 1
     assert "first" in page
     assert "second" in page
+    labels = ("--label", f"before={runs[0]}", "--label", f"after={runs[1]}")
+    done = tailscope("report", *runs, *labels, "--out", tmp_path / "both.html")
+    assert done.returncode == 0, done.stderr
+    assert "<title>tailscope: before, after</title>" in (tmp_path / "both.html").read_text()
+    done = tailscope("report", *runs, "--label", f"second={runs[0]}", "--figures", tmp_path / "x")
+    assert (done.returncode, "while another one is called that" in done.stderr) == (1, True)
 
 
 def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:

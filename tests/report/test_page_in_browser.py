@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,28 @@ def test_only_our_own_scripts_may_run(
         assert seen.figures()
         assert not [each for each in seen.complaints if each.startswith("dialog")]
         assert any("Content Security Policy" in each for each in seen.complaints)
+
+
+def test_differences_come_first(
+    chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path
+) -> None:
+    pair = [tmp_path / name for name in ("one", "other")]
+    for run in pair:
+        shutil.copytree(analysed, run)
+    page = tmp_path / "differences.html"
+    labels = (f"--label={HOSTILE.replace('=', '≠')}={pair[0]}", f"--label=b={pair[1]}")
+    assert tailscope("compare", *pair, *labels, "--out", page).returncode == 0
+    with browser.opened(chromium, page, width=1000, theme="dark", shot="differences") as seen:
+        assert seen.figures()[0] == "difference-1"
+        place = seen.page.locator("#figure-difference-1")
+        box = place.bounding_box()
+        assert box is not None and box["y"] + box["height"] < 900, "it is on the first screen"
+        assert "95 % interval" in seen.hover("difference-1")
+        before = place.screenshot()
+        place.get_by_role("button", name="log y").click()
+        seen.page.wait_for_timeout(500)
+        assert place.screenshot() != before
+        check(seen, page)
 
 
 def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import labelled
+from tailscope.cli.options import RunLabels, labelled
 from tailscope.exceptions import UsageError
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
@@ -30,6 +30,7 @@ def command(
         list[Path],
         typer.Argument(metavar="RUN...|CAMPAIGN", help="Run directories, or a campaign's."),
     ],
+    label: RunLabels = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +67,7 @@ def command(
         ),
     ] = None,
 ) -> int:
-    plan = _plan(runs, out, figures, formats, style, pages, scheduler)
+    plan = _plan(runs, label, out, figures, formats, style, pages, scheduler)
     written = _run_campaign(plan) if plan.campaign is not None else _run(plan)
     for path in written:
         print(printable(str(path)))
@@ -89,6 +90,7 @@ class ReportRequest:
 
 def _plan(
     runs: list[Path],
+    label: list[str] | None,
     out: Path | None,
     figures: Path | None,
     formats: str,
@@ -110,9 +112,11 @@ def _plan(
     campaign = campaigns[0] if campaigns else None
     if campaign is None and (pages or scheduler is not None):
         raise UsageError("--pages and --scheduler require a campaign")
+    if campaign is not None and label:
+        raise UsageError("--label names runs; the page of a campaign names them by what was varied")
     if out is None and figures is None:
         out = Path(REPORT) if campaign is None else campaign / REPORT
-    labels = {} if campaign else labelled(runs)
+    labels = {} if campaign else labelled(runs, label)
     return ReportRequest(labels, campaign, out, figures, wanted, style, pages, scheduler)
 
 

@@ -29,6 +29,7 @@ from tailscope.noise.words import (
 from tailscope.report.figures import pictures
 from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
+from tailscope.report.picture import difference_ticks
 from tailscope.store.run import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tailscope.report.differences import Difference
     from tailscope.report.picture import Axis, Layer, Picture
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.host import HostRecord
@@ -75,7 +77,8 @@ def page(
     runs: Sequence[Run],
     *,
     links: Mapping[str, str] | None = None,
-    statements: Mapping[str, Sequence[str]] | None = None,
+    differences: Sequence[Difference] = (),
+    left_out: str = "",
 ) -> str:
     """Draw runs as one HTML page.
 
@@ -85,10 +88,13 @@ def page(
         At least one; several share their figures.
     links : Mapping of str to str, optional
         Files beside the page by what they are called, each as a relative address.
-    statements : Mapping of str to sequence of str, optional
-        What is said of them together, by title: it comes first.
+    differences : sequence of Difference, optional
+        What was found of pairs of them: it comes first.
+    left_out : str, optional
+        Which runs were compared, too, but are not drawn.
     """
     drawn = pictures([Material(run) for run in runs])
+    compared = [each.picture for each in differences if each.picture is not None]
     return (
         environment()
         .get_template("report.html.j2")
@@ -106,8 +112,9 @@ def page(
             figures=drawn,
             first=_FIRST,
             links=links or {},
-            statements=statements or {},
-            scripts=scripts(drawn),
+            differences=differences,
+            left_out=left_out,
+            scripts=scripts([*compared, *drawn]),
         )
     )
 
@@ -218,6 +225,7 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
     values = [
         layer.columns[role] for layer in picture.layers for role in roles if role in layer.columns
     ]
+    is_difference = axis.linear_up_to is not None
     return {
         "label": axis.label,
         "scale": axis.scale,
@@ -226,10 +234,12 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
         "starts_at_zero": axis.starts_at_zero,
         "is_time": axis.is_time,
         "is_odds": axis.is_odds,
+        "linear_up_to": axis.linear_up_to,
+        "ticks": difference_ticks(axis) if is_difference else [],
         "can_be_log": not axis.names
         and not axis.is_time
         and not axis.is_odds
-        and any((each > 0).any() for each in values),
+        and (is_difference or any((each > 0).any() for each in values)),
     }
 
 

@@ -18,13 +18,25 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Axis", "Dash", "Layer", "Mark", "Picture", "sharing_axes", "table_of"]
+__all__ = [
+    "Axis",
+    "Dash",
+    "Layer",
+    "Mark",
+    "Picture",
+    "difference_ticks",
+    "gathered",
+    "sharing_axes",
+    "spread",
+    "table_of",
+]
 
 Mark = Literal["line", "steps", "quantiles", "points", "crosses", "spans", "cells", "bars"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 Scale = Literal["linear", "log", "auto"]
 
 _WIDE = 30.0
+_MOST_TICKS = 5
 _ROLES = ("x", "x_end", "y", "y_end", "low", "high", "value")
 
 
@@ -50,6 +62,9 @@ class Axis:
         Whether it shows 1 / (1 - q), and is to be named by percentiles.
     limits : tuple of float or None
         The lowest and the highest value to show; None for those that are there.
+    linear_up_to : float or None
+        Of an axis of differences, which shows zero and both sides of it: up to where its
+        logarithmic scale is linear.
     """
 
     label: str
@@ -60,6 +75,7 @@ class Axis:
     is_time: bool = False
     is_odds: bool = False
     limits: tuple[float, float] | None = None
+    linear_up_to: float | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +162,34 @@ class Picture:
         ]
 
 
+def spread(values: Floats, linear_up_to: float) -> Floats:
+    """Where a logarithmic axis of differences has values: linear near zero, which has its place."""
+    places: Floats = np.sign(values) * np.log1p(np.abs(values) / linear_up_to) / np.log(10)
+    return places
+
+
+def gathered(places: Floats, linear_up_to: float) -> Floats:
+    """The values at such places."""
+    values: Floats = np.sign(places) * np.expm1(np.abs(places) * np.log(10)) * linear_up_to
+    return values
+
+
+def difference_ticks(axis: Axis) -> list[float]:
+    """What a logarithmic axis of differences names: powers of ten on both sides of zero.
+
+    Parameters
+    ----------
+    axis : Axis
+        With limits, on which it has as many names as fit.
+    """
+    assert axis.linear_up_to is not None and axis.limits is not None, "an axis of differences"
+    first = round(np.log10(axis.linear_up_to)) + 1
+    last = max(first, int(np.log10(max(map(abs, axis.limits)))))
+    step = 1 + (last - first) // _MOST_TICKS
+    powers = [10.0**power for power in range(first, last + 1, step)]
+    return [*(-each for each in reversed(powers)), 0.0, *powers]
+
+
 def sharing_axes(pictures: Sequence[Picture], x: Axis, y: Axis) -> tuple[Picture, ...]:
     """Let figures stand beside each other: same scales, same limits.
 
@@ -166,12 +210,15 @@ def sharing_axes(pictures: Sequence[Picture], x: Axis, y: Axis) -> tuple[Picture
 
 def _limits(axis: Axis, values: Sequence[Floats]) -> tuple[float, float] | None:
     shown = np.concatenate([np.zeros(0), *values])
-    shown = shown[shown > 0] if axis.scale == "log" else shown[~np.isnan(shown)]
+    is_log = axis.scale == "log" and axis.linear_up_to is None
+    shown = shown[np.isfinite(shown) & ((shown > 0) | (not is_log))]
     return (float(shown.min()), float(shown.max())) if len(shown) else None
 
 
 def _resolved(axis: Axis, values: Sequence[Floats]) -> Axis:
-    """Decide on a scale; a logarithmic one takes a value above zero."""
+    """Decide on a scale; a logarithmic one takes a value above zero, but for differences."""
+    if axis.linear_up_to is not None:
+        return axis
     shown = np.concatenate([np.zeros(0), *values])
     shown = shown[shown > 0]
     if not len(shown):
