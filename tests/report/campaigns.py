@@ -60,7 +60,9 @@ def finish(
 ) -> None:
     """Write ``campaign.json``."""
     repeats = record.pop("repeats", 1)
-    plan = {"name": "small", "fixed": {"dut": "l2fwd", "duration": "1s"}, "vary": vary}
+    levels = record.pop("service_levels", [])
+    fixed = {"dut": "l2fwd", "duration": "1s"}
+    plan = {"name": "small", "fixed": fixed, "vary": vary, "service_levels": levels}
     known = {
         "name": "small",
         "about": "",
