@@ -84,6 +84,15 @@ def test_axes_and_legends_answer(
             seen.page.wait_for_timeout(500)
             assert place.get_by_role("button", name=key).get_attribute("aria-pressed") != was
             assert place.screenshot() != before
+        button = seen.page.locator("#figure-histogram").get_by_role("button", name="log x")
+        button.focus()
+        seen.page.keyboard.press("Tab")
+        seen.page.keyboard.press("Shift+Tab")
+        outlined = "button => getComputedStyle(button).outlineStyle"
+        assert button.evaluate(outlined) == "solid", "where the keyboard is can be seen"
+        was = button.get_attribute("aria-pressed")
+        seen.page.keyboard.press("Enter")
+        assert button.get_attribute("aria-pressed") != was
         seen.page.emulate_media(color_scheme="dark")
         seen.page.wait_for_timeout(500)
         assert seen.page.locator("html").get_attribute("data-drawn") == "dark"

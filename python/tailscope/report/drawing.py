@@ -102,7 +102,7 @@ PAPER = Style(
     width_in=3.45,
     height_in=2.3,
     # Ordered by lightness, so that neighbours differ in grey as well.
-    colours=("#000000", "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00"),
+    colours=("#000000", "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00", "#999999"),
     settings={
         **_SETTINGS,
         "axes.linewidth": 0.6,
@@ -235,7 +235,7 @@ def _draw(axes: Axes, picture: Picture, style: Style, *, narrow: bool) -> None:
         else:
             set_scale(direction.scale)
         _label(axis, direction)
-    for layer in picture.layers:
+    for layer in picture.keyed:
         _draw_layer(axes, _within(picture.y, layer), style, rasterized=rasterized)
     if picture.x.limits is not None and picture.y.limits is not None:
         axes.update_datalim(list(zip(picture.x.limits, picture.y.limits, strict=True)))
@@ -269,7 +269,10 @@ def _label(axis: DrawnAxis, direction: Axis) -> None:
         axis.set_major_locator(FixedLocator(range(len(direction.names))))
         axis.set_major_formatter(FuncFormatter(lambda at, _: printable(direction.names[int(at)])))
         return
-    if direction.linear_up_to is not None and direction.scale == "log":
+    if direction.ticks:
+        axis.set_major_locator(FixedLocator(direction.ticks))
+        axis.set_minor_locator(NullLocator())
+    elif direction.linear_up_to is not None and direction.scale == "log":
         axis.set_major_locator(FixedLocator(difference_ticks(direction)))
     elif direction.scale == "log":
         axis.set_major_locator(LogLocator(numticks=12))
@@ -389,7 +392,7 @@ def _add_legend(
 ) -> None:
     first = {
         label: next(
-            layer for picture in pictures for layer in picture.layers if layer.label == label
+            layer for picture in pictures for layer in picture.keyed if layer.label == label
         )
         for label in labels
     }

@@ -83,7 +83,27 @@
     return { at, within, start, end, names: scale === "log" ? axis.ticks : null };
   }
 
-  function dress(drawn, grid, axis, names) {
+  // The library's own ticks of a logarithmic axis run into each other where it spans few decades.
+  function ticksOf({ start, end }) {
+    const decades = Math.log10(end / start), low = Math.floor(Math.log10(start));
+    if (!(decades > 0.7)) {
+      const step = 10 ** Math.floor(Math.log10((end - start) / 2)), first = Math.ceil(start / step);
+      return Array.from({ length: Math.floor(end / step) - first + 1 }, (_, at) => (first + at) * step);
+    }
+    const within = decades < 2.5 ? [1, 2, 5] : [1], stride = Math.ceil(decades / 8);
+    return Array.from({ length: Math.ceil(decades) + 1 }, (_, at) => low + at)
+      .filter((power) => power % stride === 0)
+      .flatMap((power) => within.map((mantissa) => mantissa * 10 ** power))
+      .filter((tick) => tick >= start && tick <= end);
+  }
+
+  function logarithmic(shown) {
+    const ticker = model("FixedTicker", { ticks: ticksOf(shown) });
+    shown.change.connect(() => { ticker.ticks = ticksOf(shown); });
+    return ticker;
+  }
+
+  function dress(drawn, grid, axis, scale, shown, names) {
     const ink = css("--ink");
     Object.assign(drawn, {
       axis_label: axis.label, axis_label_text_color: ink, axis_label_text_font_style: "normal",
@@ -94,6 +114,8 @@
       drawn.ticker = grid.ticker = model("FixedTicker", { ticks: [...names.keys()] });
       drawn.major_label_overrides = names;
     } else {
+      if (axis.ticks.length) drawn.ticker = grid.ticker = model("FixedTicker", { ticks: axis.ticks });
+      else if (scale === "log") drawn.ticker = grid.ticker = logarithmic(shown);
       drawn.formatter = model("NumeralTickFormatter", { format: NUMBER });
     }
   }
@@ -120,9 +142,9 @@
     plot.toolbar.autohide = true;
     plot.toolbar.active_drag = coarse ? null : "auto";
     const named = x.is_odds ? new Map(figure.percentiles) : null;
-    dress(plot.xaxis, plot.xgrid, x, named);
+    dress(plot.xaxis, plot.xgrid, x, scales.x, plot.x_range, named);
     const heights = zero?.names?.map((tick) => [zero.at(tick), tick.toLocaleString("en")]);
-    dress(plot.yaxis, plot.ygrid, y, lanes ? new Map(y.names.entries()) : heights ? new Map(heights) : null);
+    dress(plot.yaxis, plot.ygrid, y, scales.y, plot.y_range, lanes ? new Map(y.names.entries()) : heights ? new Map(heights) : null);
     if (zero) {
       plot.add_layout(model("Span", { location: 0, dimension: "width", line_color: css("--ink") }));
     }
@@ -132,7 +154,7 @@
     return drawn;
   }
 
-  function mark(plot, figure, { mark, columns, colour: number, dash, label, part }, zero) {
+  function mark(plot, figure, { mark, columns, colour: number, dash, key, label, part }, zero) {
     const tooltips = tips(figure, columns, label, part);
     const source = model("ColumnDataSource", { data: columns });
     const colour = data.colours[number % data.colours.length];
@@ -190,7 +212,7 @@
     }
     found.push(hovered);
     plot.add_tools(model("HoverTool", { renderers: [hovered], tooltips }));
-    return { label, found };
+    return { key, found };
   }
 
   function shade(plot, columns, colour, mode) {
@@ -245,15 +267,15 @@
 
   function legend(figure, drawn) {
     const found = new Map();
-    for (const { label, found: renderers } of drawn) {
-      if (figure.legend.includes(label)) found.set(label, [...(found.get(label) ?? []), ...renderers]);
+    for (const { key, found: renderers } of drawn) {
+      if (figure.legend.includes(key)) found.set(key, [...(found.get(key) ?? []), ...renderers]);
     }
-    return [...found].map(([label, renderers]) => {
-      const layer = figure.layers.find((each) => each.label === label);
+    return [...found].map(([key, renderers]) => {
+      const layer = figure.layers.find((each) => each.key === key);
       const patch = document.createElement("span");
       patch.className = "patch";
       patch.style.background = data.colours[layer.colour % data.colours.length];
-      return button([patch, label], true, (shown) => renderers.forEach((each) => { each.visible = shown; }));
+      return button([patch, key], true, (shown) => renderers.forEach((each) => { each.visible = shown; }));
     });
   }
 
@@ -275,7 +297,9 @@
     return again;
   }
 
-  const timed = data.figures.filter((figure) => figure.x.is_time).flatMap((figure) => figure.layers);
+  const overTime = data.figures.filter((figure) => figure.x.is_time);
+  const timed = overTime.flatMap((figure) => figure.layers);
+  const before = overTime.filter((figure) => !figure.x.starts_at_zero).flatMap((figure) => figure.layers);
   const redraws = [];
   const left = data.figures.map((figure) => {
     for (const layer of figure.layers) {
@@ -284,7 +308,8 @@
     return figure;
   });
 
-  const time = timed.length ? range({ names: [] }, "linear", ends(timed, false, "x", "x_end")) : null;
+  const lasts = ends(timed, false, "x", "x_end")[1];
+  const time = range({ names: [], starts_at_zero: true }, "linear", [Math.min(0, ends(before, false, "x")[0]), lasts]);
 
   // One after the other, so that the page can be read meanwhile.
   function next() {

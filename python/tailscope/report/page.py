@@ -217,7 +217,9 @@ def _figure(picture: Picture) -> dict[str, Any]:
         "value": picture.value_column,
         "percentiles": _percentiles(picture) if picture.x.is_odds else [],
         "legend": [_shown(label) for label in picture.legend],
-        "layers": [_layer(layer) for layer in picture.layers],
+        "layers": [
+            _layer(layer, keyed) for layer, keyed in zip(picture.layers, picture.keyed, strict=True)
+        ],
     }
 
 
@@ -235,7 +237,7 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
         "is_time": axis.is_time,
         "is_odds": axis.is_odds,
         "linear_up_to": axis.linear_up_to,
-        "ticks": difference_ticks(axis) if is_difference else [],
+        "ticks": difference_ticks(axis) if is_difference else axis.ticks,
         "can_be_log": not axis.names
         and not axis.is_time
         and not axis.is_odds
@@ -248,12 +250,13 @@ def _percentiles(picture: Picture) -> list[tuple[float, str]]:
     return [(each, percentile_name(1 - 1 / each)) for each in picture.odds]
 
 
-def _layer(layer: Layer) -> dict[str, Any]:
+def _layer(layer: Layer, keyed: Layer) -> dict[str, Any]:
     return {
         "mark": layer.mark,
+        "key": _shown(keyed.label),
         "label": _shown(layer.label),
         "part": _shown(layer.part),
-        "colour": layer.colour,
+        "colour": keyed.colour,
         "dash": layer.dash,
         "columns": {
             # Edges of cells need no nanosecond.
