@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, RunLabels, given_labels, write_json
+from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
 
 if TYPE_CHECKING:
@@ -244,19 +244,16 @@ def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]
 
 
 def _print(plan: CompareRequest, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
-    from tailscope.cli.terminal import columns_of, wrapped
     from tailscope.compare.words import lines
     from tailscope.units import printable
 
-    columns = columns_of(sys.stdout)
     for comparison, judged in found:
         for line in lines(comparison, judged):
-            print(wrapped(printable(line), columns))
+            say(printable(line))
         print()
     for text in plan.left_out:
-        print(wrapped(printable(f"left out  {text}"), columns))
-    said = (
+        say(printable(f"left out  {text}"))
+    say(
         f"the intervals of all {plan.statements} differences hold together with 95 % (Bonferroni);"
         " bursts are taken into account"
     )
-    print(wrapped(said, columns))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import RunLabels, labelled
+from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
@@ -188,5 +189,5 @@ def _run(plan: ReportRequest) -> list[Path]:
     if measured:
         from tailscope.wording import reading
 
-        print(reading([(run.summary, run.info) for run in measured]))
+        say(reading([(run.summary, run.info) for run in measured]))
     return written
