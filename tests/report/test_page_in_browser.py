@@ -59,6 +59,13 @@ def test_a_page_is_drawn_and_asks_for_nothing(
             *names
         }
         assert "stalls" not in names, "a figure without data is absent"
+        worst = seen.page.locator("a.moment").first
+        worst.focus()
+        before = seen.page.locator("#figure-rate").screenshot()
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_timeout(500)
+        assert seen.page.locator("#figure-rate").screenshot() != before, "time moves everywhere"
+        assert read_run(analysed).worst.pre_seq[0] == int(worst.inner_text().split()[1])
         told = seen.hover("heat")
         assert "latency [µs]" in told
         assert "packets" in told

@@ -1,7 +1,7 @@
 "use strict";
 // Draws the figures of this page from the data that it holds.
 (async () => {
-  const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35;
+  const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35, AROUND_S = 0.005;
   const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3], dashdot: [8, 4, 2, 4] };
   const FEW = 40;
   const LINES = { line: null, steps: "after", quantiles: "before" };
@@ -25,6 +25,15 @@
       moving = false;
     });
   }
+
+  // A packet's moment, and what was around it.
+  addEventListener("click", ({ target }) => {
+    const { sent, lasts } = target.closest("a.moment")?.dataset ?? {};
+    const [shown] = times.values();
+    if (!sent || !shown) return;
+    const room = Math.max(AROUND_S, Number(lasts));
+    shown.setv({ start: Number(sent) - room, end: Number(sent) + Number(lasts) + room });
+  });
 
   function bytesOf(base64) {
     return Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));

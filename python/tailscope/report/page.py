@@ -70,6 +70,7 @@ _HEADLINE = ("p50", "p99.9", "max", "lost", "floor", "floor p50", "believed up t
 _SETTING = 4
 """Rows of the provenance that say what was measured in a line."""
 _WORST = 3
+_NS_PER_S = 1e9
 _MATHS = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
 
 
@@ -79,6 +80,7 @@ def page(
     links: Mapping[str, str] | None = None,
     differences: Sequence[Difference] = (),
     left_out: str = "",
+    trace: str = "",
 ) -> str:
     """Draw runs as one HTML page.
 
@@ -92,6 +94,8 @@ def page(
         What was found of pairs of them: it comes first.
     left_out : str, optional
         Which runs were compared, too, but are not drawn.
+    trace : str, optional
+        The address of the timeline beside the page.
     """
     drawn = pictures([Material(run) for run in runs])
     compared = [each.picture for each in differences if each.picture is not None]
@@ -114,6 +118,7 @@ def page(
             links=links or {},
             differences=differences,
             left_out=left_out,
+            trace=trace,
             scripts=scripts([*compared, *drawn]),
         )
     )
@@ -337,6 +342,23 @@ def _headline(run: Run) -> list[Row]:
     return [by_label[label] for label in _HEADLINE if label in by_label]
 
 
+def _worst(run: Run) -> list[dict[str, Any]]:
+    """The worst packets, each with its name in a timeline, and when it was in the device."""
+    worst = run.worst
+    sent_s = Material(run).since_s(worst.pre_ns[:_WORST])
+    names = [f"packet {seq}" for seq in worst.pre_seq[:_WORST].tolist()] or [""] * len(sent_s)
+    return [
+        {"name": name, "sent_s": sent, "lasts_s": lasted_ns / _NS_PER_S, "told": told[1:]}
+        for name, sent, lasted_ns, told in zip(
+            names,
+            sent_s.tolist(),
+            worst.latency_ns[:_WORST].tolist(),
+            worst_rows(run),
+            strict=False,
+        )
+    ]
+
+
 def _about(run: Run) -> dict[str, Any]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
@@ -347,7 +369,7 @@ def _about(run: Run) -> dict[str, Any]:
             f"{name} {value}"
             for name, value in islice(provenance(run.summary, run.info).items(), _SETTING)
         ),
-        "worst": worst_rows(run)[:_WORST],
+        "worst": _worst(run),
         "verdict": verdict_text(run.kept.verdict),
         "tail": None if run.explanation is None else _tail(run.explanation),
         "sentence": sentence(run.summary),
