@@ -41,6 +41,9 @@ _VECTORS_UP_TO = 4_000
 
 _DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "dashdot": "-."}
 _MARKERS = ".x+s^v"
+_FEW = 40
+"""Marks that are drawn large."""
+_FEW_DECADES = 300
 _LANE = 0.7
 _LANE_IN, _LINE_IN = 0.2, 0.17
 _NUMBER = FuncFormatter(lambda value, _: f"{value:,.10g}")
@@ -240,6 +243,11 @@ def _draw(axes: Axes, picture: Picture, style: Style, *, narrow: bool) -> None:
     if picture.x.limits is not None and picture.y.limits is not None:
         axes.update_datalim(list(zip(picture.x.limits, picture.y.limits, strict=True)))
     axes.autoscale_view()
+    for direction, axis in ((picture.x, axes.xaxis), (picture.y, axes.yaxis)):
+        low, high = axis.get_view_interval()
+        is_log = direction.scale == "log" and direction.linear_up_to is None
+        if is_log and not direction.ticks and high < _FEW_DECADES * low:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     if picture.x.starts_at_zero:
         axes.set_xlim(left=0)
     if picture.y.starts_at_zero:
@@ -289,6 +297,7 @@ def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> 
             x,
             columns["y"],
             _marker(layer, style),
+            markersize=mpl.rcParams["lines.markersize"] * (2 if len(x) <= _FEW else 1),
             markeredgewidth=0.7,
             color=colour,
             rasterized=rasterized,
