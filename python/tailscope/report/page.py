@@ -30,6 +30,7 @@ from tailscope.report.figures import pictures
 from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
 from tailscope.report.picture import difference_ticks
+from tailscope.store import layout
 from tailscope.store.run import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
@@ -370,6 +371,7 @@ def _about(run: Run) -> dict[str, Any]:
             for name, value in islice(provenance(run.summary, run.info).items(), _SETTING)
         ),
         "worst": _worst(run),
+        "has_noise": layout.NOISE in run.info.files,
         "verdict": verdict_text(run.kept.verdict),
         "tail": None if run.explanation is None else _tail(run.explanation),
         "sentence": sentence(run.summary),
