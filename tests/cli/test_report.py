@@ -58,6 +58,7 @@ def test_a_run_has_its_report(tailscope: Run, tmp_path: Path) -> None:
     assert "2,000" in page
     assert "p99.9999" in page
     assert "≥" in page
+    assert re.search(r"<h1>Median [\d.]+ µs, p99 [\d.]+ µs; 0 of 2,000 packets lost.</h1>", page)
 
 
 def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:

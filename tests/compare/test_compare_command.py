@@ -461,6 +461,19 @@ def test_campaigns_without_common_values_are_refused(
     assert "no runs can be compared" in done.stderr
 
 
+def test_no_latency_is_said_to_be_below_zero(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Few runs that differ much have a wide interval."""
+    for side, names in (("one", ("a", "slow")), ("other", ("b", "slow"))):
+        for name in names:
+            shutil.copytree(runs / name, tmp_path / side / name)
+    compared(tmp_path / "one", tmp_path / "other")
+    said = capsys.readouterr().out
+    assert "p99.99:   ≥ 0 ns → ≥ 0 ns: no estimate" in said
+    assert "≥ -" not in said
+
+
 def test_latencies_are_those_of_the_run(tailscope: Run, runs: Path) -> None:
     """Without loss they are the figures of its table."""
     summary = json.loads((runs / "a" / "summary.json").read_text())

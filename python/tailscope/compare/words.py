@@ -130,7 +130,8 @@ def _said(finding: FigureChange, window_ns: float) -> str:
     if found is None:
         bound = "≥ " if finding.figure.quantile is not None else ""
         texts = (
-            side(each.low if bound and math.isfinite(each.low) else each.value)
+            # Student's interval of few runs may end below what a latency can be.
+            side(max(each.low, 0) if bound and math.isfinite(each.low) else each.value)
             for each in (finding.baseline, finding.candidate)
         )
         return f"{' → '.join(bound + text for text in texts)}: no estimate ({finding.lacks})"

@@ -43,6 +43,7 @@ from tailscope.wording import (
     energy_rows,
     explained_text,
     has_bounds,
+    heading,
     instrument_rows,
     latency_rows,
     provenance,
@@ -374,6 +375,7 @@ def _about(run: Run) -> dict[str, Any]:
         "has_noise": layout.NOISE in run.info.files,
         "verdict": verdict_text(run.kept.verdict),
         "tail": None if run.explanation is None else _tail(run.explanation),
+        "heading": heading(run.summary),
         "sentence": sentence(run.summary),
         "warnings": [
             *run.info.warnings,
