@@ -28,11 +28,10 @@
 
   // A packet's moment, and what was around it.
   addEventListener("click", ({ target }) => {
-    const { sent, lasts } = target.closest("a.moment")?.dataset ?? {};
-    const [shown] = times.values();
-    if (!sent || !shown) return;
-    const room = Math.max(AROUND_S, Number(lasts));
-    shown.setv({ start: Number(sent) - room, end: Number(sent) + Number(lasts) + room });
+    const link = target.closest("a.moment, a.whole"), [shown] = times.values();
+    if (!link || !shown) return;
+    const sent = Number(link.dataset.sent), lasts = Number(link.dataset.lasts), room = Math.max(AROUND_S, lasts);
+    shown.setv(link.matches(".whole") ? time : { start: sent - room, end: sent + lasts + room });
   });
 
   function bytesOf(base64) {
