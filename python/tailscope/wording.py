@@ -46,6 +46,7 @@ __all__ = [
     "energy_rows",
     "explained_text",
     "has_bounds",
+    "heading",
     "instrument_rows",
     "instrument_text",
     "latency_rows",
@@ -722,17 +723,30 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
 
 def sentence(summary: Mapping[str, Figure]) -> str:
     """Say in one sentence what was measured, without a verdict."""
-    sent, lost = _count(summary["sent"]), lost_text(summary)
-    losses = "losses unknown" if summary["lost"] is None else f"{lost} of {sent} packets lost"
     if not summary["count"]:
+        sent, lost = _count(summary["sent"]), lost_text(summary)
         return f"No packet was matched; {lost} of {sent} sent packets are lost."
     best = _last_supported(summary)
     tail = f", {best.label} {best.value} (95 % interval {best.interval})" if best else ""
     return (
         f"Latency of {_count(summary['count'])} packets: median"
         f" {_latency(summary, 'p50')}{tail}, maximum"
-        f" {_latency(summary, 'max')}; {losses}."
+        f" {_latency(summary, 'max')}; {_losses(summary)}."
     )
+
+
+def heading(summary: Mapping[str, Figure]) -> str:
+    """Say the median and the tail, where the other figures stand below."""
+    if not summary["count"]:
+        return sentence(summary)
+    known = [each for each in median_and_tail(summary) if each != NOTHING]
+    return f"Median {', '.join(known)}; {_losses(summary)}."
+
+
+def _losses(summary: Mapping[str, Figure]) -> str:
+    if summary["lost"] is None:
+        return "losses unknown"
+    return f"{lost_text(summary)} of {_count(summary['sent'])} packets lost"
 
 
 def median_and_tail(summary: Mapping[str, Figure]) -> tuple[str, str]:

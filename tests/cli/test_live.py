@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -11,15 +12,19 @@ import subprocess
 import sys
 import termios
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyte
 import pytest
+from captures import pair
 from command import COMMAND
 from shelves import copied, shelf
+from synthetic import PACKETS, latencies, write_run
 from wcwidth import wcswidth
 
-from tailscope.cli import campaign
+from tailscope.cli import application, campaign
 from tailscope.cli.live import LiveLine, Pace
 from tailscope.cli.terminal import cut, fitting, width_of
 from tailscope.exceptions import TestbedError
@@ -27,7 +32,6 @@ from tailscope.testbed.messages import GeneratorProgress, LoopProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from measurements import Place
 
@@ -54,6 +58,7 @@ class Terminal:
         self.columns = columns or 80
         self.screen = pyte.Screen(self.columns, ROWS)
         self.said = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
 
     def resize(self, columns: int) -> None:
         termios.tcsetwinsize(self.ours, (ROWS, columns))
@@ -87,7 +92,7 @@ class Terminal:
 
     def _take(self, stream: pyte.ByteStream) -> None:
         data = os.read(self.ours, 1 << 16)
-        self.said += data.decode()
+        self.said += self.decoder.decode(data)
         stream.feed(data)
 
     @property
@@ -222,6 +227,46 @@ def test_a_list_is_as_wide_as_the_terminal(
     assert cut_name.startswith("日本") and "…" in cut_name and "p99.9" in cut_name
     whole = tailscope("list", runs).stdout
     assert long_name in whole and "kernel" in whole and "no room for" not in whole
+
+
+@pytest.fixture(scope="module")
+def tainted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs with everything that makes tables wide: bounds, two ends, causes of long names."""
+    folder = tmp_path_factory.mktemp("tainted")
+    stalled = np.arange(PACKETS) % 100 == 50
+    found = np.where(stalled, 3_531_360, latencies(1))
+    causes = {"a thread of a long name that somebody gave it": 0.7, "local timer": 0.2}
+    for name in ("one", "other"):
+        write_run(folder / name, found, stalled=stalled, stall_ns=88_000, causes=causes)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "compare", "analyze"])
+def test_tables_fit_the_terminal_and_say_the_same(
+    terminals: Any,
+    tainted: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    monkeypatch.chdir(tainted)
+    words: dict[str, list[Any]] = {
+        "show": ["one"],
+        "verify": ["one", "--slo", "p99<50us, p99.9<1ms, loss<1e-3, max<1ms"],
+        "compare": ["one", "other"],
+        "analyze": pair(Path("captures"), [3_531_360 + 10 * at for at in range(300)]),
+    }
+    asked = [command, *map(str, words[command])]
+    application()(asked, standalone_mode=False)
+    whole = capsys.readouterr().out
+    terminal = terminals(80)
+    application()(asked, standalone_mode=False)
+    sys.stdout.flush()
+    terminal.read()
+    # A command to repeat it with is copied as a whole.
+    lines = [line for line in terminal.said.splitlines() if not line.startswith("repeat ")]
+    assert max(map(width_of, lines)) <= 80 < max(map(width_of, whole.splitlines()))
+    assert sorted(terminal.said.replace("─", "").split()) == sorted(whole.replace("─", "").split())
 
 
 def test_a_terminal_that_becomes_narrower(terminals: Any) -> None:

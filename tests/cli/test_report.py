@@ -58,6 +58,7 @@ def test_a_run_has_its_report(tailscope: Run, tmp_path: Path) -> None:
     assert "2,000" in page
     assert "p99.9999" in page
     assert "≥" in page
+    assert re.search(r"<h1>Median [\d.]+ µs, p99 [\d.]+ µs; 0 of 2,000 packets lost.</h1>", page)
 
 
 def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
@@ -71,6 +72,27 @@ def test_runs_share_their_figures(tailscope: Run, tmp_path: Path) -> None:
     assert single.count("<figure") - page.count("<figure") == 1
     assert "first" in page
     assert "second" in page
+    labels = ("--label", f"before={runs[0]}", "--label", f"after={runs[1]}")
+    done = tailscope("report", *runs, *labels, "--out", tmp_path / "both.html")
+    assert done.returncode == 0, done.stderr
+    assert "<title>tailscope: before, after</title>" in (tmp_path / "both.html").read_text()
+    done = tailscope("report", *runs, "--label", f"second={runs[0]}", "--figures", tmp_path / "x")
+    assert (done.returncode, "while another one is called that" in done.stderr) == (1, True)
+
+
+def test_a_timeline_is_written_beside_its_page(tailscope: Run, tmp_path: Path) -> None:
+    run, page = analysed(tailscope, tmp_path, "run"), tmp_path / "a page.html"
+    done = tailscope("report", run, "--out", page, "--trace")
+    assert done.returncode == 0, done.stderr
+    timeline = tmp_path / "a page.pftrace"
+    assert done.stdout.splitlines() == [str(timeline), str(page)]
+    text = page.read_text()
+    assert '<a href="./a%20page.pftrace" download>' in text
+    names = re.findall(r'<a class="moment"[^>]*>(packet \d+)</a>', text)
+    assert len(names) == 3
+    assert all(name.encode() in timeline.read_bytes() for name in names)
+    refused = tailscope("report", run, "--figures", tmp_path / "figures", "--trace")
+    assert (refused.returncode, "--trace requires" in refused.stderr) == (1, True)
 
 
 def test_figures_come_in_every_format(tailscope: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -17,8 +18,14 @@ from documentation import undocumented
 from synthetic import PACKETS, write_campaign, write_run
 
 from tailscope.cli import application
+from tailscope.compare.compare import compare, error_of
+from tailscope.compare.figures import figures_with
 from tailscope.compare.limits import parse_limit
+from tailscope.compare.sources import pairs_of, read_source
 from tailscope.exceptions import UsageError
+from tailscope.report.differences import difference_pictures
+from tailscope.report.drawing import write_grid
+from tailscope.report.picture import difference_ticks, gathered, spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -454,6 +461,19 @@ def test_campaigns_without_common_values_are_refused(
     assert "no runs can be compared" in done.stderr
 
 
+def test_no_latency_is_said_to_be_below_zero(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Few runs that differ much have a wide interval."""
+    for side, names in (("one", ("a", "slow")), ("other", ("b", "slow"))):
+        for name in names:
+            shutil.copytree(runs / name, tmp_path / side / name)
+    compared(tmp_path / "one", tmp_path / "other")
+    said = capsys.readouterr().out
+    assert "p99.99:   ≥ 0 ns → ≥ 0 ns: no estimate" in said
+    assert "≥ -" not in said
+
+
 def test_latencies_are_those_of_the_run(tailscope: Run, runs: Path) -> None:
     """Without loss they are the figures of its table."""
     summary = json.loads((runs / "a" / "summary.json").read_text())
@@ -466,11 +486,76 @@ def test_latencies_are_those_of_the_run(tailscope: Run, runs: Path) -> None:
     assert by_name["rate"]["baseline"] == summary["post_rate_pps"]
 
 
-def test_a_page_says_it_above_shared_figures(runs: Path, tmp_path: Path) -> None:
+def test_a_page_shows_it_above_shared_figures(runs: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    compared(runs / "a", runs / "slow", "--out", page)
+    labels = ("--label", f"before={runs / 'a'}", "--label", f"after={runs / 'slow'}")
+    limit = ("--fail-on", "p99>+10%")
+    found = compared(runs / "a", runs / "slow", *labels, *limit, "--out", page, expected=2)
+    assert found["comparisons"][0]["candidate"] == "after"
     text = page.read_text()
-    assert "What differs, and whether it is real" in text
-    assert ": slower</li>" in text
-    assert 'id="figure-percentiles"' in text
+    assert "<h1>after is slower than before at p50, p90, p99 and p99.9.</h1>" in text
+    assert '<p class="fail"><b>fail</b>: p99&gt;+10%: ' in text
+    said, drawn = text.index(": slower</li>"), text.index('id="figure-difference-1"')
+    assert drawn < said < text.index('id="figure-percentiles"')
+    assert str(runs) not in text
     assert len(text.encode()) < 2 * 1024 * 1024
+
+
+def test_a_label_is_of_a_run_that_is_compared(runs: Path) -> None:
+    pair = ("compare", str(runs / "a"), str(runs / "b"))
+    for label, why in (
+        (f"x={runs / 'c'}", "expected one of the runs"),
+        ("x", "expected NAME=VALUE"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            application()([*pair, "--label", label], standalone_mode=False)
+    twice = ("--label", f"x={runs / 'a'}", "--label", f"y={runs / 'a'}")
+    with pytest.raises(UsageError, match="expected one name"):
+        application()([*pair, *twice], standalone_mode=False)
+
+
+def test_differences_are_drawn_as_they_were_found(runs: Path, tmp_path: Path) -> None:
+    """Every estimate, its interval, and which are real; one that has no end reaches the edge."""
+    figures = figures_with()
+    sources = [read_source(runs / name) for name in ("a", "slow", "late")]
+    comparisons = {
+        f"pair {at}": compare(pair, figures, error_of(2 * len(figures)))
+        for at, pair in enumerate(pairs_of(sources)[0])
+    }
+    drawn = difference_pictures(comparisons)
+    for title, comparison in comparisons.items():
+        told = {
+            odds: ends
+            for layer in drawn[title].layers
+            for odds, *ends in zip(
+                *(layer.columns[role] for role in ("x", "y", "low", "high")), strict=True
+            )
+        }
+        wanted = {
+            1 / (1 - each.figure.quantile): [end / 1e3 for end in each.difference]
+            for each in comparison.findings
+            if each.figure.quantile is not None and each.difference is not None
+        }
+        assert told == wanted
+        real = {
+            odds
+            for layer in drawn[title].layers
+            if layer.mark == "points"
+            for odds in layer.columns["x"]
+        }
+        assert len(real) == sum(
+            each.verdict in ("higher", "lower") and each.figure.quantile is not None
+            for each in comparison.findings
+        )
+    first, second = drawn.values()
+    assert first.y == second.y, "they stand beside each other"
+    ticks = np.array(difference_ticks(first.y))
+    assert 0 in ticks and np.array_equal(ticks, -ticks[::-1])
+    linear_us = first.y.linear_up_to
+    assert linear_us is not None
+    assert np.allclose(gathered(spread(ticks, linear_us), linear_us), ticks)
+    endless = replace(
+        first.layers[0], columns={**first.layers[0].columns, "high": np.full(4, np.inf)}
+    )
+    write_grid([tmp_path / "drawn.svg"], [replace(first, layers=(endless,))])
+    assert "difference [µs]" in (tmp_path / "drawn.svg").read_text()

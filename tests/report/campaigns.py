@@ -60,7 +60,9 @@ def finish(
 ) -> None:
     """Write ``campaign.json``."""
     repeats = record.pop("repeats", 1)
-    plan = {"name": "small", "fixed": {"dut": "l2fwd", "duration": "1s"}, "vary": vary}
+    levels = record.pop("service_levels", [])
+    fixed = {"dut": "l2fwd", "duration": "1s"}
+    plan = {"name": "small", "fixed": fixed, "vary": vary, "service_levels": levels}
     known = {
         "name": "small",
         "about": "",
@@ -119,8 +121,10 @@ class Seen(HTMLParser):
 
 
 def check_links(page: Path) -> int:
-    """See that every link is relative, and leads to a file; how many there are."""
-    links = Seen(page).links
+    """See that every link is relative, and leads to a file or within the page; how many files."""
+    seen = Seen(page)
+    assert all(link[1:] in seen.identifiers for link in seen.links if link.startswith("#"))
+    links = [link for link in seen.links if not link.startswith("#")]
     for link in links:
         parts = urlsplit(link)
         assert not parts.scheme, link

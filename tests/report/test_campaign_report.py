@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import campaigns
 import numpy as np
 import pytest
+import synthetic
 from runs import write_mark
 
 from tailscope.report.campaign.figures import families
@@ -58,7 +59,7 @@ def test_a_campaign_has_a_page(tailscope: Run, two: Path) -> None:
     assert done.stdout == f"{page}\n"
     seen = campaigns.Seen(page)
     assert "8 cells: 8 done. 8 runs are shown." in seen.text
-    assert "rate10k, 20k" in "".join(seen.text.split("\n"))
+    assert "Varied: rate 10k, 20k; platform bare, lxc." in seen.text
     assert page.stat().st_size <= LARGEST_BYTES
     # Each run, and once more where tables cite it.
     assert campaigns.check_links(page) == 16
@@ -246,8 +247,6 @@ def test_what_is_wrong_with_a_run_stands_in_its_cell(tailscope: Run, tmp_path: P
 
 
 def test_a_cell_without_any_match_is_drawn(tmp_path: Path) -> None:
-    import synthetic
-
     synthetic.write_run(tmp_path / "a", np.full(20, 1_000), lost=20)
     campaigns.write_run(tmp_path / "b", 1)
     cells = [campaigns.cell(name, {"dut": name}, runs=[name]) for name in "ab"]
@@ -262,6 +261,28 @@ def test_a_kept_verdict_is_shown(tailscope: Run, tmp_path: Path) -> None:
     seen = drawn(tmp_path)
     assert "pass: " in seen.text
     assert "max<1s" in seen.text.replace(" ", "")
+
+
+def test_the_page_begins_with_what_is_best_and_whether_it_is_good(
+    tailscope: Run, tmp_path: Path
+) -> None:
+    """One percentile for all, the lowest of it, and the worst verdict of a cell's runs."""
+    cells = campaigns.write(tmp_path, {"rate": ["10k", "20k"]}, repeats=2)
+    synthetic.write_run(tmp_path / "short", np.full(200, 9_000))
+    cells.append(campaigns.cell("short", {"rate": "30k"}, runs=["short"]))
+    vary = {"rate": ["10k", "20k", "30k"]}
+    campaigns.finish(tmp_path, cells, vary, service_levels=["p50<2.15us", "loss<1e-2"])
+    text = drawn(tmp_path).text
+    assert "p90, the highest percentile that the samples of all runs support" in text
+    assert "p90 is lowest with rate 10k (" in text
+    assert "and highest with rate 30k (9.000 µs)." in text
+    assert '`tailscope verify CAMPAIGN --slo "p50<2.15us, loss<1e-2" --keep`' in text
+    judged = tailscope("verify", tmp_path, "--slo", "p50<2.15us, loss<1e-2", "--keep")
+    assert judged.returncode == 2, judged.stderr
+    text = drawn(tmp_path).text
+    assert text.count("✗ fail") == 3, "10k by its second run"
+    assert "p50<2.15us, loss<1e-2: of 3 combinations 3 fail." in text
+    assert "(1 runs)" in text
 
 
 def test_emulated_times_are_marked(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,19 @@ def test_a_page_is_drawn_and_asks_for_nothing(
             *names
         }
         assert "stalls" not in names, "a figure without data is absent"
+        worst = seen.page.locator("a.moment").first
+        worst.focus()
+        starts = "Bokeh.documents.map((each) => each.roots()[0].x_range.start)"
+        before = seen.page.evaluate(starts)
+        seen.page.keyboard.press("Enter")
+        over_time = [at for at, start in enumerate(before) if start == 0]
+        moved = seen.page.evaluate(starts)
+        assert len(over_time) >= 4
+        assert len({moved[at] for at in over_time}) == 1 and moved[over_time[0]] > 0
+        seen.page.locator("a.whole").focus()
+        seen.page.keyboard.press("Enter")
+        assert seen.page.evaluate(starts) == before
+        assert read_run(analysed).worst.pre_seq[0] == int(worst.inner_text().split()[1])
         told = seen.hover("heat")
         assert "latency [µs]" in told
         assert "packets" in told
@@ -83,6 +97,15 @@ def test_axes_and_legends_answer(
             seen.page.wait_for_timeout(500)
             assert place.get_by_role("button", name=key).get_attribute("aria-pressed") != was
             assert place.screenshot() != before
+        button = seen.page.locator("#figure-histogram").get_by_role("button", name="log x")
+        button.focus()
+        seen.page.keyboard.press("Tab")
+        seen.page.keyboard.press("Shift+Tab")
+        outlined = "button => getComputedStyle(button).outlineStyle"
+        assert button.evaluate(outlined) == "solid", "where the keyboard is can be seen"
+        was = button.get_attribute("aria-pressed")
+        seen.page.keyboard.press("Enter")
+        assert button.get_attribute("aria-pressed") != was
         seen.page.emulate_media(color_scheme="dark")
         seen.page.wait_for_timeout(500)
         assert seen.page.locator("html").get_attribute("data-drawn") == "dark"
@@ -124,6 +147,28 @@ def test_only_our_own_scripts_may_run(
         assert seen.figures()
         assert not [each for each in seen.complaints if each.startswith("dialog")]
         assert any("Content Security Policy" in each for each in seen.complaints)
+
+
+def test_differences_come_first(
+    chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path
+) -> None:
+    pair = [tmp_path / name for name in ("one", "other")]
+    for run in pair:
+        shutil.copytree(analysed, run)
+    page = tmp_path / "differences.html"
+    labels = (f"--label={HOSTILE.replace('=', '≠')}={pair[0]}", f"--label=b={pair[1]}")
+    assert tailscope("compare", *pair, *labels, "--out", page).returncode == 0
+    with browser.opened(chromium, page, width=1000, theme="dark", shot="differences") as seen:
+        assert seen.figures()[0] == "difference-1"
+        place = seen.page.locator("#figure-difference-1")
+        box = place.bounding_box()
+        assert box is not None and box["y"] + box["height"] < 900, "it is on the first screen"
+        assert "95 % interval" in seen.hover("difference-1")
+        before = place.screenshot()
+        place.get_by_role("button", name="log y").click()
+        seen.page.wait_for_timeout(500)
+        assert place.screenshot() != before
+        check(seen, page)
 
 
 def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]]) -> None:

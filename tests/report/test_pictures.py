@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from whole_run import PACKETS, whole_run
 
+from tailscope.report.drawing import write_pictures
 from tailscope.report.figures import FIGURES, pictures
 from tailscope.report.material import Material
 from tailscope.report.page import page
@@ -101,6 +102,27 @@ def test_runs_share_figures_where_that_says_something(run: Run) -> None:
     names = {picture.name for picture in pictures([Material(run), Material(run)])}
     assert {"percentiles", "worst", "rate", "power"} <= names
     assert not {"heat", "stalls", "events", "tail-made-of", "overload"} & names
+
+
+def test_a_legend_has_seven_entries_at_most(run: Run, tmp_path: Path) -> None:
+    """Six names and the rest, which is still drawn, and still said where it is pointed at."""
+    several = [Material(replace(run, label=f"run {number}")) for number in range(9)]
+    for picture in pictures(several):
+        assert len(picture.legend) <= 7, picture.name
+    (rates,) = (picture for picture in pictures(several[:8]) if picture.name == "rate")
+    assert rates.legend == (*(f"run {number}" for number in range(6)), "other")
+    assert {layer.label for layer in rates.layers} == {f"run {number}" for number in range(8)}
+    write_pictures([rates], tmp_path, ["svg"])
+    svg = (tmp_path / "rate.svg").read_text()
+    assert "run 5" in svg and "run 6" not in svg and ">\u200bother<" in svg
+    assert "run 6" in (tmp_path / "rate.csv").read_text()
+
+
+def test_time_begins_at_zero(drawn: dict[str, Picture]) -> None:
+    """But for power, which was read before the first packet left."""
+    over_time = [picture for picture in drawn.values() if picture.x.is_time]
+    assert len(over_time) > 5
+    assert {picture.name for picture in over_time if not picture.x.starts_at_zero} == {"power"}
 
 
 def test_a_page_says_what_was_concluded(run: Run) -> None:

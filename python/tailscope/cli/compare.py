@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, RunLabels, given_labels, write_json
 from tailscope.cli.status import OF_VERDICTS
+from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from tailscope.compare.compare import Comparison, FigureChange
+    from tailscope.compare.compare import Comparison
     from tailscope.compare.figures import Figure
     from tailscope.compare.limits import Judgement, Limit
     from tailscope.compare.sources import ComparedRuns
@@ -24,19 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_WORDS = {
-    ("ns", "higher"): "slower",
-    ("ns", "lower"): "faster",
-    ("share", "higher"): "more",
-    ("share", "lower"): "fewer",
-}
-_NOTHING = "-"
-_NO_END = "unbounded"
 _DRAWN = 6
 """As many runs as there are colours."""
-
-_MANY = 1000
-"""Times that something grew: from there on a percentage says nothing to anybody."""
 
 
 def command(
@@ -47,6 +36,7 @@ def command(
             help="Runs, folders of repeated runs, or campaigns; A is the baseline.",
         ),
     ],
+    label: RunLabels = None,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,7 +58,7 @@ def command(
     ] = None,
 ) -> int:
     """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence."""
-    return _run(_plan(runs, fail_on or [], json_file, junit_file, out))
+    return _run(_plan(runs, label, fail_on or [], json_file, junit_file, out))
 
 
 @dataclass(frozen=True)
@@ -91,6 +81,7 @@ class CompareRequest:
 
 def _plan(
     runs: list[Path],
+    label: list[str] | None,
     fail_on: list[str],
     json_file: str | None,
     junit_file: Path | None,
@@ -110,7 +101,8 @@ def _plan(
     limits = tuple(map(parse_limit, fail_on))
     if junit_file is not None and not limits:
         raise UsageError("--junit requires --fail-on")
-    pairs, left_out = pairs_of([read_source(run) for run in runs])
+    labels = given_labels(runs, label)
+    pairs, left_out = pairs_of([read_source(run, labels.get(run)) for run in runs])
     if not pairs:
         raise UsageError(
             "no runs can be compared: they have no values in common",
@@ -197,14 +189,15 @@ def _record(
 def _write_junit(
     file: Path, plan: CompareRequest, found: Sequence[tuple[Comparison, Sequence[Judgement]]]
 ) -> None:
+    from tailscope.compare.words import judgement_text, title
     from tailscope.store.atomic import write_text
     from tailscope.verdict.junit import Case, Suite, junit
     from tailscope.verdict.verdict import Outcome
 
     suites = [
         Suite(
-            _title(comparison),
-            [Case(each.limit.text, each.outcome, _judged(each)) for each in judged],
+            title(comparison),
+            [Case(each.limit.text, each.outcome, judgement_text(each)) for each in judged],
         )
         for comparison, judged in found
     ]
@@ -216,139 +209,51 @@ def _write_junit(
 
 
 def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
-    from tailscope.cli.options import labelled
+    from tailscope.compare.words import headline, judgement_text, lines, short_lines, title
+    from tailscope.report.differences import MOST_DIFFERENCES, Difference, difference_pictures
     from tailscope.report.page import page
     from tailscope.store.atomic import write_text
     from tailscope.store.reader import read_run
 
-    pairs = [comparison.pair for comparison, _ in found]
-    paths = [path for pair in pairs for path in (*pair.baseline_runs, *pair.candidate_runs)]
-    every = labelled(list(dict.fromkeys(paths)))
-    drawn = dict(list(every.items())[:_DRAWN])
-    statements = {
-        _title(comparison): [line.strip() for line in list(_lines(comparison, judged))[1:]]
+    pictures = difference_pictures({title(comparison): comparison for comparison, _ in found})
+    differences = [
+        Difference(
+            title=title(comparison),
+            headline=headline(comparison),
+            lines=list(short_lines(comparison)),
+            all_lines=[line.strip() for line in list(lines(comparison, judged))[1:]],
+            judgements=[
+                (str(each.outcome), f"{each.limit.text}: {judgement_text(each)}") for each in judged
+            ],
+            baseline=comparison.pair.baseline,
+            candidate=comparison.pair.candidate,
+            others=comparison.others,
+            warnings=comparison.warnings,
+            picture=pictures.get(title(comparison)),
+        )
         for comparison, judged in found
-    }
-    if len(every) > _DRAWN:
-        statements["drawn"] = [f"the first {_DRAWN} of {len(every)} runs"]
-    runs = [read_run(path, label=label) for label, path in drawn.items()]
-    write_text(out, page(runs, statements=statements))
+    ]
+    every = {path: name for comparison, _ in found for path, name in comparison.pair.names.items()}
+    drawn = list(every.items())[:_DRAWN]
+    left_out = [f"The first {len(drawn)} of {len(every)} runs are drawn."] * (len(every) > _DRAWN)
+    left_out += [
+        f"The differences of the first {len(pictures)} of {len(found)} pairs are drawn."
+    ] * (len(found) > len(pictures) >= MOST_DIFFERENCES)
+    runs = [read_run(path, label=label) for path, label in drawn]
+    write_text(out, page(runs, differences=differences, left_out=" ".join(left_out)))
 
 
 def _print(plan: CompareRequest, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
+    from tailscope.compare.words import lines
     from tailscope.units import printable
 
     for comparison, judged in found:
-        for line in _lines(comparison, judged):
-            print(printable(line))
+        for line in lines(comparison, judged):
+            say(printable(line))
         print()
     for text in plan.left_out:
-        print(printable(f"left out  {text}"))
-    print(
+        say(printable(f"left out  {text}"))
+    say(
         f"the intervals of all {plan.statements} differences hold together with 95 % (Bonferroni);"
         " bursts are taken into account"
     )
-
-
-def _title(comparison: Comparison) -> str:
-    pair = comparison.pair
-    cell = f"{pair.cell}: " if pair.cell else ""
-    sizes = len(pair.baseline_runs), len(pair.candidate_runs)
-    runs = f" ({sizes[0]} and {sizes[1]} runs)" if max(sizes) > 1 else ""
-    return f"{cell}{pair.baseline} → {pair.candidate}{runs}"
-
-
-def _lines(comparison: Comparison, judged: Sequence[Judgement]) -> Iterator[str]:
-    yield _title(comparison)
-    width = max(len(finding.figure.name) for finding in comparison.findings)
-    window_ns = comparison.sides.samples[0].window_ns
-    for finding in comparison.findings:
-        said = _said(finding, window_ns) + _lost_ones(finding, window_ns)
-        yield f"  {finding.figure.name + ':':<{width + 1}} {said}"
-    if comparison.others:
-        yield "  what else differs:"
-        width = max(len(other.name) for other in comparison.others)
-        for other in comparison.others:
-            yield f"    {other.name:<{width}}  {other.baseline} → {other.candidate}"
-    for warning in comparison.warnings:
-        yield f"  warning   {warning}"
-    for each in judged:
-        yield f"  {each.limit.text}: {each.outcome}: {_judged(each)}"
-
-
-def _said(finding: FigureChange, window_ns: float) -> str:
-    """A finding in a sentence; a packet that never came counts as the window."""
-    unit, found = finding.figure.unit, finding.difference
-
-    def side(value: float) -> str:
-        return "never came" if unit == "ns" and value >= window_ns else _text(value, unit)
-
-    if found is None:
-        bound = "≥ " if finding.figure.quantile is not None else ""
-        texts = (
-            side(each.low if bound and math.isfinite(each.low) else each.value)
-            for each in (finding.baseline, finding.candidate)
-        )
-        return f"{' → '.join(bound + text for text in texts)}: no estimate ({finding.lacks})"
-    values = f"{side(finding.baseline.value)} → {side(finding.candidate.value)}"
-    relative = finding.relative
-    share = "" if relative is None or relative > _MANY else f" ({relative:+.1%})"
-    said = (
-        f"{values}, {_signed(found.value, unit)}{share},"
-        f" 95 % interval {_signed(found.low, unit)} to {_signed(found.high, unit)}"
-    )
-    if finding.verdict == "no difference":
-        said += ": no difference can be seen"
-        noticeable = finding.noticeable
-        if noticeable and math.isfinite(noticeable):
-            said += f"; one below {_text(noticeable, unit)} would not be noticed"
-        return said
-    word = _WORDS.get((unit, finding.verdict), str(finding.verdict))
-    return f"{said}: {word}" + ("" if finding.lacks is None else f": {finding.lacks}")
-
-
-def _lost_ones(finding: FigureChange, window_ns: float) -> str:
-    """Say how packets that never came count, where that changes a figure."""
-    if finding.figure.quantile is None or not math.isfinite(window_ns):
-        return ""
-    from tailscope.units import typed_duration
-
-    shown = [_text(each.value, "ns") for each in (finding.baseline, finding.candidate)]
-    came = [_text(each, "ns") for each in finding.of_those_that_came]
-    if shown == came:
-        return ""
-    return (
-        f"; packets that never came count as {typed_duration(round(window_ns))} each, those that"
-        f" came have {' → '.join(came)}"
-    )
-
-
-def _judged(judgement: Judgement) -> str:
-    """A judgement in a sentence."""
-    parts = list(judgement.reasons)
-    excess, unit = judgement.excess, judgement.limit.figure.unit
-    if excess is not None:
-        side = "beyond" if excess.value > 0 else "below"
-        parts.insert(
-            0,
-            f"{_text(abs(excess.value), unit)} {side} the limit"
-            f" ({_signed(excess.low, unit)} to {_signed(excess.high, unit)})",
-        )
-    return "; ".join(parts)
-
-
-def _signed(value: float, unit: str) -> str:
-    """A difference, or an end of its interval; there may be none."""
-    if math.isinf(value):
-        return _NO_END
-    return f"+{_text(value, unit)}" if value > 0 else _text(value, unit)
-
-
-def _text(value: float, unit: str) -> str:
-    from tailscope.units import duration_text
-
-    if not math.isfinite(value):
-        return _NOTHING
-    if unit == "ns":
-        return duration_text(value)
-    return f"{value:.4%}" if unit == "share" else f"{value:,.2f} packets/s"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, Keep, named_files, without_format, write_json
+from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -229,14 +230,16 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
     if story is not None:
         _print_story(story)
     if said := clocks_text(tail):
-        print(f"{said}\n")
+        say(said)
+        print()
         header = ("clock of", "by", "bounds", "offset", "drift", "error", "")
         for line in aligned(header, [clock_rows(info)]):
             print(line)
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
-        print(f"\ncauses cannot be named: {printable(why_not)}")
-        print("stalls of the DuT may be tailscope's own work, if both share a CPU")
+        print()
+        say(f"causes cannot be named: {printable(why_not)}")
+        say("stalls of the DuT may be tailscope's own work, if both share a CPU")
 
 
 def print_tail(tail: Explanation) -> None:
@@ -246,7 +249,7 @@ def print_tail(tail: Explanation) -> None:
     from tailscope.wording import cause_rows, explained_text
 
     if tail.evidence is not None:
-        print(explained_text(tail))
+        say(explained_text(tail))
         print()
         header = ("waited for", "share", "packets", "total", "largest")
         for line in aligned(header, [cause_rows(tail)]):
@@ -254,7 +257,7 @@ def print_tail(tail: Explanation) -> None:
         if tail.traces:
             print()
         for line in trace_lines(tail):
-            print(line)
+            say(line)
     if tail.associated is not None:
         if tail.evidence is not None:
             print()
@@ -274,18 +277,18 @@ def print_association(tail: Explanation) -> None:
     found = tail.associated
     assert found is not None, "it has counters"
     for line in association_lines(found):
-        print(line)
+        say(line)
     rows = counter_rows(found)
     if rows:
         print()
         for line in aligned(COUNTER_HEADER, [rows]):
             print(line)
         if len(rows) < len(found.counters):
-            print(f"and {len(found.counters) - len(rows)} more, none of them associated")
+            say(f"and {len(found.counters) - len(rows)} more, none of them associated")
     if found.regular:
         print()
     for line in regular_lines(found):
-        print(line)
+        say(line)
 
 
 def _print_story(story: Story) -> None:
@@ -293,7 +296,7 @@ def _print_story(story: Story) -> None:
     from tailscope.units import count_text, duration_text, printable
     from tailscope.wording import part_text
 
-    print(
+    say(
         f"packet {story.seq}, sent {duration_text(story.sent_after_ns)} after the first: rank"
         f" {count_text(story.rank)} of {count_text(story.packets)} by latency. It took"
         f" {duration_text(story.latency_ns)}:"

@@ -31,10 +31,12 @@ __all__ = [
     "NamedBy",
     "Profile",
     "Quiet",
+    "RunLabels",
     "RunName",
     "RunNames",
     "RunsFolder",
     "checked_figure",
+    "given_labels",
     "labelled",
     "labels",
     "named_files",
@@ -84,6 +86,12 @@ Labelled: TypeAlias = Annotated[
         "-D", metavar="NAME=VALUE", help="A label such as rate=10k; wins over FILE; repeatable."
     ),
 ]
+RunLabels: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", metavar="NAME=RUN", help="Name of a run in legends and tables; repeatable."
+    ),
+]
 NamedBy: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -116,14 +124,42 @@ Profile: TypeAlias = Annotated[
 ]
 
 
-def labelled(runs: list[Path]) -> dict[str, Path]:
-    """Call each run by its name, or by what its path does not share where names are alike.
+def given_labels(runs: list[Path], given: list[str] | None) -> dict[Path, str]:
+    """Read what ``--label`` calls runs.
 
     Raises
     ------
     UsageError
-        If the same run is named twice.
+        If a label is of none of the runs, or one of them has two.
     """
+    by_path = {run.resolve(): run for run in runs}
+    found: dict[Path, str] = {}
+    for name, path in named_values(given, "--label").items():
+        run = by_path.get(Path(path).resolve())
+        if run is None:
+            expected = ", ".join(map(str, runs))
+            raise UsageError(f"--label: got {name}={path}, expected one of the runs: {expected}")
+        if run in found:
+            raise UsageError(f"--label: got {found[run]} and {name} for {path}, expected one name")
+        found[run] = name
+    return found
+
+
+def labelled(runs: list[Path], given: list[str] | None = None) -> dict[str, Path]:
+    """Call each run by its label, or its name, or what its path does not share with names alike.
+
+    Parameters
+    ----------
+    runs : list of Path
+    given : list of str, optional
+        What ``--label`` says.
+
+    Raises
+    ------
+    UsageError
+        If the same run is named twice, or two runs would be called the same.
+    """
+    own = given_labels(runs, given)
     paths = [run.resolve() for run in runs]
     if len(set(paths)) != len(paths):
         raise UsageError("the same run is named twice")
@@ -131,7 +167,11 @@ def labelled(runs: list[Path]) -> dict[str, Path]:
     if len(set(labels)) != len(labels):
         shared = os.path.commonpath(paths)
         labels = [os.path.relpath(path, shared) for path in paths]
-    return dict(zip(labels, runs, strict=True))
+    names = [own.get(run, label) for run, label in zip(runs, labels, strict=True)]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"--label: got {twice} for a run, while another one is called that")
+    return dict(zip(names, runs, strict=True))
 
 
 def checked_figure(path: Path | None) -> Path | None:

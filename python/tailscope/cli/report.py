@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import labelled
+from tailscope.cli.options import RunLabels, labelled
+from tailscope.cli.terminal import say
 from tailscope.exceptions import UsageError
 from tailscope.report.formats import FORMATS, STYLES
 from tailscope.store.layout import REPORT
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_TRACE = ".pftrace"
+
 
 def command(
     runs: Annotated[
         list[Path],
         typer.Argument(metavar="RUN...|CAMPAIGN", help="Run directories, or a campaign's."),
     ],
+    label: RunLabels = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -52,6 +56,14 @@ def command(
             "--style", metavar="NAME", help="Style: screen, or paper for one of two columns."
         ),
     ] = STYLES[0],
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace",
+            help="For a single run: also write its timeline beside the page (.pftrace, as"
+            " tailscope trace).",
+        ),
+    ] = False,
     pages: Annotated[
         bool,
         typer.Option("--pages", help="For a campaign: also redraw the page of each run."),
@@ -66,7 +78,7 @@ def command(
         ),
     ] = None,
 ) -> int:
-    plan = _plan(runs, out, figures, formats, style, pages, scheduler)
+    plan = _plan(runs, label, out, figures, formats, style, trace, pages, scheduler)
     written = _run_campaign(plan) if plan.campaign is not None else _run(plan)
     for path in written:
         print(printable(str(path)))
@@ -83,16 +95,19 @@ class ReportRequest:
     figures: Path | None
     formats: tuple[str, ...]
     style: str
+    trace: Path | None
     pages: bool
     scheduler: str | None
 
 
 def _plan(
     runs: list[Path],
+    label: list[str] | None,
     out: Path | None,
     figures: Path | None,
     formats: str,
     style: str,
+    trace: bool,
     pages: bool,
     scheduler: str | None,
 ) -> ReportRequest:
@@ -110,10 +125,15 @@ def _plan(
     campaign = campaigns[0] if campaigns else None
     if campaign is None and (pages or scheduler is not None):
         raise UsageError("--pages and --scheduler require a campaign")
+    if campaign is not None and label:
+        raise UsageError("--label names runs; the page of a campaign names them by what was varied")
     if out is None and figures is None:
         out = Path(REPORT) if campaign is None else campaign / REPORT
-    labels = {} if campaign else labelled(runs)
-    return ReportRequest(labels, campaign, out, figures, wanted, style, pages, scheduler)
+    if trace and (out is None or campaign is not None or len(runs) > 1):
+        raise UsageError("--trace requires a single run and its page")
+    beside = out.with_suffix(_TRACE) if trace and out is not None else None
+    labels = {} if campaign else labelled(runs, label)
+    return ReportRequest(labels, campaign, out, figures, wanted, style, beside, pages, scheduler)
 
 
 def _run_campaign(plan: ReportRequest) -> list[Path]:
@@ -175,14 +195,23 @@ def _run(plan: ReportRequest) -> list[Path]:
         drawn = pictures([Material(run) for run in found])
         written += write_pictures(drawn, plan.figures, plan.formats, LOOKS[plan.style])
     if plan.out is not None:
+        from tailscope.report.campaign.page import address_of
         from tailscope.report.page import page
-        from tailscope.store.atomic import write_text
+        from tailscope.store.atomic import replacing, write_text
 
-        write_text(plan.out, page(found))
+        address = ""
+        if plan.trace is not None:
+            from tailscope.report.perfetto import write_trace
+
+            with replacing(plan.trace) as file:
+                write_trace(next(iter(plan.runs.values())), file)
+            written.append(plan.trace)
+            address = address_of(plan.trace.name)
+        write_text(plan.out, page(found, trace=address))
         written.append(plan.out)
     measured = [run for run in found if run.info.instrument is not None]
     if measured:
         from tailscope.wording import reading
 
-        print(reading([(run.summary, run.info) for run in measured]))
+        say(reading([(run.summary, run.info) for run in measured]))
     return written

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import textwrap
 from datetime import UTC, datetime
 from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING
 
-from tailscope.cli.terminal import GAP, width_of
+from tailscope.cli.terminal import GAP, columns_of, say, width_of
 from tailscope.store.records.run import RunInfo
 from tailscope.units import printable
 from tailscope.wording import (
@@ -60,22 +63,29 @@ def print_table(
     for line in aligned(_HEADER, sections):
         print(line)
     if has_bounds(analysis.summary):
-        print(BOUND_NOTE)
+        say(BOUND_NOTE)
     for name, value in provenance(analysis.summary, about).items():
-        print(f"{name:<10}{printable(value)}")
+        say(f"{name:<10}{printable(value)}")
     for folder in filter(None, written):
-        print(f"{'written':<10}{printable(str(folder))}")
+        say(f"{'written':<10}{printable(str(folder))}")
     for warning in [*(() if info is None else info.warnings), *analysis.warnings]:
-        print(f"warning   {printable(warning)}")
+        say(f"warning   {printable(warning)}")
     for reason in () if info is None else info.partial:
-        print(f"partial   {printable(reason)}")
+        say(f"partial   {printable(reason)}")
 
 
+_UNBROKEN = "\u00a0"
+_WITH_UNIT = re.compile(r"(?<=\d) (?=[nµm]?s\b)")
+"""Between a time and its unit, which stay together."""
+_OF_NAMES = 3
+"""How much worse it is to break names than figures."""
 _HEADER = ("packets, latency", "value", "95 % interval", "samples beyond")
 
 
 def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
     """Lines of a table: names to the left, figures to the right, a blank line behind each section.
+
+    Where standard output is a terminal, cells are broken between words so that lines fit it.
 
     By hand, because laying out a table with rich takes longer than the whole analysis.
 
@@ -85,20 +95,59 @@ def aligned(header: Row, sections: Sequence[Iterable[Row]]) -> Iterator[str]:
     sections : sequence of iterables of sequences of str
         Rows; those of one section belong together.
     """
-    cells = [[tuple(row) for row in section] for section in sections]
-    rows = [header, *(row for section in cells for row in section)]
-    widths = [max(map(width_of, column)) for column in zip_longest(*rows, fillvalue="")]
+    parts = [
+        [tuple(_WITH_UNIT.sub(_UNBROKEN, cell) for cell in row) for row in section]
+        for section in sections
+    ]
+    rows = [tuple(header), *(row for section in parts for row in section)]
+    widths = _narrowed(list(zip_longest(*rows, fillvalue="")), columns_of(sys.stdout))
 
-    def line(row: Row) -> str:
-        blanks = [" " * (width - width_of(cell)) for cell, width in zip(row, widths, strict=False)]
-        figures = map("".join, zip(repeat(GAP), blanks[1:], row[1:], strict=False))
-        return f"{row[0]}{blanks[0]}{''.join(figures)}".rstrip()
+    def lines(row: Row) -> Iterator[str]:
+        broken = (
+            textwrap.wrap(cell, width, break_on_hyphens=False) if width_of(cell) > width else [cell]
+            for cell, width in zip(row, widths, strict=False)
+        )
+        for cells in zip_longest(*broken, fillvalue=""):
+            padded = zip(cells, widths, strict=False)
+            blanks = [" " * (width - width_of(cell)) for cell, width in padded]
+            figures = map("".join, zip(repeat(GAP), blanks[1:], cells[1:], strict=False))
+            yield f"{cells[0]}{blanks[0]}{''.join(figures)}".rstrip().replace(_UNBROKEN, " ")
 
-    yield line(header)
+    yield from lines(header)
     yield "─" * (sum(widths) + len(GAP) * (len(widths) - 1))
-    for section in filter(None, cells):
-        yield from map(line, section)
+    for section in filter(None, parts):
+        for row in section:
+            yield from lines(row)
         yield ""
+
+
+def _narrowed(columns: Sequence[Row], most: int | None) -> list[int]:
+    """The widths of columns, the widest of which become narrower where a terminal is.
+
+    No word is broken for that: where words alone are too wide, columns are as wide as without it.
+    """
+    widths = [max(map(width_of, column)) for column in columns]
+    if most is None:
+        return widths
+    least = [
+        max(width_of(word) for cell in column for word in cell.split(" ")) for column in columns
+    ]
+    most -= len(GAP) * (len(widths) - 1)
+    if sum(least) > most:
+        return widths
+    cells = [[width_of(cell) for cell in column] for column in columns]
+
+    def harm(at: int) -> tuple[int, int]:
+        """How many more lines a column takes if it is narrower by one, and how wide it is."""
+        now, then = (
+            sum(-(-cell // width) for cell in cells[at]) for width in (widths[at], widths[at] - 1)
+        )
+        # Names are what is looked for.
+        return (then - now) * (_OF_NAMES if at == 0 else 1), -widths[at]
+
+    while sum(widths) > most:
+        widths[min((at for at in range(len(widths)) if widths[at] > least[at]), key=harm)] -= 1
+    return widths
 
 
 def local_time(utc: datetime) -> str:

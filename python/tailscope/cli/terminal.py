@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import textwrap
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["GAP", "columns_of", "cut", "fitted", "fitting", "width_of", "wrapped"]
+__all__ = ["GAP", "columns_of", "cut", "fitted", "fitting", "say", "width_of", "wrapped"]
 
 GAP = "  "
 """Between the parts of a line, and the columns of a table."""
@@ -123,4 +124,13 @@ def wrapped(text: str, columns: int | None) -> str:
     """Break a line between words, and set the others in; None leaves it whole."""
     if columns is None or width_of(text) <= columns:
         return text
-    return "\n".join(textwrap.wrap(text, columns, subsequent_indent="    "))
+    # A path stays whole, as it is copied.
+    lines = textwrap.wrap(
+        text, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Print a line on standard output, broken between words where a terminal is narrower."""
+    print(wrapped(text, columns_of(sys.stdout)))

@@ -10,6 +10,7 @@ import typer
 
 from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
 from tailscope.cli.status import OF_VERDICTS
+from tailscope.cli.terminal import say
 from tailscope.exceptions import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -183,28 +184,29 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
     for verdict in verdicts:
         _print_run(verdict)
     if any(not term.is_observed for term in plan.level.terms):
-        print(kept("verdict"))
+        say(kept("verdict"))
     for name in plan.level.profiles:
-        print(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
+        say(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
     if len(verdicts) > 1:
-        print(f"{len(verdicts)} runs: {outcome}")
+        say(f"{len(verdicts)} runs: {outcome}")
 
 
 def _print_run(verdict: RunVerdict) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import printable
 
-    print(printable(f"{verdict.name}: {verdict.outcome}"))
+    say(printable(f"{verdict.name}: {verdict.outcome}"))
     if verdict.reason is not None:
-        print(f"  {printable(verdict.reason)}\n")
+        say(f"  {printable(verdict.reason)}")
+        print()
         return
     for line in aligned(_HEADER, [map(_row, verdict.terms)]):
         print(line)
     for each in verdict.terms:
         for reason in each.reasons:
-            print(f"  {each.term.text}: {printable(reason)}")
+            say(f"  {each.term.text}: {printable(reason)}")
     if any(each.term.is_observed for each in verdict.terms):
-        print("  * describes only the packets of this run")
+        say("  * describes only the packets of this run")
     print()
 
 

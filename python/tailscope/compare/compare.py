@@ -210,8 +210,7 @@ def compare(
         If a run is none, was not finished, is not what was written, or lacks a figure.
     """
     errors = tuple(dict.fromkeys((error, *more_errors)))
-    paths = (*pair.baseline_runs, *pair.candidate_runs)
-    samples = tuple(lost_alike(read_samples(paths, figures, errors)))
+    samples = tuple(lost_alike(read_samples(pair.names, figures, errors)))
     first = len(pair.baseline_runs)
     sides = Sides(samples[:first], samples[first:])
     findings = tuple(

@@ -34,14 +34,14 @@ _NS_PER_S = 1_000_000_000
 
 
 def read_samples(
-    paths: Sequence[Path], figures: Sequence[Figure], errors: Sequence[float]
+    names: Mapping[Path, str], figures: Sequence[Figure], errors: Sequence[float]
 ) -> list[RunFigures]:
     """Read runs that are compared: the shortest of their windows counts for all of them.
 
     Parameters
     ----------
-    paths : sequence of Path
-        The run directories.
+    names : Mapping of Path to str
+        The run directories, and what each is called.
     figures : sequence of Figure
     errors : sequence of float
         With which each end of an interval may be wrong.
@@ -53,19 +53,12 @@ def read_samples(
     """
     from tailscope.store.reader import read_run
 
-    runs = [read_run(path, label=str(path)) for path in paths]
+    runs = {path: read_run(path, label=name) for path, name in names.items()}
     window_ns = min(
-        (
-            _window_ns(path, run)
-            for path, run in zip(paths, runs, strict=True)
-            if foreign_text(run.info) is None
-        ),
+        (_window_ns(path, run) for path, run in runs.items() if foreign_text(run.info) is None),
         default=math.inf,
     )
-    return [
-        _sample(path, run, window_ns, figures, errors)
-        for path, run in zip(paths, runs, strict=True)
-    ]
+    return [_sample(path, run, window_ns, figures, errors) for path, run in runs.items()]
 
 
 def _window_ns(path: Path, run: Run) -> int:

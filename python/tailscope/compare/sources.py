@@ -11,7 +11,7 @@ from tailscope.store.files import is_there
 from tailscope.store.layout import CAMPAIGN, RUN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tailscope.store.campaign import CampaignRun
@@ -26,6 +26,7 @@ class ComparedSide:
     Attributes
     ----------
     name : str
+    path : Path
     cells : Mapping of str to list of Path
         For the values that vary in a campaign, the runs that repeat each other; a single cell
         without a name for runs.
@@ -34,8 +35,15 @@ class ComparedSide:
     """
 
     name: str
+    path: Path
     cells: dict[str, list[Path]] = field(default_factory=dict)
     unfinished: dict[str, list[str]] = field(default_factory=dict)
+
+    def names(self, cell: str) -> dict[Path, str]:
+        """The runs of a cell, and what each is called."""
+        return {
+            run: f"{self.name}{str(run).removeprefix(str(self.path))}" for run in self.cells[cell]
+        }
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class ComparedRuns:
     baseline, candidate : str
         What they are called.
     baseline_runs, candidate_runs : tuple of Path
+    names : Mapping of Path to str
+        What each of these runs is called.
     """
 
     cell: str
@@ -56,10 +66,17 @@ class ComparedRuns:
     candidate: str
     baseline_runs: tuple[Path, ...]
     candidate_runs: tuple[Path, ...]
+    names: Mapping[Path, str]
 
 
-def read_source(path: Path) -> ComparedSide:
+def read_source(path: Path, label: str | None = None) -> ComparedSide:
     """Find the runs at a path.
+
+    Parameters
+    ----------
+    path : Path
+    label : str, optional
+        What it is called, if not by its path.
 
     Raises
     ------
@@ -68,7 +85,7 @@ def read_source(path: Path) -> ComparedSide:
     RunCorruptError
         If ``campaign.json`` is damaged.
     """
-    source = ComparedSide(str(path))
+    source = ComparedSide(label or str(path), path)
     if is_campaign(path):
         for run in read_campaign(path):
             cell = _cell(run)
@@ -116,7 +133,10 @@ def pairs_of(sources: Sequence[ComparedSide]) -> tuple[list[ComparedRuns], list[
             match = next(iter(other.cells)) if is_one_each else cell
             if match in other.cells:
                 candidates = tuple(other.cells[match])
-                pairs.append(ComparedRuns(cell, first.name, other.name, tuple(runs), candidates))
+                names = {**first.names(cell), **other.names(match)}
+                pairs.append(
+                    ComparedRuns(cell, first.name, other.name, tuple(runs), candidates, names)
+                )
             else:
                 left_out.append(f"{other.name}: no run with {cell or 'no values that vary'}")
         if not is_one_each:

@@ -42,7 +42,7 @@ def worst_of(
                 f"worst-{name}",
                 f"{name}, worst {count_text(len(worst))} packets",
                 "",
-                Axis("time since the first packet [s]", "time_s"),
+                Axis("time since the first packet [s]", "time_s", starts_at_zero=True),
                 Axis("latency [µs]", "latency_us"),
                 (Layer("points", name, "", columns, colour=colour),),
             )

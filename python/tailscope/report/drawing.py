@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -16,12 +17,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from tailscope.report.formats import COLOURS, FORMATS, STYLES
-from tailscope.report.picture import table_of
+from tailscope.report.picture import difference_ticks, gathered, spread, table_of
 from tailscope.store.atomic import replacing, write_text
 from tailscope.units import percentile_name, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import IO, Literal
 
@@ -40,6 +41,9 @@ _VECTORS_UP_TO = 4_000
 
 _DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "dashdot": "-."}
 _MARKERS = ".x+s^v"
+_FEW = 40
+"""Marks that are drawn large."""
+_FEW_DECADES = 300
 _LANE = 0.7
 _LANE_IN, _LINE_IN = 0.2, 0.17
 _NUMBER = FuncFormatter(lambda value, _: f"{value:,.10g}")
@@ -101,7 +105,7 @@ PAPER = Style(
     width_in=3.45,
     height_in=2.3,
     # Ordered by lightness, so that neighbours differ in grey as well.
-    colours=("#000000", "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00"),
+    colours=("#000000", "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00", "#999999"),
     settings={
         **_SETTINGS,
         "axes.linewidth": 0.6,
@@ -228,19 +232,43 @@ def _draw(axes: Axes, picture: Picture, style: Style, *, narrow: bool) -> None:
         (picture.x, axes.xaxis, axes.set_xscale),
         (picture.y, axes.yaxis, axes.set_yscale),
     ):
-        set_scale(direction.scale)
+        if direction.linear_up_to is not None and direction.scale == "log":
+            to_place, to_value = _ways(direction.linear_up_to)
+            set_scale("function", functions=(to_place, to_value))
+        else:
+            set_scale(direction.scale)
         _label(axis, direction)
-    for layer in picture.layers:
-        _draw_layer(axes, layer, style, rasterized=rasterized)
+    for layer in picture.keyed:
+        _draw_layer(axes, _within(picture.y, layer), style, rasterized=rasterized)
     if picture.x.limits is not None and picture.y.limits is not None:
         axes.update_datalim(list(zip(picture.x.limits, picture.y.limits, strict=True)))
     axes.autoscale_view()
+    for direction, axis in ((picture.x, axes.xaxis), (picture.y, axes.yaxis)):
+        low, high = axis.get_view_interval()
+        is_log = direction.scale == "log" and direction.linear_up_to is None
+        if is_log and not direction.ticks and high < _FEW_DECADES * low:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     if picture.x.starts_at_zero:
         axes.set_xlim(left=0)
     if picture.y.starts_at_zero:
         axes.set_ylim(bottom=0)
+    if picture.y.linear_up_to is not None:
+        axes.axhline(0, linewidth=0.8, color=style.settings.get("axes.edgecolor", "black"))
     if picture.x.is_odds:
         _name_percentiles(axes, picture, narrow=narrow)
+
+
+def _within(direction: Axis, layer: Layer) -> Layer:
+    """A layer of differences, whose ends without a bound reach the edge."""
+    if direction.linear_up_to is None or direction.limits is None:
+        return layer
+    ends = {role: np.clip(layer.columns[role], *direction.limits) for role in ("low", "high")}
+    return replace(layer, columns={**layer.columns, **ends})
+
+
+def _ways(linear_up_to: float) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
+    """From values to places on a logarithmic axis of differences, and back."""
+    return partial(spread, linear_up_to=linear_up_to), partial(gathered, linear_up_to=linear_up_to)
 
 
 def _label(axis: DrawnAxis, direction: Axis) -> None:
@@ -249,7 +277,12 @@ def _label(axis: DrawnAxis, direction: Axis) -> None:
         axis.set_major_locator(FixedLocator(range(len(direction.names))))
         axis.set_major_formatter(FuncFormatter(lambda at, _: printable(direction.names[int(at)])))
         return
-    if direction.scale == "log":
+    if direction.ticks:
+        axis.set_major_locator(FixedLocator(direction.ticks))
+        axis.set_minor_locator(NullLocator())
+    elif direction.linear_up_to is not None and direction.scale == "log":
+        axis.set_major_locator(FixedLocator(difference_ticks(direction)))
+    elif direction.scale == "log":
         axis.set_major_locator(LogLocator(numticks=12))
         axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(_NUMBER)
@@ -264,6 +297,7 @@ def _draw_layer(axes: Axes, layer: Layer, style: Style, *, rasterized: bool) -> 
             x,
             columns["y"],
             _marker(layer, style),
+            markersize=mpl.rcParams["lines.markersize"] * (2 if len(x) <= _FEW else 1),
             markeredgewidth=0.7,
             color=colour,
             rasterized=rasterized,
@@ -367,7 +401,7 @@ def _add_legend(
 ) -> None:
     first = {
         label: next(
-            layer for picture in pictures for layer in picture.layers if layer.label == label
+            layer for picture in pictures for layer in picture.keyed if layer.label == label
         )
         for label in labels
     }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["CELLS", "COLOURS", "FORMATS", "STYLES"]
+__all__ = ["CELLS", "COLOURS", "FORMATS", "OTHERS_COLOUR", "STYLES"]
 
 FORMATS = ("png", "svg", "pdf")
 
 STYLES = ("screen", "paper")
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito, without the black and the yellow that one of two themes would hide."""
+OTHERS_COLOUR = "#7f868e"
+"""Of what a legend does not name."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", OTHERS_COLOUR)
+"""Okabe and Ito, without the black and the yellow that one of two themes would hide; and grey."""
 
 CELLS = (
     "#440154",

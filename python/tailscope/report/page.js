@@ -1,8 +1,9 @@
 "use strict";
 // Draws the figures of this page from the data that it holds.
 (async () => {
-  const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35;
+  const HEIGHT_PX = 320, PANEL_PX = 220, LANE_PX = 22, MARGIN_PX = 80, LANE = 0.35, AROUND_S = 0.005;
   const DASHES = { solid: [], dashed: [6, 4], dotted: [2, 3], dashdot: [8, 4, 2, 4] };
+  const FEW = 40;
   const LINES = { line: null, steps: "after", quantiles: "before" };
   const NUMBER = "0,0.[000000]";
   const data = await unpacked(document.getElementById("data").textContent);
@@ -24,6 +25,14 @@
       moving = false;
     });
   }
+
+  // A packet's moment, and what was around it.
+  addEventListener("click", ({ target }) => {
+    const link = target.closest("a.moment, a.whole"), [shown] = times.values();
+    if (!link || !shown) return;
+    const sent = Number(link.dataset.sent), lasts = Number(link.dataset.lasts), room = Math.max(AROUND_S, lasts);
+    shown.setv(link.matches(".whole") ? time : { start: sent - room, end: sent + lasts + room });
+  });
 
   function bytesOf(base64) {
     return Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
@@ -51,7 +60,7 @@
     for (const { columns } of layers) {
       for (const role of roles) {
         for (const value of columns[role] ?? []) {
-          if (Number.isNaN(value) || (log && value <= 0)) continue;
+          if (!Number.isFinite(value) || (log && value <= 0)) continue;
           low = Math.min(low, value);
           high = Math.max(high, value);
         }
@@ -71,7 +80,38 @@
     return { start: axis.starts_at_zero ? Math.min(0, low) : low - room, end: high + room };
   }
 
-  function dress(drawn, axis, names) {
+  // A logarithmic axis of differences is linear near zero, which has its place.
+  const spread = (linear) => (value) => Math.sign(value) * Math.log10(1 + Math.abs(value) / linear);
+
+  function around(axis, scale, found) {
+    const at = scale === "log" ? spread(axis.linear_up_to) : (value) => value;
+    const [low, high] = (axis.limits ?? found).map((end) => at(end));
+    const { start, end } = range(axis, "linear", [Math.min(low, 0), Math.max(high, 0)]);
+    const within = (value) => Math.min(Math.max(at(value), start), end);
+    return { at, within, start, end, names: scale === "log" ? axis.ticks : null };
+  }
+
+  // The library's own ticks of a logarithmic axis run into each other where it spans few decades.
+  function ticksOf({ start, end }) {
+    const decades = Math.log10(end / start), low = Math.floor(Math.log10(start));
+    if (!(decades > 0.7)) {
+      const step = 10 ** Math.floor(Math.log10((end - start) / 2)), first = Math.ceil(start / step);
+      return Array.from({ length: Math.floor(end / step) - first + 1 }, (_, at) => (first + at) * step);
+    }
+    const within = decades < 2.5 ? [1, 2, 5] : [1], stride = Math.ceil(decades / 8);
+    return Array.from({ length: Math.ceil(decades) + 1 }, (_, at) => low + at)
+      .filter((power) => power % stride === 0)
+      .flatMap((power) => within.map((mantissa) => mantissa * 10 ** power))
+      .filter((tick) => tick >= start && tick <= end);
+  }
+
+  function logarithmic(shown) {
+    const ticker = model("FixedTicker", { ticks: ticksOf(shown) });
+    shown.change.connect(() => { ticker.ticks = ticksOf(shown); });
+    return ticker;
+  }
+
+  function dress(drawn, grid, axis, scale, shown, names) {
     const ink = css("--ink");
     Object.assign(drawn, {
       axis_label: axis.label, axis_label_text_color: ink, axis_label_text_font_style: "normal",
@@ -79,9 +119,11 @@
       minor_tick_line_color: null,
     });
     if (names) {
-      drawn.ticker = model("FixedTicker", { ticks: [...names.keys()] });
+      drawn.ticker = grid.ticker = model("FixedTicker", { ticks: [...names.keys()] });
       drawn.major_label_overrides = names;
     } else {
+      if (axis.ticks.length) drawn.ticker = grid.ticker = model("FixedTicker", { ticks: axis.ticks });
+      else if (scale === "log") drawn.ticker = grid.ticker = logarithmic(shown);
       drawn.formatter = model("NumeralTickFormatter", { format: NUMBER });
     }
   }
@@ -91,12 +133,15 @@
     const lanes = y.names.length, height = box.closest(".panels") ? PANEL_PX : HEIGHT_PX;
     const limits = (axis, scale, ...roles) =>
       range(axis, scale, axis.limits ?? ends(layers, scale === "log", ...roles));
+    const zero = y.linear_up_to === null
+      ? null : around(y, scales.y, ends(layers, false, "y", "low", "high"));
     const x_range = model("Range1d", x.is_time ? time : limits(x, scales.x, "x", "x_end"));
     if (x.is_time) follow(figure.name, x_range);
     const plot = Plotting.figure({
       height: lanes ? lanes * LANE_PX + MARGIN_PX : height, sizing_mode: "stretch_width",
-      x_axis_type: scales.x, y_axis_type: scales.y, x_range,
-      y_range: model("Range1d", limits(y, scales.y, "y", "y_end", "low", "high")),
+      x_axis_type: scales.x, y_axis_type: zero ? "linear" : scales.y, x_range,
+      y_range: model("Range1d", zero
+        ? { start: zero.start, end: zero.end } : limits(y, scales.y, "y", "y_end", "low", "high")),
       tools: ["pan", "box_zoom", "wheel_zoom", "reset", "save"], toolbar_location: "above",
       background_fill_color: null, border_fill_color: null, outline_line_color: null,
       min_border_right: 16,
@@ -105,15 +150,20 @@
     plot.toolbar.autohide = true;
     plot.toolbar.active_drag = coarse ? null : "auto";
     const named = x.is_odds ? new Map(figure.percentiles) : null;
-    dress(plot.xaxis, x, named);
-    dress(plot.yaxis, y, lanes ? new Map(y.names.entries()) : null);
+    dress(plot.xaxis, plot.xgrid, x, scales.x, plot.x_range, named);
+    const heights = zero?.names?.map((tick) => [zero.at(tick), tick.toLocaleString("en")]);
+    dress(plot.yaxis, plot.ygrid, y, scales.y, plot.y_range, lanes ? new Map(y.names.entries()) : heights ? new Map(heights) : null);
+    if (zero) {
+      plot.add_layout(model("Span", { location: 0, dimension: "width", line_color: css("--ink") }));
+    }
     for (const each of [plot.xgrid, plot.ygrid]) each.grid_line_color = css("--grid");
-    const drawn = layers.map((layer) => mark(plot, figure, layer));
+    const drawn = layers.map((layer) => mark(plot, figure, layer, zero));
     Plotting.show(plot, box);
     return drawn;
   }
 
-  function mark(plot, figure, { mark, columns, colour: number, dash, label, part }) {
+  function mark(plot, figure, { mark, columns, colour: number, dash, key, label, part }, zero) {
+    const tooltips = tips(figure, columns, label, part);
     const source = model("ColumnDataSource", { data: columns });
     const colour = data.colours[number % data.colours.length];
     const field = (name) => ({ field: name });
@@ -121,13 +171,21 @@
     const found = [];
     let hovered;
     if (mark === "points" || mark === "crosses") {
+      const few = columns.x.length <= FEW;
       const look = mark === "crosses"
-        ? { marker: "x", size: 5, line_color: colour, fill_color: null }
-        : { marker: "circle", size: 4, line_color: null, fill_color: colour };
-      hovered = plot.scatter({ ...at(), ...look });
+        ? { marker: "x", size: few ? 9 : 5, line_color: colour, fill_color: null, line_width: few ? 2 : 1 }
+        : { marker: "circle", size: few ? 8 : 4, line_color: null, fill_color: colour };
+      if (zero) {
+        // What is told stays what was found; an end without a bound reaches the edge.
+        const drawn = ["y", "low", "high"].map((role) => [`${role}_at`, columns[role].map(zero.within)]);
+        source.data = { ...columns, ...Object.fromEntries(drawn) };
+      }
+      const height = (role) => field(zero ? `${role}_at` : role);
+      hovered = plot.scatter({ ...at(), y: height("y"), ...look });
       if (columns.low) {
         found.push(plot.segment({
-          source, x0: field("x"), x1: field("x"), y0: field("low"), y1: field("high"), line_color: colour,
+          source, x0: field("x"), x1: field("x"), y0: height("low"), y1: height("high"),
+          line_color: colour, line_width: few ? 2 : 1,
         }));
       }
     } else if (mark === "cells") {
@@ -161,8 +219,8 @@
       hovered = plot.scatter({ ...at(), size: 9, fill_alpha: 0, line_alpha: 0 });
     }
     found.push(hovered);
-    plot.add_tools(model("HoverTool", { renderers: [hovered], tooltips: tips(figure, columns, label, part) }));
-    return { label, found };
+    plot.add_tools(model("HoverTool", { renderers: [hovered], tooltips }));
+    return { key, found };
   }
 
   function shade(plot, columns, colour, mode) {
@@ -179,6 +237,9 @@
     return mode === null ? plot.varea(look) : plot.varea_step({ ...look, step_mode: mode });
   }
 
+  const end = (value) => Number.isFinite(value)
+    ? value.toLocaleString("en", { maximumFractionDigits: 6 }) : "unbounded";
+
   function tips({ x, y, value }, columns, label, part) {
     const number = (role) => `@${role}{${NUMBER}}`;
     const found = [];
@@ -186,7 +247,10 @@
     if (columns.x_end) found.push(["until", number("x_end")]);
     if (!y.names.length) found.push([y.label, number("y")]);
     if (columns.y_end) found.push(["up to", number("y_end")]);
-    if (columns.low) found.push(["95 % interval", `${number("low")} to ${number("high")}`]);
+    if (columns.low) {
+      columns.interval = [...columns.low.keys()].map((at) => `${end(columns.low[at])} to ${end(columns.high[at])}`);
+      found.push(["95 % interval", "@interval"]);
+    }
     if (columns.value) found.push([value, number("value")]);
     // Texts of others go in as values: in a template they would be looked at for placeholders.
     for (const text of new Set([label, part].filter(Boolean))) {
@@ -211,15 +275,15 @@
 
   function legend(figure, drawn) {
     const found = new Map();
-    for (const { label, found: renderers } of drawn) {
-      if (figure.legend.includes(label)) found.set(label, [...(found.get(label) ?? []), ...renderers]);
+    for (const { key, found: renderers } of drawn) {
+      if (figure.legend.includes(key)) found.set(key, [...(found.get(key) ?? []), ...renderers]);
     }
-    return [...found].map(([label, renderers]) => {
-      const layer = figure.layers.find((each) => each.label === label);
+    return [...found].map(([key, renderers]) => {
+      const layer = figure.layers.find((each) => each.key === key);
       const patch = document.createElement("span");
       patch.className = "patch";
       patch.style.background = data.colours[layer.colour % data.colours.length];
-      return button([patch, label], true, (shown) => renderers.forEach((each) => { each.visible = shown; }));
+      return button([patch, key], true, (shown) => renderers.forEach((each) => { each.visible = shown; }));
     });
   }
 
@@ -241,7 +305,9 @@
     return again;
   }
 
-  const timed = data.figures.filter((figure) => figure.x.is_time).flatMap((figure) => figure.layers);
+  const overTime = data.figures.filter((figure) => figure.x.is_time);
+  const timed = overTime.flatMap((figure) => figure.layers);
+  const before = overTime.filter((figure) => !figure.x.starts_at_zero).flatMap((figure) => figure.layers);
   const redraws = [];
   const left = data.figures.map((figure) => {
     for (const layer of figure.layers) {
@@ -250,7 +316,8 @@
     return figure;
   });
 
-  const time = timed.length ? range({ names: [] }, "linear", ends(timed, false, "x", "x_end")) : null;
+  const lasts = ends(timed, false, "x", "x_end")[1];
+  const time = range({ names: [], starts_at_zero: true }, "linear", [Math.min(0, ends(before, false, "x")[0]), lasts]);
 
   // One after the other, so that the page can be read meanwhile.
   function next() {

@@ -29,6 +29,8 @@ from tailscope.noise.words import (
 from tailscope.report.figures import pictures
 from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
+from tailscope.report.picture import difference_ticks
+from tailscope.store import layout
 from tailscope.store.run import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
@@ -41,6 +43,7 @@ from tailscope.wording import (
     energy_rows,
     explained_text,
     has_bounds,
+    heading,
     instrument_rows,
     latency_rows,
     provenance,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tailscope.report.differences import Difference
     from tailscope.report.picture import Axis, Layer, Picture
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.host import HostRecord
@@ -68,6 +72,7 @@ _HEADLINE = ("p50", "p99.9", "max", "lost", "floor", "floor p50", "believed up t
 _SETTING = 4
 """Rows of the provenance that say what was measured in a line."""
 _WORST = 3
+_NS_PER_S = 1e9
 _MATHS = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
 
 
@@ -75,7 +80,9 @@ def page(
     runs: Sequence[Run],
     *,
     links: Mapping[str, str] | None = None,
-    statements: Mapping[str, Sequence[str]] | None = None,
+    differences: Sequence[Difference] = (),
+    left_out: str = "",
+    trace: str = "",
 ) -> str:
     """Draw runs as one HTML page.
 
@@ -85,10 +92,15 @@ def page(
         At least one; several share their figures.
     links : Mapping of str to str, optional
         Files beside the page by what they are called, each as a relative address.
-    statements : Mapping of str to sequence of str, optional
-        What is said of them together, by title: it comes first.
+    differences : sequence of Difference, optional
+        What was found of pairs of them: it comes first.
+    left_out : str, optional
+        Which runs were compared, too, but are not drawn.
+    trace : str, optional
+        The address of the timeline beside the page.
     """
     drawn = pictures([Material(run) for run in runs])
+    compared = [each.picture for each in differences if each.picture is not None]
     return (
         environment()
         .get_template("report.html.j2")
@@ -106,8 +118,10 @@ def page(
             figures=drawn,
             first=_FIRST,
             links=links or {},
-            statements=statements or {},
-            scripts=scripts(drawn),
+            differences=differences,
+            left_out=left_out,
+            trace=trace,
+            scripts=scripts([*compared, *drawn]),
         )
     )
 
@@ -210,7 +224,9 @@ def _figure(picture: Picture) -> dict[str, Any]:
         "value": picture.value_column,
         "percentiles": _percentiles(picture) if picture.x.is_odds else [],
         "legend": [_shown(label) for label in picture.legend],
-        "layers": [_layer(layer) for layer in picture.layers],
+        "layers": [
+            _layer(layer, keyed) for layer, keyed in zip(picture.layers, picture.keyed, strict=True)
+        ],
     }
 
 
@@ -218,6 +234,7 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
     values = [
         layer.columns[role] for layer in picture.layers for role in roles if role in layer.columns
     ]
+    is_difference = axis.linear_up_to is not None
     return {
         "label": axis.label,
         "scale": axis.scale,
@@ -226,10 +243,12 @@ def _axis(picture: Picture, axis: Axis, *roles: str) -> dict[str, Any]:
         "starts_at_zero": axis.starts_at_zero,
         "is_time": axis.is_time,
         "is_odds": axis.is_odds,
+        "linear_up_to": axis.linear_up_to,
+        "ticks": difference_ticks(axis) if is_difference else axis.ticks,
         "can_be_log": not axis.names
         and not axis.is_time
         and not axis.is_odds
-        and any((each > 0).any() for each in values),
+        and (is_difference or any((each > 0).any() for each in values)),
     }
 
 
@@ -238,12 +257,13 @@ def _percentiles(picture: Picture) -> list[tuple[float, str]]:
     return [(each, percentile_name(1 - 1 / each)) for each in picture.odds]
 
 
-def _layer(layer: Layer) -> dict[str, Any]:
+def _layer(layer: Layer, keyed: Layer) -> dict[str, Any]:
     return {
         "mark": layer.mark,
+        "key": _shown(keyed.label),
         "label": _shown(layer.label),
         "part": _shown(layer.part),
-        "colour": layer.colour,
+        "colour": keyed.colour,
         "dash": layer.dash,
         "columns": {
             # Edges of cells need no nanosecond.
@@ -324,6 +344,23 @@ def _headline(run: Run) -> list[Row]:
     return [by_label[label] for label in _HEADLINE if label in by_label]
 
 
+def _worst(run: Run) -> list[dict[str, Any]]:
+    """The worst packets, each with its name in a timeline, and when it was in the device."""
+    worst = run.worst
+    sent_s = Material(run).since_s(worst.pre_ns[:_WORST])
+    names = [f"packet {seq}" for seq in worst.pre_seq[:_WORST].tolist()] or [""] * len(sent_s)
+    return [
+        {"name": name, "sent_s": sent, "lasts_s": lasted_ns / _NS_PER_S, "told": told[1:]}
+        for name, sent, lasted_ns, told in zip(
+            names,
+            sent_s.tolist(),
+            worst.latency_ns[:_WORST].tolist(),
+            worst_rows(run),
+            strict=False,
+        )
+    ]
+
+
 def _about(run: Run) -> dict[str, Any]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
@@ -334,9 +371,11 @@ def _about(run: Run) -> dict[str, Any]:
             f"{name} {value}"
             for name, value in islice(provenance(run.summary, run.info).items(), _SETTING)
         ),
-        "worst": worst_rows(run)[:_WORST],
+        "worst": _worst(run),
+        "has_noise": layout.NOISE in run.info.files,
         "verdict": verdict_text(run.kept.verdict),
         "tail": None if run.explanation is None else _tail(run.explanation),
+        "heading": heading(run.summary),
         "sentence": sentence(run.summary),
         "warnings": [
             *run.info.warnings,

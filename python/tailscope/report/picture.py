@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tailscope.report.formats import COLOURS, OTHERS_COLOUR
 from tailscope.units import printable
 
 if TYPE_CHECKING:
@@ -18,13 +19,29 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Axis", "Dash", "Layer", "Mark", "Picture", "sharing_axes", "table_of"]
+__all__ = [
+    "Axis",
+    "Dash",
+    "Layer",
+    "Mark",
+    "Picture",
+    "difference_ticks",
+    "gathered",
+    "sharing_axes",
+    "spread",
+    "table_of",
+]
 
 Mark = Literal["line", "steps", "quantiles", "points", "crosses", "spans", "cells", "bars"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 Scale = Literal["linear", "log", "auto"]
 
+MOST_KEYS = 7
+"""Entries of a legend: more than these nobody tells apart."""
+OTHERS = "other"
+
 _WIDE = 30.0
+_MOST_TICKS = 5
 _ROLES = ("x", "x_end", "y", "y_end", "low", "high", "value")
 
 
@@ -50,6 +67,11 @@ class Axis:
         Whether it shows 1 / (1 - q), and is to be named by percentiles.
     limits : tuple of float or None
         The lowest and the highest value to show; None for those that are there.
+    ticks : tuple of float
+        What it names; empty where that follows from what is shown.
+    linear_up_to : float or None
+        Of an axis of differences, which shows zero and both sides of it: up to where its
+        logarithmic scale is linear.
     """
 
     label: str
@@ -60,6 +82,8 @@ class Axis:
     is_time: bool = False
     is_odds: bool = False
     limits: tuple[float, float] | None = None
+    ticks: tuple[float, ...] = ()
+    linear_up_to: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +135,8 @@ class Picture:
     layers : tuple of Layer
     value_column : str
         What the values of cells are, as the name of a column.
+    named : tuple of str
+        The labels that the legend names: all, or the first of them; the rest is `OTHERS`.
     """
 
     name: str
@@ -120,13 +146,28 @@ class Picture:
     y: Axis
     layers: tuple[Layer, ...]
     value_column: str = "value"
+    named: tuple[str, ...] = ()
     legend: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        labels = dict.fromkeys(layer.label for layer in self.layers if layer.label)
-        object.__setattr__(self, "legend", tuple(labels) if len(labels) > 1 else ())
+        labels = tuple(dict.fromkeys(layer.label for layer in self.layers if layer.label))
+        if not self.named:
+            fits = len(labels) <= MOST_KEYS
+            object.__setattr__(self, "named", labels if fits else labels[: MOST_KEYS - 1])
+        keys = tuple(dict.fromkeys(layer.label for layer in self.keyed if layer.label))
+        object.__setattr__(self, "legend", keys if len(keys) > 1 else ())
         object.__setattr__(self, "x", _resolved(self.x, self._values("x", "x_end")))
         object.__setattr__(self, "y", _resolved(self.y, self._values("y", "y_end")))
+
+    @property
+    def keyed(self) -> tuple[Layer, ...]:
+        """The layers with what the legend calls them: those that it does not name have one grey."""
+        return tuple(map(self._keyed, self.layers))
+
+    def _keyed(self, layer: Layer) -> Layer:
+        if not layer.label or layer.label in self.named:
+            return layer
+        return replace(layer, label=OTHERS, colour=COLOURS.index(OTHERS_COLOUR))
 
     @property
     def last_x(self) -> float:
@@ -146,6 +187,34 @@ class Picture:
         ]
 
 
+def spread(values: Floats, linear_up_to: float) -> Floats:
+    """Where a logarithmic axis of differences has values: linear near zero, which has its place."""
+    places: Floats = np.sign(values) * np.log1p(np.abs(values) / linear_up_to) / np.log(10)
+    return places
+
+
+def gathered(places: Floats, linear_up_to: float) -> Floats:
+    """The values at such places."""
+    values: Floats = np.sign(places) * np.expm1(np.abs(places) * np.log(10)) * linear_up_to
+    return values
+
+
+def difference_ticks(axis: Axis) -> list[float]:
+    """What a logarithmic axis of differences names: powers of ten on both sides of zero.
+
+    Parameters
+    ----------
+    axis : Axis
+        With limits, on which it has as many names as fit.
+    """
+    assert axis.linear_up_to is not None and axis.limits is not None, "an axis of differences"
+    first = round(np.log10(axis.linear_up_to)) + 1
+    last = max(first, int(np.log10(max(map(abs, axis.limits)))))
+    step = 1 + (last - first) // _MOST_TICKS
+    powers = [10.0**power for power in range(first, last + 1, step)]
+    return [*(-each for each in reversed(powers)), 0.0, *powers]
+
+
 def sharing_axes(pictures: Sequence[Picture], x: Axis, y: Axis) -> tuple[Picture, ...]:
     """Let figures stand beside each other: same scales, same limits.
 
@@ -161,17 +230,20 @@ def sharing_axes(pictures: Sequence[Picture], x: Axis, y: Axis) -> tuple[Picture
     whole = replace(pictures[0], x=x, y=y, layers=layers)
     x = replace(whole.x, limits=_limits(whole.x, whole._values("x", "x_end")))
     y = replace(whole.y, limits=_limits(whole.y, whole._values("y", "y_end", "low", "high")))
-    return tuple(replace(picture, x=x, y=y) for picture in pictures)
+    return tuple(replace(picture, x=x, y=y, named=whole.named) for picture in pictures)
 
 
 def _limits(axis: Axis, values: Sequence[Floats]) -> tuple[float, float] | None:
     shown = np.concatenate([np.zeros(0), *values])
-    shown = shown[shown > 0] if axis.scale == "log" else shown[~np.isnan(shown)]
+    is_log = axis.scale == "log" and axis.linear_up_to is None
+    shown = shown[np.isfinite(shown) & ((shown > 0) | (not is_log))]
     return (float(shown.min()), float(shown.max())) if len(shown) else None
 
 
 def _resolved(axis: Axis, values: Sequence[Floats]) -> Axis:
-    """Decide on a scale; a logarithmic one takes a value above zero."""
+    """Decide on a scale; a logarithmic one takes a value above zero, but for differences."""
+    if axis.linear_up_to is not None:
+        return axis
     shown = np.concatenate([np.zeros(0), *values])
     shown = shown[shown > 0]
     if not len(shown):

@@ -34,6 +34,8 @@ _MOST_LINES = 18
 _MOST_RUNS = 5
 """Of a combination: its repeats, and instances of its device."""
 _PER_DECADE = 8
+_MOST_TICKS = 5
+"""Of a small figure."""
 
 _COMPARED = {
     "rate": "rates",
@@ -159,7 +161,9 @@ def _over_numbers(there: Sequence[Combination], name: str, slug: str, panels: in
         return None
     groups = {key: found for key, found in _by_others(there, name).items() if len(found) > 1}
     lines = [*groups.items()][:_MOST_LINES]
-    x = Axis(_COUNTED.get(name, (name, name))[1], slug, "auto")
+    at = sorted({number(each) or 0.0 for each in there})
+    ticks = tuple(at) if len(at) <= _MOST_TICKS else ()
+    x = Axis(_COUNTED.get(name, (name, name))[1], slug, "auto", ticks=ticks)
     pictures: list[Picture] = []
     for q in HEADLINE:
         layers = []

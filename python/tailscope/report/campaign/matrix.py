@@ -13,6 +13,7 @@ from tailscope.store.campaign import DONE
 from tailscope.store.grid import HEADLINE
 from tailscope.store.run import EMULATED, is_emulated
 from tailscope.units import count_text, duration_text, percentile_name, printable
+from tailscope.verdict.verdict import Outcome, worst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ __all__ = [
     "arranged",
     "cells_and_runs",
     "highest_supported",
+    "outcome_of",
+    "quantile_of_all",
     "shown",
     "table_of_runs",
 ]
@@ -99,7 +102,23 @@ def highest_supported(runs: Sequence[Run]) -> float | None:
     return None
 
 
-def shown(combination: Combination, address: Callable[[str], str] | None) -> dict[str, Any]:
+def quantile_of_all(material: CampaignMaterial) -> float | None:
+    """The highest quantile that all runs of all combinations support; None where none is."""
+    runs = [run for each in material.combinations for run in each.runs]
+    return highest_supported(runs) if runs else None
+
+
+def outcome_of(combination: Combination) -> Outcome | None:
+    """The worst verdict that is kept of its runs; None where one of them was not judged."""
+    kept = [run.kept.verdict for run in combination.runs]
+    if not kept or None in kept:
+        return None
+    return worst(Outcome(each.verdict) for each in kept if each is not None)
+
+
+def shown(
+    combination: Combination, address: Callable[[str], str] | None, q: float | None
+) -> dict[str, Any]:
     """What a cell says.
 
     Parameters
@@ -107,15 +126,19 @@ def shown(combination: Combination, address: Callable[[str], str] | None) -> dic
     combination : Combination
     address : callable or None
         Gives the address of a run's page by its name; without it there are no links.
+    q : float or None
+        The quantile that all combinations are compared by; None where there is none.
 
     Returns
     -------
     dict
-        ``median``, ``tail``: text, and the spread of several runs; ``lost``; ``verdicts``;
-        ``marks``; ``problems``; ``links``.
+        ``compared``: the quantile, and ``outcome``: the verdict; ``figures``, ``lost``,
+        ``verdicts``: more of them; ``marks``; ``problems``; ``links``.
     """
     runs = combination.runs
     return {
+        "compared": _figure(runs, _MEDIAN if q is None else q) if runs else None,
+        "outcome": outcome_of(combination),
         "figures": _figures(runs) if runs else [],
         "lost": _lost(runs) if runs else "",
         "verdicts": _verdicts(runs),
@@ -132,14 +155,20 @@ def shown(combination: Combination, address: Callable[[str], str] | None) -> dic
 def _figures(runs: Sequence[Run]) -> list[dict[str, str]]:
     q = highest_supported(runs)
     wanted = [_MEDIAN] if q is None else dict.fromkeys((_MEDIAN, q))
-    found = []
-    for each in wanted:
-        values = [run.summary[FIGURE_OF[each]] for run in runs]
-        known = [int(value) for value in values if value is not None]
-        bound = " *" if known and q is None else ""
-        name = "median" if each == _MEDIAN else percentile_name(each)
-        found.append({"name": f"{name}{bound}", "value": _middle(known), "spread": _spread(known)})
-    return found
+    return [_figure(runs, each) for each in wanted]
+
+
+def _figure(runs: Sequence[Run], q: float) -> dict[str, str]:
+    """A quantile of the runs: their median and range."""
+    name = FIGURE_OF[q]
+    known = [int(value) for run in runs if (value := run.summary[name]) is not None]
+    is_bound = bool(known) and not all(run.summary[f"{name}_supported"] for run in runs)
+    label = "median" if q == _MEDIAN else percentile_name(q)
+    return {
+        "name": f"{label} *" if is_bound else label,
+        "value": _middle(known),
+        "spread": _spread(known),
+    }
 
 
 def _middle(values: Sequence[int]) -> str:

@@ -19,10 +19,11 @@ from tailscope.recommend.wording import (
     tail_row,
     tail_title,
 )
+from tailscope.report.campaign.answer import answers
 from tailscope.report.campaign.figures import MOST_PANELS, families
-from tailscope.report.campaign.matrix import Matrix, arranged, highest_supported, shown
+from tailscope.report.campaign.matrix import arranged, highest_supported, quantile_of_all, shown
 from tailscope.report.page import environment, scripts
-from tailscope.units import count_text, long_text
+from tailscope.units import count_text, long_text, percentile_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +76,7 @@ def campaign_page(
         "name": content.name,
         "about": " ".join(str(content.record.about or "").split()),
         "progress": _progress(material),
+        "answers": answers(material),
         "varied": {name: ", ".join(values) for name, values in material.varied.items()},
         "same": _same(material),
         "host": {
@@ -95,7 +97,7 @@ def campaign_page(
         drawn = families(material, panels=panels)
         text = template.render(
             **given,
-            matrix=_matrix(arranged(material), address, cells),
+            matrix=_matrix(material, address, cells),
             families=drawn,
             scripts=scripts([picture for family in drawn for picture in family.pictures]),
         )
@@ -115,7 +117,7 @@ def campaign_piece(material: CampaignMaterial) -> str:
         .render(
             name=material.content.name,
             progress=_progress(material),
-            matrix=_matrix(arranged(material), None, _MOST_CELLS),
+            matrix=_matrix(material, None, _MOST_CELLS),
             has_bounds=_has_bounds(material),
         )
     )
@@ -160,8 +162,11 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _matrix(matrix: Matrix, address: Callable[[str], str] | None, cells: int) -> dict[str, Any]:
+def _matrix(
+    material: CampaignMaterial, address: Callable[[str], str] | None, cells: int
+) -> dict[str, Any]:
     """The matrix for the template: each value of a row once, as far as it goes on."""
+    matrix, q = arranged(material), quantile_of_all(material)
     most = max(1, cells // len(matrix.columns))
     rows = []
     before: tuple[str, ...] = ()
@@ -171,9 +176,10 @@ def _matrix(matrix: Matrix, address: Callable[[str], str] | None, cells: int) ->
         )
         heads = ["" if at < changed else value for at, value in enumerate(values)]
         before = values
-        found = [None if each is None else shown(each, address) for each in combinations]
+        found = [None if each is None else shown(each, address, q) for each in combinations]
         rows.append({"heads": heads, "cells": found})
     return {
+        "percentile": None if q is None else percentile_name(q),
         "row_names": matrix.row_names,
         "column_name": matrix.column_name,
         "columns": matrix.columns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +42,7 @@ def power(runs: Sequence[Material]) -> Picture | None:
             "power",
             "Power over time",
             "Before zero, and after the last packet: idle, with and without polling.",
-            TIME,
+            replace(TIME, starts_at_zero=False),
             Axis("power [W]", "power_w", starts_at_zero=True),
             tuple(layers),
         )
