@@ -122,7 +122,9 @@
       drawn.ticker = grid.ticker = model("FixedTicker", { ticks: [...names.keys()] });
       drawn.major_label_overrides = names;
     } else {
-      if (axis.ticks.length) drawn.ticker = grid.ticker = model("FixedTicker", { ticks: axis.ticks });
+      // Those of differences are places on their logarithmic axis.
+      const own = axis.linear_up_to === null ? axis.ticks : [];
+      if (own.length) drawn.ticker = grid.ticker = model("FixedTicker", { ticks: own });
       else if (scale === "log") drawn.ticker = grid.ticker = logarithmic(shown);
       drawn.formatter = model("NumeralTickFormatter", { format: NUMBER });
     }
