@@ -286,3 +286,28 @@ def test_a_note_without_a_word_harms_nothing(tailscope: Run, runs: Path) -> None
         done = tailscope(command, "plain")
         assert (done.returncode, done.stderr) == (0, "")
         assert "words" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "statuses"),
+    [
+        ("report", ("--out", "all.html"), {0}),
+        ("verify", ("--slo", "p50<1s"), {0, 3}),
+        ("recommend", (), {0, 3}),
+    ],
+)
+def test_a_folder_of_runs_stands_for_them(
+    tailscope: Tailscope, tmp_path: Path, command: str, options: tuple[str, ...], statuses: set[int]
+) -> None:
+    made = tmp_path / "pair"
+    assert tailscope("simulate", made, "--seed", 1, "--packets", 2000).returncode == 0
+    pair = [next(made.glob(f"*-{side}-*")) for side in ("pre", "post")]
+    for name in ("one", "two"):
+        done = tailscope("analyze", *pair, "--out", tmp_path / "runs" / name)
+        assert done.returncode == 0, done.stderr
+    done = tailscope(command, tmp_path / "runs", *options, cwd=tmp_path)
+    assert done.returncode in statuses, done.stderr
+    said = done.stdout
+    if command == "report":
+        said = (tmp_path / "all.html").read_text()
+    assert "one" in said and "two" in said

@@ -22,7 +22,9 @@ __all__ = ["command"]
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="CAMPAIGN_OR_RUN...", help="Campaigns, or run directories."),
+        typer.Argument(
+            metavar="CAMPAIGN_OR_RUN...", help="Campaigns, run directories, or folders of them."
+        ),
     ],
     json_file: JsonFile = None,
 ) -> int:

@@ -31,7 +31,9 @@ _TRACE = ".pftrace"
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...|CAMPAIGN", help="Run directories, or a campaign's."),
+        typer.Argument(
+            metavar="RUN...|CAMPAIGN", help="Run directories, folders of them, or a campaign's."
+        ),
     ],
     label: RunLabels = None,
     out: Annotated[
@@ -118,7 +120,9 @@ def _plan(
     if style not in STYLES:
         raise UsageError(f"--style: expected {' or '.join(STYLES)}, got {style!r}")
     from tailscope.store.campaign import is_campaign
+    from tailscope.store.folders import runs_at
 
+    runs = [each for path in runs for each in (not is_campaign(path) and runs_at(path)) or [path]]
     campaigns = [path for path in runs if is_campaign(path)]
     if campaigns and len(runs) > 1:
         raise UsageError(f"expected runs or a single campaign, got {campaigns[0]} with others")

@@ -31,7 +31,8 @@ _NOTHING = "-"
 def command(
     context: typer.Context,
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or campaigns.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories, folders of them, or campaigns."),
     ],
     slo: Annotated[
         str,
@@ -164,12 +165,14 @@ def _judged(path: Path, name: str, level: Level, runs: int) -> RunVerdict:
 def _named(path: Path) -> Iterator[tuple[str, Path | None, str | None]]:
     """The runs at a path, under names that tell them apart."""
     from tailscope.store.campaign import is_campaign, read_campaign
+    from tailscope.store.folders import runs_at
 
     if is_campaign(path):
         for run in read_campaign(path):
             yield run.name, run.path, run.unfinished
     else:
-        yield str(path), path, None
+        for each in runs_at(path) or [path]:
+            yield str(each), each, None
 
 
 def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) -> None:

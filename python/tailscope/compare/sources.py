@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunError
 from tailscope.store.campaign import is_campaign, read_campaign
-from tailscope.store.files import is_there
+from tailscope.store.folders import runs_at
 from tailscope.store.layout import CAMPAIGN, RUN
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def read_source(path: Path, label: str | None = None) -> ComparedSide:
             else:
                 source.unfinished.setdefault(cell, []).append(f"{run.name}: {run.unfinished}")
         return source
-    runs = [path] if is_there(path, RUN) else sorted(each.parent for each in path.glob(f"*/{RUN}"))
+    runs = runs_at(path)
     if not runs:
         raise RunError(
             f"{path}: expected a run, a campaign, or a folder of runs that repeat each other,"

@@ -11,7 +11,7 @@ from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.plan import FRAMES, PlanFields
 from tailscope.recommend import surroundings
 from tailscope.store.campaign import is_campaign, read_campaign
-from tailscope.store.files import is_there
+from tailscope.store.folders import runs_at
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
 from tailscope.store.records.plan import MeasurementPlan
@@ -236,7 +236,7 @@ class Evidence:
 
 
 def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
-    """The runs in a campaign, or the one that a directory is.
+    """The runs in a campaign, or in a folder, or the one that a directory is.
 
     Parameters
     ----------
@@ -252,17 +252,19 @@ def runs_in(path: Path) -> tuple[list[Path], list[LeftOut]]:
     Raises
     ------
     RunError
-        If it is neither a campaign nor a run.
+        If it is none of these.
     RunCorruptError
         If ``campaign.json`` is damaged.
     """
     if not is_campaign(path):
-        if not is_there(path, RUN):
+        runs = runs_at(path)
+        if not runs:
             raise RunError(
-                f"{path}: neither a campaign nor a run: no {CAMPAIGN} and no {RUN} in it",
+                f"{path}: neither a campaign, a run nor a folder of runs: no {CAMPAIGN} and no"
+                f" {RUN} in it",
                 hint="`tailscope run FILE --out DIR` makes a campaign, without FILE a run",
             )
-        return [path], []
+        return runs, []
     found = read_campaign(path)
     runs = [run.path for run in found if run.path is not None and run.unfinished is None]
     left = {run.cell: LeftOut(run.cell, run.unfinished) for run in found if run.unfinished}

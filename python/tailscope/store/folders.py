@@ -16,7 +16,7 @@ from tailscope.store.record import plain
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["RUNS", "FoundRuns", "RunPlace", "find_runs", "run_named"]
+__all__ = ["RUNS", "FoundRuns", "RunPlace", "find_runs", "run_named", "runs_at"]
 
 RUNS = Path("runs")
 """Where runs are looked for, and where ``tailscope run`` puts them."""
@@ -109,6 +109,13 @@ def find_runs(folders: Sequence[Path]) -> FoundRuns:
             found.runs[_name(place.path, shared)] = place
     found.runs = dict(sorted(found.runs.items()))
     return found
+
+
+def runs_at(path: Path) -> list[Path]:
+    """A run itself, or the runs right below a folder, such as those of a watch."""
+    if is_there(path, layout.RUN):
+        return [path]
+    return sorted(each.parent for each in path.glob(f"*/{layout.RUN}"))
 
 
 def run_named(text: str, folder: Path = RUNS) -> Path:
