@@ -297,7 +297,7 @@ def test_a_note_without_a_word_harms_nothing(tailscope: Run, runs: Path) -> None
     ],
 )
 def test_a_folder_of_runs_stands_for_them(
-    tailscope: Tailscope, tmp_path: Path, command: str, options: tuple[str, ...], statuses: set[int]
+    tailscope: Run, tmp_path: Path, command: str, options: tuple[str, ...], statuses: set[int]
 ) -> None:
     made = tmp_path / "pair"
     assert tailscope("simulate", made, "--seed", 1, "--packets", 2000).returncode == 0
