@@ -99,7 +99,8 @@ def command(
     if fields.get("dut") is None:
         raise no_device()
     refuse_idle_options(fields)
-    plan = plan_of({**fields, "rate": rate, "duration": every, "power": "none"})
+    own = {"rate": rate, "duration": every, "noise": fields.get("noise") or "stalls"}
+    plan = plan_of({**fields, **own, "power": "none"})
     lasts_s = None if lasts is None else positive_duration_ns(lasts, "--for") / 1e9
     where = _where(listen)
     cores = plan.cores()
