@@ -148,6 +148,7 @@ class Watch:
         """
         ends_s = None if self.lasts_s is None else time.monotonic() + self.lasts_s
         pause_s, has_measured = _PAUSE_S[0], bool(self._kept)
+        self._leave_out()
         while ends_s is None or time.monotonic() < ends_s:
             started_ns = time.time_ns()
             try:
