@@ -99,6 +99,7 @@ def read_by_tshark(path: Path) -> tuple[dict[str, int], dict[str, int]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONFIRMED)
 def test_tshark_sees_what_is_said_to_be_true(
     name: str, pair: Callable[[str], Made], tmp_path: Path
