@@ -14,6 +14,7 @@ from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, field_named, plan_of
 from tailscope.experiment.spec import Fields, complaint
+from tailscope.plan import STAGES
 from tailscope.units import value_label
 
 if TYPE_CHECKING:
@@ -209,6 +210,7 @@ def _cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict
         "dut: loop": fields.get("dut") == LOOP,
         "direction: both": fields.get("direction") == "both",
         "replay": fields.get("replay") is not None,
+        "stages": fields.get("stages", STAGES[0]) != STAGES[0],
     }
     for what, is_wanted in alone.items():
         if is_wanted:

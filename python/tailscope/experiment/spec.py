@@ -12,6 +12,7 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -77,8 +78,13 @@ def _one_of(names: Iterable[str]) -> Any:
             raise ValueError(f"expected one of {', '.join(known)}")
         return value
 
+    # YAML takes `on` and `off` for true and false.
+    meant = {True: "on", False: "off"}
     return Annotated[
-        str, AfterValidator(check), WithJsonSchema({"type": "string", "enum": list(known)})
+        str,
+        BeforeValidator(lambda value: meant[value] if isinstance(value, bool) else value),
+        AfterValidator(check),
+        WithJsonSchema({"type": "string", "enum": list(known)}),
     ]
 
 
