@@ -11,6 +11,7 @@ import pytest
 from measurements import QUICK
 from runs import AS_ROOT, left_behind, sound
 
+from tailscope import open as open_run
 from tailscope.exceptions import TestbedError
 from tailscope.noise.stages import divide, read_stages
 from tailscope.store.reader import open_packets, read_run
@@ -73,6 +74,9 @@ def test_stages_sum_to_the_latency_of_every_packet(measure: Measure, dut: str) -
     assert run.explanation is not None
     assert run.explanation.stages is not None
     assert run.explanation.stages.packets == divided.is_whole.sum()
+    opened = open_run(found["out"])
+    assert opened.stages.num_rows == len(stages.passed.seq)
+    assert opened.explain(0.5).record.stages.packets == run.explanation.stages.packets
     assert not left_behind()
 
 

@@ -24,6 +24,9 @@ _KEPT_BYTES = 8
 _CAPTURED_BYTES = 16
 """Of a packet's header in a capture, on either side."""
 
+_STAGED_BYTES, _STAGED_KEPT_BYTES = 128, 24
+"""Of a packet that is looked at in the kernel: four events, and its row of ``stages.parquet``."""
+
 _OTHERS_BYTES = 8 << 20
 """Of everything that does not grow with the number of packets."""
 
@@ -46,10 +49,11 @@ def check_room(plan: RunPlan, folder: Path, out: Path | None) -> None:
     """
     packets, frame_bytes = _sent(plan)
     captured = int(2 * packets * (frame_bytes + _CAPTURED_BYTES)) if plan.captures else 0
-    recorded = packets * _RECORDED_BYTES + captured
+    staged = 0 if plan.stages == "off" else packets // plan.stages_every
+    recorded = packets * _RECORDED_BYTES + captured + staged * _STAGED_BYTES
     _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")
     if out is not None:
-        kept = packets * _KEPT_BYTES + captured + _OTHERS_BYTES
+        kept = packets * _KEPT_BYTES + captured + staged * _STAGED_KEPT_BYTES + _OTHERS_BYTES
         _check(out, kept, "the run", "make room, or choose another --out")
 
 
