@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, TRAFFIC, field_named
 from tailscope.field import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
-from tailscope.units import positive_duration_ns
+from tailscope.units import positive_duration_ns, value_label
 from tailscope.yaml_file import read_yaml
 
 if TYPE_CHECKING:
@@ -78,11 +78,10 @@ def _one_of(names: Iterable[str]) -> Any:
             raise ValueError(f"expected one of {', '.join(known)}")
         return value
 
-    # YAML takes `on` and `off` for true and false.
-    meant = {True: "on", False: "off"}
     return Annotated[
         str,
-        BeforeValidator(lambda value: meant[value] if isinstance(value, bool) else value),
+        # YAML takes `on` and `off` for true and false.
+        BeforeValidator(lambda value: value_label(value) if isinstance(value, bool) else value),
         AfterValidator(check),
         WithJsonSchema({"type": "string", "enum": list(known)}),
     ]
