@@ -33,6 +33,10 @@ ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 	printf -- '--exclude %s ' tailscope-dpdk-sys tailscope-dpdk tailscope-dataplane)
 
+# Stages of packets in the kernel are left out where there is no clang to compile BPF programs.
+WITH_STAGES = $(if $(WITHOUT_DPDK),,$(shell command -v clang >/dev/null && \
+	pkg-config --exists libbpf libelf zlib && printf -- '--features tailscope-dataplane/stages'))
+
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
 	fuzz fuzz-corpus wheel bench calibration chaos soak batch-effect docs clean
@@ -80,7 +84,7 @@ $(ENGINE): $(TOOLS) $(PROFILED) $(ENGINE_SOURCES)
 
 # Always asked: cargo knows best what has changed, DPDK's headers included.
 dataplane: $(TOOLS)
-	@[[ -n '$(WITHOUT_DPDK)' ]] || { $(CARGO) build --profile $(PROFILE) -p tailscope-dataplane && \
+	@[[ -n '$(WITHOUT_DPDK)' ]] || { $(CARGO) build --profile $(PROFILE) -p tailscope-dataplane $(WITH_STAGES) && \
 		install -D -C target/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
 
 # --- jobs --------------------------------------------------------------------
@@ -104,7 +108,7 @@ test: $(ENGINE) dataplane
 
 # The binding crate has no Rust tests: pytest tests it from Python.
 test-rust: $(TOOLS)
-	$(CARGO) test --profile quick --workspace --exclude tailscope-python $(WITHOUT_DPDK)
+	$(CARGO) test --profile quick --workspace --exclude tailscope-python $(WITHOUT_DPDK) $(WITH_STAGES)
 
 # Tests that judge times have the machine for themselves; all others run side by side. In the order of
 # their folders: those that take long, of few tests each, would come last otherwise.
@@ -126,7 +130,7 @@ lint-rust: CLIPPY_LATER := -A clippy::precedence -A clippy::format_collect
 lint-rust: $(TOOLS) .venv/rust/cargo-clippy
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) clippy --profile quick --workspace $(WITHOUT_DPDK) --all-targets -- -D warnings $(CLIPPY_LATER)
+	$(CARGO) clippy --profile quick --workspace $(WITHOUT_DPDK) $(WITH_STAGES) --all-targets -- -D warnings $(CLIPPY_LATER)
 
 lint-python: $(TOOLS)
 	ruff check
@@ -146,7 +150,7 @@ lint-text: $(TOOLS)
 docs: $(ENGINE)
 	python -m docs.reference
 	python -m docs.pictures
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(WITHOUT_DPDK) --no-deps
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(WITHOUT_DPDK) $(WITH_STAGES) --no-deps
 
 ## make wheel    dist/tailscope-*.whl: for machines without a compiler, without DPDK and without root
 wheel: $(TOOLS) dataplane

@@ -1,4 +1,4 @@
-"""What recording kernel events costs those who are measured: the same run with and without."""
+"""What recording the kernel costs those who are measured: the same run with and without."""
 
 from __future__ import annotations
 
@@ -19,37 +19,48 @@ from tailscope.noise.watch import WatchPlan, watch
 from tailscope.testbed.cores import pick_cores, read_topology
 
 ROUNDS = 8
-QUANTILE = 0.999
 LEVEL = 0.95
 
 
 def noise_rows() -> list[Row]:
-    """p99.9 of l2fwd, and the share of a CPU's time in stalls; nothing as an ordinary user."""
+    """What latencies are with and without; nothing as an ordinary user."""
     if os.geteuid() != 0:
-        say("kernel events are root's: their cost is left out")
+        say("kernel events and stages are root's: their cost is left out")
         return []
-    return [_tail_row(), _share_row()]
+    l2fwd = RunPlan(dut="l2fwd", rate_pps=100_000, duration_ns=5_000_000_000)
+    rows = [
+        _cost_row(
+            "l2fwd p99.9, kernel events recorded",
+            replace(l2fwd, noise="events"),
+            replace(l2fwd, noise="stalls"),
+            0.999,
+        ),
+        _share_row(),
+    ]
+    for dut in ("router", "bridge"):
+        plan = RunPlan(dut=dut, wire="veth", duration_ns=3_000_000_000)
+        what = f"{dut} p5, stages in the kernel recorded"
+        rows.append(_cost_row(what, replace(plan, stages="on"), plan, 0.05))
+    return rows
 
 
-def _tail_row() -> Row:
+def _cost_row(what: str, looking: RunPlan, blind: RunPlan, quantile: float) -> Row:
     """The target is the interval of the ratio itself: less than that is no difference."""
-    cores = pick_cores(read_topology(), 2)
-    plan = RunPlan(dut="l2fwd", rate_pps=100_000, duration_ns=5_000_000_000)
-    found: dict[str, list[float]] = {"events": [], "stalls": []}
+    cores = pick_cores(read_topology(), looking.poller_roles)
+    plans = {"with": looking, "without": blind}
+    found: dict[str, list[float]] = {name: [] for name in plans}
     chance = random.Random(1)
     for done in range(ROUNDS):
-        for noise in chance.sample(list(found), len(found)):
+        for name in chance.sample(list(plans), len(plans)):
             with tempfile.TemporaryDirectory() as folder:
-                out = Path(folder) / "run"
-                measured = execute_whole(replace(plan, noise=noise), cores, out=out)
-            [value] = measured.analysis.quantiles([QUANTILE])
-            found[noise].append(value.value_ns)
-        say(f"p99.9 with and without kernel events recorded: round {done + 1} of {ROUNDS}")
-    with_ns, without_ns = found["events"], found["stalls"]
-    ratio, reach = paired_ratio(with_ns, without_ns, LEVEL)
-    without = statistics.median(without_ns) / 1e3
+                measured = execute_whole(plans[name], cores, out=Path(folder) / "run")
+            [value] = measured.analysis.quantiles([quantile])
+            found[name].append(value.value_ns)
+        say(f"{what}, and not: round {done + 1} of {ROUNDS}")
+    ratio, reach = paired_ratio(found["with"], found["without"], LEVEL)
+    without = statistics.median(found["without"]) / 1e3
     return Row(
-        "l2fwd p99.9, kernel events recorded",
+        what,
         "without, 95 % interval",
         "cost",
         without * ratio,
@@ -61,7 +72,7 @@ def _tail_row() -> Row:
 
 def _share_row() -> Row:
     """Time in stalls of a CPU that only watches, in the median tenth of a second."""
-    cores = pick_cores(read_topology(), 1)
+    cores = pick_cores(read_topology(), ["watch"])
     plan = WatchPlan(duration_ns=5_000_000_000, stall_ns=300, noise="events", counter_interval_ns=0)
     costs = [watch(plan, cores).cost for _ in range(3)]
     shares = [cost for cost in costs if cost is not None]

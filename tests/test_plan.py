@@ -79,6 +79,7 @@ WRITTEN: dict[str, object] = {
     "replay": None,
     "direction": "both",
     "noise": "stalls",
+    "stages": "auto",
     "power": "command:echo 'a watt'",
     "co_runners": {"cpu": 1, "io": 2},
 }

@@ -1,6 +1,32 @@
-//! Exports this program's `munmap` to the libraries it loads; see `src/munmap.rs`.
+//! Exports this program's `munmap` to the libraries it loads (`src/munmap.rs`), and compiles the BPF
+//! programs of `src/stages`.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+const SOURCE: &str = "src/stages/stages.bpf.c";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=munmap");
+    if env::var_os("CARGO_FEATURE_STAGES").is_some() {
+        compile_bpf();
+    }
+}
+
+fn compile_bpf() {
+    let of_cargo = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
+    let object = Path::new(&of_cargo("OUT_DIR")).join("stages.bpf.o");
+    // Debian has a part of the kernel's headers here, where clang does not look for other targets.
+    let headers = format!("-I/usr/include/{}-linux-gnu", of_cargo("CARGO_CFG_TARGET_ARCH"));
+    let status = Command::new("clang")
+        .args(["-target", "bpf", "-O2", "-g", "-Wall", "-Werror", &headers, "-c", SOURCE, "-o"])
+        .arg(&object)
+        .status();
+    assert!(
+        status.as_ref().is_ok_and(std::process::ExitStatus::success),
+        "clang: expected {SOURCE} to compile, got {status:?}\nare clang and libbpf-dev installed?"
+    );
 }

@@ -99,6 +99,7 @@ RUN = (
     tables.GAPS,
     tables.RATE,
     tables.NOISE,
+    tables.STAGES,
     tables.INTERRUPTS,
     RecordFile(layout.EXPLANATION, "What the tail of a measurement is made of.", Explanation),
     tables.POWER,

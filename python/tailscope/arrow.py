@@ -30,13 +30,17 @@ def table(columns: Mapping[str, pa.Array | NDArray[np.generic] | Sequence[object
     return pa.Table.from_arrays(made, names=list(columns))
 
 
-def column(cells: NDArray[np.generic] | Sequence[object]) -> pa.Array:
+def column(
+    cells: NDArray[np.generic] | Sequence[object], missing: NDArray[np.bool_] | None = None
+) -> pa.Array:
     """Make a column of numbers, booleans or strings; numbers share the memory of an array.
 
     Parameters
     ----------
     cells : ndarray or sequence, shape (n,)
-        Without missing values. An empty list is one of integers.
+        An empty list is one of integers.
+    missing : ndarray of bool, shape (n,), optional
+        Which numbers are null.
     """
     is_typed = isinstance(cells, np.ndarray) or len(cells) > 0
     array = np.asarray(cells, None if is_typed else np.int64)
@@ -45,7 +49,8 @@ def column(cells: NDArray[np.generic] | Sequence[object]) -> pa.Array:
     is_bool = array.dtype == np.bool_
     data = np.packbits(array, bitorder="little") if is_bool else np.ascontiguousarray(array)
     kind = pa.from_numpy_dtype(array.dtype)
-    return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(data)])
+    valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(array), [valid, pa.py_buffer(data)])
 
 
 def strings(texts: list[str]) -> pa.Array:

@@ -55,6 +55,11 @@ def _as_it_is(value: Value, option: str) -> Value:  # noqa: ARG001
     return value
 
 
+def _named(value: Value, option: str) -> Value:  # noqa: ARG001
+    """A name; YAML takes `on` and `off` for true and false."""
+    return _text(value) if isinstance(value, bool) else value
+
+
 def _listed(value: str | int, option: str) -> str:  # noqa: ARG001
     """A list; a single value may be a number."""
     return str(value)
@@ -106,7 +111,7 @@ class Kind:
     write: Callable[..., str] = str
 
 
-NAME = Kind("NAME", "a name", str, _as_it_is)
+NAME = Kind("NAME", "a name", str, _named)
 TEXT = Kind("TEXT", "a text", str, _as_it_is)
 COUNT = Kind("N", "a whole number", int, _as_it_is)
 SWITCH = Kind("", "true or false", bool, _as_it_is)

@@ -179,6 +179,14 @@ class OpenedRun:
         """
         return arrow_table(self._run, tables.NOISE)
 
+    @property
+    def stages(self) -> pa.Table | None:
+        """When packets passed points of the kernel; None where nobody recorded that.
+
+        The table is read each time that it is asked for.
+        """
+        return arrow_table(self._run, tables.STAGES)
+
     def explain(self, quantile: float | None = None) -> OpenedTail:
         """Tell what the slowest packets waited for, largest first.
 
@@ -201,12 +209,13 @@ class OpenedRun:
         if written is not None and quantile in (None, written.quantile):
             return OpenedTail(written)
         from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
+        from tailscope.noise.stages import read_stages
         from tailscope.noise.table import read_blocked
 
         start = TAIL_QUANTILE if quantile is None else quantile
-        blocked = read_blocked(self.path, self.info)
+        blocked, stages = read_blocked(self.path, self.info), read_stages(self.path, self.info)
         with open_packets(self.path, self.info) as packets:
-            return OpenedTail(explain_tail(packets, packets.latencies(), blocked, start))
+            return OpenedTail(explain_tail(packets, packets.latencies(), blocked, start, stages))
 
     def __repr__(self) -> str:
         from tailscope.wording import sentence

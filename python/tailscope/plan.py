@@ -42,6 +42,7 @@ __all__ = [
     "NOISE",
     "PATTERNS",
     "PROTOCOLS",
+    "STAGES",
     "AboutFields",
     "AnalysisFields",
     "PairFields",
@@ -72,6 +73,8 @@ others have as labels."""
 LOADS = ("all", "one")
 NOISE = ("auto", "events", "stalls")
 """What is recorded: kernel events where that is possible, kernel events, or only stalls."""
+STAGES = ("off", "on", "auto")
+"""Whether the way of packets through the kernel is recorded; `auto` where that is possible."""
 CLOCKS = ("tsc", "kernel-software", "kernel-hardware", "nic-hardware")
 """What takes timestamps."""
 _CACHES = ("separated", "shared")
@@ -119,6 +122,10 @@ def _wires() -> Iterable[str]:
 
 def _noise() -> Iterable[str]:
     return NOISE
+
+
+def _stages() -> Iterable[str]:
+    return STAGES
 
 
 def _clocks() -> Iterable[str]:
@@ -489,6 +496,17 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             choices=_noise,
         ),
     ] = "auto"
+    stages: Annotated[
+        str,
+        Field(
+            NAME,
+            "measurement",
+            "Record stages of packets in the kernel: {choices} (where possible); privileged.",
+            on=("run",),
+            placeholder="WHICH",
+            choices=_stages,
+        ),
+    ] = "off"
     counter_interval_ns: Annotated[
         int,
         Field(

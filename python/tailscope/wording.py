@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tailscope.analysis import Figure
     from tailscope.plan import PlanFields
     from tailscope.store.kept import Conclusions
-    from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.overload import OverloadRecord
     from tailscope.store.records.run import Instrument, PowerRecord, SentTraffic, Stalls
@@ -43,6 +43,7 @@ __all__ = [
     "conclusion_rows",
     "count_rows",
     "device_text",
+    "drop_rows",
     "energy_rows",
     "explained_text",
     "has_bounds",
@@ -57,6 +58,8 @@ __all__ = [
     "provenance",
     "reading",
     "sentence",
+    "stage_rows",
+    "stages_text",
     "traffic_text",
     "unknown_floor",
     "verdict_text",
@@ -74,6 +77,8 @@ CLOCKS = {
     "kernel-hardware": "the timestamper's card, by its kernel",
     "nic-hardware": "the timestamper's card",
 }
+STAGE_HEADER = ("stage", "p50", "p99", "of a packet", "of the tail", "interrupted most by")
+DROP_HEADER = ("dropped by the kernel", "packets")
 NOTHING = "-"
 
 _COUNTS = {
@@ -299,6 +304,47 @@ def cause_rows(explanation: Explanation) -> list[tuple[str, ...]]:
         )
         for cause in explanation.causes
     ]
+
+
+def stages_text(stages: ExplainedStages) -> str:
+    """Say of which packets the rows of `stage_rows` are."""
+    text = f"{counted(stages.packets, 'packet')} with all stages on the way through the kernel"
+    if stages.left_out:
+        text += f"; {count_text(stages.left_out)} were not seen at every point, and are left out"
+    return f"{text}. {count_text(stages.tail_packets)} of them are of the tail."
+
+
+def stage_rows(stages: ExplainedStages) -> list[tuple[str, ...]]:
+    """Say how long packets were in each stage, in the order of their way.
+
+    Parameters
+    ----------
+    stages : ExplainedStages
+
+    Returns
+    -------
+    list of tuple
+        As `STAGE_HEADER` names them.
+    """
+    return [
+        (
+            each.stage,
+            NOTHING if each.ns_p50 is None else duration_text(each.ns_p50),
+            NOTHING if each.ns_p99 is None else duration_text(each.ns_p99),
+            NOTHING if each.share_p50 is None else f"{each.share_p50:.1%}",
+            NOTHING if each.tail_share is None else f"{each.tail_share:.1%}",
+            "".join(
+                f"{printable(part_text(cause.part, cause.cause))} {duration_text(cause.total_ns)}"
+                for cause in each.interrupted_by[:1]
+            ),
+        )
+        for each in stages.stages
+    ]
+
+
+def drop_rows(stages: ExplainedStages) -> list[tuple[str, ...]]:
+    """Say why the kernel dropped packets that were lost, as `DROP_HEADER` names it."""
+    return [(printable(each.reason), count_text(each.packets)) for each in stages.drops]
 
 
 def has_bounds(summary: Mapping[str, Figure]) -> bool:

@@ -73,6 +73,14 @@ def test_options_vary_by_name(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("values", ["[on, off]", '["on", "off"]'])
+def test_yaml_may_take_on_and_off_for_true_and_false(tmp_path: Path, values: str) -> None:
+    text = f"name: t\nfixed: {{dut: bridge}}\nvary: {{stages: {values}}}\n"
+    found = cells(tmp_path, text)
+    assert sorted(cell.name for cell in found) == ["stages=off", "stages=on"]
+    assert sorted(cell.plan.stages for cell in found) == ["off", "on"]
+
+
 def test_a_profile_replaces_what_it_names(tmp_path: Path) -> None:
     text = TWO_BY_TWO + "profiles: {small: {fixed: {duration: 2s}, vary: {rate: null}, repeats: 1}}"
     found = cells(tmp_path, text, "small")
@@ -213,13 +221,15 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, said: s
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("field", ["dut: loop", "direction: both", "replay: x.pcap"])
+@pytest.mark.parametrize(
+    "field", ["dut: loop", "direction: both", "replay: x.pcap", "stages: auto"]
+)
 def test_what_hosts_cannot_do_is_said_beforehand(tmp_path: Path, field: str) -> None:
     fixed = ", ".join({"dut": "dut: l2fwd", **{field.split(":")[0]: field}}.values())
     hosts = "\n".join(f"  {role}: {{cards: [a, b]}}" for role in ("loadgen", "dut", "timestamper"))
     with pytest.raises(UsageError) as error:
         cells(tmp_path, f"name: t\nfixed: {{{fixed}}}\nhosts:\n{hosts}\n")
-    what = field.replace(": x.pcap", "")
+    what = field.replace(": x.pcap", "").replace(": auto", "")
     assert f"hosts: {what} requires a single machine: remove hosts" in str(error.value)
 
 

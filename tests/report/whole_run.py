@@ -77,6 +77,29 @@ _EXPLANATION = {
         {**_WAITED, "part": "instrument", "cause": "task <b>", "share": 0.2},
         {**_WAITED, "part": "unexplained", "cause": "", "share": 0.05},
     ],
+    "stages": {
+        "packets": PACKETS,
+        "left_out": 0,
+        "tail_packets": 6,
+        "stages": [
+            {
+                "stage": stage,
+                "ns_p50": 1,
+                "ns_p99": 2,
+                "share_p50": share,
+                "tail_share": in_tail,
+                "interrupted_by": [{"part": "dut", "cause": "task <b>", "total_ns": 1}],
+            }
+            for stage, share, in_tail in (
+                ("wire in", 0.2, 0.1),
+                ("driver", 0.1, 0.6),
+                ("stack", 0.05, 0.1),
+                ("qdisc", 0.05, 0.0),
+                ("wire out", 0.4, 0.2),
+            )
+        ],
+        "drops": [{"reason": "QDISC_DROP", "packets": 3}],
+    },
 }
 
 _TESTED = {"statistic": 0.0, "critical": 0.0, "p_value": 0.5, "lags": 1}

@@ -62,6 +62,14 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
+    /// It was built without BPF programs.
+    #[cfg(not(feature = "stages"))]
+    #[error("this tailscope-dp was built without BPF programs")]
+    NoBpf,
+    /// The kernel's BPF refuses.
+    #[cfg(feature = "stages")]
+    #[error("{0:#}")]
+    Bpf(#[from] libbpf_rs::Error),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -132,6 +140,14 @@ impl Error {
                 }
                 _ => Some("`ip link` lists the links, and whether they are up"),
             },
+            #[cfg(not(feature = "stages"))]
+            Self::NoBpf => {
+                Some("install clang and libbpf-dev (scripts/setup does), then run `make setup`")
+            }
+            #[cfg(feature = "stages")]
+            Self::Bpf(_) => Some(
+                "stages require root, or CAP_BPF and CAP_PERFMON, and Linux 6.12 or newer with BTF",
+            ),
             Self::Frame { .. } => Some("capture whole frames, without a snapshot length"),
             Self::Memory { .. } => Some("choose a shorter --duration or a lower --rate"),
             Self::Capture(error) => error.hint(),

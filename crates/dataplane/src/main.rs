@@ -36,6 +36,8 @@ mod schedule;
 mod series;
 mod session;
 mod sightings;
+#[cfg(feature = "stages")]
+mod stages;
 mod stalls;
 mod stop;
 mod template;

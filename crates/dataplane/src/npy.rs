@@ -1,4 +1,4 @@
-//! Arrays of u64 as NumPy's own files (format 1.0), which NumPy maps without reading.
+//! Arrays as NumPy's own files (format 1.0), which NumPy maps without reading.
 
 use crate::error::Error;
 use std::fs::File;
@@ -6,29 +6,55 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// As long for every number of values, and such that they are aligned to 64 bytes.
-const HEADER: usize = 128;
+const HEADER: usize = 256;
+/// The type of a row that is a number.
+const NUMBER: &str = "'<u8'";
 
 /// Writes `values` to a new file.
 pub fn write(path: &Path, values: impl Iterator<Item = u64>) -> Result<(), Error> {
     write_all(path, values).map_err(|source| Error::File { path: path.into(), source })
 }
 
-/// How many there are is known in the end.
 fn write_all(path: &Path, values: impl Iterator<Item = u64>) -> std::io::Result<()> {
-    let mut file = BufWriter::with_capacity(1 << 18, File::create(path)?);
-    file.write_all(&header(0))?;
-    let mut len = 0;
+    let mut rows = Rows::create(path, NUMBER)?;
     for value in values {
-        file.write_all(&value.to_le_bytes())?;
-        len += 1;
+        rows.add(&value.to_le_bytes())?;
     }
-    file.seek(SeekFrom::Start(0))?;
-    file.write_all(&header(len))?;
-    file.flush()
+    rows.finish().map(drop)
 }
 
-fn header(len: usize) -> Vec<u8> {
-    let text = format!("{{'descr': '<u8', 'fortran_order': False, 'shape': ({len},), }}");
+/// An array that is written a row at a time; how many there are is known in the end.
+pub struct Rows {
+    file: BufWriter<File>,
+    descr: &'static str,
+    len: usize,
+}
+
+impl Rows {
+    /// Begins a new file; `descr` is the type of a row as NumPy writes it.
+    pub fn create(path: &Path, descr: &'static str) -> std::io::Result<Self> {
+        let mut file = BufWriter::with_capacity(1 << 18, File::create(path)?);
+        file.write_all(&header(descr, 0))?;
+        Ok(Self { file, descr, len: 0 })
+    }
+
+    /// Adds a row.
+    pub fn add(&mut self, row: &[u8]) -> std::io::Result<()> {
+        self.len += 1;
+        self.file.write_all(row)
+    }
+
+    /// Ends the file, and says how many there are.
+    pub fn finish(mut self) -> std::io::Result<usize> {
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&header(self.descr, self.len))?;
+        self.file.flush()?;
+        Ok(self.len)
+    }
+}
+
+fn header(descr: &str, len: usize) -> Vec<u8> {
+    let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({len},), }}");
     let room = HEADER - 10;
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((room as u16).to_le_bytes());

@@ -58,9 +58,13 @@ impl Count {
 
 /// The kernel's clock that nobody sets, or has run faster or slower.
 fn raw() -> Duration {
+    time_of(libc::CLOCK_MONOTONIC_RAW)
+}
+
+fn time_of(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to `time`; every kernel that DPDK knows has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) };
+    // SAFETY: writes to `time`; every kernel that DPDK knows has these clocks.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
@@ -80,6 +84,24 @@ pub fn pair() -> Pair {
         together(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
     let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
     Pair { clock: Clock { tsc_hz: hz(), tsc, unix_ns }, width }
+}
+
+/// The counter and the clock by which the kernel stamps what BPF programs see, at the same moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Monotonic {
+    /// The counter.
+    pub tsc: u64,
+    /// The kernel's monotonic clock, in ns.
+    pub ns: u64,
+    /// Ticks within which that was read: half of them are the error.
+    pub width: u64,
+}
+
+/// Says what the counter is on the kernel's monotonic clock.
+#[must_use]
+pub fn monotonic() -> Monotonic {
+    let (tsc, width, time) = together(|| time_of(libc::CLOCK_MONOTONIC));
+    Monotonic { tsc, ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), width }
 }
 
 /// The counter while another clock was read, and within how many ticks: the tightest of some attempts.

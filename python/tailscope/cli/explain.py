@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailscope.noise.captures import Recordings
     from tailscope.noise.story import Story
     from tailscope.store.packets import Latencies, Packets
-    from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.run import RunInfo
 
 __all__ = ["command", "print_association", "print_tail"]
@@ -167,6 +167,7 @@ def _recordings(
 
 def _run(request: ExplainRequest) -> None:
     from tailscope.noise.explanation import TAIL_QUANTILE, explain_tail
+    from tailscope.noise.stages import read_stages
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
     from tailscope.store.reader import open_packets, read_run
@@ -175,6 +176,7 @@ def _run(request: ExplainRequest) -> None:
     blocked = None
     if request.recordings is None:
         blocked = read_blocked(request.run, found.info)
+    stages = read_stages(request.run, found.info)
     with open_packets(request.run, found.info) as packets:
         known = packets.latencies()
         if request.recordings is not None:
@@ -183,8 +185,10 @@ def _run(request: ExplainRequest) -> None:
         else:
             assert blocked is not None, "it was read"
             start = TAIL_QUANTILE if request.quantile is None else request.quantile
-            tail = explain_tail(packets, known, blocked, start)
-        story = None if blocked is None else tell(packets, known, blocked, request.packet)
+            tail = explain_tail(packets, known, blocked, start, stages)
+        story = None
+        if blocked is not None:
+            story = tell(packets, known, blocked, request.packet, stages)
     if request.json_file is not None:
         told = None if story is None else story.record()
         write_json(request.json_file, {"tail": without_format(tail), "packet": told})
@@ -235,6 +239,9 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
         header = ("clock of", "by", "bounds", "offset", "drift", "error", "")
         for line in aligned(header, [clock_rows(info)]):
             print(line)
+    no_stages = None if info.noise is None else info.noise.stages_missing_because
+    if no_stages is not None:
+        print(f"\nstages in the kernel were not recorded: {printable(no_stages)}")
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
         print()
@@ -258,10 +265,25 @@ def print_tail(tail: Explanation) -> None:
             print()
         for line in trace_lines(tail):
             say(line)
+    if tail.stages is not None:
+        _print_stages(tail.stages)
     if tail.associated is not None:
         if tail.evidence is not None:
             print()
         print_association(tail)
+
+
+def _print_stages(stages: ExplainedStages) -> None:
+    """Print how long packets were in each stage, and why the kernel dropped some."""
+    from tailscope.cli.table import aligned
+    from tailscope.wording import DROP_HEADER, STAGE_HEADER, drop_rows, stage_rows, stages_text
+
+    print(f"{stages_text(stages)}\n")
+    for line in aligned(STAGE_HEADER, [stage_rows(stages)]):
+        print(line)
+    if rows := drop_rows(stages):
+        for line in aligned(DROP_HEADER, [rows]):
+            print(line)
 
 
 def print_association(tail: Explanation) -> None:
@@ -313,6 +335,14 @@ def _print_story(story: Story) -> None:
     ]
     rows.append(("total", duration_text(story.latency_ns), "100.0%", ""))
     for line in aligned(("waited for", "time", "share", ""), [rows]):
+        print(line)
+    if story.stages_ns is None:
+        return
+    passed = [
+        (stage, duration_text(ns), f"{ns / story.latency_ns:.1%}" if story.latency_ns else "")
+        for stage, ns in story.stages_ns.items()
+    ]
+    for line in aligned(("stage", "time", "share"), [passed]):
         print(line)
 
 

@@ -161,6 +161,8 @@ class Dut(ABC):
     wires: ClassVar[tuple[str, ...]] = ANY_WIRE
     in_softirqs: ClassVar[bool] = False
     """Whether it does its work in softirqs alone, which tasks do not keep from running."""
+    leaves_stack_out: ClassVar[bool] = False
+    """Whether it takes packets before the kernel's stack does, where they have no stages."""
     both_ways: ClassVar[bool] = True
     """Whether it forwards in both directions."""
     programs: ClassVar[Mapping[str, str]] = {}

@@ -24,6 +24,7 @@ class Xdp(Dut):
     about = "XDP redirects what arrives at the first link to the second"
     options = {"mode": one_of("native", "skb")}  # noqa: RUF012
     in_softirqs = True
+    leaves_stack_out = True
     both_ways = False
     wires = ("veth", "pci", "vhost")
     programs = {"xdp-bench": "xdp-tools"}  # noqa: RUF012

@@ -28,6 +28,7 @@ from tailscope.store.records.run import (
     ClockRecord,
     DutRecord,
     Instrument,
+    KernelStages,
     NoiseRecord,
     OwnWork,
     PlatformRecord,
@@ -104,6 +105,7 @@ def measurement_record(
             *([_UNPINNED] if ended.cpus.dut_anywhere else []),
             *_noise_of(ended).warnings(),
             *energy.warnings(),
+            *_stage_warnings(ended),
             *unsent_texts(generator.unsent, held_back),
             *_replay_warnings(generator),
         ),
@@ -125,12 +127,41 @@ def measurement_record(
                 plan, generator, ended.folders["generator"], ended.result.clock.tsc_hz
             ),
         ),
-        noise=NoiseRecord(**asdict(ended.noise.record(sides)), own_work=own_work(ended)),
+        noise=NoiseRecord(
+            **asdict(ended.noise.record(sides)),
+            own_work=own_work(ended),
+            stages=_stages_of(ended),
+            stages_missing_because=ended.kernel.why_not,
+        ),
         power=energy.record(),
         knobs=_knobs(cores),
         tuning=tuple(convert(asdict_of(outcome), Written) for outcome in tuning),
         dut=_dut_record(ended),
         platform=None if platform is None else platform_record(plan.platform, platform.about),
+    )
+
+
+def _stages_of(ended: EndedInstance) -> KernelStages | None:
+    recorded = ended.kernel.recorded
+    if recorded is None:
+        return None
+    result = recorded.result
+    # A clock's time is rounded down to the ns on either side.
+    return KernelStages(
+        every=recorded.every,
+        events=result.events,
+        lost=result.lost,
+        clock_error_ns=result.clock_error_ns + 1,
+    )
+
+
+def _stage_warnings(ended: EndedInstance) -> Sequence[str]:
+    recorded = ended.kernel.recorded
+    if recorded is None or not recorded.result.lost:
+        return ()
+    return (
+        f"{recorded.result.lost:,} events of packets in the kernel were lost, because its buffer"
+        " was full: as many packets or fewer have no stages",
     )
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.apply import KnobOutcome
     from tailscope.noise.attribution import Blocked
+    from tailscope.noise.stages import Stages
     from tailscope.noise.table import SideNoise
     from tailscope.store.directory import RunWriter
     from tailscope.store.records.explanation import Explanation
@@ -150,7 +151,7 @@ def evaluate(
         if writer is not None:
             kept = partial(writer.keep_recording, run, recording, folder)
             stack.enter_context(kept_unfinished(writer, kept))
-            _write_recorded(writer, plan, ended, sides, energy)
+            _write_recorded(writer, plan, ended, sides, energy, clock)
         if later:
             raise KeyboardInterrupt
         found = analysed(run, of_recording(recording), blocked, writer)
@@ -262,10 +263,11 @@ def analysed(
     info = with_losses(run, analysis)
     lacks: list[str] = []
     if writer is not None:
+        from tailscope.noise.stages import read_recorded_stages
         from tailscope.report.page import page
 
         if blocked is not None:
-            writer.explain_by(partial(_explain, blocked))
+            writer.explain_by(partial(_explain, blocked, read_recorded_stages(writer.path, info)))
         lacks = writer.finish(
             analysis,
             info=info,
@@ -276,12 +278,15 @@ def analysed(
     return Analysed(analysis, info, lacks)
 
 
-def _explain(blocked: Blocked, latency: Path, worst: Worst) -> tuple[Explanation, NewColumns]:
+def _explain(
+    blocked: Blocked, stages: Stages | None, latency: Path, worst: Worst
+) -> tuple[Explanation, NewColumns]:
     from tailscope.noise.explanation import explain_tail_and_worst
     from tailscope.store.packets import Packets
 
     with Packets(latency.open("rb"), str(latency)) as packets:
-        tail, explained = explain_tail_and_worst(packets, packets.latencies(), blocked, worst)
+        known = packets.latencies()
+        tail, explained = explain_tail_and_worst(packets, known, blocked, worst, stages)
     return tail, explained.columns()
 
 
@@ -364,6 +369,7 @@ def _write_recorded(
     ended: EndedInstance,
     sides: Sequence[SideNoise],
     energy: RunEnergy,
+    clock: Clock,
 ) -> None:
     """Write down what was recorded beside the packets, and the captures."""
     from tailscope.noise.counters import columns as counter_columns
@@ -373,5 +379,9 @@ def _write_recorded(
     writer.add_interrupts(counter_columns(ended.noise.samples))
     if (power := energy.columns()) is not None:
         writer.add_power(power)
+    if (passed := ended.kernel.recorded) is not None:
+        from tailscope.noise.stages import columns as stage_columns
+
+        writer.add_stages(stage_columns(passed, clock, back=ended.direction == "back"))
     if plan.captures:
         writer.add_captures(ended.folders["captures"])

@@ -127,11 +127,12 @@ def _capture(path: Path, remote: str) -> Path:
 
 def _explained(run: Run, path: Path, command: Sequence[str]) -> Run:
     from tailscope.noise.explanation import explain_tail_and_worst
+    from tailscope.noise.stages import read_stages
     from tailscope.noise.table import read_blocked
 
-    blocked = read_blocked(path, run.info)
+    blocked, stages = read_blocked(path, run.info), read_stages(path, run.info)
     with open_packets(path, run.info) as packets:
         known = packets.latencies()
-        tail, explained = explain_tail_and_worst(packets, known, blocked, run.worst)
+        tail, explained = explain_tail_and_worst(packets, known, blocked, run.worst, stages)
     keep(path, run.info, layout.EXPLANATION, tail, command=command)
     return replace(run, explanation=tail, worst_explained=explained.columns())

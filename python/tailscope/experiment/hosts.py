@@ -9,6 +9,7 @@ from tailscope.duts.dataplane import LOOP
 from tailscope.exceptions import UsageError
 from tailscope.experiment.plan import failures
 from tailscope.host.cpus import cpu_list, cpus_by_role, parse_cpus
+from tailscope.plan import STAGES
 from tailscope.testbed.cores import pick_cores, read_topology
 from tailscope.testbed.wires import are_links, check_cards
 from tailscope.units import counted
@@ -56,6 +57,7 @@ def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[
         "dut: loop": fields.get("dut") == LOOP,
         "direction: both": fields.get("direction") == "both",
         "replay": fields.get("replay") is not None,
+        "stages": fields.get("stages", STAGES[0]) != STAGES[0],
     }
     for what, is_wanted in alone.items():
         if is_wanted:

@@ -6,7 +6,7 @@ import dataclasses
 import queue
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import asdict, replace
 
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.messages import GeneratorProgress, GeneratorResult
     from tailscope.testbed.power import RecordedPower
+    from tailscope.testbed.stage_recorder import RecordedStages, StageRecorder
     from tailscope.testbed.wires import Side, WireEnds
 
     Progress = Callable[[GeneratorProgress], None]
 
-__all__ = ["PLATFORM_PART", "EndedInstance", "Instance"]
+__all__ = ["PLATFORM_PART", "EndedInstance", "Instance", "KernelPassed"]
 
 _BACK = "back/"
 """Where a generator keeps what it records of packets that travel back."""
@@ -46,6 +47,20 @@ _OF_DIRECTIONS = ("generator", "captures")
 
 PLATFORM_PART = "platform"
 """The part of the folder by whose name processes of the device are known."""
+
+
+class KernelPassed(NamedTuple):
+    """What was recorded of the way of packets through the kernel.
+
+    Attributes
+    ----------
+    recorded : RecordedStages or None
+    why_not : str or None
+        Why nothing was, though it was wanted where possible.
+    """
+
+    recorded: RecordedStages | None = None
+    why_not: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,7 @@ class EndedInstance:
     platform : OpenPlatform or None
     noise : RecordedNoise
     power : RecordedPower
+    kernel : KernelPassed
     direction : str or None
         Of traffic in both directions, the one that this is.
     others_lost : int
@@ -100,6 +116,7 @@ class EndedInstance:
     platform: OpenPlatform | None
     noise: RecordedNoise
     power: RecordedPower
+    kernel: KernelPassed
     direction: Literal["forth", "back"] | None = None
     others_lost: int = 0
 
@@ -267,6 +284,20 @@ class Instance:
         """Whether the generator has its ports: packets may be on their way."""
         return self._generator is not None and self._generator.ready is not None
 
+    def stage_recorder(self) -> StageRecorder:
+        """What records the way of packets through the kernel; the device is there."""
+        from tailscope.testbed.stage_recorder import STAGES_PART, StageRecorder
+
+        assert self._platform is not None, "it has a device"
+        folder = self._folder.part(STAGES_PART)
+        return StageRecorder(
+            here=Here(folder.path, mark=folder.name),
+            there=self._platform.place,
+            links=self._platform.side.links,
+            every=self._plan.stages_every,
+            cpus=self._cores.housekeeping,
+        )
+
     def ring(self, bell: queue.SimpleQueue[None]) -> None:
         """Have a bell rung whenever the generator has said something."""
         assert self._generator is not None
@@ -303,7 +334,11 @@ class Instance:
         self._generator.process.signal(signal.SIGINT)
 
     def finish(
-        self, reason: str | None, noise: RecordedNoise, power: RecordedPower
+        self,
+        reason: str | None,
+        noise: RecordedNoise,
+        power: RecordedPower,
+        kernel: KernelPassed,
     ) -> EndedInstance | None:
         """Stop the device, and collect what all say; None where it had no traffic.
 
@@ -313,6 +348,7 @@ class Instance:
             Why the result is a partial one, if something else has ended.
         noise : RecordedNoise
         power : RecordedPower
+        kernel : KernelPassed
 
         Raises
         ------
@@ -348,6 +384,7 @@ class Instance:
             platform=self._platform,
             noise=noise,
             power=power,
+            kernel=kernel,
         )
 
     def _stop_dut(self, partial: list[str]) -> DutCounts | None:

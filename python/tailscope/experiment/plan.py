@@ -22,6 +22,7 @@ from tailscope.testbed.co_runners import check_co_runners
 from tailscope.testbed.cores import check_cpus, pick_cores, read_topology
 from tailscope.testbed.power import check_power, source_named
 from tailscope.testbed.process import find_binary
+from tailscope.testbed.stage_recorder import check_stages
 from tailscope.testbed.wires import wire_named
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ __all__ = ["WAYS", "InstanceCpus", "RunPlan", "failures"]
 
 WAYS = ("forth", "back")
 """Directions of packets: from the generator's first port to its second, and the other way."""
+_KERNEL_WIRES, _KERNEL_PLATFORMS = ("veth", "pci"), ("bare", "lxc")
+"""Where this machine's kernel is the one that packets travel through."""
+_STAGED_PPS, _STAGED = 10_000, 1_000_000
+"""Packets in a second, and in all, that are looked at on their way: of more, a part."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
                 f"--wire: got {self.wire!r}, expected {expected} with --platform {self.platform}"
             )
         dut.check_traffic(self)
+        if self.stages == "on" and (why_not := self._no_stages) is not None:
+            raise UsageError(f"--stages: got on, expected off or auto: {why_not}")
         if dut.cpus == 0 and (self.instances > 1 or self.platform != "bare"):
             raise UsageError(
                 f"--dut: got {self.dut!r}, expected a device with --instances or --platform"
@@ -146,6 +153,8 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         Under the words of an experiment. What a run does without, if need be, is not among them.
         """
         checks: dict[str, Callable[[], object]] = {}
+        if self.stages == "on":
+            checks["stages: on"] = self.check_stages
         if self.noise == "events":
             checks["noise: events"] = partial(check_noise, self.noise)
         if self.asks_for_power:
@@ -153,6 +162,39 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         if self.tune:
             checks["tune: true"] = _check_tuning
         return checks
+
+    @property
+    def _no_stages(self) -> str | None:
+        """Why packets of this run have no stages in the kernel; None where they have."""
+        dut = self.make_dut()
+        if not dut.cpus or dut.uses_dpdk or dut.leaves_stack_out:
+            return f"packets do not pass the kernel's stack with --dut {self.dut}"
+        if dut.ports == 1:
+            return "packets of a device with a single port have no way from one to another"
+        if self.wire not in _KERNEL_WIRES or self.platform not in _KERNEL_PLATFORMS:
+            return f"this machine's kernel is not the device's with --platform {self.platform}"
+        if self.instances > 1:
+            return "they are recorded of one device, not of several with --instances"
+        return None
+
+    def check_stages(self) -> None:
+        """See whether stages in the kernel can be recorded.
+
+        Raises
+        ------
+        TestbedError
+            If they cannot: with what is missing.
+        """
+        if (why_not := self._no_stages) is not None:
+            raise TestbedError(why_not)
+        check_stages()
+
+    @property
+    def stages_every(self) -> int:
+        """Of so many packets, one is looked at on its way through the kernel."""
+        by_rate = -(-self.rate_pps // _STAGED_PPS)
+        by_number = -(-self.rate_pps * self.duration_ns // (_STAGED * 1_000_000_000))
+        return max(by_rate, by_number)
 
     def cores(self) -> Cores:
         """The CPUs of this machine, as the plan wants them used.

@@ -24,6 +24,9 @@ _KEPT_BYTES = 8
 _CAPTURED_BYTES = 16
 """Of a packet's header in a capture, on either side."""
 
+_STAGED_BYTES, _STAGED_KEPT_BYTES = 128, 24
+"""Of a packet that is looked at in the kernel: four events, and its row of ``stages.parquet``."""
+
 _OTHERS_BYTES = 8 << 20
 """Of everything that does not grow with the number of packets."""
 
@@ -44,8 +47,8 @@ def check_room(plan: RunPlan, folder: Path, out: Path | None) -> None:
     TestbedError
         If one of the disks has no room.
     """
-    packets, captured = _sizes(plan)
-    recorded = packets * _RECORDED_BYTES + captured
+    packets, captured, staged = _sizes(plan)
+    recorded = packets * _RECORDED_BYTES + captured + staged * _STAGED_BYTES
     _check(folder, recorded, "recordings", "set XDG_RUNTIME_DIR or TMPDIR to a folder that has it")
     if out is not None:
         check_room_to_keep(plan, out)
@@ -53,16 +56,17 @@ def check_room(plan: RunPlan, folder: Path, out: Path | None) -> None:
 
 def check_room_to_keep(plan: RunPlan, out: Path) -> None:
     """See that the directory of a run will fit; as `check_room`."""
-    packets, captured = _sizes(plan)
-    kept = packets * _KEPT_BYTES + captured + _OTHERS_BYTES
+    packets, captured, staged = _sizes(plan)
+    kept = packets * _KEPT_BYTES + captured + staged * _STAGED_KEPT_BYTES + _OTHERS_BYTES
     _check(out, kept, "the run", "make room, or choose another --out")
 
 
-def _sizes(plan: RunPlan) -> tuple[int, int]:
-    """The number of packets, and the size of their captures."""
+def _sizes(plan: RunPlan) -> tuple[int, int, int]:
+    """The number of packets, the size of their captures, and how many stages are recorded of."""
     packets, frame_bytes = _sent(plan)
     captured = int(2 * packets * (frame_bytes + _CAPTURED_BYTES)) if plan.captures else 0
-    return packets, captured
+    staged = 0 if plan.stages == "off" else packets // plan.stages_every
+    return packets, captured, staged
 
 
 def _sent(plan: RunPlan) -> tuple[int, float]:

@@ -112,7 +112,9 @@ def execute(
                 patience = finishing.enter_context(patient(ending or _say_nothing, asked=cut_short))
 
             with nullcontext() if around is None else around(folder, instances[0].ends):
-                recorded = plan if writers else structs.replace(plan, noise="stalls", power="none")
+                recorded = plan
+                if not writers:
+                    recorded = structs.replace(plan, noise="stalls", power="none", stages="off")
                 ended = Traffic(recorded, instances, folder, cores).run(progress, finish)
             found = []
             packets = sum(each.sent for each in ended)

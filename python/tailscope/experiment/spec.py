@@ -12,6 +12,7 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -24,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from tailscope.exceptions import UsageError
 from tailscope.experiment.fields import FIELDS, TRAFFIC, field_named
 from tailscope.field import Scalar  # noqa: TC001 - pydantic reads annotations as it runs
-from tailscope.units import positive_duration_ns
+from tailscope.units import positive_duration_ns, value_label
 from tailscope.yaml_file import read_yaml
 
 if TYPE_CHECKING:
@@ -78,7 +79,11 @@ def _one_of(names: Iterable[str]) -> Any:
         return value
 
     return Annotated[
-        str, AfterValidator(check), WithJsonSchema({"type": "string", "enum": list(known)})
+        str,
+        # YAML takes `on` and `off` for true and false.
+        BeforeValidator(lambda value: value_label(value) if isinstance(value, bool) else value),
+        AfterValidator(check),
+        WithJsonSchema({"type": "string", "enum": list(known)}),
     ]
 
 

@@ -7,7 +7,8 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import DataplaneError
+from tailscope.exceptions import DataplaneError, TestbedError
+from tailscope.experiment.instance import KernelPassed
 from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.testbed.co_runners import co_runners
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.folder import Folder
+    from tailscope.testbed.stage_recorder import StageRecorder
 
 __all__ = ["Traffic"]
 
@@ -78,14 +80,30 @@ class Traffic:
             )
             power.rest("running")
             loaded = [each for each in self._instances if each.cpus.generator is not None]
+            stages, why_not = self._stages(stack)
             recorder = stack.enter_context(self._recorder())
             for instance in loaded:
                 instance.start_generator(stack)
             self._follow(loaded, progress)
             ended(any(each.interrupted for each in loaded))
             gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
-            found = [each.finish(gone, noise, drawn) for each in self._instances]
+            passed = None if stages is None else stages.recorded()
+            kernel = KernelPassed(passed, why_not)
+            found = [each.finish(gone, noise, drawn, kernel) for each in self._instances]
         return [way for each in found if each is not None for way in each.by_direction()]
+
+    def _stages(self, stack: ExitStack) -> tuple[StageRecorder | None, str | None]:
+        """Record stages in the kernel where that is wanted; else, why they are not, if at all."""
+        if self._plan.stages == "off":
+            return None, None
+        try:
+            self._plan.check_stages()
+            [instance] = self._instances
+            return stack.enter_context(instance.stage_recorder()), None
+        except TestbedError as error:
+            if self._plan.stages == "on":
+                raise
+            return None, str(error)
 
     def _recorder(self) -> NoiseRecorder:
         plan = self._plan

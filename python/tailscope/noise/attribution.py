@@ -51,10 +51,12 @@ __all__ = [
     "Blocked",
     "Delayed",
     "Explained",
+    "Met",
     "Share",
     "Tally",
     "blocked_by",
     "delayed",
+    "met",
     "own_work_ns",
 ]
 
@@ -91,6 +93,22 @@ class Blocked(NamedTuple):
     names: list[str]
     details: list[str]
     error_ns: int = 0
+
+
+class Met(NamedTuple):
+    """What blocked a CPU during some intervals.
+
+    Attributes
+    ----------
+    part : str
+        `DUT` or `INSTRUMENT`.
+    cause : str
+    total_ns : int
+    """
+
+    part: str
+    cause: str
+    total_ns: int
 
 
 class Share(NamedTuple):
@@ -476,6 +494,22 @@ def blocked_by(
             pieces = [each[order] for each in pieces]
     start, end, cause, detail, side = pieces
     return Blocked(start, end, cause, detail, side, names, details, error_ns)
+
+
+def met(blocked: Blocked, start_ns: Integers, end_ns: Integers) -> list[Met]:
+    """Say what blocked a CPU during intervals, all of them together, largest first.
+
+    Parameters
+    ----------
+    blocked : Blocked
+    start_ns, end_ns : ndarray of int64, shape (n,)
+    """
+    found = [
+        Met(part, blocked.names[code], int(coverage.within(start_ns, end_ns).sum()))
+        for code, sides in enumerate(_by_cause(blocked))
+        for part, coverage in sides.items()
+    ]
+    return sorted((each for each in found if each.total_ns), key=lambda each: -each.total_ns)
 
 
 def own_work_ns(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope.noise.attribution import PARTS, SERVICE, Attribution, Delayed, Tally, delayed
+from tailscope.noise.stages import explain_stages
 from tailscope.store.records.explanation import ExplainedCause, Explanation
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from tailscope.analysis import Worst
     from tailscope.noise.attribution import Blocked, Explained
+    from tailscope.noise.stages import Stages
     from tailscope.store.packets import Latencies, Packets
 
     Integers = NDArray[np.int64]
@@ -29,7 +31,11 @@ _AT_ONCE = 1 << 14
 
 
 def explain_tail(
-    packets: Packets, known: Latencies, blocked: Blocked, quantile: float = TAIL_QUANTILE
+    packets: Packets,
+    known: Latencies,
+    blocked: Blocked,
+    quantile: float = TAIL_QUANTILE,
+    stages: Stages | None = None,
 ) -> Explanation:
     """Explain every packet beyond a quantile, all together.
 
@@ -41,20 +47,32 @@ def explain_tail(
     blocked : Blocked
     quantile : float
         In [0, 1].
+    stages : Stages, optional
+        Of the way of packets through the kernel.
     """
     nobody = np.zeros(0, np.int64)
-    return _explain(packets, known, blocked, quantile, nobody)[0]
+    return _explain(packets, known, blocked, quantile, nobody, stages)[0]
 
 
 def explain_tail_and_worst(
-    packets: Packets, known: Latencies, blocked: Blocked, worst: Worst
+    packets: Packets,
+    known: Latencies,
+    blocked: Blocked,
+    worst: Worst,
+    stages: Stages | None = None,
 ) -> tuple[Explanation, Explained]:
     """Explain the tail, and each of the worst packets, in their order."""
-    return _explain(packets, known, blocked, TAIL_QUANTILE, worst.pre_seq.astype(np.int64))
+    seq = worst.pre_seq.astype(np.int64)
+    return _explain(packets, known, blocked, TAIL_QUANTILE, seq, stages)
 
 
 def _explain(
-    packets: Packets, known: Latencies, blocked: Blocked, quantile: float, worst: Integers
+    packets: Packets,
+    known: Latencies,
+    blocked: Blocked,
+    quantile: float,
+    worst: Integers,
+    stages: Stages | None,
 ) -> tuple[Explanation, Explained]:
     service_ns, threshold_ns = known.distribution.at(0.5), known.distribution.at(quantile)
     attribution, tally = Attribution(blocked, service_ns), Tally()
@@ -86,6 +104,7 @@ def _explain(
         parts_ns=parts,
         clock_error_ns=blocked.error_ns or None,
         causes=tuple(ExplainedCause(**share._asdict()) for share in tally.shares()),
+        stages=None if stages is None else explain_stages(stages, packets, blocked, threshold_ns),
     )
     return explanation, attribution.explain(_ordered(Delayed.joined(singled), worst))
 

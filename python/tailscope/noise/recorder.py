@@ -22,6 +22,7 @@ from tailscope.store.records.run import KernelEvents, KernelNoise
 from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK
 from tailscope.testbed.power import POWER_THREAD
+from tailscope.testbed.stage_recorder import STAGES_PART
 from tailscope.testbed.tasks import (
     comm_of,
     environment_of,
@@ -129,7 +130,9 @@ class RecordedNoise:
         programs = {thread.pid for thread in self.threads if thread.tid in working}
         found = dict(self.supervisor)
         for thread in self.threads:
-            if not thread.mark.endswith(devices):
+            if thread.mark.endswith(STAGES_PART):
+                found[thread.tid] = "recorder of stages"
+            elif not thread.mark.endswith(devices):
                 found[thread.tid] = "generator"
             elif thread.comm != _DISTURBER and thread.pid in programs and thread.tid not in working:
                 found[thread.tid] = "device monitor"

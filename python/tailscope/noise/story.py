@@ -18,11 +18,13 @@ from tailscope.noise.attribution import (
     Tally,
     delayed,
 )
+from tailscope.noise.stages import stages_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.noise.attribution import Blocked
+    from tailscope.noise.stages import Stages
     from tailscope.store.packets import Latencies, Packets
 
     Integers = NDArray[np.int64]
@@ -69,6 +71,9 @@ class Story:
     latency_ns, service_ns : int
     lines : list of Line
         Largest first; they sum to the latency.
+    stages_ns : dict of str to int or None
+        How long it was in each stage of the kernel, which sum to the latency; None where that is
+        not known.
     """
 
     seq: int
@@ -78,13 +83,20 @@ class Story:
     latency_ns: int
     service_ns: int
     lines: list[Line]
+    stages_ns: dict[str, int] | None = None
 
     def record(self) -> dict[str, object]:
         """It as JSON has it."""
         return asdict(self)
 
 
-def tell(packets: Packets, known: Latencies, blocked: Blocked, seq: int | None = None) -> Story:
+def tell(
+    packets: Packets,
+    known: Latencies,
+    blocked: Blocked,
+    seq: int | None = None,
+    stages: Stages | None = None,
+) -> Story:
     """Tell the story of a packet.
 
     Parameters
@@ -95,6 +107,8 @@ def tell(packets: Packets, known: Latencies, blocked: Blocked, seq: int | None =
     blocked : Blocked
     seq : int, optional
         Position in the pre capture; the worst packet's by default.
+    stages : Stages, optional
+        Of the way of packets through the kernel.
 
     Raises
     ------
@@ -123,6 +137,7 @@ def tell(packets: Packets, known: Latencies, blocked: Blocked, seq: int | None =
         latency_ns=latency_ns,
         service_ns=service_ns,
         lines=lines,
+        stages_ns=None if stages is None else stages_of(stages, packet),
     )
 
 

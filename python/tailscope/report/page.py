@@ -35,11 +35,14 @@ from tailscope.store.run import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,
+    DROP_HEADER,
+    STAGE_HEADER,
     cause_rows,
     clocks_text,
     conclusion_doubts,
     conclusion_rows,
     count_rows,
+    drop_rows,
     energy_rows,
     explained_text,
     has_bounds,
@@ -48,6 +51,8 @@ from tailscope.wording import (
     latency_rows,
     provenance,
     sentence,
+    stage_rows,
+    stages_text,
     verdict_text,
     worst_rows,
 )
@@ -59,7 +64,7 @@ if TYPE_CHECKING:
 
     from tailscope.report.differences import Difference
     from tailscope.report.picture import Axis, Layer, Picture
-    from tailscope.store.records.explanation import Explanation
+    from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.host import HostRecord
     from tailscope.store.run import Run
     from tailscope.wording import Row
@@ -308,9 +313,23 @@ def _tail(explanation: Explanation) -> dict[str, Any]:
     """What is known to have delayed the tail, and what is associated with that."""
     return {
         "causes": cause_rows(explanation),
+        "stages": _stages(explanation.stages),
         "explained": explained_text(explanation),
         "traces": _on_clocks(explanation),
         "associated": _associated(explanation),
+    }
+
+
+def _stages(found: ExplainedStages | None) -> dict[str, Any] | None:
+    """The way of packets through the kernel; None where it was not recorded."""
+    if found is None:
+        return None
+    return {
+        "text": stages_text(found),
+        "header": STAGE_HEADER,
+        "rows": stage_rows(found),
+        "drop_header": DROP_HEADER,
+        "drops": drop_rows(found),
     }
 
 

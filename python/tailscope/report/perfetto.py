@@ -3,6 +3,7 @@
 - **worst packets**, each with the parts of its latency. Parts are sums, so they lie one behind the
   other in their packet; when something happened is seen on the CPUs. Arrows lead from the worst of
   them to what blocked a CPU meanwhile;
+- **worst packets in the kernel**: the stages of their way, when they were and as long as they were;
 - **packets**: how many were in the device, and how long each took;
 - **device** and **generator**: what kept each of their CPUs from its work, by cause; the stalls
   that the polling loop saw itself; and those that were injected.
@@ -24,6 +25,7 @@ import numpy as np
 from tailscope.arrow import values
 from tailscope.noise.attribution import DUT, INSTRUMENT, QUEUE, SERVICE, UNEXPLAINED
 from tailscope.noise.intervals import union
+from tailscope.noise.stages import STAGES, divide, read_stages
 from tailscope.store import layout
 from tailscope.store.files import MOST_NOISE_BYTES, is_there, read_file
 from tailscope.store.parquet import TableFile
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
     from tailscope.analysis import Worst
+    from tailscope.noise.stages import Stages
     from tailscope.store.packets import Packets
     from tailscope.store.run import Run
 
@@ -111,6 +114,7 @@ def write_trace(path: Path, file: IO[bytes]) -> Traced:
         blocked = {} if noise is None else _noise_in(noise, shown and shown.meet)
         trace = _Trace(file, int(came[0]) if len(came) else 0)
         _add_worst(trace, run)
+        _add_stages(trace, run.worst, read_stages(path, run.info))
         _add_packets(trace, came, took)
         _add_noise(trace, blocked, run.worst)
         worst, is_explained = len(run.worst.pre_ns), bool(run.worst_explained)
@@ -269,6 +273,30 @@ def _add_worst(trace: _Trace, run: Run) -> None:
                 at_ns += lasts_ns
                 trace.end(tracks[lane], at_ns)
         trace.end(tracks[lane], int(worst.post_ns[rank]))
+
+
+def _add_stages(trace: _Trace, worst: Worst, stages: Stages | None) -> None:
+    """Draw the way of the worst packets through the kernel, of those for which it is known."""
+    if stages is None:
+        return
+    seq, pre_ns, latency_ns = (
+        each.astype(np.int64) for each in (worst.pre_seq, worst.pre_ns, worst.latency_ns)
+    )
+    divided = divide(stages, seq, pre_ns, latency_ns)
+    known = np.flatnonzero(divided.is_whole)
+    known = known[np.argsort(pre_ns[known], kind="stable")]
+    if not len(known):
+        return
+    group = trace.track("worst packets in the kernel")
+    starts = pre_ns[known].tolist()
+    lanes = _lanes(starts, (pre_ns + latency_ns)[known].tolist())
+    tracks = [trace.track("packets", group) for _ in range(max(lanes) + 1)]
+    for at, start_ns, lane in zip(known.tolist(), starts, lanes, strict=True):
+        at_ns = start_ns
+        for stage, lasts_ns in zip(STAGES, divided.stages_ns[at].tolist(), strict=True):
+            trace.begin(tracks[lane], at_ns, stage, {"seq": int(seq[at]), "rank": at + 1})
+            at_ns += lasts_ns
+            trace.end(tracks[lane], at_ns)
 
 
 def _add_packets(trace: _Trace, came_ns: Integers, took_ns: Integers) -> None:

@@ -101,6 +101,7 @@ PACKETS: dict[str, Mapping[str, str]] = {
     "latency": _view(tables.LATENCY),
     "worst": _view(tables.WORST, tables.WORST_EXPLAINED),
     "noise": _view(tables.NOISE),
+    "stages": _view(tables.STAGES),
     "interrupts": _view(tables.INTERRUPTS),
     "power": _view(tables.POWER),
 }

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     Explain = Callable[[Path, Worst], tuple[Explanation, NewColumns]]
 
-_RECORDED = (layout.NOISE, layout.INTERRUPTS, layout.POWER)
+_RECORDED = (layout.NOISE, layout.STAGES, layout.INTERRUPTS, layout.POWER)
 """Tables of what was recorded: nothing has to be analysed for them."""
 
 __all__ = ["RunWriter", "check_whole", "refuse_foreign", "write_noise"]
@@ -179,6 +179,16 @@ class RunWriter:
             As `tailscope.noise.table.columns` makes them.
         """
         self._write_table(layout.NOISE, noise)
+
+    def add_stages(self, passed: NewColumns) -> None:
+        """Write ``stages.parquet``: when packets passed points of the kernel.
+
+        Parameters
+        ----------
+        passed : Mapping of str to array
+            As `tailscope.noise.stages.columns` makes them.
+        """
+        self._write_table(layout.STAGES, passed)
 
     def add_interrupts(self, samples: NewColumns) -> None:
         """Write ``interrupts.parquet``: counters of interrupts over time.

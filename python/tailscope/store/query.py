@@ -29,6 +29,7 @@ _FILES = {
     "latency": layout.LATENCY,
     "worst": layout.WORST,
     "noise": layout.NOISE,
+    "stages": layout.STAGES,
     "interrupts": layout.INTERRUPTS,
     "power": layout.POWER,
 }

@@ -26,6 +26,7 @@ __all__ = [
     "RATE",
     "READINGS",
     "SIGHTINGS",
+    "STAGES",
     "TABLES",
     "WORST",
     "WORST_EXPLAINED",
@@ -221,6 +222,38 @@ NOISE = Table(
         TableColumn("duration_ns", "int64", "How long it lasted."),
     ),
 )
+_PASSED = "; null where it did not."
+STAGES = Table(
+    layout.STAGES,
+    "Of a device of the kernel, with `--stages`: when packets passed points of the kernel, on the"
+    " clock of the packets. A row for each packet that was looked at.",
+    (
+        TableColumn("seq", "uint64", "Number of the packet before the device, from 0."),
+        TableColumn(
+            "arrived_ns",
+            "int64",
+            "When the driver handed it to the kernel" + _PASSED,
+            may_be_null=True,
+        ),
+        TableColumn("received_ns", "int64", "When the stack took it" + _PASSED, may_be_null=True),
+        TableColumn(
+            "queued_ns",
+            "int64",
+            "When the stack handed it to the queue of the link that it left by" + _PASSED,
+            may_be_null=True,
+        ),
+        TableColumn(
+            "started_ns",
+            "int64",
+            "When the queue handed it to that link's driver" + _PASSED,
+            may_be_null=True,
+        ),
+        TableColumn(
+            "dropped_ns", "int64", "When the kernel dropped it" + _PASSED, may_be_null=True
+        ),
+        TableColumn("reason", "string", "Why, by the kernel's own name; empty if it did not."),
+    ),
+)
 INTERRUPTS = Table(
     layout.INTERRUPTS,
     "Interrupt counters: a row for each sample, counter and CPU.",
@@ -281,6 +314,7 @@ TABLES = (
     GAPS,
     RATE,
     NOISE,
+    STAGES,
     INTERRUPTS,
     POWER,
 )

@@ -26,6 +26,8 @@ class Capability(IntEnum):
     NET_RAW = 13
     IPC_LOCK = 14
     SYS_ADMIN = 21
+    PERFMON = 38
+    BPF = 39
 
     def __str__(self) -> str:
         """As people write it, such as ``cap_net_admin``."""

@@ -10,6 +10,7 @@ mod l3fwd;
 mod measurement;
 mod pairs;
 mod socket;
+mod stages;
 mod stamp;
 mod watch;
 mod work;
@@ -21,6 +22,7 @@ pub const ALL: &[Spec] = &[
     l2fwd::SPEC,
     l3fwd::SPEC,
     socket::SPEC,
+    stages::SPEC,
     stamp::SPEC,
     watch::SPEC,
     work::SPEC,

@@ -17,6 +17,7 @@ from tailscope.report.figures.noise import (
     interrupt_counts,
     interrupt_rates,
     made_of,
+    stages,
     stalls,
 )
 from tailscope.report.figures.power import power
@@ -35,6 +36,7 @@ FIGURES: tuple[Callable[[Sequence[Material]], Picture | None], ...] = (
     percentiles,
     worst,
     made_of,
+    stages,
     heat_map,
     stalls,
     events,

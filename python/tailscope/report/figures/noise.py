@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Columns = Mapping[str, NDArray[Any]]
 
-__all__ = ["events", "interrupt_counts", "interrupt_rates", "made_of", "stalls"]
+__all__ = ["events", "interrupt_counts", "interrupt_rates", "made_of", "stages", "stalls"]
 
 _SOURCES = {"dut": "DuT", "instrument": "instrument"}
 _MOST_LANES = 12
@@ -66,6 +66,30 @@ def made_of(runs: Sequence[Material]) -> Picture | None:
             Axis("", "waited_for", names=tuple(reversed(lanes))),
             tuple(layers),
         )
+    )
+
+
+def stages(runs: Sequence[Material]) -> Picture | None:
+    """How long packets are in each stage of the kernel: all of them, and those of the tail."""
+    explanation = runs[0].run.explanation
+    if len(runs) > 1 or explanation is None or explanation.stages is None:
+        return None
+    found = explanation.stages
+    shares = np.array([[each.tail_share or 0.0, each.share_p50 or 0.0] for each in found.stages])
+    ends = 100 * np.cumsum(shares / np.maximum(shares.sum(axis=0), 1e-9), axis=0)
+    layers = []
+    for colour, each in enumerate(found.stages):
+        begin = ends[colour - 1] if colour else np.zeros(2)
+        columns = {"x": begin, "x_end": ends[colour], "y": np.array([0.0, 1.0])}
+        layers.append(Layer("spans", runs[0].label, each.stage, columns, each.stage, colour))
+    return Picture(
+        "stages",
+        "Stages of packets in the kernel",
+        "Of all packets the median share of each stage, scaled to sum to 100 %; of the tail the"
+        " share of its total latency.",
+        Axis("share of the latency [%]", "share_percent", starts_at_zero=True),
+        Axis("", "packets", names=(f"beyond {percentile_name(explanation.quantile)}", "all")),
+        tuple(layers),
     )
 
 

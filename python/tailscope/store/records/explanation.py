@@ -14,11 +14,15 @@ __all__ = [
     "Alignment",
     "Associated",
     "AssociatedCounter",
+    "DropReason",
     "ExplainedCause",
+    "ExplainedStage",
+    "ExplainedStages",
     "ExplainingTrace",
     "Explanation",
     "PolledFile",
     "RegularCounter",
+    "StageCause",
 ]
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -184,6 +188,59 @@ class Associated(Section, frozen=True, kw_only=True):
     """Counters that cannot be tested, because they are as fast in every window."""
 
 
+class StageCause(Section, frozen=True, kw_only=True):
+    """What kept a CPU from its work while packets were in a stage."""
+
+    part: Literal["dut", "instrument"]
+    """Whose CPU: the device's or the instrument's."""
+    cause: str
+    """The cause."""
+    total_ns: Count
+    """How long it met packets of the tail in this stage, in total."""
+
+
+class ExplainedStage(Section, frozen=True, kw_only=True):
+    """A stage of the way through the kernel."""
+
+    stage: str
+    """`wire in`, `driver`, `stack`, `qdisc` or `wire out`."""
+    ns_p50: Count | None
+    """The median time that packets spent in it; null if no packet has all stages."""
+    ns_p99: Count | None
+    """The 99th percentile of that time."""
+    share_p50: Share | None
+    """The median of its share of a packet's latency."""
+    tail_share: Share | None
+    """Its share of the total latency of the packets of the tail; null without any."""
+    interrupted_by: tuple[StageCause, ...]
+    """What kept CPUs from their work meanwhile, for packets of the tail: the longest five."""
+
+
+class DropReason(Section, frozen=True, kw_only=True):
+    """Why the kernel dropped packets."""
+
+    reason: str
+    """The kernel's own name, such as `QDISC_DROP`."""
+    packets: Count
+    """Packets that it dropped for that reason, and that never came back."""
+
+
+class ExplainedStages(Section, frozen=True, kw_only=True):
+    """The way of packets through the kernel."""
+
+    packets: Count
+    """Packets with all stages."""
+    left_out: Count
+    """Packets that were looked at and came back, but were not seen at every point, or at times
+    that contradict each other by more than the clocks' error."""
+    tail_packets: Count
+    """Packets of the tail among those with all stages."""
+    stages: tuple[ExplainedStage, ...]
+    """The stages, in their order."""
+    drops: tuple[DropReason, ...]
+    """Reasons of the kernel to drop packets, the most frequent one first."""
+
+
 class Explanation(Record, frozen=True, kw_only=True):
     """What the packets beyond a quantile waited for."""
 
@@ -214,6 +271,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     `null`: no such events are known, and `causes` is empty."""
     traces: tuple[ExplainingTrace, ...] = ()
     """Traces of captures that the causes come from. A measurement records its own."""
+    stages: ExplainedStages | None = None
+    """The way of packets through the kernel, if it was recorded."""
     associated: Associated | None = None
     """What interrupt counters beside captures say."""
     kept: Origin | None = None

@@ -1,0 +1,132 @@
+//! `stages`: records where the kernel is with each probe on its way through a network namespace.
+
+use crate::error::Error;
+use crate::options;
+use crate::program::{Program, Spec};
+use clap::Args;
+use std::path::PathBuf;
+
+/// As the command line knows it.
+pub const SPEC: Spec = Spec {
+    name: "stages",
+    about: "record where the kernel is with each probe on its way",
+    parse: |own| Ok(Box::new(options::parse::<Stages>("stages", SPEC.about, own)?)),
+};
+
+#[derive(Args, Debug)]
+struct Stages {
+    /// The network namespace of the device, as /proc/PID/ns/net numbers it.
+    #[arg(long, value_name = "INODE")]
+    namespace: u32,
+    /// Look at one probe of so many.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
+    /// Write events.npy into this folder.
+    #[arg(long, value_name = "DIR")]
+    record: PathBuf,
+    /// End as by SIGTERM when the process that started this one does.
+    #[arg(long)]
+    die_with_parent: bool,
+}
+
+impl Program for Stages {
+    fn run(self: Box<Self>, eal: Vec<String>) -> Result<(), Error> {
+        if let Some(option) = eal.first() {
+            let expected = "no options before --: this program does without DPDK";
+            return Err(Error::Usage(format!("stages: got {option}, expected {expected}")));
+        }
+        self.record()
+    }
+}
+
+#[cfg(not(feature = "stages"))]
+impl Stages {
+    fn record(&self) -> Result<(), Error> {
+        Err(Error::NoBpf)
+    }
+}
+
+#[cfg(feature = "stages")]
+mod recording {
+    use super::{SPEC, Stages};
+    use crate::error::Error;
+    use crate::events;
+    use crate::npy::Rows;
+    use crate::stages::{Config, Event, Ticks, Tracer, drop_reasons};
+    use crate::stop::Stop;
+    use dpdk::tsc;
+    use serde_json::json;
+    use std::cell::RefCell;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    const FILE: &str = "events.npy";
+    /// A row of it: an event with ticks for a time.
+    const ROW: &str = "[('tsc', '<u8'), ('seq', '<u8'), ('point', '<u4'), ('ifindex', '<u4'), \
+                       ('cpu', '<u4'), ('reason', '<u4')]";
+    /// How often the ring is emptied: it has room for a second at 200 000 events.
+    const PAUSE: Duration = Duration::from_millis(100);
+
+    impl Stages {
+        pub(super) fn record(&self) -> Result<(), Error> {
+            let stop = Stop::on_signals()
+                .map_err(|source| Error::File { path: "signal handlers".into(), source })?;
+            if self.die_with_parent {
+                // SAFETY: sets an attribute of this process.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
+            }
+            let path = self.record.join(FILE);
+            let of_file = |source| Error::File { path: path.clone(), source };
+            let mut rows = Rows::create(&path, ROW).map_err(of_file)?;
+            let first = tsc::monotonic();
+            let config = Config { namespace: self.namespace, every: self.every };
+            let tracer = Tracer::attach(config)?;
+            let mut ticks = Ticks::new(first, tsc::monotonic());
+            events::ready(json!({
+                "program": SPEC.name, "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(),
+            }));
+            let heard: RefCell<Vec<Event>> = RefCell::default();
+            let mut reasons = BTreeSet::new();
+            tracer.listen(
+                |event| heard.borrow_mut().push(event),
+                |consume| -> Result<(), Error> {
+                    let mut asked = false;
+                    while !asked {
+                        // What came before it was asked to stop is taken, too.
+                        asked = stop.asked();
+                        if !asked {
+                            std::thread::sleep(PAUSE);
+                        }
+                        consume()?;
+                        ticks.advance(tsc::monotonic());
+                        for event in heard.borrow_mut().drain(..) {
+                            reasons.insert(event.reason);
+                            rows.add(&row(&event, &ticks)).map_err(of_file)?;
+                        }
+                    }
+                    Ok(())
+                },
+            )??;
+            let lost = tracer.lost()?;
+            let recorded = rows.finish().map_err(of_file)?;
+            let names = drop_reasons()?;
+            let named = names.iter().filter(|(number, _)| reasons.contains(number));
+            events::result(json!({
+                "program": SPEC.name,
+                "file": FILE,
+                "events": recorded,
+                "lost": lost,
+                "clock_error_ns": ticks.error_ns(),
+                "reasons": named.collect::<BTreeMap<_, _>>(),
+            }));
+            Ok(())
+        }
+    }
+
+    fn row(event: &Event, ticks: &Ticks) -> Vec<u8> {
+        let times = [ticks.at(event.time_ns), event.seq].map(u64::to_le_bytes).concat();
+        let Event { point, ifindex, cpu, reason, .. } = *event;
+        let rest = [point, ifindex, cpu, reason].map(u32::to_le_bytes).concat();
+        [times, rest].concat()
+    }
+}

@@ -1,0 +1,173 @@
+// Where the kernel is with each probe: an event for every point that a packet passes on its way.
+//
+// The programs are attached to tracepoints. They look for the payload of a probe (crates/probe,
+// payload.rs) in what passes in one network namespace, and note which probe it is, where and when.
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+// What is read of the kernel's structures; where it is in them, the kernel's own types say.
+#define OF_THE_KERNEL __attribute__((preserve_access_index))
+
+struct ns_common {
+    unsigned int inum;
+} OF_THE_KERNEL;
+
+struct net {
+    struct ns_common ns;
+} OF_THE_KERNEL;
+
+typedef struct {
+    struct net *net;
+} OF_THE_KERNEL possible_net_t;
+
+struct net_device {
+    int ifindex;
+    possible_net_t nd_net;
+} OF_THE_KERNEL;
+
+struct sk_buff {
+    struct net_device *dev;
+    __u16 network_header;
+    unsigned char *head, *data;
+} OF_THE_KERNEL;
+
+enum skb_drop_reason { SKB_NOT_DROPPED_YET };
+
+extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *found) __ksym;
+
+// As `Event` of mod.rs has it.
+struct event {
+    __u64 time_ns, seq;
+    __u32 point, ifindex, cpu, reason;
+};
+
+enum point { ARRIVED, RECEIVED, QUEUED, STARTED, DROPPED };
+
+// As `Config` of mod.rs has it: the namespace, and which part of the probes is looked at.
+const volatile struct {
+    __u32 namespace;
+    __u32 every;
+} config = {0, 1};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 8 << 20);
+} events SEC(".maps");
+
+// Events for which there was no room.
+__u64 lost;
+
+#define IPV4 4
+#define IPV6 6
+#define ICMP 1
+#define TCP 6
+#define UDP 17
+#define ICMPV6 58
+#define VLAN_TAG 4
+#define MAGIC 0xf57473a1
+#define WARM_UP (1ULL << 63)
+#define BACK (1ULL << 62)
+
+struct payload {
+    __be32 magic;
+    __be64 seq;
+} __attribute__((packed));
+
+// Reads the number of a probe whose network header is at an offset; 0 where it is one.
+static __always_inline int number_at(const struct bpf_dynptr *packet, __u32 at, __u64 *seq)
+{
+    struct payload payload;
+    __u8 ip[20], protocol;
+
+    if (bpf_dynptr_read(ip, sizeof(ip), packet, at, 0))
+        return -1;
+    if (ip[0] >> 4 == IPV4) {
+        if ((ip[6] & 0x1f) | ip[7])
+            return -1;
+        at += (ip[0] & 0xf) * 4;
+        protocol = ip[9];
+    } else if (ip[0] >> 4 == IPV6) {
+        at += 40;
+        protocol = ip[6];
+    } else {
+        return -1;
+    }
+    if (protocol == TCP) {
+        __u8 words;
+        if (bpf_dynptr_read(&words, sizeof(words), packet, at + 12, 0))
+            return -1;
+        at += (words >> 4) * 4;
+    } else if (protocol == UDP || protocol == ICMP || protocol == ICMPV6) {
+        at += 8;
+    } else {
+        return -1;
+    }
+    if (bpf_dynptr_read(&payload, sizeof(payload), packet, at, 0))
+        return -1;
+    if (payload.magic != bpf_htonl(MAGIC))
+        return -1;
+    *seq = bpf_be64_to_cpu(payload.seq);
+    return 0;
+}
+
+static __always_inline int note(struct sk_buff *skb, enum point point, __u32 reason)
+{
+    struct net_device *dev = skb->dev;
+    struct bpf_dynptr packet;
+    struct event *event;
+    __u64 seq;
+    long at = 0;
+
+    if (dev->nd_net.net->ns.inum != config.namespace)
+        return 0;
+    // What has arrived begins with its network header, which nobody has noted yet.
+    if (point != ARRIVED && point != RECEIVED)
+        at = skb->head + skb->network_header - skb->data;
+    if (at < 0 || at > 256 || bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &packet))
+        return 0;
+    if (number_at(&packet, at, &seq) && number_at(&packet, at + VLAN_TAG, &seq))
+        return 0;
+    if (seq & WARM_UP || (point != DROPPED && (seq & ~BACK) % config.every))
+        return 0;
+    event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+    if (!event) {
+        __sync_fetch_and_add(&lost, 1);
+        return 0;
+    }
+    event->time_ns = bpf_ktime_get_ns();
+    event->seq = seq;
+    event->point = point;
+    event->ifindex = dev->ifindex;
+    event->cpu = bpf_get_smp_processor_id();
+    event->reason = reason;
+    // Whoever reads looks now and then: a wake-up would be part of the packet's latency.
+    bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+SEC("tp_btf/netif_rx")
+int BPF_PROG(by_backlog, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }
+
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(by_napi, struct sk_buff *skb) { return note(skb, ARRIVED, 0); }
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(received, struct sk_buff *skb) { return note(skb, RECEIVED, 0); }
+
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(queued, struct sk_buff *skb) { return note(skb, QUEUED, 0); }
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(started, struct sk_buff *skb) { return note(skb, STARTED, 0); }
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(dropped, struct sk_buff *skb, void *location, enum skb_drop_reason reason)
+{
+    return note(skb, DROPPED, reason);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,123 @@
+"""A program of the data plane that records until it is told to end."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+import msgspec
+
+from tailscope.exceptions import DataplaneError
+from tailscope.store.records.base import Section
+from tailscope.testbed.messages import ErrorEvent, what_is_wrong
+from tailscope.testbed.process import find_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tailscope.testbed.places import Place, Process
+
+__all__ = ["RecordingProgram", "RecordingReady"]
+
+_READY_S = 10.0
+_END_S = 60.0
+_SHOWN = 200
+
+
+class RecordingReady(Section, frozen=True, kw_only=True, tag_field="event", tag="ready"):
+    """It records from now on."""
+
+    program: str
+    version: str
+    pid: int
+
+
+Result = TypeVar("Result", bound=Section)
+Event = TypeVar("Event", bound=Section)
+
+
+class RecordingProgram(Generic[Result]):
+    """A program that says when it records, and at its end what; a context at whose end it is gone.
+
+    Parameters
+    ----------
+    role : str
+        What it is called in errors.
+    program : str
+    options : sequence of str
+    result : type
+        What it says at its end.
+    place : Place
+        Where it runs.
+    cpus : iterable of int
+        Where it may run.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        program: str,
+        options: Sequence[str],
+        result: type[Result],
+        *,
+        place: Place,
+        cpus: Iterable[int] = (),
+    ) -> None:
+        self._role, self._program, self._result = role, program, result
+        self._command = [str(find_binary()[0]), program, "--", *options, "--die-with-parent"]
+        self._place, self._cpus = place, cpus
+        self._process: Process | None = None
+
+    def __enter__(self) -> Self:
+        self._process = self._place.start(self._role, self._command, cpus=self._cpus)
+        try:
+            self._hear(RecordingReady, _READY_S)
+        except BaseException:
+            self._process.kill()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.process.kill()
+
+    @property
+    def process(self) -> Process:
+        """What runs it."""
+        assert self._process is not None, "it is a context"
+        return self._process
+
+    def finish(self) -> Result:
+        """End it, and return what it has recorded.
+
+        Raises
+        ------
+        DataplaneError
+            If it says why not, or ends without a result.
+        """
+        self.process.signal(signal.SIGTERM)
+        return self._hear(self._result, _END_S)
+
+    def _hear(self, expected: type[Event], timeout_s: float) -> Event:
+        deadline_s = time.monotonic() + timeout_s
+        with suppress(queue.Empty):
+            while (line := self.process.next_line(deadline_s - time.monotonic())) is not None:
+                event = self._read(line)
+                if isinstance(event, ErrorEvent):
+                    raise DataplaneError(f"{self._role}: {event.message}", hint=event.hint)
+                if isinstance(event, expected):
+                    return event
+            words = self.process.last_words()
+            how = f"{self.process.how_it_ended()}{f'; it said: {words}' if words else ''}"
+            raise DataplaneError(f"{self._role}: {how}")
+        raise DataplaneError(f"{self._role}: no answer within {timeout_s:g} s")
+
+    def _read(self, line: str) -> object:
+        try:
+            return msgspec.json.decode(line, type=RecordingReady | self._result | ErrorEvent)
+        except (msgspec.DecodeError, RecursionError) as error:
+            said = what_is_wrong(error) if isinstance(error, msgspec.ValidationError) else error
+            text = f"{self._role}: tailscope-dp {self._program} said: {said}: {line[:_SHOWN]}"
+            raise DataplaneError(text) from None

@@ -1,0 +1,126 @@
+"""The program that records where the kernel is with packets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tailscope.exceptions import TestbedError
+from tailscope.store.records.base import Count, Section
+from tailscope.testbed.recording import RecordingProgram
+from tailscope.testbed.rights import Capability, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tailscope.testbed.places import Place
+
+__all__ = ["STAGES_PART", "RecordedStages", "StageRecorder", "StagesResult", "check_stages"]
+
+STAGES_PART = "stages"
+"""The part of a measurement's folder by whose name the recorder is known."""
+_TYPES = Path("/sys/kernel/btf/vmlinux")
+
+
+class StagesResult(Section, frozen=True, kw_only=True, tag_field="event", tag="result"):
+    """What was recorded.
+
+    Attributes
+    ----------
+    file : str
+    events, lost : int
+        Events in it, and those for which the kernel's buffer had no room.
+    clock_error_ns : int
+        How far their times may be off the counter.
+    reasons : dict of int to str
+        The kernel's names of the reasons in it.
+    """
+
+    program: Literal["stages"]
+    file: str
+    events: Count
+    lost: Count
+    clock_error_ns: Count
+    reasons: dict[int, str]
+
+
+@dataclass(frozen=True)
+class RecordedStages:
+    """What was recorded of a device.
+
+    Attributes
+    ----------
+    folder : Path
+        Where the events are.
+    links : tuple of int
+        The numbers of the device's two links.
+    every : int
+        Of so many packets, one was looked at.
+    result : StagesResult
+    """
+
+    folder: Path
+    links: tuple[int, int]
+    every: int
+    result: StagesResult
+
+
+class StageRecorder(RecordingProgram[StagesResult]):
+    """Records the packets of one device; a context at whose end it is gone.
+
+    Parameters
+    ----------
+    here : Place
+        This machine, where it runs; events are written into its folder.
+    there : Place
+        Where the device is.
+    links : sequence of str
+        The device's two links, as they are called there.
+    every : int
+        Of so many packets, it looks at one.
+    cpus : iterable of int
+        Where it may run.
+    """
+
+    def __init__(
+        self,
+        *,
+        here: Place,
+        there: Place,
+        links: Sequence[str],
+        every: int,
+        cpus: Iterable[int],
+    ) -> None:
+        self._folder, self._every = here.folder, every
+        first, second = links
+        self._links = _number(there, first), _number(there, second)
+        # As in `net:[4026531840]`.
+        namespace = there.run(["readlink", "/proc/self/ns/net"]).strip().strip("net:[]")
+        options = [f"--namespace={namespace}", f"--every={every}", f"--record={here.folder}"]
+        super().__init__("stages", "stages", options, StagesResult, place=here, cpus=cpus)
+
+    def recorded(self) -> RecordedStages:
+        """End it, and return what it has recorded."""
+        return RecordedStages(self._folder, self._links, self._every, self.finish())
+
+
+def _number(there: Place, link: str) -> int:
+    return int(there.run(["cat", f"/sys/class/net/{link}/ifindex"]))
+
+
+def check_stages() -> None:
+    """See whether this machine can record stages.
+
+    Raises
+    ------
+    TestbedError
+        If it cannot: with what is missing.
+    """
+    what, without = "--stages", "leave stages out: --stages off"
+    require(what, Capability.BPF, Capability.PERFMON, otherwise=without, of_machine=True)
+    if not _TYPES.exists():
+        raise TestbedError(
+            f"{what}: no {_TYPES}: this kernel does not say what its structures are",
+            hint=f"boot a kernel with CONFIG_DEBUG_INFO_BTF, or {without}",
+        )
