@@ -236,7 +236,7 @@ def test_what_is_neither_is_refused(tailscope: Run, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         done = tailscope("recommend", path)
         assert done.returncode == 1
-        assert f"error: {path}: neither a campaign nor a run" in done.stderr
+        assert f"error: {path}: neither a campaign, a run nor a folder of runs" in done.stderr
     gone = write_campaign(tmp_path, [{"runs": ["gone"]}])
     done = tailscope("recommend", gone)
     assert done.returncode == 1 and "gone: not a run directory" in done.stderr
