@@ -33,8 +33,10 @@ ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 WITHOUT_DPDK = $(shell pkg-config --exists libdpdk 2>/dev/null || \
 	printf -- '--exclude %s ' tailscope-dpdk-sys tailscope-dpdk tailscope-dataplane)
 
-# Stages of packets in the kernel are left out where there is no clang to compile BPF programs.
-WITH_STAGES = $(if $(WITHOUT_DPDK),,$(shell command -v clang >/dev/null && \
+# Stages of packets in the kernel are left out where there is no clang to compile BPF programs, and where
+# a path has a space: libbpf is built by a Makefile of its own, which cannot have that.
+HAS_SPACE := $(word 2,$(CURDIR))$(word 2,$(or $(CARGO_HOME),$(HOME)))
+WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/null && \
 	pkg-config --exists libbpf libelf zlib && printf -- '--features tailscope-dataplane/stages'))
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \

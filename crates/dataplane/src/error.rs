@@ -141,9 +141,9 @@ impl Error {
                 _ => Some("`ip link` lists the links, and whether they are up"),
             },
             #[cfg(not(feature = "stages"))]
-            Self::NoBpf => {
-                Some("install clang and libbpf-dev (scripts/setup does), then run `make setup`")
-            }
+            Self::NoBpf => Some(
+                "install clang and libbpf-dev (scripts/setup does), then run `make setup` in a folder without a space in its path",
+            ),
             #[cfg(feature = "stages")]
             Self::Bpf(_) => Some(
                 "stages require root, or CAP_BPF and CAP_PERFMON, and Linux 6.12 or newer with BTF",
