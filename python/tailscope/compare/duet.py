@@ -107,9 +107,9 @@ class Judge:
 
     @property
     def is_decided(self) -> bool:
-        """Whether each limit is shown to be kept, or to be exceeded."""
+        """Whether a limit is shown to be exceeded, or all to be kept."""
         outcomes = {finding.outcome for finding in self.findings}
-        return bool(outcomes) and Outcome.INCONCLUSIVE not in outcomes
+        return Outcome.FAIL in outcomes or outcomes == {Outcome.PASS}
 
     def _find(self, limit: Limit, error: float) -> Finding:
         counted = [pair for pair in self.pairs if not _is_spoilt(pair, limit)]
