@@ -41,7 +41,7 @@ _RATE = re.compile(r"Rx-pps:\s+(\d+)")
 
 def dataplane_rows() -> list[Row]:
     """Packets per second beside testpmd's; departures and stalls beside what they should be."""
-    cores = pick_cores(read_topology(), 2)
+    cores = pick_cores(read_topology(), ["generator", "dut"])
     found: dict[str, list[float]] = {name: [] for name in ("l2fwd", "io", "txonly")}
     for done in range(ROUNDS):
         found["l2fwd"].append(overloaded(cores, None))

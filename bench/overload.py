@@ -52,7 +52,7 @@ CASES = (
 
 def overload_rows(folder: Path) -> list[Row]:
     """R_max of each device beside its NDR: no targets, the error is the result."""
-    cores = pick_cores(read_topology(), 2)
+    cores = pick_cores(read_topology(), ["generator", "dut"])
     rows = []
     for case in CASES:
         plan = RunPlan(
