@@ -14,6 +14,8 @@ from command import COMMAND
 from measurements import wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from tailscope.experiment.fields import plan_of
+from tailscope.experiment.watch import Watch
 from tailscope.store.reader import read_run
 from tailscope.store.watch import Books
 
@@ -145,3 +147,41 @@ def test_the_first_run_that_fails_ends_it(tailscope: Tailscope, place: Place, wa
     assert done.returncode == 1
     assert "error: false: ended with status 1" in done.stderr
     assert Books.read(watch) == []
+
+
+def test_what_was_recorded_and_cannot_be_analysed_stops_no_watch(
+    place: Place, tailscope: Tailscope, watch: Path
+) -> None:
+    words = ("watch", *QUICK, "--for", "1ms", "--listen", "none", "--out", watch)
+    assert tailscope(*words, env=place.environment).returncode == 0
+    unfinished = watch / "20200101T000000Z" / "recording"
+    unfinished.mkdir(parents=True)
+    (unfinished / "recorded.json").write_text("{}")
+    (unfinished.parent / "run.json").write_text('{"format": 3, "complete": false}')
+    for _ in range(2):
+        done = tailscope(*words, env=place.environment)
+        assert done.returncode == 0, done.stderr
+    states = [(run.state, run.run) for run in Books.read(watch)]
+    assert [state for state, _ in states] == ["done", "failed", "done", "done"]
+    assert states[1][1] == unfinished.parent.name
+    assert unfinished.is_dir()
+
+
+def test_packets_that_cannot_be_left_out_are_tried_again(
+    place: Place, tailscope: Tailscope, watch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path) -> bool:
+        raise OSError(28, "No space left on device")
+
+    words = ("watch", *QUICK, "--for", "1ms", "--listen", "none", "--out", watch)
+    for _ in range(2):
+        assert tailscope(*words, env=place.environment).returncode == 0
+    plan = plan_of({"dut": "l2fwd"})
+    with Books.open(watch) as books:
+        watching = Watch(plan, plan.cores(), books, keep=1)
+        with monkeypatch.context() as patched:
+            patched.setattr("tailscope.experiment.watch.leave_out_packets", full)
+            watching._leave_out()
+        assert len([*watch.glob("*/latency.parquet")]) == 2
+        watching._leave_out()
+    assert len([*watch.glob("*/latency.parquet")]) == 1

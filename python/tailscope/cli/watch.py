@@ -144,8 +144,9 @@ def _watch(
         books = stack.enter_context(Books.open(out))
         watch = Watch(plan, cores, books, keep, lasts_s)
         watch.check()
-        for what, _ in clean():
-            line.say(f"removed {what}, which a measurement that was killed had left")
+        for what, reason in clean():
+            became = "removed" if reason is None else f"cannot be removed: {reason}"
+            line.say(f"left by a measurement that was killed: {what}: {became}")
         for run in watch.take_up(("tailscope", *sys.argv[1:])):
             _print_run(run)
         stack.enter_context(confined(cores.housekeeping))

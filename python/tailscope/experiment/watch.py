@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 import time
 from calendar import timegm
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tailscope.exceptions import RunError, TailscopeError, TestbedError, said
 from tailscope.experiment.finish import finish
@@ -105,7 +108,13 @@ class Watch:
                 continue
             began_ns = self._began_ns(path)
             if is_there(path, layout.RECORDED):
-                finish(path, command=command)
+                try:
+                    finish(path, command=command)
+                except (TailscopeError, OSError) as error:
+                    run = replace(self._failed(began_ns, said(error)), run=path.name)
+                    self.books.write(run)
+                    found.append(run)
+                    continue
             elif not mark.complete:
                 shutil.rmtree(path)
                 run = self._failed(began_ns, "the watch was killed")
@@ -203,10 +212,14 @@ class Watch:
         )
 
     def _leave_out(self) -> None:
-        """Remove the single packets of all runs but the newest ones."""
-        for name in self._kept[: -self.keep]:
-            if (self._path(name) / layout.LATENCY).exists():
-                leave_out_packets(self._path(name))
+        """Remove the single packets of all runs but the newest ones.
+
+        Where that fails, as on a full disk, it is tried again behind the next run.
+        """
+        with suppress(OSError):
+            for name in self._kept[: -self.keep]:
+                if (self._path(name) / layout.LATENCY).exists():
+                    leave_out_packets(self._path(name))
 
     def _folder(self, started_ns: int) -> Path:
         """A folder by the time, of which there is none yet."""
@@ -222,7 +235,7 @@ class Watch:
 
     @property
     def _kept(self) -> list[str]:
-        return [run.run for run in self.books.runs if run.run is not None]
+        return [run.run for run in self.books.runs if run.run is not None and run.state != "failed"]
 
     def _path(self, name: str) -> Path:
         return self.books.path / name

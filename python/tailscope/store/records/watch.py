@@ -18,7 +18,8 @@ class WatchedRun(Record, frozen=True, kw_only=True):
     format: Literal[1] = WATCH_FORMAT
     """Version of the format."""
     run: str | None
-    """Its run directory, within the watch's; null if there is none."""
+    """Its run directory, within the watch's; null if there is none. Of one that `failed`, what was
+    recorded and could not be analysed."""
     state: Literal["done", "partial", "failed"]
     """`done`; `partial`, if it is not all that was asked for; `failed`, if nothing is known of its
     packets."""
