@@ -37,9 +37,9 @@ def noise_rows() -> list[Row]:
         ),
         _share_row(),
     ]
-    for dut in ("router", "bridge"):
-        plan = RunPlan(dut=dut, wire="veth", duration_ns=3_000_000_000)
-        what = f"{dut} p5, stages in the kernel recorded"
+    for dut, wire in (("router", "veth"), ("bridge", "veth"), ("l2fwd", "memif")):
+        plan = RunPlan(dut=dut, wire=wire, duration_ns=3_000_000_000)
+        what = f"{dut} p5, stages recorded"
         rows.append(_cost_row(what, replace(plan, stages="on"), plan, 0.05))
     return rows
 

@@ -501,7 +501,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
         Field(
             NAME,
             "measurement",
-            "Record stages of packets in the kernel: {choices} (where possible); privileged.",
+            "Record stages of packets in the device: {choices} (where possible).",
             on=("run",),
             placeholder="WHICH",
             choices=_stages,

@@ -78,7 +78,7 @@ CLOCKS = {
     "nic-hardware": "the timestamper's card",
 }
 STAGE_HEADER = ("stage", "p50", "p99", "of a packet", "of the tail", "interrupted most by")
-DROP_HEADER = ("dropped by the kernel", "packets")
+DROP_HEADER = ("dropped by the device", "packets")
 NOTHING = "-"
 
 _COUNTS = {
@@ -308,7 +308,8 @@ def cause_rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 def stages_text(stages: ExplainedStages) -> str:
     """Say of which packets the rows of `stage_rows` are."""
-    text = f"{counted(stages.packets, 'packet')} with all stages on the way through the kernel"
+    where = "kernel" if stages.way == "kernel" else "device"
+    text = f"{counted(stages.packets, 'packet')} with all stages on the way through the {where}"
     if stages.left_out:
         text += f"; {count_text(stages.left_out)} were not seen at every point, and are left out"
     return f"{text}. {count_text(stages.tail_packets)} of them are of the tail."
@@ -343,7 +344,7 @@ def stage_rows(stages: ExplainedStages) -> list[tuple[str, ...]]:
 
 
 def drop_rows(stages: ExplainedStages) -> list[tuple[str, ...]]:
-    """Say why the kernel dropped packets that were lost, as `DROP_HEADER` names it."""
+    """Say why packets were dropped that were lost, as `DROP_HEADER` names it."""
     return [(printable(each.reason), count_text(each.packets)) for each in stages.drops]
 
 

@@ -1,6 +1,5 @@
 //! What a loop counts and other threads read while it runs.
 
-use dpdk::{Burst, TxQueue};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that one thread counts up and others read. No locked instruction.
@@ -47,16 +46,6 @@ pub struct Counters {
     pub stall_total: Count,
     /// Ticks of the longest stall.
     pub stall_longest: Count,
-}
-
-impl Counters {
-    /// Hands on a burst, at most `at_once` packets at a time. What a full ring does not take is dropped.
-    #[inline(always)]
-    pub fn send_or_drop(&self, tx: &mut TxQueue, burst: &mut Burst, at_once: usize) {
-        let sent: usize = (0..burst.len().div_ceil(at_once)).map(|_| tx.send(burst, at_once)).sum();
-        self.tx_packets.add(sent as u64);
-        self.tx_dropped.add(burst.clear() as u64);
-    }
 }
 
 const _: () = assert!(size_of::<Counters>() == 128);

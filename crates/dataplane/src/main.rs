@@ -25,6 +25,7 @@ mod munmap;
 mod npy;
 mod options;
 mod packet_ring;
+mod passages;
 mod path;
 mod program;
 mod programs;

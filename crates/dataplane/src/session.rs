@@ -8,6 +8,7 @@ use crate::links::Links;
 use crate::monitor::{Monitor, Pairs};
 use crate::npy;
 use crate::options::Common;
+use crate::passages::Passages;
 use crate::sightings::Sighting;
 use crate::stalls::{Stall, StallLog};
 use crate::stop::Stop;
@@ -192,6 +193,23 @@ impl Session {
         self.record("pair_width_tsc", pairs.iter().map(|pair| pair.width));
     }
 
+    /// Writes when packets were received and sent, of each lcore in order of time; says how many times.
+    fn record_passages(&mut self, lanes: &[Lane]) -> Option<Value> {
+        let ways: Vec<&Passages> = lanes.iter().filter_map(|lane| lane.passages.as_ref()).collect();
+        if ways.is_empty() {
+            return None;
+        }
+        let seen = || ways.iter().flat_map(|way| way.seen());
+        self.record("passed_seq", seen().map(|passage| passage.seq));
+        self.record("passed_polled_tsc", seen().map(|passage| passage.polled));
+        self.record("passed_received_tsc", seen().map(|passage| passage.received));
+        self.record("passed_handed_on_tsc", seen().map(|passage| passage.handed_on));
+        self.record("passed_sent_tsc", seen().map(|passage| passage.sent));
+        let packets: usize = ways.iter().map(|way| way.seen().len()).sum();
+        let lost: u64 = ways.iter().map(|way| way.lost()).sum();
+        Some(json!({ "packets": packets, "lost": lost }))
+    }
+
     /// Prints what came out. `own` is what only this program has to say.
     pub fn finish(mut self, lanes: &[Lane], link_downs: &[u64], own: (&str, Value)) {
         self.print_result(lanes, link_downs, own);
@@ -216,7 +234,8 @@ impl Session {
         };
         let ports: Vec<Value> = self.ports.iter().zip(link_downs).map(counted).collect();
         let lcores: Vec<Value> = lanes.iter().map(|lane| lane.json(&self.clock)).collect();
-        events::result(json!({
+        let passed = self.record_passages(lanes);
+        let mut said = json!({
             "program": self.program,
             "complete": self.partial.is_empty(),
             "partial": self.partial,
@@ -229,7 +248,11 @@ impl Session {
             "record": self.recorded,
             "monitor_tid": self.monitor_tid.load(Ordering::Relaxed),
             own.0: own.1,
-        }));
+        });
+        if let Some(passed) = passed {
+            said["stages"] = passed;
+        }
+        events::result(said);
     }
 }
 
@@ -253,6 +276,8 @@ pub struct Lane {
     pub log: StallLog,
     /// When it saw some of the packets.
     pub sightings: Vec<Sighting>,
+    /// The way of packets through it, where that was wanted.
+    pub passages: Option<Passages>,
     /// Packets dropped on purpose, by reason.
     pub dropped: Vec<(&'static str, u64)>,
 }

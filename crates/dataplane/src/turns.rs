@@ -1,10 +1,11 @@
 //! The turns of a polling loop: one reading of the counter each, the stall log, when to end.
 
 use crate::counters::Counters;
+use crate::passages::Passages;
 use crate::sightings::Sightings;
 use crate::stalls::StallLog;
 use crate::stop::Stop;
-use dpdk::{Mbuf, Poller, tsc};
+use dpdk::{Burst, Poller, RxQueue, TxQueue, tsc};
 
 /// A packet may take this long on top of `--stall-ns` before its iteration counts as a stall: copying
 /// through memif takes tens of ns a packet, and an iteration with 32 packets is work, not a stall.
@@ -18,6 +19,7 @@ pub struct Turns<'a> {
     stop: &'a Stop,
     log: &'a mut StallLog,
     sightings: Option<&'a mut Sightings>,
+    passages: Option<&'a mut Passages>,
     last: u64,
     iterations: u64,
     limit: u64,
@@ -41,6 +43,7 @@ impl<'a> Turns<'a> {
             stop,
             log,
             sightings: None,
+            passages: None,
             last: tsc::now(),
             iterations: counters.iterations.get(),
             limit: ticks(stall_ns),
@@ -48,20 +51,46 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Has packets noted that `saw` is told of.
+    /// Has packets noted: now and then one that was received, and the way of packets where it is wanted.
     #[must_use]
-    pub fn noting(self, sightings: &'a mut Sightings) -> Self {
-        Self { sightings: Some(sightings), ..self }
+    pub fn noting(self, sightings: &'a mut Sightings, passages: Option<&'a mut Passages>) -> Self {
+        Self { sightings: Some(sightings), passages, ..self }
     }
 
-    /// Says which packets were just received: now and then one is noted.
+    /// Receives at most `most` packets more into `burst`; says how many.
     #[inline(always)]
-    pub fn saw(&mut self, packets: &[Mbuf]) {
+    pub fn receive(&mut self, rx: &mut RxQueue, burst: &mut Burst, most: usize) -> usize {
+        let held = burst.len();
+        let polled = if self.passages.is_some() { tsc::now() } else { 0 };
+        let received = rx.receive(burst, most);
+        if received == 0 {
+            return 0;
+        }
+        let packets = &mut burst.as_mut_slice()[held..];
         if let (Some(sightings), Some(packet)) = (&mut self.sightings, packets.last()) {
             if sightings.are_due(self.last) {
                 sightings.note(packet);
             }
         }
+        if let Some(passages) = &mut self.passages {
+            passages.received(packets, polled);
+        }
+        self.counters.rx_packets.add(received as u64);
+        received
+    }
+
+    /// Hands on a burst, at most `at_once` packets at a time. What a full ring does not take is dropped.
+    #[inline(always)]
+    pub fn send_or_drop(&mut self, tx: &mut TxQueue, burst: &mut Burst, at_once: usize) {
+        let mut sent = 0;
+        for _ in 0..burst.len().div_ceil(at_once) {
+            sent += match &mut self.passages {
+                None => tx.send(burst, at_once),
+                Some(passages) => passages.send(tx, burst, at_once),
+            };
+        }
+        self.counters.tx_packets.add(sent as u64);
+        self.counters.tx_dropped.add(burst.clear() as u64);
     }
 
     /// Begins an iteration, after one that handled `packets`; `None` when the loop shall end.

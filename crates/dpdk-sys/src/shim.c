@@ -1,6 +1,7 @@
 #include "shim.h"
 
 #include <assert.h>
+#include <stdalign.h>
 #include <rte_cycles.h>
 #include <stddef.h>
 
@@ -76,6 +77,18 @@ uint64_t ts_rx_timestamp_flag(int *offset)
 	if (rte_mbuf_dyn_rx_timestamp_register(offset, &flag) != 0)
 		return 0;
 	return flag;
+}
+
+/* Registers a number that this program may note in packets; its offset, or a negative number. */
+int ts_mark_offset(void)
+{
+	static const struct rte_mbuf_dynfield mark = {
+		.name = "tailscope_mark",
+		.size = sizeof(uint32_t),
+		.align = alignof(uint32_t),
+	};
+
+	return rte_mbuf_dynfield_register(&mark);
 }
 
 /* The most addresses that are looked up at once: a burst. */

@@ -36,6 +36,7 @@ int ts_errno(void);
 unsigned int ts_lcore_id(void);
 
 uint64_t ts_rx_timestamp_flag(int *offset);
+int ts_mark_offset(void);
 
 /*
  * Longest-prefix match: four kinds of table with the same four functions. Addresses are in host order

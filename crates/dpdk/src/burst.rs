@@ -1,3 +1,4 @@
+use crate::error::{Error, last_reason};
 use dpdk_sys::MbufHead;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -71,6 +72,21 @@ impl Mbuf {
         self.head().ol_flags
     }
 
+    /// What was noted of it; anything at all where nothing was since it was received.
+    #[inline(always)]
+    #[must_use]
+    pub fn mark(&self, mark: Mark) -> u32 {
+        // SAFETY: DPDK gave this offset, aligned and within every packet.
+        unsafe { self.0.cast::<u8>().add(mark.offset).cast::<u32>().read() }
+    }
+
+    /// Notes a number.
+    #[inline(always)]
+    pub fn set_mark(&mut self, mark: Mark, number: u32) {
+        // SAFETY: as in `mark`; the packet is borrowed mutably.
+        unsafe { self.0.cast::<u8>().add(mark.offset).cast::<u32>().write(number) };
+    }
+
     /// A field that was registered at run time at this offset.
     #[inline(always)]
     pub(crate) fn dynamic_u64(&self, offset: usize) -> u64 {
@@ -85,6 +101,25 @@ impl Drop for Mbuf {
         let mut packet = self.0.as_ptr();
         // SAFETY: gives back a packet that is owned, once.
         unsafe { dpdk_sys::ts_free_bulk(&raw mut packet, 1) };
+    }
+}
+
+/// Where a program notes a number in packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    offset: usize,
+}
+
+impl Mark {
+    /// Registers the field, once a process or more often.
+    ///
+    /// # Errors
+    /// When packets have no room for it.
+    pub fn register() -> Result<Self, Error> {
+        // SAFETY: takes a name of its own.
+        let offset = unsafe { dpdk_sys::ts_mark_offset() };
+        let offset = usize::try_from(offset).map_err(|_| Error::Mark { reason: last_reason() })?;
+        Ok(Self { offset })
     }
 }
 

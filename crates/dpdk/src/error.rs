@@ -40,6 +40,12 @@ pub enum Error {
         /// What DPDK says.
         reason: String,
     },
+    /// Packets have no room for a mark.
+    #[error("no room for a mark in packets: {reason}")]
+    Mark {
+        /// What DPDK says.
+        reason: String,
+    },
     /// An lcore could not be started.
     #[error("lcore {lcore}: {reason}")]
     Lcore {

@@ -16,7 +16,7 @@ mod route;
 mod stats;
 pub mod tsc;
 
-pub use burst::{Burst, Mbuf};
+pub use burst::{Burst, Mark, Mbuf};
 pub use eal::{Eal, running_version};
 pub use error::Error;
 pub use lcore::{Lcore, run_on};

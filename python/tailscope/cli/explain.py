@@ -241,7 +241,7 @@ def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info
             print(line)
     no_stages = None if info.noise is None else info.noise.stages_missing_because
     if no_stages is not None:
-        print(f"\nstages in the kernel were not recorded: {printable(no_stages)}")
+        print(f"\nstages were not recorded: {printable(no_stages)}")
     why_not = None if info.noise is None else info.noise.events_missing_because
     if why_not is not None:
         print()

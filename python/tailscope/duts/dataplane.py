@@ -66,6 +66,7 @@ class Forwarder(Dut):
     """A program of ``tailscope-dp``."""
 
     options: ClassVar[Mapping[str, Callable[[str, str], list[str]]]]
+    notes_stages = True
 
     def arguments(self, cpus: Sequence[int]) -> list[str]:  # noqa: ARG002
         """The program's own options, where `cpus` work for it."""
@@ -85,6 +86,8 @@ class Forwarder(Dut):
         from tailscope.testbed.messages import FORWARDERS
 
         record = [] if context.record is None else [f"--record={context.record}"]
+        if context.stages_every is not None:
+            record.append(f"--stages-every={context.stages_every}")
         process = Dataplane(
             "dut",
             FORWARDERS[self.name],
@@ -119,7 +122,7 @@ class _Running(Running):
         result = self.process.finish()
         if result is None:
             return None
-        self.partial = result.partial
+        self.partial, self.passed = result.partial, result.stages
         return result.counts
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tailscope.exceptions import TestbedError
-    from tailscope.store.records.dataplane import CounterClock, DutCounts
+    from tailscope.store.records.dataplane import CounterClock, DutCounts, PassedPackets
     from tailscope.testbed.places import Place
     from tailscope.testbed.wires import Side
 
@@ -47,6 +47,8 @@ class DutContext:
         Whether it stays on its CPUs; else it may run on all of these.
     record : Path or None
         Where to write down stalls: of this machine, on the clock of the packets.
+    stages_every : int or None
+        Of so many packets it writes down there when it received and sent one, if it can.
     """
 
     place: Place
@@ -55,6 +57,7 @@ class DutContext:
     housekeeping: tuple[int, ...]
     stall_ns: int
     record: Path | None = None
+    stages_every: int | None = None
     pinned: bool = True
 
     @property
@@ -115,6 +118,8 @@ class Running(ABC):
         Why what it counted is not all; known once it was stopped.
     clock : CounterClock or None
         What the counter is in Unix time by which it writes down its stalls, if it does.
+    passed : PassedPackets or None
+        What it has written down of the way of packets; known once it was stopped.
     """
 
     version: str
@@ -122,6 +127,7 @@ class Running(ABC):
     rules_sha256: str | None = None
     partial: Sequence[str] = ()
     clock: CounterClock | None = None
+    passed: PassedPackets | None = None
 
     @property
     @abstractmethod
@@ -163,6 +169,8 @@ class Dut(ABC):
     """Whether it does its work in softirqs alone, which tasks do not keep from running."""
     leaves_stack_out: ClassVar[bool] = False
     """Whether it takes packets before the kernel's stack does, where they have no stages."""
+    notes_stages: ClassVar[bool] = False
+    """Whether it notes itself when its calls received and sent packets."""
     both_ways: ClassVar[bool] = True
     """Whether it forwards in both directions."""
     programs: ClassVar[Mapping[str, str]] = {}

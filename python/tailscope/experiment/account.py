@@ -28,7 +28,6 @@ from tailscope.store.records.run import (
     ClockRecord,
     DutRecord,
     Instrument,
-    KernelStages,
     NoiseRecord,
     OwnWork,
     PlatformRecord,
@@ -130,8 +129,8 @@ def measurement_record(
         noise=NoiseRecord(
             **asdict(ended.noise.record(sides)),
             own_work=own_work(ended),
-            stages=_stages_of(ended),
-            stages_missing_because=ended.kernel.why_not,
+            stages=None if (way := ended.stages.recorded) is None else way.record,
+            stages_missing_because=ended.stages.why_not,
         ),
         power=energy.record(),
         knobs=_knobs(cores),
@@ -141,27 +140,12 @@ def measurement_record(
     )
 
 
-def _stages_of(ended: EndedInstance) -> KernelStages | None:
-    recorded = ended.kernel.recorded
-    if recorded is None:
-        return None
-    result = recorded.result
-    # A clock's time is rounded down to the ns on either side.
-    return KernelStages(
-        every=recorded.every,
-        events=result.events,
-        lost=result.lost,
-        clock_error_ns=result.clock_error_ns + 1,
-    )
-
-
 def _stage_warnings(ended: EndedInstance) -> Sequence[str]:
-    recorded = ended.kernel.recorded
-    if recorded is None or not recorded.result.lost:
+    if ended.stages.recorded is None or not (lost := ended.stages.recorded.record.lost):
         return ()
     return (
-        f"{recorded.result.lost:,} events of packets in the kernel were lost, because its buffer"
-        " was full: as many packets or fewer have no stages",
+        f"{lost:,} events of packets in the device were lost, because there was no room: as many"
+        " packets or fewer have no stages",
     )
 
 

@@ -379,8 +379,8 @@ def _write_recorded(
     writer.add_interrupts(counter_columns(ended.noise.samples))
     if (power := energy.columns()) is not None:
         writer.add_power(power)
-    if (passed := ended.kernel.recorded) is not None:
-        from tailscope.noise.stages import columns as stage_columns
+    if (passed := ended.stages.recorded) is not None:
+        from tailscope.noise.passed import columns as stage_columns
 
         writer.add_stages(stage_columns(passed, clock, back=ended.direction == "back"))
     if plan.captures:

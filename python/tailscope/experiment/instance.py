@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[GeneratorProgress], None]
 
-__all__ = ["PLATFORM_PART", "EndedInstance", "Instance", "KernelPassed"]
+__all__ = ["PLATFORM_PART", "EndedInstance", "Instance", "StagesOutcome"]
 
 _BACK = "back/"
 """Where a generator keeps what it records of packets that travel back."""
@@ -49,8 +49,8 @@ PLATFORM_PART = "platform"
 """The part of the folder by whose name processes of the device are known."""
 
 
-class KernelPassed(NamedTuple):
-    """What was recorded of the way of packets through the kernel.
+class StagesOutcome(NamedTuple):
+    """What was recorded of the way of packets through a device.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class EndedInstance:
     platform : OpenPlatform or None
     noise : RecordedNoise
     power : RecordedPower
-    kernel : KernelPassed
+    stages : StagesOutcome
     direction : str or None
         Of traffic in both directions, the one that this is.
     others_lost : int
@@ -116,7 +116,7 @@ class EndedInstance:
     platform: OpenPlatform | None
     noise: RecordedNoise
     power: RecordedPower
-    kernel: KernelPassed
+    stages: StagesOutcome
     direction: Literal["forth", "back"] | None = None
     others_lost: int = 0
 
@@ -251,6 +251,7 @@ class Instance:
             self._platform.housekeeping,
             self._plan.stall_ns,
             self._folders.get("dut"),
+            stages_every=self._stages_every,
             pinned=not self.cpus.dut_anywhere,
         )
         self._running = stack.enter_context(self._dut.open(context))
@@ -338,7 +339,7 @@ class Instance:
         reason: str | None,
         noise: RecordedNoise,
         power: RecordedPower,
-        kernel: KernelPassed,
+        stages: StagesOutcome,
     ) -> EndedInstance | None:
         """Stop the device, and collect what all say; None where it had no traffic.
 
@@ -348,7 +349,8 @@ class Instance:
             Why the result is a partial one, if something else has ended.
         noise : RecordedNoise
         power : RecordedPower
-        kernel : KernelPassed
+        stages : StagesOutcome
+            Of the kernel; loops say themselves.
 
         Raises
         ------
@@ -384,8 +386,26 @@ class Instance:
             platform=self._platform,
             noise=noise,
             power=power,
-            kernel=kernel,
+            stages=self._noted() or stages,
         )
+
+    def _noted(self) -> StagesOutcome | None:
+        """What the device has noted of the way of packets; None where nobody asked it to."""
+        from tailscope.testbed.stage_recorder import LoopStages
+
+        if self._running is None or not self._dut.notes_stages or not self._stages_every:
+            return None
+        if self._running.passed is None:
+            return StagesOutcome(why_not="the device ended before it could say")
+        return StagesOutcome(
+            LoopStages(self._folders["dut"], self._stages_every, self._running.passed)
+        )
+
+    @property
+    def _stages_every(self) -> int | None:
+        """Of how many packets the device notes the way of one; None where it does not."""
+        wanted = self._dut.notes_stages and self._plan.records_stages
+        return self._plan.stages_every if wanted else None
 
     def _stop_dut(self, partial: list[str]) -> DutCounts | None:
         """Stop the device and return what it counted; what is missing of it joins `partial`."""

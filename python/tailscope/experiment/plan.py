@@ -165,10 +165,17 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     @property
     def _no_stages(self) -> str | None:
-        """Why packets of this run have no stages in the kernel; None where they have."""
+        """Why nobody can say where packets of this run are in the device; None if one can."""
         dut = self.make_dut()
+        if dut.notes_stages:
+            if self.platform in _KERNEL_PLATFORMS:
+                return None
+            return f"the device has another clock than its packets with --platform {self.platform}"
         if not dut.cpus or dut.uses_dpdk or dut.leaves_stack_out:
-            return f"packets do not pass the kernel's stack with --dut {self.dut}"
+            return (
+                "packets do not pass the kernel's stack, nor a forwarder of tailscope, with"
+                f" --dut {self.dut}"
+            )
         if dut.ports == 1:
             return "packets of a device with a single port have no way from one to another"
         if self.wire not in _KERNEL_WIRES or self.platform not in _KERNEL_PLATFORMS:
@@ -178,7 +185,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         return None
 
     def check_stages(self) -> None:
-        """See whether stages in the kernel can be recorded.
+        """See whether stages can be recorded.
 
         Raises
         ------
@@ -187,11 +194,17 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         """
         if (why_not := self._no_stages) is not None:
             raise TestbedError(why_not)
-        check_stages()
+        if not self.make_dut().notes_stages:
+            check_stages()
+
+    @property
+    def records_stages(self) -> bool:
+        """Whether stages are recorded of this run, as far as the plan says."""
+        return self.stages != "off" and self._no_stages is None
 
     @property
     def stages_every(self) -> int:
-        """Of so many packets, one is looked at on its way through the kernel."""
+        """Of so many packets, one is looked at on its way through the device."""
         by_rate = -(-self.rate_pps // _STAGED_PPS)
         by_number = -(-self.rate_pps * self.duration_ns // (_STAGED * 1_000_000_000))
         return max(by_rate, by_number)

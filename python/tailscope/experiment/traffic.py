@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import DataplaneError, TestbedError
-from tailscope.experiment.instance import KernelPassed
+from tailscope.experiment.instance import StagesOutcome
 from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import NoiseRecorder
 from tailscope.testbed.co_runners import co_runners
@@ -88,16 +88,18 @@ class Traffic:
             ended(any(each.interrupted for each in loaded))
             gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
             passed = None if stages is None else stages.recorded()
-            kernel = KernelPassed(passed, why_not)
-            found = [each.finish(gone, noise, drawn, kernel) for each in self._instances]
+            way = StagesOutcome(passed, why_not)
+            found = [each.finish(gone, noise, drawn, way) for each in self._instances]
         return [way for each in found if each is not None for way in each.by_direction()]
 
     def _stages(self, stack: ExitStack) -> tuple[StageRecorder | None, str | None]:
-        """Record stages in the kernel where that is wanted; else, why they are not, if at all."""
+        """Record stages in the kernel where that is wanted; else, why there are none, if at all."""
         if self._plan.stages == "off":
             return None, None
         try:
             self._plan.check_stages()
+            if self._plan.make_dut().notes_stages:
+                return None, None
             [instance] = self._instances
             return stack.enter_context(instance.stage_recorder()), None
         except TestbedError as error:

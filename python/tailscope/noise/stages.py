@@ -1,4 +1,4 @@
-"""Where packets are in the kernel: the points that they pass, and their latency in stages.
+"""Where packets are in a device: the points that they pass, and their latency in stages.
 
 A packet that the kernel forwards passes these points, as events of its tracepoints say:
 
@@ -8,9 +8,18 @@ A packet that the kernel forwards passes these points, as events of its tracepoi
 - **started**: the queue hands it to that link's driver (``net_dev_start_xmit``);
 - **dropped**: the kernel throws it away, with a reason (``kfree_skb``).
 
-The points divide its latency into stages that sum to it. Events were stamped by another clock than
-packets: one that seems to come before the point before it, by no more than the error of bringing
-the clocks together, is moved there; a packet with a larger contradiction has no stages.
+A polling loop of tailscope notes them itself:
+
+- **polled**: its call that receives begins;
+- **received**: that call returns the packet;
+- **handed on**: its call that sends begins;
+- **sent**: that call returns, and a ring has taken the packet.
+
+The points divide its latency into stages that sum to it. The kernel's events were stamped by
+another clock than packets: one that seems to come before the point before it, by no more than the
+error of bringing the clocks together, is moved there; a packet with a larger contradiction has no
+stages. A packet may leave the generator while a call is receiving, and be back before the call that
+sends it returns: it is polled when it leaves, then, and sent when it is back.
 """
 
 from __future__ import annotations
@@ -19,8 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tailscope.arrow import column, strings, values
-from tailscope.exceptions import DataplaneError
+from tailscope.arrow import values
 from tailscope.noise.attribution import met
 from tailscope.store import layout
 from tailscope.store.files import is_there
@@ -37,24 +45,21 @@ from tailscope.store.tables import STAGES as TABLE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Clock
     from tailscope.noise.attribution import Blocked, Delayed
     from tailscope.store.packets import Packets
-    from tailscope.store.records.run import KernelStages, RunInfo
-    from tailscope.store.run import NewColumns
-    from tailscope.testbed.stage_recorder import RecordedStages
+    from tailscope.store.records.run import RunInfo
+    from tailscope.store.records.stages import StagesRecord
 
     Integers = NDArray[np.int64]
 
 __all__ = [
-    "STAGES",
+    "WAYS",
     "Divided",
     "Passed",
     "Stages",
-    "columns",
+    "Way",
     "divide",
     "explain_stages",
     "read_recorded_stages",
@@ -62,57 +67,73 @@ __all__ = [
     "stages_of",
 ]
 
-STAGES = ("wire in", "driver", "stack", "qdisc", "wire out")
-"""Between departure, the four points on the way, and the time of receipt."""
-POINTS = ("arrived", "received", "queued", "started", "dropped")
-"""In the order of the numbers that ``tailscope-dp stages`` gives them."""
-_DROPPED = POINTS.index("dropped")
-_BACK = 1 << 62
-"""Numbers of packets that travel back have it."""
-_EVENT = np.dtype(
-    [
-        ("tsc", "<u8"),
-        ("seq", "<u8"),
-        ("point", "<u4"),
-        ("ifindex", "<u4"),
-        ("cpu", "<u4"),
-        ("reason", "<u4"),
-    ]
-)
+
+class Way(NamedTuple):
+    """How packets get through a device.
+
+    Attributes
+    ----------
+    where : str
+        What is passed.
+    stages : tuple of str
+        The latency's parts: between departure, the points on the way, and the time of receipt.
+    points : tuple of str
+        Columns of ``stages.parquet``, in their order.
+    """
+
+    where: str
+    stages: tuple[str, str, str, str, str]
+    points: tuple[str, str, str, str]
+
+
+WAYS: dict[str, Way] = {
+    "kernel": Way(
+        "kernel",
+        ("wire in", "driver", "stack", "qdisc", "wire out"),
+        ("arrived_ns", "received_ns", "queued_ns", "started_ns"),
+    ),
+    "loop": Way(
+        "device",
+        ("wire in", "rx burst", "work", "tx burst", "wire out"),
+        ("polled_ns", "received_ns", "handed_on_ns", "sent_ns"),
+    ),
+}
+"""By the name that ``run.json`` has."""
 _CAUSES_KEPT = 5
 
 
 class Passed(NamedTuple):
-    """When packets passed points in the kernel; 0 where one did not.
+    """When packets passed points of their way; 0 where one did not.
 
     Attributes
     ----------
     seq : ndarray of int64, shape (n,)
         In ascending order.
-    arrived_ns, received_ns, queued_ns, started_ns, dropped_ns : ndarray of int64, shape (n,)
+    points_ns : ndarray of int64, shape (n, 4)
+        A column for each point of the way.
+    dropped_ns : ndarray of int64, shape (n,)
     reason : ndarray of str, shape (n,)
-        Why the kernel dropped it; empty where it did not.
+        Why it was dropped; empty where it was not.
     """
 
     seq: Integers
-    arrived_ns: Integers
-    received_ns: Integers
-    queued_ns: Integers
-    started_ns: Integers
+    points_ns: Integers
     dropped_ns: Integers
     reason: NDArray[Any]
 
 
 class Stages(NamedTuple):
-    """What is known of the way of packets through the kernel.
+    """What is known of the way of packets through a device.
 
     Attributes
     ----------
+    way : Way
     passed : Passed
     error_ns : int
         How far these times may be off those of packets.
     """
 
+    way: Way
     passed: Passed
     error_ns: int
 
@@ -127,69 +148,12 @@ class Divided(NamedTuple):
     is_whole : ndarray of bool, shape (n,)
         Which of them were seen at every point, at times that do not contradict each other.
     stages_ns : ndarray of int64, shape (n, 5)
-        A column for each of `STAGES`; the row of a whole packet sums to its latency.
+        A column for each stage of the way; the row of a whole packet sums to its latency.
     """
 
     is_seen: NDArray[np.bool_]
     is_whole: NDArray[np.bool_]
     stages_ns: Integers
-
-
-def columns(recorded: RecordedStages, clock: Clock, *, back: bool) -> NewColumns:
-    """Read what ``tailscope-dp stages`` has recorded, as columns of ``stages.parquet``.
-
-    Parameters
-    ----------
-    recorded : RecordedStages
-    clock : Clock
-        Of the packets.
-    back : bool
-        Whether those are wanted that travel back, from the device's second link to its first.
-
-    Raises
-    ------
-    DataplaneError
-        If the file is not what the recorder writes.
-    """
-    events = _load(recorded)
-    events = events[(events["seq"] & _BACK > 0) == back]
-    order = np.argsort(events["tsc"], kind="stable")
-    events = events[order]
-    seq = (events["seq"] & ~np.uint64(_BACK)).astype(np.int64)
-    entering, leaving = reversed(recorded.links) if back else recorded.links
-    at_link = {"arrived": entering, "received": entering, "queued": leaving, "started": leaving}
-    known = np.unique(seq)
-    made: dict[str, pa.Array] = {"seq": column(known.astype(np.uint64))}
-    firsts: dict[str, tuple[Integers, Integers]] = {}
-    for number, point in enumerate(POINTS):
-        here = events["point"] == number
-        if point in at_link:
-            here &= events["ifindex"] == at_link[point]
-        rows = np.flatnonzero(here)
-        _, first = np.unique(seq[rows], return_index=True)
-        rows = rows[first]
-        place = np.searchsorted(known, seq[rows])
-        at_ns = np.zeros(len(known), np.int64)
-        at_ns[place] = clock.all_at_ns(events["tsc"][rows].astype(np.int64))
-        made[f"{point}_ns"] = column(at_ns, missing=at_ns == 0)
-        firsts[point] = place, rows
-    place, rows = firsts["dropped"]
-    names = recorded.result.reasons
-    texts = np.full(len(known), "", object)
-    texts[place] = [names.get(int(each), str(each)) for each in events["reason"][rows]]
-    made["reason"] = strings(texts.tolist())
-    return made
-
-
-def _load(recorded: RecordedStages) -> NDArray[Any]:
-    path = recorded.folder / recorded.result.file
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataplaneError(f"{path}: expected events of the kernel: {error}") from None
-    if found.dtype != _EVENT or found.ndim != 1:
-        raise DataplaneError(f"{path}: expected rows of {_EVENT}, got {found.dtype}")
-    return np.asarray(found)
 
 
 def read_stages(path: Path, info: RunInfo) -> Stages | None:
@@ -222,26 +186,29 @@ def read_recorded_stages(path: Path, info: RunInfo) -> Stages | None:
     return _stages((path / layout.STAGES).open("rb"), path, info)
 
 
-def _recorded(info: RunInfo) -> KernelStages | None:
+def _recorded(info: RunInfo) -> StagesRecord | None:
     return None if info.noise is None else info.noise.stages
 
 
 def _stages(content: IO[bytes], path: Path, info: RunInfo) -> Stages:
     recorded = _recorded(info)
     assert recorded is not None, "it was recorded"
+    way = WAYS[recorded.way]
     with TableFile(content, str(path / layout.STAGES), TABLE) as file:
-        return Stages(_passed_in(file), recorded.clock_error_ns)
+        return Stages(way, _passed_in(file, way), recorded.clock_error_ns)
 
 
-def _passed_in(file: TableFile) -> Passed:
-    found: dict[str, list[NDArray[Any]]] = {name: [] for name in Passed._fields}
-    for batch in file.batches(Passed._fields):
-        for name, pieces in found.items():
-            cells = batch[name]
-            pieces.append(values(cells if name == "reason" else cells.fill_null(0)))
+def _passed_in(file: TableFile, way: Way) -> Passed:
+    numbers = ("seq", *way.points, "dropped_ns")
     none = np.zeros(0, np.int64)
-    whole = {name: np.concatenate([none, *pieces]) for name, pieces in found.items()}
-    return Passed(**{**whole, "seq": whole["seq"].astype(np.int64)})
+    found: dict[str, list[NDArray[Any]]] = {name: [none] for name in (*numbers, "reason")}
+    for batch in file.batches([*found]):
+        for name in numbers:
+            found[name].append(values(batch[name].fill_null(0)).astype(np.int64))
+        found["reason"].append(values(batch["reason"]))
+    whole = {name: np.concatenate(pieces) for name, pieces in found.items()}
+    points_ns = np.stack([whole[name] for name in way.points], axis=1)
+    return Passed(whole["seq"], points_ns, whole["dropped_ns"], whole["reason"])
 
 
 def divide(stages: Stages, seq: Integers, pre_ns: Integers, latency_ns: Integers) -> Divided:
@@ -256,14 +223,17 @@ def divide(stages: Stages, seq: Integers, pre_ns: Integers, latency_ns: Integers
     known, post_ns = stages.passed, pre_ns + latency_ns
     if not len(known.seq):
         none = np.zeros(len(seq), np.bool_)
-        return Divided(none, none, np.zeros((len(seq), len(STAGES)), np.int64))
+        return Divided(none, none, np.zeros((len(seq), len(stages.way.stages)), np.int64))
     at = np.minimum(np.searchsorted(known.seq, seq), len(known.seq) - 1)
-    points = [known.arrived_ns, known.received_ns, known.queued_ns, known.started_ns]
-    arrived, received, *out = (each[at] for each in points)
-    # Not every driver says when it hands over a packet: then that is a part of the wire.
-    arrived = np.where(arrived > 0, arrived, received)
-    marks = np.stack([pre_ns, arrived, received, *out, post_ns], axis=1)
-    is_seen = (known.seq[at] == seq) & np.any(marks[:, 1:-1] > 0, axis=1)
+    first, second, third, last = known.points_ns[at].T
+    is_seen = (known.seq[at] == seq) & (known.points_ns[at] > 0).any(axis=1)
+    if stages.way is WAYS["loop"]:
+        first = np.where(first > 0, np.maximum(first, pre_ns), 0)
+        last = np.minimum(last, post_ns)
+    else:
+        # Not every driver says when it hands over a packet: then that is a part of the wire.
+        first = np.where(first > 0, first, second)
+    marks = np.stack([pre_ns, first, second, third, last, post_ns], axis=1)
     is_ordered = np.all(np.diff(marks, axis=1) >= -stages.error_ns, axis=1)
     is_whole = is_seen & is_ordered & np.all(marks > 0, axis=1)
     within = np.minimum(np.maximum.accumulate(marks, axis=1), post_ns[:, None])
@@ -286,7 +256,7 @@ def explain_stages(
         Packets beyond it are the tail.
     """
     nothing, seen = np.zeros(0, np.int64), 0
-    pieces = [(nothing, nothing, np.zeros((0, len(STAGES)), np.int64))]
+    pieces = [(nothing, nothing, np.zeros((0, len(stages.way.stages)), np.int64))]
     for batch in packets.batches("seq", "pre_ns", "latency_ns"):
         seq, pre_ns, latency_ns = (each.view(np.int64) for each in batch)
         divided = divide(stages, seq, pre_ns, latency_ns)
@@ -297,6 +267,7 @@ def explain_stages(
     tail = latency_ns > threshold_ns
     ends_ns = pre_ns[:, None] + np.cumsum(stages_ns, axis=1)
     return ExplainedStages(
+        way="kernel" if stages.way is WAYS["kernel"] else "loop",
         packets=len(pre_ns),
         left_out=seen - len(pre_ns),
         tail_packets=int(tail.sum()),
@@ -309,7 +280,7 @@ def explain_stages(
                 tail_share=_share(lasted[tail], latency_ns[tail]),
                 interrupted_by=_interruptions(blocked, (ends - lasted)[tail], ends[tail]),
             )
-            for stage, lasted, ends in zip(STAGES, stages_ns.T, ends_ns.T, strict=True)
+            for stage, lasted, ends in zip(stages.way.stages, stages_ns.T, ends_ns.T, strict=True)
         ),
         drops=_drops(stages.passed, packets),
     )
@@ -320,7 +291,7 @@ def stages_of(stages: Stages, packet: Delayed) -> dict[str, int] | None:
     divided = divide(stages, packet.seq, packet.pre_ns, packet.latency_ns)
     if not divided.is_whole[0]:
         return None
-    return dict(zip(STAGES, divided.stages_ns[0].tolist(), strict=True))
+    return dict(zip(stages.way.stages, divided.stages_ns[0].tolist(), strict=True))
 
 
 def _quantile(lasted: Integers, q: float) -> int | None:
@@ -348,7 +319,7 @@ def _interruptions(
 
 
 def _drops(passed: Passed, packets: Packets) -> tuple[DropReason, ...]:
-    """Why the kernel dropped packets that never came back, the most frequent reason first."""
+    """Why packets were dropped that never came back, the most frequent reason first."""
     dropped = np.flatnonzero(passed.dropped_ns > 0)
     seq = passed.seq[dropped]
     came_back = np.zeros(len(seq), bool)

@@ -321,7 +321,7 @@ def _tail(explanation: Explanation) -> dict[str, Any]:
 
 
 def _stages(found: ExplainedStages | None) -> dict[str, Any] | None:
-    """The way of packets through the kernel; None where it was not recorded."""
+    """The way of packets through the device; None where it was not recorded."""
     if found is None:
         return None
     return {

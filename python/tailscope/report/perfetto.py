@@ -3,7 +3,8 @@
 - **worst packets**, each with the parts of its latency. Parts are sums, so they lie one behind the
   other in their packet; when something happened is seen on the CPUs. Arrows lead from the worst of
   them to what blocked a CPU meanwhile;
-- **worst packets in the kernel**: the stages of their way, when they were and as long as they were;
+- **worst packets in the kernel**, or **in the device**: the stages of their way, when they were
+  and as long as they were;
 - **packets**: how many were in the device, and how long each took;
 - **device** and **generator**: what kept each of their CPUs from its work, by cause; the stalls
   that the polling loop saw itself; and those that were injected.
@@ -25,7 +26,7 @@ import numpy as np
 from tailscope.arrow import values
 from tailscope.noise.attribution import DUT, INSTRUMENT, QUEUE, SERVICE, UNEXPLAINED
 from tailscope.noise.intervals import union
-from tailscope.noise.stages import STAGES, divide, read_stages
+from tailscope.noise.stages import divide, read_stages
 from tailscope.store import layout
 from tailscope.store.files import MOST_NOISE_BYTES, is_there, read_file
 from tailscope.store.parquet import TableFile
@@ -276,7 +277,7 @@ def _add_worst(trace: _Trace, run: Run) -> None:
 
 
 def _add_stages(trace: _Trace, worst: Worst, stages: Stages | None) -> None:
-    """Draw the way of the worst packets through the kernel, of those for which it is known."""
+    """Draw the way of the worst packets through the device, of those for which it is known."""
     if stages is None:
         return
     seq, pre_ns, latency_ns = (
@@ -287,13 +288,13 @@ def _add_stages(trace: _Trace, worst: Worst, stages: Stages | None) -> None:
     known = known[np.argsort(pre_ns[known], kind="stable")]
     if not len(known):
         return
-    group = trace.track("worst packets in the kernel")
+    group = trace.track(f"worst packets in the {stages.way.where}")
     starts = pre_ns[known].tolist()
     lanes = _lanes(starts, (pre_ns + latency_ns)[known].tolist())
     tracks = [trace.track("packets", group) for _ in range(max(lanes) + 1)]
     for at, start_ns, lane in zip(known.tolist(), starts, lanes, strict=True):
         at_ns = start_ns
-        for stage, lasts_ns in zip(STAGES, divided.stages_ns[at].tolist(), strict=True):
+        for stage, lasts_ns in zip(stages.way.stages, divided.stages_ns[at].tolist(), strict=True):
             trace.begin(tracks[lane], at_ns, stage, {"seq": int(seq[at]), "rank": at + 1})
             at_ns += lasts_ns
             trace.end(tracks[lane], at_ns)

@@ -225,7 +225,7 @@ NOISE = Table(
 _PASSED = "; null where it did not."
 STAGES = Table(
     layout.STAGES,
-    "Of a device of the kernel, with `--stages`: when packets passed points of the kernel, on the"
+    "With `--stages`: when packets passed points of the kernel, or calls of a polling loop, on the"
     " clock of the packets. A row for each packet that was looked at.",
     (
         TableColumn("seq", "uint64", "Number of the packet before the device, from 0."),
@@ -235,7 +235,12 @@ STAGES = Table(
             "When the driver handed it to the kernel" + _PASSED,
             may_be_null=True,
         ),
-        TableColumn("received_ns", "int64", "When the stack took it" + _PASSED, may_be_null=True),
+        TableColumn(
+            "received_ns",
+            "int64",
+            "When the stack took it, or the loop's call that receives returned it" + _PASSED,
+            may_be_null=True,
+        ),
         TableColumn(
             "queued_ns",
             "int64",
@@ -249,9 +254,22 @@ STAGES = Table(
             may_be_null=True,
         ),
         TableColumn(
-            "dropped_ns", "int64", "When the kernel dropped it" + _PASSED, may_be_null=True
+            "polled_ns", "int64", "When that call of the loop began" + _PASSED, may_be_null=True
         ),
-        TableColumn("reason", "string", "Why, by the kernel's own name; empty if it did not."),
+        TableColumn(
+            "handed_on_ns",
+            "int64",
+            "When the loop's call that sends began" + _PASSED,
+            may_be_null=True,
+        ),
+        TableColumn("sent_ns", "int64", "When that call returned" + _PASSED, may_be_null=True),
+        TableColumn(
+            "dropped_ns",
+            "int64",
+            "When the kernel dropped it, or when it was last seen in the loop" + _PASSED,
+            may_be_null=True,
+        ),
+        TableColumn("reason", "string", "Why, as in `explanation.json`; empty if it was not."),
     ),
 )
 INTERRUPTS = Table(

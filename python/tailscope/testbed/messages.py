@@ -22,6 +22,7 @@ from tailscope.store.records.dataplane import (
     ForwarderCounts,
     GeneratedTraffic,
     GeneratorCounts,
+    PassedPackets,
     ProgramCounts,
     RouteCount,
     StampedTaps,
@@ -171,7 +172,15 @@ class StampResult(ResultEvent, frozen=True, kw_only=True):
 
 
 class ForwarderResult(ResultEvent, frozen=True, kw_only=True):
-    """What came out of a device of the data plane."""
+    """What came out of a device of the data plane.
+
+    Attributes
+    ----------
+    stages : PassedPackets or None
+        What it has written down of the way of packets, if that was wanted.
+    """
+
+    stages: PassedPackets | None = None
 
     @property
     def counts(self) -> ForwarderCounts:

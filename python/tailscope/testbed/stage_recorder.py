@@ -1,22 +1,32 @@
-"""The program that records where the kernel is with packets."""
+"""Where a device is with packets: what a program records of the kernel, and loops of themselves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tailscope.exceptions import TestbedError
 from tailscope.store.records.base import Count, Section
+from tailscope.store.records.stages import StagesRecord
 from tailscope.testbed.recording import RecordingProgram
 from tailscope.testbed.rights import Capability, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tailscope.store.records.dataplane import PassedPackets
     from tailscope.testbed.places import Place
 
-__all__ = ["STAGES_PART", "RecordedStages", "StageRecorder", "StagesResult", "check_stages"]
+__all__ = [
+    "STAGES_PART",
+    "KernelStages",
+    "LoopStages",
+    "RecordedStages",
+    "StageRecorder",
+    "StagesResult",
+    "check_stages",
+]
 
 STAGES_PART = "stages"
 """The part of a measurement's folder by whose name the recorder is known."""
@@ -46,8 +56,8 @@ class StagesResult(Section, frozen=True, kw_only=True, tag_field="event", tag="r
 
 
 @dataclass(frozen=True)
-class RecordedStages:
-    """What was recorded of a device.
+class KernelStages:
+    """What was recorded of a device of the kernel.
 
     Attributes
     ----------
@@ -64,6 +74,50 @@ class RecordedStages:
     links: tuple[int, int]
     every: int
     result: StagesResult
+
+    @property
+    def record(self) -> StagesRecord:
+        """What ``run.json`` keeps of it."""
+        return StagesRecord(
+            way="kernel",
+            every=self.every,
+            events=self.result.events,
+            lost=self.result.lost,
+            # A clock's time is rounded down to the ns on either side.
+            clock_error_ns=self.result.clock_error_ns + 1,
+        )
+
+
+@dataclass(frozen=True)
+class LoopStages:
+    """What polling loops have noted themselves.
+
+    Attributes
+    ----------
+    folder : Path
+        Where their columns are.
+    every : int
+        Of so many packets, one was looked at.
+    passed : PassedPackets
+    """
+
+    folder: Path
+    every: int
+    passed: PassedPackets
+
+    @property
+    def record(self) -> StagesRecord:
+        """What ``run.json`` keeps of it."""
+        return StagesRecord(
+            way="loop",
+            every=self.every,
+            events=self.passed.packets,
+            lost=self.passed.lost,
+            clock_error_ns=1,
+        )
+
+
+RecordedStages: TypeAlias = KernelStages | LoopStages
 
 
 class StageRecorder(RecordingProgram[StagesResult]):
@@ -100,9 +154,9 @@ class StageRecorder(RecordingProgram[StagesResult]):
         options = [f"--namespace={namespace}", f"--every={every}", f"--record={here.folder}"]
         super().__init__("stages", "stages", options, StagesResult, place=here, cpus=cpus)
 
-    def recorded(self) -> RecordedStages:
+    def recorded(self) -> KernelStages:
         """End it, and return what it has recorded."""
-        return RecordedStages(self._folder, self._links, self._every, self.finish())
+        return KernelStages(self._folder, self._links, self._every, self.finish())
 
 
 def _number(there: Place, link: str) -> int:

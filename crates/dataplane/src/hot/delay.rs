@@ -1,4 +1,3 @@
-use crate::counters::Counters;
 use crate::faults::Faults;
 use crate::injected::Injector;
 use crate::law::Delays;
@@ -44,7 +43,7 @@ impl Held {
 
     /// Hands on the packets whose time has come.
     #[inline(always)]
-    fn release(&mut self, now: u64, counters: &Counters) -> usize {
+    fn release(&mut self, now: u64, turns: &mut Turns<'_>) -> usize {
         while self.out.len() < BATCH && self.packets.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, packet)) = self.packets.pop_front() else { break };
             let pushed = self.out.push(packet);
@@ -52,7 +51,7 @@ impl Held {
         }
         let released = self.out.len();
         if released > 0 {
-            counters.send_or_drop(&mut self.path.tx, &mut self.out, BATCH);
+            turns.send_or_drop(&mut self.path.tx, &mut self.out, BATCH);
         }
         released
     }
@@ -65,7 +64,6 @@ pub fn delay(
     injector: &mut Injector,
     faults: &mut Faults,
     mut turns: Turns<'_>,
-    counters: &Counters,
 ) {
     let mut burst = Burst::new();
     let mut handled = 0;
@@ -80,14 +78,12 @@ pub fn delay(
             faults.touch();
         }
         for held in held.iter_mut() {
-            let received = held.path.rx.receive(&mut burst, BATCH);
+            let received = turns.receive(&mut held.path.rx, &mut burst, BATCH);
             if received > 0 {
                 let arrival = tsc::now();
-                turns.saw(burst.as_slice());
-                counters.rx_packets.add(received as u64);
                 burst.drain().for_each(|packet| held.hold(arrival + delays.next(), packet));
             }
-            handled += received + held.release(tsc::now(), counters);
+            handled += received + held.release(tsc::now(), &mut turns);
         }
     }
 }

@@ -1,4 +1,3 @@
-use crate::counters::Counters;
 use crate::path::Path;
 use crate::turns::Turns;
 use dpdk::{Burst, Mbuf, tsc};
@@ -14,28 +13,21 @@ pub struct Batch {
 
 /// Forwards what arrives. What a full ring does not take is dropped: whoever waits for a ring makes
 /// every packet behind wait too.
-pub fn forward<const MAC: bool>(
-    paths: &mut [Path],
-    batch: Batch,
-    mut turns: Turns<'_>,
-    counters: &Counters,
-) {
+pub fn forward<const MAC: bool>(paths: &mut [Path], batch: Batch, mut turns: Turns<'_>) {
     let mut burst = Burst::new();
     let mut handled = 0;
     while turns.next(handled).is_some() {
         handled = 0;
         for path in paths.iter_mut() {
-            let received = path.rx.receive(&mut burst, batch.rx);
+            let received = turns.receive(&mut path.rx, &mut burst, batch.rx);
             if received == 0 {
                 continue;
             }
-            turns.saw(burst.as_slice());
             if MAC {
                 burst.iter_mut().for_each(|packet| update_mac(packet, path));
             }
             handled += received;
-            counters.rx_packets.add(received as u64);
-            counters.send_or_drop(&mut path.tx, &mut burst, batch.tx);
+            turns.send_or_drop(&mut path.tx, &mut burst, batch.tx);
         }
     }
 }
@@ -47,7 +39,6 @@ pub fn forward_buffered<const MAC: bool>(
     batch: Batch,
     drain_us: u64,
     mut turns: Turns<'_>,
-    counters: &Counters,
 ) {
     let drain = drain_us.saturating_mul(tsc::hz()) / 1_000_000;
     let mut waiting: Vec<(Burst, u64)> = paths.iter().map(|_| (Burst::new(), 0)).collect();
@@ -56,8 +47,7 @@ pub fn forward_buffered<const MAC: bool>(
         handled = 0;
         for (path, (burst, since)) in paths.iter_mut().zip(&mut waiting) {
             let held = burst.len();
-            let received = path.rx.receive(burst, batch.rx);
-            turns.saw(&burst.as_slice()[held..]);
+            let received = turns.receive(&mut path.rx, burst, batch.rx);
             if MAC {
                 burst.as_mut_slice()[held..].iter_mut().for_each(|packet| update_mac(packet, path));
             }
@@ -66,14 +56,13 @@ pub fn forward_buffered<const MAC: bool>(
             }
             let full = burst.len() >= batch.tx;
             if full || (!burst.is_empty() && now - *since >= drain) {
-                counters.send_or_drop(&mut path.tx, burst, Burst::MOST);
+                turns.send_or_drop(&mut path.tx, burst, Burst::MOST);
             }
             handled += received;
-            counters.rx_packets.add(received as u64);
         }
     }
     for (path, (burst, _)) in paths.iter_mut().zip(&mut waiting) {
-        counters.send_or_drop(&mut path.tx, burst, Burst::MOST);
+        turns.send_or_drop(&mut path.tx, burst, Burst::MOST);
     }
 }
 

@@ -1,5 +1,4 @@
 use super::l2fwd::Batch;
-use crate::counters::Counters;
 use crate::router::{Dropped, Kind, classify, send_on};
 use crate::turns::Turns;
 use dpdk::{Burst, NO_HOP, Routes4, Routes6, RxQueue, TxQueue};
@@ -44,7 +43,6 @@ pub fn route<V4: Routes4, V6: Routes6>(
     lane: &mut Lane<'_, V4, V6>,
     batch: Batch,
     mut turns: Turns<'_>,
-    counters: &Counters,
 ) {
     let mut arrived = Burst::new();
     let (mut four, mut six) = (Wanted::<u32>::new(), Wanted::<[u8; 16]>::new());
@@ -53,13 +51,11 @@ pub fn route<V4: Routes4, V6: Routes6>(
     while turns.next(handled).is_some() {
         handled = 0;
         for (rx, partner) in &mut lane.rx {
-            let received = rx.receive(&mut arrived, batch.rx);
+            let received = turns.receive(rx, &mut arrived, batch.rx);
             if received == 0 {
                 continue;
             }
-            turns.saw(arrived.as_slice());
             handled += received;
-            counters.rx_packets.add(received as u64);
             for mut packet in arrived.drain() {
                 match classify(packet.data_mut(), &mut lane.dropped) {
                     Some(Kind::V4(address)) => {
@@ -95,7 +91,7 @@ pub fn route<V4: Routes4, V6: Routes6>(
             for (burst, (tx, ..)) in
                 out.iter_mut().zip(&mut lane.tx).filter(|(out, _)| !out.is_empty())
             {
-                counters.send_or_drop(tx, burst, batch.tx);
+                turns.send_or_drop(tx, burst, batch.tx);
             }
         }
     }

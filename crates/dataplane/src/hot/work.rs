@@ -1,4 +1,3 @@
-use crate::counters::Counters;
 use crate::law::Delays;
 use crate::path::Path;
 use crate::turns::Turns;
@@ -16,13 +15,7 @@ pub struct Done {
 ///
 /// A batch that was waiting begins when the one before it ended: receiving and sending are part of
 /// the work, so that a busy device needs exactly the time of the law for each packet.
-pub fn work(
-    paths: &mut [Path],
-    batch: usize,
-    times: &mut Delays,
-    mut turns: Turns<'_>,
-    counters: &Counters,
-) -> Done {
+pub fn work(paths: &mut [Path], batch: usize, times: &mut Delays, mut turns: Turns<'_>) -> Done {
     let mut burst = Burst::new();
     let mut done = Done::default();
     let mut handled = 0;
@@ -31,16 +24,14 @@ pub fn work(
         let mut handed_on = handled;
         handled = 0;
         for path in paths.iter_mut() {
-            let received = path.rx.receive(&mut burst, batch);
+            let received = turns.receive(&mut path.rx, &mut burst, batch);
             if received == 0 {
                 continue;
             }
-            turns.saw(burst.as_slice());
-            counters.rx_packets.add(received as u64);
             let begin = turns.begin_work(handed_on + received, free.filter(|_| handed_on > 0));
             let takes: u64 = (0..received).map(|_| times.next()).sum();
             free = Some(turns.work_until(begin + takes));
-            counters.send_or_drop(&mut path.tx, &mut burst, batch);
+            turns.send_or_drop(&mut path.tx, &mut burst, batch);
             handed_on = received;
             handled += received;
             done.batches += 1;

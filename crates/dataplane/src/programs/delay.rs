@@ -1,6 +1,6 @@
 //! `delay`: a device with a known law, and stalls at known times: the ground truth.
 
-use super::forwarding::forwarding;
+use super::forwarding::{Forwarding, forwarding};
 use super::pairs::{partners, spread};
 use crate::disturb::{Disturber, Options};
 use crate::error::Error;
@@ -31,6 +31,8 @@ const ROOM: u32 = 1 << 14;
 struct Delay {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    forwarding: Forwarding,
     /// fixed:TIME, uniform:TIME,TIME, bimodal:TIME,TIME,P or file:PATH, a delay a line.
     #[arg(long, default_value = "fixed:0ns", value_name = "LAW")]
     law: Law,
@@ -90,9 +92,9 @@ impl Program for Delay {
             paths.into_iter().map(|path| Held::new(path, ROOM as usize)).collect();
         let (disturber, faults) = Disturber::start(&session, lcore, &self.disturb)?;
         let work = vec![(lcore, (held, delays, injector, faults))];
-        let ended = forwarding(&session, work, |work, turns, counters| {
+        let ended = forwarding(&session, self.forwarding, work, |work, turns| {
             let (held, delays, injector, faults) = work;
-            delay(held, delays, injector, faults, turns, counters);
+            delay(held, delays, injector, faults, turns);
             vec![("overflow", held.iter().map(|held| held.overflown).sum())]
         })?;
         let (held, _, injector, faults) = &ended.work[0];

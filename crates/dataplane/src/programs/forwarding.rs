@@ -2,13 +2,23 @@
 
 use crate::counters::{Count, Counters};
 use crate::error::Error;
+use crate::passages::Passages;
 use crate::session::{Lane, Session};
 use crate::sightings::Sightings;
 use crate::stalls::StallLog;
 use crate::turns::Turns;
-use dpdk::{Lcore, run_on};
+use clap::Args;
+use dpdk::{Lcore, Mark, run_on};
 use serde_json::{Value, json};
 use units::Clock;
+
+/// What every forwarder understands.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Forwarding {
+    /// Record the way of one packet of so many: when it was received and sent.
+    #[arg(long, value_name = "NUMBER", requires = "record", value_parser = clap::value_parser!(u32).range(1..))]
+    stages_every: Option<u32>,
+}
 
 /// What is left of a forwarder's loops.
 pub struct Ended<P> {
@@ -23,12 +33,17 @@ pub struct Ended<P> {
 /// dropped on purpose, by reason.
 pub fn forwarding<P: Send>(
     session: &Session,
+    options: Forwarding,
     work: Vec<(Lcore, P)>,
-    each: impl Fn(&mut P, Turns<'_>, &Counters) -> Vec<(&'static str, u64)> + Sync,
+    each: impl Fn(&mut P, Turns<'_>) -> Vec<(&'static str, u64)> + Sync,
 ) -> Result<Ended<P>, Error> {
     let counters: Vec<Counters> = work.iter().map(|_| Counters::default()).collect();
     let (stop, clock, stall_ns) = (&session.stop, &session.clock, session.common.stall_ns);
     let is_recorded = session.common.record.is_some();
+    let stages = match options.stages_every {
+        None => None,
+        Some(every) => Some((every, Mark::register()?)),
+    };
     let lcores: Vec<Lcore> = work.iter().map(|(lcore, _)| *lcore).collect();
     let (ended, downs) = std::thread::scope(|scope| {
         let monitor = session.monitor(scope, || progress(&counters, clock));
@@ -38,9 +53,11 @@ pub fn forwarding<P: Send>(
             let job = move || {
                 let mut log = StallLog::new(StallLog::ROOM);
                 let mut sightings = Sightings::new(is_recorded);
-                let turns = Turns::new(stall_ns, counters, &mut log, stop).noting(&mut sightings);
-                let dropped = each(&mut work, turns, counters);
-                (log, sightings.into_seen(), dropped, work)
+                let mut passages = stages.map(|(every, mark)| Passages::new(every, mark));
+                let turns = Turns::new(stall_ns, counters, &mut log, stop)
+                    .noting(&mut sightings, passages.as_mut());
+                let dropped = each(&mut work, turns);
+                (log, sightings.into_seen(), passages, dropped, work)
             };
             (lcore, Box::new(job) as Box<dyn FnOnce() -> _ + Send>)
         });
@@ -48,10 +65,10 @@ pub fn forwarding<P: Send>(
         (ended, monitor.finish())
     });
     let (mut lanes, mut left) = (Vec::new(), Vec::new());
-    for ((lcore, counters), (log, sightings, dropped, work)) in
+    for ((lcore, counters), (log, sightings, passages, dropped, work)) in
         lcores.into_iter().zip(counters).zip(ended?)
     {
-        lanes.push(Lane { lcore, counters, log, sightings, dropped });
+        lanes.push(Lane { lcore, counters, log, sightings, passages, dropped });
         left.push(work);
     }
     Ok(Ended { lanes, work: left, downs })

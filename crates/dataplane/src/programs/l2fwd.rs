@@ -1,6 +1,6 @@
 //! `l2fwd`: what comes in on a port leaves by its partner.
 
-use super::forwarding::forwarding;
+use super::forwarding::{Forwarding, forwarding};
 use super::pairs::{PortMap, mask, partners, port_map, spread};
 use crate::error::Error;
 use crate::hot::l2fwd::{Batch, forward, forward_buffered};
@@ -22,6 +22,8 @@ pub const SPEC: Spec = Spec {
 struct L2fwd {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    forwarding: Forwarding,
     /// Hexadecimal mask of the ports that take part.
     #[arg(short = 'p', value_name = "PORTMASK", value_parser = mask)]
     portmask: Option<u64>,
@@ -57,12 +59,12 @@ impl Program for L2fwd {
         let pairs = partners(&ids, self.portmask, self.portmap.as_ref())?;
         let lanes = spread(&mut session, &pairs);
         let batch = Batch { rx: self.rx_burst, tx: self.tx_burst };
-        let ended = forwarding(&session, lanes, |paths, turns, counters| {
+        let ended = forwarding(&session, self.forwarding, lanes, |paths, turns| {
             match (self.tx_drain_us, self.no_mac_updating) {
-                (0, false) => forward::<true>(paths, batch, turns, counters),
-                (0, true) => forward::<false>(paths, batch, turns, counters),
-                (us, false) => forward_buffered::<true>(paths, batch, us, turns, counters),
-                (us, true) => forward_buffered::<false>(paths, batch, us, turns, counters),
+                (0, false) => forward::<true>(paths, batch, turns),
+                (0, true) => forward::<false>(paths, batch, turns),
+                (us, false) => forward_buffered::<true>(paths, batch, us, turns),
+                (us, true) => forward_buffered::<false>(paths, batch, us, turns),
             }
             Vec::new()
         })?;

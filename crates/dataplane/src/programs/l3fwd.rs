@@ -1,6 +1,6 @@
 //! `l3fwd`: forwards by longest-prefix match.
 
-use super::forwarding::forwarding;
+use super::forwarding::{Forwarding, forwarding};
 use super::l2fwd::batch;
 use super::pairs::partners;
 use crate::error::Error;
@@ -35,6 +35,8 @@ enum Lookup {
 struct L3fwd {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    forwarding: Forwarding,
     /// Which lcore polls which queue of which port, as (PORT,QUEUE,LCORE),...
     #[arg(long, value_name = "LIST", value_parser = config)]
     config: Option<Config>,
@@ -194,8 +196,8 @@ impl L3fwd {
         // The main lcore's loop runs on this thread, so it comes first.
         work.sort_by_key(|(lcore, _)| *lcore != session.lcores[0]);
         let batch = Batch { rx: self.rx_burst, tx: self.tx_burst };
-        let ended = forwarding(&session, work, |lane, turns, counters| {
-            route(lane, batch, turns, counters);
+        let ended = forwarding(&session, self.forwarding, work, |lane, turns| {
+            route(lane, batch, turns);
             lane.dropped.by_reason()
         })?;
         let own = json!({ "routes": routes.map_or(0, |routes| routes.len()) });

@@ -131,7 +131,14 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
             result["sent_bytes"] = sent_bytes(content, sent).into();
             said.push(result);
         }
-        let lanes = [Lane { lcore, counters, log, sightings: Vec::new(), dropped: Vec::new() }];
+        let lanes = [Lane {
+            lcore,
+            counters,
+            log,
+            sightings: Vec::new(),
+            passages: None,
+            dropped: Vec::new(),
+        }];
         let mut result = said.remove(0);
         if let Some(back) = said.pop() {
             session.record_stalls(&lanes, PARTS[1]);

@@ -139,7 +139,14 @@ impl Stamp {
                 session.partial.push(format!("{}: {missed} frames were not written", file(name)));
             }
         }
-        let lanes = [Lane { lcore, counters, log, sightings: Vec::new(), dropped: Vec::new() }];
+        let lanes = [Lane {
+            lcore,
+            counters,
+            log,
+            sightings: Vec::new(),
+            passages: None,
+            dropped: Vec::new(),
+        }];
         session.finish(&lanes, &downs, ("stamp", own));
         Ok(())
     }

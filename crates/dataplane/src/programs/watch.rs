@@ -1,6 +1,6 @@
 //! `watch`: no packets; each lcore looks at the counter, and its stalls are what the machine does to it.
 
-use super::forwarding::forwarding;
+use super::forwarding::{Forwarding, forwarding};
 use crate::disturb::{Disturber, Options};
 use crate::error::Error;
 use crate::faults::Faults;
@@ -37,7 +37,7 @@ impl Program for Watch {
             faults.push(Faults::none());
         }
         let work = lcores.into_iter().zip(faults).collect();
-        let ended = forwarding(&session, work, |faults, turns, _| {
+        let ended = forwarding(&session, Forwarding::default(), work, |faults, turns| {
             watch(faults, turns);
             Vec::new()
         })?;

@@ -1,6 +1,6 @@
 //! `work`: a device of known capacity, which is busy for each packet and hands on whole batches.
 
-use super::forwarding::forwarding;
+use super::forwarding::{Forwarding, forwarding};
 use super::l2fwd::batch;
 use super::pairs::{partners, spread};
 use crate::error::Error;
@@ -24,6 +24,8 @@ pub const SPEC: Spec = Spec {
 struct Work {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    forwarding: Forwarding,
     /// Work for a packet: fixed:TIME, uniform:TIME,TIME, bimodal:TIME,TIME,P or file:PATH, a time a
     /// line.
     #[arg(long, default_value = "fixed:10us", value_name = "LAW")]
@@ -47,8 +49,8 @@ impl Program for Work {
         let times = Delays::draw(&self.law, self.seed, Ticks::new(session.clock))?;
         let (lcore, paths) = spread(&mut session, &pairs).remove(0);
         let lanes = vec![(lcore, (paths, times, Done::default()))];
-        let ended = forwarding(&session, lanes, |(paths, times, done), turns, counters| {
-            *done = work(paths, self.batch, times, turns, counters);
+        let ended = forwarding(&session, self.forwarding, lanes, |(paths, times, done), turns| {
+            *done = work(paths, self.batch, times, turns);
             Vec::new()
         })?;
         let (_, _, done) = &ended.work[0];

@@ -70,7 +70,7 @@ def made_of(runs: Sequence[Material]) -> Picture | None:
 
 
 def stages(runs: Sequence[Material]) -> Picture | None:
-    """How long packets are in each stage of the kernel: all of them, and those of the tail."""
+    """How long packets are in each stage of the device: all of them, and those of the tail."""
     explanation = runs[0].run.explanation
     if len(runs) > 1 or explanation is None or explanation.stages is None:
         return None
@@ -84,7 +84,7 @@ def stages(runs: Sequence[Material]) -> Picture | None:
         layers.append(Layer("spans", runs[0].label, each.stage, columns, each.stage, colour))
     return Picture(
         "stages",
-        "Stages of packets in the kernel",
+        "Stages of packets in the kernel" if found.way == "kernel" else "Stages of packets",
         "Of all packets the median share of each stage, scaled to sum to 100 %; of the tail the"
         " share of its total latency.",
         Axis("share of the latency [%]", "share_percent", starts_at_zero=True),

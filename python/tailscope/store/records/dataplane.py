@@ -26,6 +26,7 @@ __all__ = [
     "LcoreCounts",
     "LinkCounts",
     "NoCounts",
+    "PassedPackets",
     "PortCounts",
     "ProgramCounts",
     "RouteCount",
@@ -80,6 +81,13 @@ class LcoreCounts(Section, frozen=True, kw_only=True):
     stall_ns_total: Count
     stall_ns_max: Count
     stalls_unrecorded: Count
+
+
+class PassedPackets(Section, frozen=True, kw_only=True):
+    """How many packets a forwarder has noted the way of, and for how many it had no room."""
+
+    packets: Count
+    lost: Count
 
 
 class PortCounts(Section, frozen=True, kw_only=True):

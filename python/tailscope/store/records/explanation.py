@@ -9,6 +9,7 @@ from msgspec import Meta
 from tailscope.store.layout import FORMAT
 from tailscope.store.records.base import Count, Record, Section, Signed
 from tailscope.store.records.kept import Origin
+from tailscope.store.records.stages import Way
 
 __all__ = [
     "Alignment",
@@ -200,10 +201,11 @@ class StageCause(Section, frozen=True, kw_only=True):
 
 
 class ExplainedStage(Section, frozen=True, kw_only=True):
-    """A stage of the way through the kernel."""
+    """A stage of the way through the device."""
 
     stage: str
-    """`wire in`, `driver`, `stack`, `qdisc` or `wire out`."""
+    """Of the kernel `wire in`, `driver`, `stack`, `qdisc`, `wire out`; of a loop `wire in`,
+    `rx burst`, `work`, `tx burst`, `wire out`."""
     ns_p50: Count | None
     """The median time that packets spent in it; null if no packet has all stages."""
     ns_p99: Count | None
@@ -217,17 +219,21 @@ class ExplainedStage(Section, frozen=True, kw_only=True):
 
 
 class DropReason(Section, frozen=True, kw_only=True):
-    """Why the kernel dropped packets."""
+    """Why the device dropped packets."""
 
     reason: str
-    """The kernel's own name, such as `QDISC_DROP`."""
+    """The kernel's own name, such as `QDISC_DROP`. Of a loop, `TX_RING_FULL`, or `NOT_HANDED_ON`
+    for what its program dropped, which has counts by reason, or still held at the end."""
     packets: Count
-    """Packets that it dropped for that reason, and that never came back."""
+    """Packets that it dropped for that reason, and that never came back; of a loop, among those
+    that were looked at."""
 
 
 class ExplainedStages(Section, frozen=True, kw_only=True):
-    """The way of packets through the kernel."""
+    """The way of packets through the device."""
 
+    way: Way = "kernel"
+    """As in `run.json`."""
     packets: Count
     """Packets with all stages."""
     left_out: Count
@@ -238,7 +244,7 @@ class ExplainedStages(Section, frozen=True, kw_only=True):
     stages: tuple[ExplainedStage, ...]
     """The stages, in their order."""
     drops: tuple[DropReason, ...]
-    """Reasons of the kernel to drop packets, the most frequent one first."""
+    """Reasons to drop packets, the most frequent one first."""
 
 
 class Explanation(Record, frozen=True, kw_only=True):
@@ -272,7 +278,7 @@ class Explanation(Record, frozen=True, kw_only=True):
     traces: tuple[ExplainingTrace, ...] = ()
     """Traces of captures that the causes come from. A measurement records its own."""
     stages: ExplainedStages | None = None
-    """The way of packets through the kernel, if it was recorded."""
+    """The way of packets through the device, if it was recorded."""
     associated: Associated | None = None
     """What interrupt counters beside captures say."""
     kept: Origin | None = None

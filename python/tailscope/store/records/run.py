@@ -14,6 +14,7 @@ from tailscope.store.records.dataplane import DutCounts, GeneratorCounts
 from tailscope.store.records.floor import FloorRecord
 from tailscope.store.records.host import HostRecord
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
+from tailscope.store.records.stages import StagesRecord
 
 __all__ = [
     "CapturedFiles",
@@ -25,7 +26,6 @@ __all__ = [
     "Instrument",
     "KernelEvents",
     "KernelNoise",
-    "KernelStages",
     "MachineInfo",
     "NoiseRecord",
     "OwnWork",
@@ -254,19 +254,6 @@ class KernelEvents(Section, frozen=True, kw_only=True):
     """Events that this kernel does not have, or whose tracer is in use by others."""
 
 
-class KernelStages(Section, frozen=True, kw_only=True):
-    """What was recorded of the way of packets through the kernel."""
-
-    every: Count
-    """Of so many packets, one was looked at; drops were recorded of all."""
-    events: Count
-    """Events recorded."""
-    lost: Count
-    """Events for which the kernel's buffer had no room."""
-    clock_error_ns: Count
-    """By how much the times of events may be off those of packets."""
-
-
 class KernelNoise(Section, frozen=True, kw_only=True):
     """What was recorded of what keeps CPUs from their work."""
 
@@ -297,8 +284,8 @@ class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
 
     own_work: OwnWork
     """How causes begin that are a side's own work, not noise."""
-    stages: KernelStages | None = None
-    """What was recorded of the way of packets through the kernel; null where nothing was."""
+    stages: StagesRecord | None = None
+    """What was recorded of the way of packets through the device; null where nothing was."""
     stages_missing_because: str | None = None
     """Why not, if it was asked for where possible."""
 
