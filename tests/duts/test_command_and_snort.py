@@ -69,6 +69,11 @@ def test_any_program_of_the_kernel_is_a_device(measure: Measure, tmp_path: Path)
             "unterminated character set",
         ),
         ({"run": "sleep '1", "ready": "x"}, "No closing quotation"),
+        ({"run": "sleep 1", "ready": "x"}, "run names no ports: expected {eal}"),
+        ({"run": "forward {links}", "ready": "x"}, "got --wire memif, which has none"),
+        ({"run": "forward {eal}", "ready-command": "ip link show {link0}"}, "--wire memif"),
+        ({"run": "forward {link2}", "ready": "x"}, "got {link2}, expected {links}, {link0}"),
+        ({"run": "forward {eal}", "ready": "x", "ready-within": "soon"}, 'soon" is not a duration'),
     ],
 )
 def test_a_command_needs_a_probe(options: dict[str, str], said: str) -> None:
@@ -78,7 +83,7 @@ def test_a_command_needs_a_probe(options: dict[str, str], said: str) -> None:
 
 
 def test_a_command_that_ends_is_quoted(tailscope: Any, place: Place, dataplane: Path) -> None:
-    run = f"run='{sys.executable}' -c 'print(\"no licence\"); raise SystemExit(3)'"
+    run = f"run='{sys.executable}' -c 'print(\"no licence\"); raise SystemExit(3)' {{eal}}"
     given = ("--dut-option", run, "--dut-option", "ready=never")
     out = place.path / "out"
     done = tailscope("run", "--dut", "command", *given, "--out", out, env=place.environment)
@@ -87,10 +92,25 @@ def test_a_command_that_ends_is_quoted(tailscope: Any, place: Place, dataplane: 
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("probe", "waits_for"),
+    [("ready=never", "'never' in its output"), ("ready-command=test -e {folder}/x", "test -e /")],
+)
+def test_a_command_that_is_not_ready_says_for_what_it_waited(
+    tailscope: Any, place: Place, dataplane: Path, probe: str, waits_for: str
+) -> None:
+    options = ("run=sh -c 'echo begun; sleep 60' {eal}", probe, "ready-within=300ms")
+    given = [word for option in options for word in ("--dut-option", option)]
+    done = tailscope("run", "--dut", "command", *given, env=place.environment)
+    assert done.returncode == 1
+    assert f"sh: not ready within 0.3 s, waiting for {waits_for}" in done.stderr
+    assert "it said: begun" in done.stderr
+
+
 def test_a_command_that_is_not_there_is_looked_for_somewhere(
     tailscope: Any, place: Place, dataplane: Path
 ) -> None:
-    given = ("--dut-option", "run=no-such-function", "--dut-option", "ready=never")
+    given = ("--dut-option", "run=no-such-function {eal}", "--dut-option", "ready=never")
     done = tailscope("run", "--dut", "command", *given, env=place.environment)
     assert done.returncode == 1
     assert "no-such-function: ended with status 127" in done.stderr

@@ -12,6 +12,7 @@ from tailscope.duts.dut import Dut, DutContext, Running, as_it_is
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.programs import which
+from tailscope.units import positive_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Command"]
 
 _READY_S = 60.0
+_LINKS = re.compile(r"\{links\}|\{link\d+\}")
+_NAMED = ("{link0}", "{link1}")
 
 
 def _words(name: str, value: str) -> list[str]:
@@ -40,12 +43,17 @@ def _pattern(name: str, value: str) -> str:
     return as_it_is(name, value)
 
 
+def _within(name: str, value: str) -> float:
+    return positive_duration_ns(value, f"--dut-option {name}") / 1e9
+
+
 class Command(Dut):
     """A command of the user's; no shell reads it.
 
-    In its words ``{links}`` stands for the kernel's links (a word each), ``{link0}`` and
-    ``{link1}`` for one of them, ``{eal}`` for DPDK's options for ports and memory (a word each),
-    ``{cpus}`` for the CPUs that are its own, ``{folder}`` for a private folder.
+    It gets at its ports by ``{eal}``, or by the kernel's links: in its words ``{links}`` stands for
+    these (a word each), ``{link0}`` and ``{link1}`` for one of them, ``{eal}`` for DPDK's options
+    for ports and memory (a word each), ``{cpus}`` for the CPUs that are its own, ``{folder}`` for a
+    private folder. Other words in braces are the program's own.
     """
 
     name = "command"
@@ -54,6 +62,7 @@ class Command(Dut):
         "run": _words,
         "ready": _pattern,
         "ready-command": _words,
+        "ready-within": _within,
         "version": _words,
     }
 
@@ -65,6 +74,26 @@ class Command(Dut):
             raise UsageError(
                 "dut command: expected one of --dut-option ready=PATTERN (in its output)"
                 " and ready-command=COMMAND (that succeeds)"
+            )
+        self._check_ports()
+
+    def _check_ports(self) -> None:
+        """See that what it is given of its ports is there."""
+        links = sorted({*_LINKS.findall(" ".join(self.given.values()))})
+        beyond = [word for word in links if word not in ("{links}", *_NAMED[: self.ports])]
+        if beyond:
+            expected = ", ".join(("{links}", *_NAMED[: self.ports]))
+            raise UsageError(f"dut command: got {beyond[0]}, expected {expected}")
+        if self.wire == "memif" and links:
+            raise UsageError(
+                f"dut command: {links[0]} stands for a link of the kernel; got --wire memif,"
+                " which has none",
+                hint="join it by --wire veth, or give a program of DPDK its ports by {eal}",
+            )
+        if self.wire == "memif" and not self.uses_dpdk:
+            raise UsageError(
+                "dut command: run has no {eal}, by which a program of DPDK gets its ports",
+                hint="a program that uses links of the kernel is joined by --wire veth",
             )
 
     @property
@@ -84,13 +113,16 @@ class Command(Dut):
         with context.place.start(
             "dut", command, cpus=context.allowed, merged=True, urgent=True
         ) as process:
+            within = self.given.get("ready-within")
+            timeout_s = _READY_S if within is None else _within("ready-within", within)
             ready: str | Callable[[], bool]
+            waits_for = None
             if "ready" in self.given:
                 ready = self.given["ready"]
             else:
                 probe = _filled(_words("ready-command", self.given["ready-command"]), context)
-                ready = partial(_succeeds, context, probe)
-            wait_for(command[0], process, ready, timeout_s=_READY_S)
+                ready, waits_for = partial(_succeeds, context, probe), shlex.join(probe)
+            wait_for(command[0], process, ready, timeout_s=timeout_s, waits_for=waits_for)
             version = self.given.get("version")
             said = "unknown"
             if version is not None:

@@ -82,6 +82,7 @@ def wait_for(
     ready: str | Callable[[], bool],
     *,
     timeout_s: float,
+    waits_for: str | None = None,
 ) -> None:
     """Wait until a program is ready.
 
@@ -94,6 +95,8 @@ def wait_for(
     ready : str or callable
         A regular expression of what it says then, or what tells.
     timeout_s : float
+    waits_for : str, optional
+        What `ready` waits for, for the error, if it is no expression.
 
     Raises
     ------
@@ -101,12 +104,15 @@ def wait_for(
         If it is not, or ends: with its own words.
     """
     deadline_s = time.monotonic() + timeout_s
+    if isinstance(ready, str):
+        waits_for = f"{ready!r} in its output"
     while True:
         if not isinstance(ready, str) and ready():
             return
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
-            raise _failure(name, process, f"not ready within {timeout_s:g} s")
+            waited = "" if waits_for is None else f", waiting for {waits_for}"
+            raise _failure(name, process, f"not ready within {timeout_s:g} s{waited}")
         try:
             line = process.next_line(min(_POLL_S, left_s))
         except queue.Empty:
