@@ -140,7 +140,15 @@ def test_what_is_no_address_is_refused(tailscope: Tailscope, listen: str) -> Non
 
 def test_the_first_run_that_fails_ends_it(tailscope: Tailscope, place: Place, watch: Path) -> None:
     done = tailscope(
-        *("watch", "--dut", "command", "--dut-option", "run=false", "--dut-option", "ready=up"),
+        *(
+            "watch",
+            "--dut",
+            "command",
+            "--dut-option",
+            "run=false {eal}",
+            "--dut-option",
+            "ready=up",
+        ),
         *("--every", "1s", "--listen", "none", "--out", watch),
         env=place.environment,
     )

@@ -69,11 +69,11 @@ def test_any_program_of_the_kernel_is_a_device(measure: Measure, tmp_path: Path)
             "unterminated character set",
         ),
         ({"run": "sleep '1", "ready": "x"}, "No closing quotation"),
-        ({"run": "sleep 1", "ready": "x"}, "run names no ports: expected {eal}"),
+        ({"run": "sleep 1", "ready": "x"}, "run has no {eal}, by which"),
         ({"run": "forward {links}", "ready": "x"}, "got --wire memif, which has none"),
         ({"run": "forward {eal}", "ready-command": "ip link show {link0}"}, "--wire memif"),
         ({"run": "forward {link2}", "ready": "x"}, "got {link2}, expected {links}, {link0}"),
-        ({"run": "forward {eal}", "ready": "x", "ready-within": "soon"}, 'soon" is not a duration'),
+        ({"run": "forward {eal}", "ready": "x", "ready-within": "soon"}, "is not a duration"),
     ],
 )
 def test_a_command_needs_a_probe(options: dict[str, str], said: str) -> None:
