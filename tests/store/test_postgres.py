@@ -456,7 +456,7 @@ def test_credentials_come_from_where_libpq_looks(
 )  # fmt: skip
 def test_what_is_no_address_is_not_repeated(text: str) -> None:
     with pytest.raises(UsageError) as raised:
-        read_target(text)
+        read_target(text, "--to")
     assert "to" not in str(raised.value).replace("--to", "").replace("postgresql", "")
 
 
@@ -472,7 +472,7 @@ def test_what_is_no_address_is_not_repeated(text: str) -> None:
     ],
 )
 def test_passwords_are_hidden(text: str, shown: str) -> None:
-    target = read_target(text)
+    target = read_target(text, "--to")
     assert target.shown == shown
     assert set(target.hide(" ".join(target.secrets))) <= set("* '")
 

@@ -62,6 +62,7 @@ COMMANDS = {
     "sql": "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
     "tag": "Add or remove tags of runs; without either, print their tags.",
     "trace": "Write a run as a timeline for ui.perfetto.dev: CPUs, packets, and the worst of them.",
+    "trend": "Show how figures change from run to run, and since when.",
     "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
     "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
     "watch": "Measure for days: a run every hour, metrics for Prometheus, and books of it all.",
