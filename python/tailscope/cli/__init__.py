@@ -32,6 +32,7 @@ __all__ = ["COMMANDS", "application", "main"]
 COMMANDS = {
     "agent": "Play a laboratory role on this machine; `tailscope run` starts it over ssh.",
     "analyze": "Analyse latency, loss and order between two captures of the same traffic.",
+    "baseline": "Keep what runs are compared by as a file, and compare later runs with it.",
     "calibrate": "Measure the floor of this machine and wire; later reports show it.",
     "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
     "compare": "Compare runs: what differs, and which differences are real.",

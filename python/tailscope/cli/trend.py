@@ -198,6 +198,13 @@ def _run(plan: TrendRequest) -> int:
         write_text(plan.out, trend_page(trends, left_out))
     if plan.json_file != STANDARD:
         _print(trends, left_out)
+    if all(trend.is_short for trend in trends):
+        longest = max(len(trend.series.steps) for trend in trends)
+        raise EvidenceError(
+            f"too few steps to see any change: got {longest} at most, expected"
+            f" {trends[0].fewest} or more",
+            hint="fewer --metric, and filters that leave fewer experiments, need fewer steps",
+        )
     return 0 if outcome is None else OF_VERDICTS[outcome]
 
 
@@ -257,7 +264,7 @@ def _print(trends: Sequence[Trend], left_out: Sequence[str]) -> None:
         rows = [tuple(map(printable, row)) for trend in own for row in change_rows(trend)]
         for line in aligned(HEADER, [rows]):
             print(line)
-        said = [f"  {note}" for trend in own for note in notes(trend)]
+        said = [f"  {note}" for note in notes(own)]
         said += [
             f"  {each.limit.text}: {each.outcome}: {finding_text(each)}"
             for trend in own

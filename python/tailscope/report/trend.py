@@ -43,7 +43,7 @@ def trend_page(trends: Sequence[Trend], left_out: Sequence[str]) -> str:
             "span": span(own[0]),
             "lines": [headline(trend) for trend in own],
             "rows": [row for trend in own for row in change_rows(trend)],
-            "notes": [note for trend in own for note in notes(trend)],
+            "notes": list(notes(own)),
             "judgements": [
                 (str(each.outcome), f"{each.limit.text}: {finding_text(each)}")
                 for trend in own

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from tailscope.units import counted, duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from tailscope.compare.figures import Figure
     from tailscope.trend.changes import Change, Finding, Trend
+    from tailscope.trend.series import Step
 
 __all__ = ["HEADER", "change_rows", "finding_text", "headline", "notes", "span", "value_text"]
 
@@ -59,18 +61,37 @@ def change_rows(trend: Trend) -> Iterator[tuple[str, ...]]:
         )
 
 
-def notes(trend: Trend) -> Iterator[str]:
-    """What a reader must know of the change points of a series."""
-    series = trend.series
-    for change in trend.changes:
-        where = f"{series.figure.name} since {series.steps[change.at].name}"
-        if not change.is_clear:
-            yield f"{where}: no more than the intervals of the runs, or the instrument, allow"
-        for name, before, after in change.others:
-            yield f"{where}: {name.replace('_', ' ')} changed, too: {before} → {after}"
-    if series.left_out:
-        left_out = counted(len(series.left_out), "run")
-        yield f"{series.figure.name}: left out: {left_out}, such as {series.left_out[0]}"
+def notes(trends: Sequence[Trend]) -> Iterator[str]:
+    """What a reader must know of the change points of an experiment.
+
+    Parameters
+    ----------
+    trends : sequence of Trend
+        Of its figures.
+    """
+    found = [
+        (trend.series.steps[change.at], change) for trend in trends for change in trend.changes
+    ]
+    for step in sorted({step.runs[0]: step for step, _ in found}.values(), key=_written):
+        others = dict.fromkeys(
+            other for one, change in found if one is step for other in change.others
+        )
+        said = [
+            f"{name.replace('_', ' ')} changed, too: {before} → {after}"
+            for name, before, after in others
+        ]
+        yield "; ".join([f"since {step.name}: {step.runs[0]} is the first run", *said])
+    for trend in trends:
+        series = trend.series
+        for change in trend.changes:
+            if not change.is_clear:
+                yield (
+                    f"{series.figure.name} since {series.steps[change.at].name}: no more than the"
+                    " intervals of the runs, or the instrument, allow"
+                )
+        if series.left_out:
+            left_out = counted(len(series.left_out), "run")
+            yield f"{series.figure.name}: left out: {left_out}, such as {series.left_out[0]}"
 
 
 def finding_text(finding: Finding) -> str:
@@ -108,6 +129,10 @@ def _change_text(change: Change) -> str:
         for each in change.difference
     )
     return f"{value} ({low} to {high})"
+
+
+def _written(step: Step) -> datetime:
+    return step.written
 
 
 def _cut(name: str) -> str:
