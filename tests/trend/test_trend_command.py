@@ -143,7 +143,7 @@ def test_steps_may_be_commits(runs: Path) -> None:
 
 def test_too_few_steps_tell_nothing(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trend", str(runs), "rate=100k", "--metric", "p50"]) == 3
-    assert "got 2 at most, expected 8 or more" in capsys.readouterr().err
+    assert "got 2 at most, expected 9 or more" in capsys.readouterr().err
     assert main(["trend", str(runs), "run=once"]) == 3
     assert "no other step of its experiment" in capsys.readouterr().err
 
@@ -205,9 +205,9 @@ def test_bad_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFi
 
 def test_a_page_shows_series_and_names_as_text(tmp_path: Path) -> None:
     """Names of runs, and an option of all of them, that would be markup."""
-    for hour in range(8):
+    for hour in range(10):
         name = f"{hour}{HOSTILE}".replace("/", "")
-        written(tmp_path / "runs" / name, hour, 1.0 if hour < 4 else 2.0, boot=HOSTILE)
+        written(tmp_path / "runs" / name, hour, 1.0 if hour < 5 else 2.0, boot=HOSTILE)
     page = tmp_path / "trend.html"
     words = ["trend", str(tmp_path / "runs"), "--metric", "p50", "-o", str(page)]
     assert main([*words, "--fail-on", "p50>+10%"]) == 2
@@ -216,5 +216,5 @@ def test_a_page_shows_series_and_names_as_text(tmp_path: Path) -> None:
         assert seen.figures() == ["trend-1"]
         assert not seen.complaints
         text = seen.page.inner_text("body")
-    assert f"4{HOSTILE} is the first run" in text
+    assert f"5{HOSTILE} is the first run" in text
     assert "change point" in text and "fail: p50>+10%" in text

@@ -42,7 +42,7 @@ def fewest_values(error: float) -> int:
     """How many values it takes before the clearest of all steps is significant.
 
     A step in the middle of n values, up or down, is two of the ways in which n values can be
-    divided into two halves.
+    divided into two halves. These are at most half of the error, because orders are drawn.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def fewest_values(error: float) -> int:
         Largest p-value that is significant.
     """
     n = 2
-    while 2 / math.comb(n, n // 2) > error:
+    while 2 / math.comb(n, n // 2) > error / 2:
         n += 1
     return n
 

@@ -12,6 +12,7 @@ import numpy as np
 from tailscope.models.changes import change_points, fewest_values
 from tailscope.models.differences import Bounds, difference
 from tailscope.models.estimate import LEVEL
+from tailscope.units import counted
 from tailscope.verdict.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def _judge(trend: Trend, limit: Limit, error: float) -> Finding:
     series = trend.series
     count = len(series.steps)
     if trend.is_short:
-        return Finding(limit, Outcome.INCONCLUSIVE, None, f"{count} of {trend.fewest} steps")
+        return Finding(limit, Outcome.INCONCLUSIVE, None, _few(trend))
     first, at = trend.parts[-2][0] if trend.changes else 0, count // 2
     if trend.changes:
         at = trend.changes[-1].at
@@ -260,6 +261,10 @@ def _judge(trend: Trend, limit: Limit, error: float) -> Finding:
         excess[0].value, min(each.low for each in excess), max(each.high for each in excess)
     )
     return Finding(limit, outcome, whole, _reason(trend, outcome))
+
+
+def _few(trend: Trend) -> str:
+    return f"{counted(len(trend.series.steps), 'step')}; {trend.fewest} are needed to see a change"
 
 
 def _outcome(excess: Bounds) -> Outcome:
