@@ -152,6 +152,11 @@ def damaged(baseline: Path, change: Any, *, is_signed: bool) -> str:
             True,
             "design_effect: expected 1 or more",
         ),
+        (
+            lambda each: each["runs"][0]["as_is"]["lost"].update(value=1e300),
+            True,
+            "runs[0].as_is.lost: expected ci_low, value and ci_high in this order",
+        ),
         (lambda each: each.update(format=2), True, "format: expected 1, got 2"),
         (lambda each: each.update(more=1), True, "more: unknown field"),
         (lambda each: each.pop("errors"), True, "errors: missing"),

@@ -62,6 +62,9 @@ _SAME_PLAN = (
 _SAME_MACHINE = ("cpu_model", "kernel_release", "kernel_flavour")
 """Facts without which figures of two runs differ anyway."""
 
+_MOST = 2.0**63
+"""Of a figure: more nanoseconds than any run has."""
+
 _AGAIN = "`tailscope baseline save RUN... --out FILE` writes one"
 
 
@@ -339,15 +342,26 @@ def _check(record: BaselineRecord, path: Path) -> None:
                     f" {', '.join(reading or ()) or 'none'}"
                 )
             for name, figure in (reading or {}).items():
-                if {len(figure.ci_low), len(figure.ci_high)} != {len(errors)}:
-                    raise RunCorruptError(
-                        f"{where}.{name}: expected {len(errors)} ends of each kind, got"
-                        f" {len(figure.ci_low)} and {len(figure.ci_high)}"
-                    )
-                if figure.value is None and figure.lacks is None:
-                    raise RunCorruptError(f"{where}.{name}.value: expected a number, got null")
-                if figure.design_effect < 1:
-                    raise RunCorruptError(
-                        f"{where}.{name}.design_effect: expected 1 or more, got"
-                        f" {figure.design_effect:g}"
-                    )
+                _check_figure(figure, len(errors), f"{where}.{name}")
+
+
+def _check_figure(figure: BaselineFigure, ends: int, where: str) -> None:
+    if {len(figure.ci_low), len(figure.ci_high)} != {ends}:
+        raise RunCorruptError(
+            f"{where}: expected {ends} ends of each kind, got {len(figure.ci_low)} and"
+            f" {len(figure.ci_high)}"
+        )
+    value = figure.value
+    if value is None and figure.lacks is None:
+        raise RunCorruptError(f"{where}.value: expected a number, got null")
+    for low, high in zip(figure.ci_low, figure.ci_high, strict=True):
+        known = [each for each in (low, value, high) if each is not None]
+        if known != sorted(known) or any(abs(each) > _MOST for each in known):
+            raise RunCorruptError(
+                f"{where}: expected ci_low, value and ci_high in this order, within {_MOST:g}, got"
+                f" {', '.join(f'{each:g}' for each in known)}"
+            )
+    if not 1 <= figure.design_effect <= _MOST:
+        raise RunCorruptError(
+            f"{where}.design_effect: expected 1 or more, got {figure.design_effect:g}"
+        )

@@ -255,12 +255,13 @@ def _judge(trend: Trend, limit: Limit, error: float) -> Finding:
     excess = [Bounds(*(end - limit.added for end in each)) for each in found]
     outcomes = {_outcome(each) for each in excess}
     outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
+    reason = _reason(trend, outcome)
     if not trend.changes and outcome is Outcome.FAIL:
         outcome = Outcome.INCONCLUSIVE
     whole = Bounds(
         excess[0].value, min(each.low for each in excess), max(each.high for each in excess)
     )
-    return Finding(limit, outcome, whole, _reason(trend, outcome))
+    return Finding(limit, outcome, whole, reason)
 
 
 def _few(trend: Trend) -> str:
@@ -281,9 +282,14 @@ def _reason(trend: Trend, outcome: Outcome) -> str:
             Outcome.PASS: f"within it {since}",
             Outcome.INCONCLUSIVE: f"changed {since}, and steps vary too much to tell how far",
         }[outcome]
-    if outcome is Outcome.PASS:
-        return "no change point; that is the newer half of the steps, against the older one"
-    return "no change point, and steps vary too much to exclude one"
+    return (
+        "no change point; "
+        + {
+            Outcome.FAIL: "the newer half of the steps is worse, and that may be chance",
+            Outcome.PASS: "that is the newer half of the steps, against the older one",
+            Outcome.INCONCLUSIVE: "steps vary too much to exclude one",
+        }[outcome]
+    )
 
 
 def _mean(values: Sequence[float]) -> float:
