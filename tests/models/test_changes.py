@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from tailscope.cli import main
 from tailscope.exceptions import ModelError
 from tailscope.models.changes import change_points, fewest_values
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SERIES = 40
 MOST_FALSE = 7
@@ -58,3 +64,29 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
     with pytest.raises(ModelError, match="apache-otava, which cannot be imported") as raised:
         change_points(stationary(1), 0.05)
     assert "pip install --no-deps apache-otava" in str(raised.value.hint)
+
+
+def p99_of_blocks(data: Path, tmp_path: Path) -> np.ndarray:
+    """Of each second of a real capture."""
+    folder = data / "noms2020" / "snort-filter" / "hw"
+    pre, post = (next(folder.glob(f"*-{side}-*.pcap.zst")) for side in ("pre", "post"))
+    out = tmp_path / "run"
+    assert main(["analyze", str(pre), str(post), "--trim", "1s", "--out", str(out)]) == 0
+    latency_ns = pq.read_table(out / "latency.parquet").column("latency_ns").to_numpy()
+    blocks = latency_ns[: len(latency_ns) // 10_000 * 10_000].reshape(-1, 10_000)
+    return np.sort(blocks, axis=1)[:, 9_899].astype(np.float64)
+
+
+@pytest.mark.long
+def test_the_rates_of_the_page(data: Path, tmp_path: Path) -> None:
+    """`docs/trend.md` has these, and those of other captures."""
+    chance = np.random.default_rng(7)
+    pool = p99_of_blocks(data, tmp_path)
+    false, found = 0, 0
+    for _ in range(100):
+        values = chance.choice(pool, 30)
+        false += bool(change_points(values, 0.05))
+        values[20:] *= 1.1
+        found += any(abs(each.at - 20) <= 2 for each in change_points(values, 0.05))
+    assert false <= 12
+    assert found >= 97
