@@ -51,7 +51,7 @@ __all__ = ["FIGURES", "compare_with", "read_baseline", "save_baseline"]
 FIGURES = figures_with(quantile_figure(q) for q in (0.75, 0.95, 0.995, 0.9995, 0.99995))
 """Figures of a baseline: those that are compared, and quantiles that a limit may name."""
 
-_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 22, 24, 28, 32, 48, 64)
+_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 22, 24, 26, 28, 30, 32, 48, 64)
 _ERRORS = tuple((1 - LEVEL) / parts for parts in _PARTS)
 """With which ends may be wrong: what one, two, … limits take, and the figures of a comparison."""
 
