@@ -135,6 +135,12 @@ def test_steps_may_be_commits(runs: Path) -> None:
     assert [step.name for step in experiment.steps] == [f"c{number}" for number in range(6)]
     assert [len(step.runs) for step in experiment.steps] == [2] * 6
     assert "fast1: no tag that begins with commit:" in left_out
+    rows[0]["tags"].append("commit:other")
+    assert (
+        f"{rows[0]['run']}: 2 tags that begin with commit:"
+        in experiments_of(rows, Order("commit:"))[1]
+    )
+    rows[0]["tags"].pop()
     one = experiment.series(METRICS["p50"]).readings[0].as_is
     every = experiments_of(rows, Order())[0][0].series(METRICS["p50"]).readings
     assert one.value == pytest.approx(np.mean([each.as_is.value for each in every[:2]]))
@@ -192,6 +198,7 @@ def test_every_field_is_documented(runs: Path) -> None:
         (["--metric", "p95"], "--metric: got 'p95', expected one of p50, p90"),
         (["--fail-on", "max>+1%"], "the maximum is one packet"),
         (["--by", "commits"], "--by: got 'commits', expected time, commit or tag:PREFIX"),
+        (["--schema", "lab"], "--schema requires --from"),
         (["--junit", "found.xml"], "--junit requires --fail-on"),
         (["--from", "no database"], "--from: expected postgresql://USER"),
         (["--from", "service=lab", "--by", "commit"], "databases have no tags"),

@@ -31,6 +31,7 @@ __all__ = ["command"]
 
 _METRICS = ("p50", "p99", "p99.9", "lost")
 _MOST_LEFT_OUT = 10
+_SCHEMA = "tailscope"
 
 
 def command(
@@ -52,7 +53,7 @@ def command(
     ] = None,
     schema: Annotated[
         str, typer.Option("--schema", metavar="NAME", help="Schema of the tables there.")
-    ] = "tailscope",
+    ] = _SCHEMA,
     by: Annotated[
         str,
         typer.Option(
@@ -143,6 +144,8 @@ def _plan(
     folders = tuple(Path(each) for each in arguments if not is_filter(each))
     if source is not None and folders:
         raise UsageError(f"--from: expected it or folders, got {folders[0]}, too")
+    if source is None and schema != _SCHEMA:
+        raise UsageError("--schema requires --from")
     order = parse_order(by)
     if source is not None and order.prefix is not None:
         raise UsageError("--by: expected time with --from: databases have no tags")

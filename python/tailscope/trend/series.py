@@ -201,10 +201,12 @@ def experiments_of(
         if row["state"] != "complete":
             left_out.append(f"{row['run']}: {row['state']}: {row['problem']}")
             continue
-        name = _step_of(row, order)
-        if name is None:
-            left_out.append(f"{row['run']}: no tag that begins with {order.prefix}")
+        names = _steps_of(row, order)
+        if len(names) != 1:
+            several = f"{len(names)} tags that begin" if names else "no tag that begins"
+            left_out.append(f"{row['run']}: {several} with {order.prefix}")
             continue
+        [name] = names
         key = tuple(row[column] for column in _KEY)
         sorted_rows.setdefault(key, {}).setdefault(name, []).append(row)
     for key, steps in list(sorted_rows.items()):
@@ -220,12 +222,12 @@ def experiments_of(
     return sorted(found, key=lambda each: -len(each.steps)), left_out
 
 
-def _step_of(row: Mapping[str, Any], order: Order) -> str | None:
+def _steps_of(row: Mapping[str, Any], order: Order) -> list[str]:
     """What tells the step of a run from others: of time, the run itself."""
     if order.prefix is None:
-        return f"{row['written_utc']:{_DATE}} {row['run']}"
+        return [f"{row['written_utc']:{_DATE}} {row['run']}"]
     tags = [tag for tag in row["tags"] if tag.startswith(order.prefix)]
-    return tags[0].removeprefix(order.prefix) or order.prefix if tags else None
+    return [tag.removeprefix(order.prefix) or tag for tag in tags]
 
 
 def _shown(name: str, order: Order) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["HEADER", "change_rows", "finding_text", "headline", "notes", "span", "value_text"]
 
 HEADER = ("metric", "since", "before", "after", "change, 95 % interval", "p")
-_LONGEST_NAME = 20
+_LONGEST_NAME = 16
 _DIGITS = 4
 
 
