@@ -15,6 +15,7 @@ from docs.reference.markdown import NOTE, code, codes, joined, table
 from docs.reference.records import fields_of, schema
 
 from tailscope.store import layout, tables
+from tailscope.store.records.baseline import BaselineRecord
 from tailscope.store.records.campaign import CampaignRecord
 from tailscope.store.records.dataplane import (
     DelayCounts,
@@ -168,6 +169,16 @@ WATCH = (
 )
 """The files of a watch."""
 
+BASELINE = (
+    RecordFile(
+        "baseline.json",
+        "What `tailscope baseline save` writes, under any name: what runs are compared by"
+        " ([baseline.md](../baseline.md)).",
+        BaselineRecord,
+    ),
+)
+"""A baseline."""
+
 NOISE_FOLDER = (
     RecordFile(
         layout.WATCHED,
@@ -195,7 +206,7 @@ STATE = (
 )
 """What is kept of a machine."""
 
-EVERY_FILE = (*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *WATCH, *NOISE_FOLDER, *STATE)
+EVERY_FILE = (*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *WATCH, *BASELINE, *NOISE_FOLDER, *STATE)
 RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
 
 ELSEWHERE: tuple[type[Struct], ...] = (
@@ -272,6 +283,8 @@ def _blocks() -> Iterator[str]:
     yield from _files(SEARCH)
     yield "## A watch"
     yield from _files(WATCH)
+    yield "## A baseline"
+    yield from _files(BASELINE)
     yield "## A recording of `tailscope noise --out`"
     yield from _files(NOISE_FOLDER, known=RUN)
     yield "## What is kept of a machine"

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tailscope.about import read_about_file
+from tailscope.compare.baseline import read_baseline
 from tailscope.exceptions import TailscopeError
 from tailscope.experiment.spec import load_experiment
 from tailscope.imports import hdr, moongen
@@ -94,11 +95,13 @@ def run_record(content: bytes, folder: Path) -> None:
 
 
 def other_record(content: bytes, folder: Path) -> None:
-    """``campaign.json``, ``summary.json`` or ``notes.json``, as the first byte says."""
+    """``campaign.json``, ``summary.json``, ``notes.json`` or a baseline, as the first byte says."""
     which, record = content[:1], content[1:]
     if which == b"c":
         _file(folder, "campaign.json", record)
         read_campaign(folder)
+    elif which == b"b":
+        read_baseline(_file(folder, "baseline.json", _with_digest(record)))
     elif which == b"n":
         _file(folder, layout.NOTES, record)
         read_notes(folder)

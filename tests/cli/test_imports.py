@@ -13,13 +13,18 @@ import pytest
 from docs.reference.cli import commands
 
 from tailscope import cli
-from tailscope.cli import host, model
+from tailscope.cli import baseline, host, model
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = [name.split()[1:] for name, _ in commands()]
-TABLES = {"": cli.COMMANDS, "host.": host.COMMANDS, "model.": model.COMMANDS}
+TABLES = {
+    "": cli.COMMANDS,
+    "baseline.": baseline.COMMANDS,
+    "host.": host.COMMANDS,
+    "model.": model.COMMANDS,
+}
 MODULES = {
     f"tailscope.cli.{group}{name.replace('-', '_')}{'_' * iskeyword(name)}"
     for group, table in TABLES.items()

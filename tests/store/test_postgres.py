@@ -23,7 +23,8 @@ from bench.postgres_server import Server, programs, server
 from command import COMMAND
 from documentation import undocumented
 from msgspec import structs
-from synthetic import info_of
+from shelves import edited
+from synthetic import info_of, latencies, write_run
 
 import tailscope as package
 from tailscope.analysis import Clock, Recording, analyze_recording
@@ -456,7 +457,7 @@ def test_credentials_come_from_where_libpq_looks(
 )  # fmt: skip
 def test_what_is_no_address_is_not_repeated(text: str) -> None:
     with pytest.raises(UsageError) as raised:
-        read_target(text)
+        read_target(text, "--to")
     assert "to" not in str(raised.value).replace("--to", "").replace("postgresql", "")
 
 
@@ -472,7 +473,7 @@ def test_what_is_no_address_is_not_repeated(text: str) -> None:
     ],
 )
 def test_passwords_are_hidden(text: str, shown: str) -> None:
-    target = read_target(text)
+    target = read_target(text, "--to")
     assert target.shown == shown
     assert set(target.hide(" ".join(target.secrets))) <= set("* '")
 
@@ -576,3 +577,38 @@ def test_everything_is_documented(run: Path, database: Database) -> None:
         " AND relkind IN ('r', 'v') AND obj_description(oid, 'pg_class') IS NULL"
     )
     assert silent == []
+
+
+def test_trends_of_a_database_are_those_of_its_runs(database: Database, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for hour in range(10):
+        values = latencies(hour)[:1_500] * (1 if hour < 5 else 2)
+        run = write_run(runs / f"night{hour}", values)
+        edited(run, written_unix_ns=1_760_000_000_000_000_000 + hour * 3_600_000_000_000)
+    edited(write_run(runs / "half", latencies(9)[:1_500]), partial=["interrupted"])
+    export(*sorted(runs.iterdir()), "--to", database.uri())
+    found = []
+    for source in ([str(runs)], ["--from", database.uri()]):
+        file = tmp_path / "found.json"
+        limits = ["--metric", "p50", "--metric", "max", "--fail-on", "p50>+10%"]
+        assert main(["trend", *source, "rate=10k", *limits, "--json", str(file)]) == 2
+        found.append(json.loads(file.read_text()))
+    ours, theirs = found
+    assert len(ours["series"][0]["changes"]) == 1
+    for each, other in zip(ours["series"], theirs["series"], strict=True):
+        assert each["experiment"] == other["experiment"]
+        for step, exported in zip(each["steps"], other["steps"], strict=True):
+            assert exported["runs"][0].endswith(f"/{step.pop('runs')[0]}")
+            assert exported.pop("runs")
+        for change, exported in zip(each["changes"], other["changes"], strict=True):
+            assert exported.pop("first_run").endswith(f"/{change.pop('first_run')}")
+        assert each == other
+    [left_out] = theirs["left_out"]
+    assert left_out.endswith("/half: partial: interrupted")
+
+
+def test_a_database_without_runs_is_named(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trend", "--from", database.uri()]) == 1
+    assert "schema tailscope: no runs" in capsys.readouterr().err

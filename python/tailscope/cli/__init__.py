@@ -32,6 +32,7 @@ __all__ = ["COMMANDS", "application", "main"]
 COMMANDS = {
     "agent": "Play a laboratory role on this machine; `tailscope run` starts it over ssh.",
     "analyze": "Analyse latency, loss and order between two captures of the same traffic.",
+    "baseline": "Keep what runs are compared by as a file, and compare later runs with it.",
     "calibrate": "Measure the floor of this machine and wire; later reports show it.",
     "clean": "Remove sockets, folders and namespaces of measurements that were killed.",
     "compare": "Compare runs: what differs, and which differences are real.",
@@ -62,6 +63,7 @@ COMMANDS = {
     "sql": "Query runs in SQL: tables run, summary, tag, note, file, and the packets of all runs.",
     "tag": "Add or remove tags of runs; without either, print their tags.",
     "trace": "Write a run as a timeline for ui.perfetto.dev: CPUs, packets, and the worst of them.",
+    "trend": "Show how figures change from run to run, and since when.",
     "tune": "Rank the host's knobs: measure the tail with all, with none, and with all but one.",
     "verify": "Judge whether runs meet a service level: pass (0), fail (2) or inconclusive (3).",
     "watch": "Measure for days: a run every hour, metrics for Prometheus, and books of it all.",

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, RunLabels, given_labels, write_json
-from tailscope.cli.status import OF_VERDICTS
-from tailscope.cli.terminal import say
-from tailscope.exceptions import EvidenceError, UsageError
+from tailscope.cli.compared import Compared
+from tailscope.cli.options import JsonFile, RunLabels, given_labels
+from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from tailscope.compare.figures import Figure
     from tailscope.compare.limits import Judgement, Limit
     from tailscope.compare.sources import ComparedRuns
-    from tailscope.verdict.verdict import Outcome
 
 __all__ = ["command"]
 
@@ -116,7 +114,7 @@ def _plan(
 
 def _run(plan: CompareRequest) -> int:
     from tailscope.compare.compare import compare, error_of
-    from tailscope.compare.limits import all_together, judge, limit_error
+    from tailscope.compare.limits import judge, limit_error
 
     error = error_of(plan.statements)
     own = limit_error(len(plan.limits), len(plan.pairs))
@@ -124,88 +122,10 @@ def _run(plan: CompareRequest) -> int:
     for pair in plan.pairs:
         comparison = compare(pair, plan.figures, error, (own,) if plan.limits else ())
         found.append((comparison, [judge(each, comparison, own) for each in plan.limits]))
-    judgements = [each for _, judged in found for each in judged]
-    outcome = all_together(judgements, not plan.left_out) if plan.limits else None
-    if plan.json_file is not None:
-        write_json(plan.json_file, _record(plan, found, outcome))
-    if plan.junit_file is not None:
-        _write_junit(plan.junit_file, plan, found)
     if plan.out is not None:
         _write_page(plan.out, found)
-    if not plan.limits:
-        _check([comparison for comparison, _ in found])
-    if plan.json_file != STANDARD:
-        _print(plan, found)
-    return 0 if outcome is None else OF_VERDICTS[outcome]
-
-
-def _check(found: Sequence[Comparison]) -> None:
-    """See that anything can be said at all.
-
-    Raises
-    ------
-    EvidenceError
-        If no quantile is an estimate anywhere, and nothing else differs.
-    """
-    from tailscope.store.run import foreign_text
-
-    findings = [finding for each in found for finding in each.findings]
-    if not any(
-        finding.verdict in ("higher", "lower")
-        or (finding.figure.quantile is not None and finding.difference is not None)
-        for finding in findings
-    ):
-        first = findings[0]
-        samples = [sample for each in found for sample in each.sides.samples]
-        hint = "measure for longer: packets that are delayed together count as few"
-        if any(foreign_text(sample.info) is not None for sample in samples):
-            hint = (
-                "`tailscope analyze` keeps the order of packets; `tailscope show` shows quantiles"
-            )
-        raise EvidenceError(
-            f"no quantile can be compared: {first.figure.name}: {first.lacks}", hint=hint
-        )
-
-
-def _record(
-    plan: CompareRequest,
-    found: Sequence[tuple[Comparison, Sequence[Judgement]]],
-    outcome: Outcome | None,
-) -> dict[str, object]:
-    from tailscope.models.estimate import LEVEL
-
-    return {
-        "level": LEVEL,
-        "statements": plan.statements,
-        "verdict": None if outcome is None else str(outcome),
-        "comparisons": [
-            {**comparison.record(), "limits": [each.record() for each in judged]}
-            for comparison, judged in found
-        ],
-        "left_out": list(plan.left_out),
-    }
-
-
-def _write_junit(
-    file: Path, plan: CompareRequest, found: Sequence[tuple[Comparison, Sequence[Judgement]]]
-) -> None:
-    from tailscope.compare.words import judgement_text, title
-    from tailscope.store.atomic import write_text
-    from tailscope.verdict.junit import Case, Suite, junit
-    from tailscope.verdict.verdict import Outcome
-
-    suites = [
-        Suite(
-            title(comparison),
-            [Case(each.limit.text, each.outcome, judgement_text(each)) for each in judged],
-        )
-        for comparison, judged in found
-    ]
-    suites += [
-        Suite(text, [Case("compared", Outcome.INCONCLUSIVE, "no run")]) for text in plan.left_out
-    ]
-    limits = " ".join(limit.text for limit in plan.limits)
-    write_text(file, junit(f"tailscope compare {limits}", suites))
+    compared = Compared(found, plan.left_out, plan.limits, plan.statements)
+    return compared.tell("compare", plan.json_file, plan.junit_file)
 
 
 def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
@@ -241,19 +161,3 @@ def _write_page(out: Path, found: Sequence[tuple[Comparison, Sequence[Judgement]
     ] * (len(found) > len(pictures) >= MOST_DIFFERENCES)
     runs = [read_run(path, label=label) for path, label in drawn]
     write_text(out, page(runs, differences=differences, left_out=" ".join(left_out)))
-
-
-def _print(plan: CompareRequest, found: Sequence[tuple[Comparison, Sequence[Judgement]]]) -> None:
-    from tailscope.compare.words import lines
-    from tailscope.units import printable
-
-    for comparison, judged in found:
-        for line in lines(comparison, judged):
-            say(printable(line))
-        print()
-    for text in plan.left_out:
-        say(printable(f"left out  {text}"))
-    say(
-        f"the intervals of all {plan.statements} differences hold together with 95 % (Bonferroni);"
-        " bursts are taken into account"
-    )

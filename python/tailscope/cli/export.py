@@ -50,7 +50,7 @@ def command(
     from tailscope.store.postgres.target import read_target
 
     check_schema_name(schema)
-    plan = ExportRequest(_found(runs), read_target(to), schema, dry_run, json_file)
+    plan = ExportRequest(_found(runs), read_target(to, "--to"), schema, dry_run, json_file)
     records = _dry(plan) if dry_run else _run(plan)
     if json_file is not None:
         write_json(json_file, {"to": plan.target.shown, "schema": schema, "runs": records})

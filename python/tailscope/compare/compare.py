@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from tailscope.compare.sources import ComparedRuns
     from tailscope.compare.surroundings import Other
 
-__all__ = ["Comparison", "FigureChange", "Sides", "Verdict", "compare", "error_of"]
+__all__ = [
+    "Comparison",
+    "FigureChange",
+    "Sides",
+    "Verdict",
+    "compare",
+    "compare_figures",
+    "error_of",
+]
 
 
 class Verdict(StrEnum):
@@ -210,7 +218,26 @@ def compare(
         If a run is none, was not finished, is not what was written, or lacks a figure.
     """
     errors = tuple(dict.fromkeys((error, *more_errors)))
-    samples = tuple(lost_alike(read_samples(pair.names, figures, errors)))
+    samples = read_samples(pair.names, figures, errors)
+    return compare_figures(pair, samples, figures, error)
+
+
+def compare_figures(
+    pair: ComparedRuns, samples: Sequence[RunFigures], figures: Sequence[Figure], error: float
+) -> Comparison:
+    """Compare runs that were read.
+
+    Parameters
+    ----------
+    pair : ComparedRuns
+    samples : sequence of RunFigures
+        Of its baseline, and then of its candidate.
+    figures : sequence of Figure
+        Which all of them have.
+    error : float
+        With which each end of an interval may be wrong.
+    """
+    samples = tuple(lost_alike(samples))
     first = len(pair.baseline_runs)
     sides = Sides(samples[:first], samples[first:])
     findings = tuple(

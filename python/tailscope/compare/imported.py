@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.compare.figures import LOST, MAX
 from tailscope.compare.measured import MeasuredFigure, RunFigures
+from tailscope.compare.surroundings import facts_of, tainted_share
 from tailscope.models.differences import Bounds, packets_worth_in_time, ranks_around
 from tailscope.models.samples import SUPPORT
 from tailscope.verdict.evidence import Doubt
@@ -38,8 +39,10 @@ def imported_figures(run: Run, figures: Sequence[Figure], errors: Sequence[float
         doubts = (Doubt(sample.lacks("number of lost packets")),)
     return RunFigures(
         name=run.label,
-        info=run.info,
-        summary=run.summary,
+        facts=facts_of(run.info),
+        rate_pps=float(run.summary.get("pre_rate_pps") or 0),
+        tainted_share=tainted_share(run.summary),
+        is_foreign=True,
         as_is={figure.name: _figure(figure, sample, errors) for figure in figures},
         least=None,
         spoilt="",

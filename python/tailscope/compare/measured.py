@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.analysis import Figure as Value
     from tailscope.models.differences import Bounds
-    from tailscope.store.records.run import RunInfo
     from tailscope.verdict.evidence import Doubt
 
 __all__ = ["MeasuredFigure", "RunFigures"]
@@ -57,9 +55,14 @@ class RunFigures:
     Attributes
     ----------
     name : str
-    info : RunInfo
-    summary : Mapping
-        The figures of the run.
+    facts : Mapping of str to str
+        Where it comes from: plan, machine, instrument, versions.
+    rate_pps : float
+        At which packets were sent.
+    tainted_share : float
+        Of the packets.
+    is_foreign : bool
+        Whether others measured it.
     as_is : Mapping of str to MeasuredFigure
         By the names of the figures.
     least : Mapping of str to MeasuredFigure, or None
@@ -72,13 +75,13 @@ class RunFigures:
         Of the timestamps.
     doubts, time_doubts : tuple of Doubt
         Of all figures, and of latencies.
-    warnings : tuple of str
-        Of the run.
     """
 
     name: str
-    info: RunInfo
-    summary: Mapping[str, Value]
+    facts: Mapping[str, str]
+    rate_pps: float
+    tainted_share: float
+    is_foreign: bool
     as_is: Mapping[str, MeasuredFigure]
     least: Mapping[str, MeasuredFigure] | None
     spoilt: str

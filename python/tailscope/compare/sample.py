@@ -10,6 +10,7 @@ import numpy as np
 
 from tailscope.compare.figures import LOST, MAX, RATE, TRANSFER
 from tailscope.compare.measured import MeasuredFigure, RunFigures
+from tailscope.compare.surroundings import facts_of, tainted_share
 from tailscope.exceptions import RunCorruptError
 from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds, packets_worth_of, quantile_ends, ratio_ends
@@ -86,8 +87,10 @@ def _sample(
 
     return RunFigures(
         run.label,
-        run.info,
-        run.summary,
+        facts_of(run.info),
+        float(run.summary.get("pre_rate_pps") or 0),
+        tainted_share(run.summary),
+        False,
         reduced(evidence.as_is),
         None if evidence.least is None else reduced(evidence.least),
         evidence.spoilt,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.base import Section
     from tailscope.store.records.run import RunInfo
 
-__all__ = ["Other", "surroundings"]
+__all__ = ["Other", "facts_of", "surroundings", "tainted_share"]
 
 _NOT_OF_THE_PLAN = ("command", "pre", "post", "out", "json", "csv", "figures", "source")
 _CLOCK = ("source", "pre_resolution", "post_resolution")
@@ -51,10 +51,10 @@ def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]
         if one.get(name) != other.get(name)
     ]
     both = (baseline, candidate)
-    rates = [_mean(sample.summary.get("pre_rate_pps") for sample in each) for each in both]
+    rates = [_mean(sample.rate_pps for sample in each) for each in both]
     if max(rates) - min(rates) > _NOTABLE * max(rates):
         found.append(Other("measured rate", *(f"{rate:,.0f} packets/s" for rate in rates)))
-    shares = [_mean(map(_tainted, each)) for each in both]
+    shares = [_mean(sample.tainted_share for sample in each) for each in both]
     if max(shares) - min(shares) > _NOTABLE:
         found.append(Other("tainted samples", *(f"{share:.1%}" for share in shares)))
     return found
@@ -63,13 +63,22 @@ def surroundings(baseline: Sequence[RunFigures], candidate: Sequence[RunFigures]
 def _together(samples: Sequence[RunFigures]) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for sample in samples:
-        for name, value in _facts(sample.info):
+        for name, value in sample.facts.items():
             found.setdefault(name, {})[value] = None
     return {name: " / ".join(values) for name, values in found.items()}
 
 
-def _facts(info: RunInfo) -> Iterator[tuple[str, str]]:
+def facts_of(info: RunInfo) -> dict[str, str]:
     """What a run says of where it comes from, without what is another in every run."""
+    return dict(_facts(info))
+
+
+def tainted_share(summary: Mapping[str, Figure]) -> float:
+    """The share of its samples that the instrument's stalls could change."""
+    return int(summary.get("tainted") or 0) / max(1, int(summary["count"] or 0))
+
+
+def _facts(info: RunInfo) -> Iterator[tuple[str, str]]:
     plan = as_content(info.plan)
     floor = None if info.floor is None else info.floor.latency_ns_p50
     hosts = {"host": host_of(info)} if info.hosts is None else info.hosts
@@ -118,10 +127,6 @@ def _tuned(info: RunInfo) -> list[str]:
     return sorted(each.knob for each in info.tuning or () if each.refused is None)
 
 
-def _tainted(sample: RunFigures) -> float:
-    return int(sample.summary.get("tainted") or 0) / max(1, int(sample.summary["count"] or 0))
-
-
-def _mean(values: Iterable[Figure]) -> float:
-    numbers = [float(value or 0) for value in values]
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
     return sum(numbers) / len(numbers)

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 import tailscope
 from tailscope.store.columns import TABLES, TEXT
-from tailscope.store.folders import find_runs
+from tailscope.store.folders import FoundRuns, find_runs
 from tailscope.store.record import read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
-    from tailscope.store.folders import FoundRuns, RunPlace
-    from tailscope.store.record import Row
+    from tailscope.store.folders import RunPlace
+    from tailscope.store.record import CatalogueRow, Row
 
-__all__ = ["Catalogue", "catalogue_of", "quoted", "text_literal"]
+__all__ = ["Catalogue", "catalogue_of", "catalogue_of_records", "quoted", "text_literal"]
 
 _SEEN = {"run": TEXT, "signature": TEXT}
 _ALL: dict[str, Mapping[str, str]] = {"seen": _SEEN, **TABLES}
@@ -80,6 +80,24 @@ def catalogue_of(folders: Sequence[Path]) -> Iterator[Catalogue]:
         if _refresh(connection, found.runs):
             _keep(connection, file)
         yield Catalogue(connection, found)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def catalogue_of_records(records: Iterable[CatalogueRow]) -> Iterator[Catalogue]:
+    """Have runs in tables that were read elsewhere than in folders.
+
+    Parameters
+    ----------
+    records : iterable of CatalogueRow
+    """
+    connection = _empty()
+    try:
+        for record in records:
+            for table, rows in record.rows().items():
+                _insert(connection, table, rows)
+        yield Catalogue(connection, FoundRuns())
     finally:
         connection.close()
 

@@ -16,7 +16,7 @@ from tailscope.store.run import clock_of, host_of, is_emulated, kernel
 from tailscope.units import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tailscope.analysis import Figure
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Value: TypeAlias = str | int | float | bool | datetime | None
     Row: TypeAlias = dict[str, Value]
 
-__all__ = ["STATES", "CatalogueRow", "plain", "read_record"]
+__all__ = ["STATES", "CatalogueRow", "plain", "read_record", "record_of"]
 
 STATES = ("complete", "partial", "incomplete", "damaged", "foreign")
 """Of runs: whole; measured in part; never finished, or not yet; not what was written; written by
@@ -94,6 +94,26 @@ def read_record(path: Path, *, name: str, campaign: str | None) -> CatalogueRow:
     except (RunError, OSError) as error:
         wrong.append(_what(error, layout.NOTES))
     record.run["problem"] = plain(_one_line(wrong)) or None
+    return record
+
+
+def record_of(name: str, info: RunInfo, figures: Mapping[str, Figure]) -> CatalogueRow:
+    """What the catalogue keeps of a run that was read elsewhere.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    info : RunInfo
+    figures : Mapping of str to value
+        Of its summary.
+    """
+    record = CatalogueRow(dict.fromkeys(RUN), dict.fromkeys(SUMMARY))
+    record.run |= {"run": plain(name), "state": "partial" if info.partial else "complete"}
+    record.run["problem"] = plain(_one_line(info.partial)) or None
+    record.summary |= {name: value for name, value in figures.items() if name in SUMMARY}
+    record.summary["run"] = plain(name)
+    _fill_run(record.run, info)
     return record
 
 

@@ -128,7 +128,7 @@ def connected(target: Target) -> Iterator[Server]:
     except adbc.Error as error:
         # libpq gives no SQLSTATE where there is no connection.
         found = [hint for part, hint in _NO_CONNECTION.items() if part in str(error)]
-        hint = found[0] if found else "is the server running, and is --to right?"
+        hint = found[0] if found else "is the server running, and is its address right?"
         raise _described(error, target, hint) from None
     try:
         yield Server(connection, target)

@@ -56,8 +56,8 @@ class Target(NamedTuple):
         return text
 
 
-def read_target(text: str) -> Target:
-    """Read ``--to``: a URI, or settings of libpq such as ``service=lab``.
+def read_target(text: str, option: str) -> Target:
+    """Read an option: a URI, or settings of libpq such as ``service=lab``.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def read_target(text: str) -> Target:
     found = _of_uri(text) or _of_settings(text)
     if found is None:
         raise UsageError(
-            "--to: expected postgresql://USER@HOST:PORT/DATABASE or service=NAME, got neither",
+            f"{option}: expected postgresql://USER@HOST:PORT/DATABASE or service=NAME, got neither",
             hint="in a URI, characters such as / @ # of a password are written as %2F %40 %23;"
             " better, leave it to ~/.pgpass or PGPASSWORD",
         )

@@ -1,0 +1,54 @@
+"""``tailscope baseline compare``: runs against a file of earlier ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailscope.cli.options import JsonFile
+from tailscope.exceptions import UsageError
+
+__all__ = ["command"]
+
+
+def command(
+    baseline: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `tailscope baseline save` wrote.")
+    ],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Runs, or folders of runs, that repeat each other."),
+    ],
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="LIMIT",
+            help="Regression to fail on: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%'; repeatable.",
+        ),
+    ] = None,
+    json_file: JsonFile = None,
+    junit_file: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit XML."),
+    ] = None,
+) -> int:
+    """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence.
+
+    That includes runs of another machine, kernel, wire or rate than the baseline's.
+    """
+    from tailscope.cli.baseline.sources import named, repeated
+    from tailscope.cli.compared import Compared
+    from tailscope.compare.baseline import compare_with, read_baseline
+    from tailscope.compare.limits import judge, parse_limit
+
+    limits = tuple(map(parse_limit, fail_on or ()))
+    if junit_file is not None and not limits:
+        raise UsageError("--junit requires --fail-on")
+    record = read_baseline(baseline)
+    comparison, error = compare_with(record, baseline, repeated(runs), named(runs), limits)
+    judged = [judge(each, comparison, error) for each in limits]
+    compared = Compared([(comparison, judged)], (), limits, len(comparison.findings))
+    return compared.tell("baseline compare", json_file, junit_file)

@@ -1,0 +1,34 @@
+"""``tailscope baseline save``: runs into a file that others are compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["command"]
+
+
+def command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Runs, or folders of runs, that repeat each other."),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="The baseline; replaced if it is there."),
+    ],
+) -> int:
+    """The file has figures, intervals, settings and machine, and no packets."""
+    from tailscope.cli.baseline.sources import repeated
+    from tailscope.compare.baseline import save_baseline
+    from tailscope.units import count_text, counted, printable
+
+    samples = save_baseline(repeated(runs), out)
+    size = count_text(out.stat().st_size)
+    print(printable(f"{out}: {counted(len(samples), 'run')}, {size} bytes"))
+    for sample in samples:
+        for doubt in (*sample.doubts, *sample.time_doubts):
+            print(printable(f"warning   {sample.name}: {doubt.reason}"))
+    return 0

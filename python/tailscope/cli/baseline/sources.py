@@ -1,0 +1,47 @@
+"""Runs that are named on the command line, and repeat each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["named", "repeated"]
+
+
+def repeated(paths: list[Path]) -> dict[Path, str]:
+    """The runs at paths, and what each is called.
+
+    Raises
+    ------
+    RunError
+        If there is no run.
+    UsageError
+        If a path is named twice, or holds runs that do not repeat each other.
+    """
+    from tailscope.compare.sources import read_source
+
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("expected runs, each named once")
+    found: dict[Path, str] = {}
+    for path in paths:
+        source = read_source(path)
+        unfinished = [why for each in source.unfinished.values() for why in each]
+        if unfinished or len(source.cells) != 1:
+            got = unfinished[0] if unfinished else f"{len(source.cells)} combinations of values"
+            raise UsageError(
+                f"{path}: expected runs that repeat each other, got {got}",
+                hint="name the runs of one combination",
+            )
+        [cell] = source.cells
+        found |= source.names(cell)
+    return found
+
+
+def named(paths: list[Path]) -> str:
+    """What runs are called together."""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"{paths[0]}{more}"

@@ -1,0 +1,146 @@
+"""What commands that compare runs print and write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailscope.cli.options import STANDARD, write_json
+from tailscope.cli.status import OF_VERDICTS
+from tailscope.cli.terminal import say
+from tailscope.exceptions import EvidenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tailscope.compare.compare import Comparison
+    from tailscope.compare.limits import Judgement, Limit
+    from tailscope.verdict.verdict import Outcome
+
+__all__ = ["Compared"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Runs that were compared.
+
+    Attributes
+    ----------
+    found : sequence of (Comparison, sequence of Judgement)
+        One for each pair.
+    left_out : sequence of str
+        What was not compared, and why.
+    limits : sequence of Limit
+    statements : int
+        How many intervals hold together.
+    """
+
+    found: Sequence[tuple[Comparison, Sequence[Judgement]]]
+    left_out: Sequence[str]
+    limits: Sequence[Limit]
+    statements: int
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Of all limits; None without any."""
+        from tailscope.compare.limits import all_together
+
+        judgements = [each for _, judged in self.found for each in judged]
+        return all_together(judgements, not self.left_out) if self.limits else None
+
+    def tell(self, command: str, json_file: str | None, junit_file: Path | None) -> int:
+        """Write files, print what was found, and return the exit status.
+
+        Parameters
+        ----------
+        command : str
+            The name of the command.
+        json_file : str or None
+        junit_file : Path or None
+
+        Raises
+        ------
+        EvidenceError
+            If there are no limits, no quantile is an estimate anywhere, and nothing else differs.
+        """
+        outcome = self.outcome
+        if json_file is not None:
+            write_json(json_file, self.record())
+        if junit_file is not None:
+            self._write_junit(junit_file, command)
+        if not self.limits:
+            self._check()
+        if json_file != STANDARD:
+            self._print()
+        return 0 if outcome is None else OF_VERDICTS[outcome]
+
+    def record(self) -> dict[str, object]:
+        """It as JSON has it."""
+        from tailscope.models.estimate import LEVEL
+
+        return {
+            "level": LEVEL,
+            "statements": self.statements,
+            "verdict": None if self.outcome is None else str(self.outcome),
+            "comparisons": [
+                {**comparison.record(), "limits": [each.record() for each in judged]}
+                for comparison, judged in self.found
+            ],
+            "left_out": list(self.left_out),
+        }
+
+    def _check(self) -> None:
+        """See that anything can be said at all."""
+        comparisons = [comparison for comparison, _ in self.found]
+        findings = [finding for each in comparisons for finding in each.findings]
+        if not any(
+            finding.verdict in ("higher", "lower")
+            or (finding.figure.quantile is not None and finding.difference is not None)
+            for finding in findings
+        ):
+            first = findings[0]
+            hint = "measure for longer: packets that are delayed together count as few"
+            if any(sample.is_foreign for each in comparisons for sample in each.sides.samples):
+                hint = (
+                    "`tailscope analyze` keeps the order of packets; `tailscope show` shows"
+                    " quantiles"
+                )
+            raise EvidenceError(
+                f"no quantile can be compared: {first.figure.name}: {first.lacks}", hint=hint
+            )
+
+    def _write_junit(self, file: Path, command: str) -> None:
+        from tailscope.compare.words import judgement_text, title
+        from tailscope.store.atomic import write_text
+        from tailscope.verdict.junit import Case, Suite, junit
+        from tailscope.verdict.verdict import Outcome
+
+        suites = [
+            Suite(
+                title(comparison),
+                [Case(each.limit.text, each.outcome, judgement_text(each)) for each in judged],
+            )
+            for comparison, judged in self.found
+        ]
+        suites += [
+            Suite(text, [Case("compared", Outcome.INCONCLUSIVE, "no run")])
+            for text in self.left_out
+        ]
+        limits = " ".join(limit.text for limit in self.limits)
+        write_text(file, junit(f"tailscope {command} {limits}", suites))
+
+    def _print(self) -> None:
+        from tailscope.compare.words import lines
+        from tailscope.units import printable
+
+        for comparison, judged in self.found:
+            for line in lines(comparison, judged):
+                say(printable(line))
+            print()
+        for text in self.left_out:
+            say(printable(f"left out  {text}"))
+        say(
+            f"the intervals of all {self.statements} differences hold together with 95 %"
+            " (Bonferroni); bursts are taken into account"
+        )

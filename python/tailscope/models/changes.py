@@ -1,0 +1,119 @@
+"""Points from which on a series of figures is another: E-divisive means, tested by permutations.
+
+The search is that of apache-otava, a library that nothing else here needs: it is imported when
+change points are looked for.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tailscope.exceptions import ModelError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ChangePoint", "change_points", "fewest_values"]
+
+_SEED = 0
+_RESOLUTION = 20
+"""Steps of a p-value up to the largest that is significant."""
+
+
+class ChangePoint(NamedTuple):
+    """Where a series becomes another one.
+
+    Attributes
+    ----------
+    at : int
+        The first value that is different, from 0.
+    p : float
+        With which probability values in random order look like that, or more so.
+    """
+
+    at: int
+    p: float
+
+
+def fewest_values(error: float) -> int:
+    """How many values it takes before the clearest of all steps is significant.
+
+    A step in the middle of n values, up or down, is two of the ways in which n values can be
+    divided into two halves. These are at most half of the error, because orders are drawn.
+
+    Parameters
+    ----------
+    error : float
+        Largest p-value that is significant.
+    """
+    n = 2
+    while 2 / math.comb(n, n // 2) > error / 2:
+        n += 1
+    return n
+
+
+def change_points(values: NDArray[np.float64], error: float) -> list[ChangePoint]:
+    """Divide a series where its parts differ most, as long as that is significant.
+
+    Of all ways to divide, the one with the largest energy statistic is compared with the largest
+    ones of the same values in random order. So the choice is part of the test, no law is assumed,
+    and values that come in any order show a change with probability `error` or less. The p-value is
+    that of B. Phipson and G. K. Smyth, Stat. Appl. Genet. Mol. Biol. 9, 2010, which is never 0.
+
+    Source: D. S. Matteson, N. A. James, J. Am. Stat. Assoc. 109, 2014.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        In their order.
+    error : float
+        Largest p-value that is significant.
+
+    Returns
+    -------
+    list of ChangePoint
+        In their order; the same for the same values.
+
+    Raises
+    ------
+    ModelError
+        If apache-otava is not installed.
+    """
+    detector = _detector(error)
+    if len(values) < fewest_values(error) or not np.ptp(values):
+        return []
+    found = [
+        ChangePoint(int(each.index), _p_value(each.stats))
+        for each in detector.get_change_points(np.asarray(values, np.float64))
+    ]
+    return sorted(found)
+
+
+def _p_value(stats: Any) -> float:
+    return (int(stats.extreme_qhat_perm) + 1) / (int(stats.n_perm) + 1)
+
+
+def _detector(error: float) -> Any:
+    try:
+        from otava.change_point_divisive.calculator import PairDistanceCalculator
+        from otava.change_point_divisive.detector import ChangePointDetector
+        from otava.change_point_divisive.significance_test import PermutationsSignificanceTester
+    except ImportError as missing:
+        raise ModelError(
+            f"change points are found by apache-otava, which cannot be imported: {missing}",
+            hint="`pip install --no-deps apache-otava` adds it without what only its own command"
+            " needs; `pip install 'tailscope[trend]'` with all of that",
+        ) from None
+    orders = math.ceil(_RESOLUTION / error) - 1
+    tester = PermutationsSignificanceTester(
+        # Of the permutations alone, it counts those that are at least as extreme; the half is
+        # against rounding.
+        max_pvalue=error - 0.5 / (orders + 1),
+        permutations=orders,
+        calculator=PairDistanceCalculator,
+        seed=_SEED,
+    )
+    return ChangePointDetector(significance_tester=tester, calculator=PairDistanceCalculator)

@@ -1,0 +1,5 @@
+"""How figures change from run to run, and from which run on they are others.
+
+`series` sorts runs into series of steps, `changes` finds change points and judges the last one,
+`words` says it.
+"""

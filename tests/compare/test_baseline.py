@@ -1,0 +1,205 @@
+"""``tailscope baseline``: a file instead of runs, with which later ones are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from docs.reference import files
+from documentation import undescribed
+from shelves import edited
+from synthetic import write_run
+
+from tailscope.cli import main
+from tailscope.compare.baseline import FIGURES
+from tailscope.compare.figures import figures_with
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKETS = 20_000
+
+
+def queued(path: Path, seed: int, factor: float = 1.0, **fields: Any) -> Path:
+    values = 2_000 + np.random.default_rng(seed).exponential(4_000, PACKETS)
+    late = np.arange(PACKETS) % 100 == 50
+    latency_ns = np.rint(values * factor).astype(np.int64)
+    return write_run(path, latency_ns, stalled=late, stall_ns=200, lost=3, **fields)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs before, two after, slow ones, and one of another rate on another processor."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in range(3):
+        queued(folder / "before" / str(seed), seed)
+    for seed in (3, 4):
+        queued(folder / "after" / str(seed), seed)
+        queued(folder / "slow" / str(seed), seed, 1.5)
+    elsewhere = queued(folder / "elsewhere", 5, rate_pps=20_000)
+    host = json.loads((elsewhere / "run.json").read_text())["host"]
+    edited(elsewhere, host={**host, "cpu_model": "another one"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def baseline(runs: Path) -> Path:
+    path = runs / "baseline.json"
+    assert main(["baseline", "save", str(runs / "before"), "-o", str(path)]) == 0
+    return path
+
+
+def said(file: Path, *arguments: object, expected: int = 0) -> dict[str, Any]:
+    words = [*map(str, arguments), "--json", str(file)]
+    assert main(words) == expected
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+@pytest.mark.parametrize(("name", "status"), [("after", 0), ("slow", 2)])
+def test_a_baseline_says_what_its_runs_would_say(
+    runs: Path, baseline: Path, tmp_path: Path, name: str, status: int
+) -> None:
+    """Figures, intervals with and without the instrument's stalls, loss, and verdicts."""
+    limits = ("--fail-on", "p90>+30%", "--fail-on", "lost>+1%")
+    words = ("baseline", "compare", baseline, runs / name, *limits)
+    ours = said(tmp_path / "ours.json", *words, expected=status)
+    words = ("compare", runs / "before", runs / name, *limits)
+    theirs = said(tmp_path / "theirs.json", *words, expected=status)
+    [one], [other] = ours["comparisons"], theirs["comparisons"]
+    for part in ("figures", "others", "limits"):
+        assert one[part] == other[part]
+    assert (ours["verdict"], ours["statements"]) == (theirs["verdict"], theirs["statements"])
+    assert any(figure["verdict"] == "no estimate" for figure in one["figures"])
+
+
+def test_limits_of_other_quantiles_are_judged(
+    runs: Path, baseline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit = tmp_path / "found.xml"
+    words = ["baseline", "compare", str(baseline), str(runs / "slow"), "--fail-on", "p95>+10%"]
+    assert main([*words, "--junit", str(junit)]) == 2
+    assert "p95>+10%: fail" in capsys.readouterr().out
+    assert "<failure" in junit.read_text()
+    assert main([*words, "--fail-on", "p97>+1%"]) == 1
+    assert "--fail-on: got p97, expected a figure of the baseline" in capsys.readouterr().err
+    many = [word for number in range(65) for word in ("--fail-on", f"p50>+{number + 1}%")]
+    assert main([*words, *many]) == 1
+    assert "--fail-on: got 66 limits, expected fewer" in capsys.readouterr().err
+
+
+def test_another_machine_or_rate_is_named_and_decides_nothing(
+    runs: Path, baseline: Path, tmp_path: Path
+) -> None:
+    words = ("baseline", "compare", baseline, runs / "elsewhere", "--fail-on", "p50>+90%")
+    found = said(tmp_path / "found.json", *words, expected=3)
+    [comparison] = found["comparisons"]
+    warnings = " ".join(comparison["warnings"])
+    assert "host: cpu_model: got another one, and the baseline has a processor" in warnings
+    assert "plan: rate_pps: got 20000, and the baseline has 10000" in warnings
+    assert "cpu_model" in " ".join(comparison["limits"][0]["reasons"])
+
+
+def test_runs_that_do_not_repeat_each_other_are_no_baseline(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "baseline.json"
+    save = ["baseline", "save", "-o", str(out)]
+    assert main([*save, str(runs / "before"), str(runs / "elsewhere")]) == 1
+    assert "plan: rate_pps: got 20000, expected 10000" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*save, str(runs / "after"), str(runs / "after")]) == 1
+    assert "each named once" in capsys.readouterr().err
+
+
+def test_the_file_is_small_described_and_without_packets(baseline: Path, tmp_path: Path) -> None:
+    (tmp_path / baseline.name).write_bytes(baseline.read_bytes())
+    assert not undescribed(tmp_path, files.BASELINE)
+    assert baseline.stat().st_size < 3 * 50_000
+    assert {each.name for each in figures_with()} < {each.name for each in FIGURES}
+
+
+def damaged(baseline: Path, change: Any, *, is_signed: bool) -> str:
+    """A baseline that says something else, with the checksum of its lines or without."""
+    content = json.loads(baseline.read_text())
+    old = content.pop("lines_sha256")
+    change(content)
+    lines = json.dumps(content, indent=2).removesuffix("\n}") + ",\n"
+    digest = hashlib.sha256(lines.encode()).hexdigest() if is_signed else old
+    return f'{lines}  "lines_sha256": "{digest}"\n}}\n'
+
+
+@pytest.mark.parametrize(
+    ("change", "is_signed", "field"),
+    [
+        (lambda each: each["runs"][0].update(rate_pps=1.0), False, "lines_sha256: expected"),
+        (lambda each: each["runs"][1].update(rate_pps="fast"), True, "runs[1].rate_pps: expected"),
+        (lambda each: each.update(runs=[]), True, "runs: expected one or more"),
+        (lambda each: each["errors"].reverse(), True, "errors: expected falling numbers"),
+        (lambda each: each["runs"][2]["as_is"].pop("p50"), True, "runs[2].as_is: expected"),
+        (lambda each: each["runs"][0]["least"].pop("p50"), True, "runs[0].least: expected"),
+        (lambda each: each["runs"][0]["as_is"]["p50"]["ci_low"].pop(), True, "as_is.p50: expected"),
+        (
+            lambda each: each["runs"][0]["as_is"]["p50"].update(value=None),
+            True,
+            "runs[0].as_is.p50.value: expected a number",
+        ),
+        (
+            lambda each: each["runs"][0]["as_is"]["p50"].update(design_effect=0.0),
+            True,
+            "design_effect: expected 1 or more",
+        ),
+        (
+            lambda each: each["runs"][0]["as_is"]["lost"].update(value=1e300),
+            True,
+            "runs[0].as_is.lost: expected ci_low, value and ci_high in this order",
+        ),
+        (lambda each: each.update(format=2), True, "format: expected 1, got 2"),
+        (lambda each: each.update(more=1), True, "more: unknown field"),
+        (lambda each: each.pop("errors"), True, "errors: missing"),
+    ],
+)
+def test_a_damaged_baseline_is_refused_by_its_field(
+    runs: Path,
+    baseline: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Any,
+    is_signed: bool,
+    field: str,
+) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(damaged(baseline, change, is_signed=is_signed))
+    assert main(["baseline", "compare", str(other), str(runs / "after")]) == 1
+    error = capsys.readouterr().err
+    assert str(other) in error and field in error
+
+
+@pytest.mark.parametrize("name", ["missing", "folder", "text", "before/0/run.json"])
+def test_what_is_no_baseline_is_named(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("no baseline\n")
+    file = runs / name if "/" in name else tmp_path / name
+    assert main(["baseline", "compare", str(file), str(runs / "after")]) == 1
+    error = capsys.readouterr().err
+    assert str(file) in error and "`tailscope baseline save RUN... --out FILE` writes one" in error
+
+
+def test_another_window_is_refused(
+    runs: Path, baseline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Packets that never came would count as another latency."""
+    other = tmp_path / "other.json"
+
+    def shorter(content: dict[str, Any]) -> None:
+        for run in content["runs"]:
+            run["window_ns"] = 1_000_000_000
+
+    other.write_text(damaged(baseline, shorter, is_signed=True))
+    assert main(["baseline", "compare", str(other), str(runs / "after")]) == 1
+    assert "window_ns: got 5000000000, expected 1000000000" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Change points: found where they are, and not where there are none."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tailscope.cli import main
+from tailscope.exceptions import ModelError
+from tailscope.models.changes import change_points, fewest_values
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERIES = 40
+MOST_FALSE = 7
+"""Of 40 series at 5 %: more would come by chance once in a thousand times."""
+
+
+def stationary(seed: int, n: int = 12) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(0, 0.3, n)
+
+
+def test_values_in_any_order_rarely_show_a_change() -> None:
+    false = sum(bool(change_points(stationary(seed), 0.05)) for seed in range(SERIES))
+    assert 0 < false <= MOST_FALSE
+
+
+def test_a_step_is_found_where_it_is() -> None:
+    values = np.random.default_rng(1).normal(100, 2, 24)
+    values[9:] += 10
+    values[18:] -= 30
+    found = change_points(values, 0.05)
+    assert [each.at for each in found] == [9, 18]
+    assert all(0 < each.p <= 0.05 for each in found)
+    assert change_points(values, 0.05) == found
+
+
+def test_a_single_outlier_is_no_change() -> None:
+    values = np.random.default_rng(2).normal(100, 2, 24)
+    values[23] = 1000
+    assert change_points(values, 0.05) == []
+
+
+def test_what_does_not_vary_does_not_change() -> None:
+    assert change_points(np.zeros(50), 0.05) == []
+
+
+@pytest.mark.parametrize("error", [0.05, 0.01])
+def test_the_clearest_step_of_the_fewest_values_is_found(error: float) -> None:
+    fewest = fewest_values(error)
+    values = np.arange(fewest) * 1e-3
+    values[fewest // 2 :] += 1
+    assert [each.at for each in change_points(values, error)] == [fewest // 2]
+    assert change_points(values[1:], error) == []
+
+
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "otava.change_point_divisive.calculator", None)
+    with pytest.raises(ModelError, match="apache-otava, which cannot be imported") as raised:
+        change_points(stationary(1), 0.05)
+    assert "pip install --no-deps apache-otava" in str(raised.value.hint)
+
+
+def p99_of_blocks(data: Path, tmp_path: Path) -> np.ndarray:
+    """Of each second of a real capture."""
+    folder = data / "noms2020" / "snort-filter" / "hw"
+    pre, post = (next(folder.glob(f"*-{side}-*.pcap.zst")) for side in ("pre", "post"))
+    out = tmp_path / "run"
+    assert main(["analyze", str(pre), str(post), "--trim", "1s", "--out", str(out)]) == 0
+    latency_ns = pq.read_table(out / "latency.parquet").column("latency_ns").to_numpy()
+    blocks = latency_ns[: len(latency_ns) // 10_000 * 10_000].reshape(-1, 10_000)
+    return np.sort(blocks, axis=1)[:, 9_899].astype(np.float64)
+
+
+@pytest.mark.long
+def test_the_rates_of_the_page(data: Path, tmp_path: Path) -> None:
+    """`docs/trend.md` has these, and those of other captures."""
+    chance = np.random.default_rng(7)
+    pool = p99_of_blocks(data, tmp_path)
+    false, found = 0, 0
+    for _ in range(100):
+        values = chance.choice(pool, 30)
+        false += bool(change_points(values, 0.05))
+        values[20:] *= 1.1
+        found += any(abs(each.at - 20) <= 2 for each in change_points(values, 0.05))
+    assert false <= 12
+    assert found >= 97
