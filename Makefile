@@ -41,7 +41,7 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz fuzz-corpus wheel bench calibration chaos soak batch-effect docs clean
+	fuzz fuzz-corpus wheel image bench calibration chaos soak batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -155,12 +155,23 @@ docs: $(ENGINE)
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(WITHOUT_DPDK) $(WITH_STAGES) --no-deps
 
 ## make wheel    dist/tailscope-*.whl: for machines without a compiler, without DPDK and without root
-wheel: $(TOOLS) dataplane
+wheel: $(ENGINE) dataplane
+	@scripts/setup have help2man:help2man
+	@python -m docs.manual target/manual
 	@[[ -n '$(WITHOUT_DPDK)' ]] || { \
 		TAILSCOPE_DPDK=static $(CARGO) build --profile $(PROFILE) --target-dir target/wheel -p tailscope-dataplane && \
 		install -s target/wheel/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
-	@status=0; env -u MAKEFLAGS maturin build --quiet --locked --profile $(PROFILE) --out dist || status=$$?; \
+	@rm -rf target/wheel/built target/wheel/unpacked
+	@status=0; env -u MAKEFLAGS maturin build --quiet --locked --profile $(PROFILE) --out target/wheel/built || status=$$?; \
 		$(MAKE) dataplane && exit $$status
+	@wheel unpack --dest target/wheel/unpacked target/wheel/built/*.whl >/dev/null
+	@for folder in target/wheel/unpacked/*; do mkdir "$$folder/$${folder##*/}.data" && \
+		cp -r target/manual "$$folder/$${folder##*/}.data/data" && wheel pack --dest-dir dist "$$folder"; done
+
+## make image    dist/tailscope-*-oci.tar: the wheel in an OCI image of Debian packages, for podman or docker
+image: wheel
+	@scripts/setup have podman:podman mmdebstrap:mmdebstrap
+	@scripts/image
 
 ## make fuzz     every fuzz target for 60 seconds (FUZZ_SECONDS=N)
 FUZZ_SECONDS ?= 60

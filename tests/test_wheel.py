@@ -44,6 +44,16 @@ def test_the_data_plane_needs_what_every_system_has(installed: Path) -> None:
     assert not others
 
 
+def test_man_pages_and_completions_are_installed(installed: Path) -> None:
+    [data] = installed.glob("tailscope-*.data/data/share")
+    page = (data / "man/man1/tailscope-run.1").read_text()
+    assert "tailscope run" in page
+    assert "maturin" not in page
+    names = {"bash-completion/completions/tailscope", "zsh/site-functions/_tailscope"}
+    for name in {*names, "fish/vendor_completions.d/tailscope.fish"}:
+        assert "_TAILSCOPE_COMPLETE" in (data / name).read_text()
+
+
 def test_a_measurement_works(installed: Path, place: Place) -> None:
     out = place.path / "run"
     done = subprocess.run(

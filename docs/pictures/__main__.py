@@ -31,7 +31,7 @@ TAILSCOPE = (sys.executable, "-m", "tailscope")
 
 
 def _tailscope(*words: str | Path) -> None:
-    subprocess.run([*TAILSCOPE, *words], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+    subprocess.run([*TAILSCOPE, *words], check=True, stdout=subprocess.DEVNULL)
 
 
 def _measured(folder: Path, name: str, *options: str) -> Path:
