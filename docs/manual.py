@@ -13,15 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docs.reference.cli import commands
 from typer._completion_shared import get_completion_script
 
 import tailscope
 from tailscope.cli import application
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from typer._click import Command
+    from collections.abc import Iterator
 
 COMPLETIONS = {
     "bash": "share/bash-completion/completions/tailscope",
@@ -31,18 +30,11 @@ COMPLETIONS = {
 _AT_ONCE = 2
 
 
-def commands() -> Iterator[tuple[str, str]]:
+def pages() -> Iterator[tuple[str, str]]:
     """The words of every command, and what it does."""
-    group = application()
-    yield "tailscope", group.help or ""
-    yield from _below("tailscope", group.commands)
-
-
-def _below(words: str, found: Mapping[str, Command]) -> Iterator[tuple[str, str]]:
-    for name, command in found.items():
-        yield f"{words} {name}", command.help or ""
-        loaded = command.load() if hasattr(command, "load") else command
-        yield from _below(f"{words} {name}", getattr(loaded, "commands", {}))
+    yield "tailscope", application().help or ""
+    for words, command in commands():
+        yield words, command.help or ""
 
 
 def _write_page(folder: Path, words: str, about: str) -> None:
@@ -71,10 +63,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.manual")
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args().folder
-    pages = folder / "share/man/man1"
-    pages.mkdir(parents=True, exist_ok=True)
+    man = folder / "share/man/man1"
+    man.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for done in [pool.submit(_write_page, pages, *each) for each in commands()]:
+        for done in [pool.submit(_write_page, man, *each) for each in pages()]:
             done.result()
     for shell, path in COMPLETIONS.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

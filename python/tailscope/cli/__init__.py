@@ -45,6 +45,7 @@ COMMANDS = {
     "finish": "Make what a run lacks: what explains its tail, and its page.",
     "host": "Audit and tune this machine.",
     "import": "Import results of others: the authors' tables, HdrHistogram, MoonGen.",
+    "init": "Write a gate for the tail latency of a program of yours: experiment, script, CI job.",
     "list": "List runs, with their settings, dates and most important figures.",
     "model": "Derive predictions from the figures of a run.",
     "noise": (

@@ -1,0 +1,1 @@
+"""The files with which a gate for the latency of a program of yours begins."""
