@@ -41,7 +41,7 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz fuzz-corpus wheel image bench calibration chaos soak batch-effect docs clean
+	fuzz fuzz-corpus wheel image site bench calibration chaos soak batch-effect docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -153,6 +153,11 @@ docs: $(ENGINE)
 	python -m docs.reference
 	python -m docs.pictures
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(WITHOUT_DPDK) $(WITH_STAGES) --no-deps
+
+## make site     the documentation as a site in target/site, with a search; it asks no other server for anything
+site: $(TOOLS)
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo 'python3 -m http.server --bind 127.0.0.1 --directory target/site 8000'
 
 ## make wheel    dist/tailscope-*.whl: for machines without a compiler, without DPDK and without root
 wheel: $(ENGINE) dataplane
