@@ -75,7 +75,7 @@ def command(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="RUN_DIR", help="Write a run directory with a report."),
+        typer.Option("--out", "-o", metavar="RUN_DIR", help="Write a run directory with a report."),
     ] = None,
     about: AboutFile = None,
     define: Labelled = None,

@@ -51,7 +51,10 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Write a page with the differences and shared figures."
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write a page with the differences and shared figures.",
         ),
     ] = None,
 ) -> int:

@@ -20,7 +20,7 @@ __all__ = ["command"]
 def command(
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="DIR", help="Folder for the figure and its data."),
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for the figure and its data."),
     ] = Path("instruments"),
     rate: Annotated[str, option_of("rate", own_default=True)] = "5k",
     duration: Annotated[

@@ -43,6 +43,7 @@ def command(
         Path,
         typer.Option(
             "--out",
+            "-o",
             metavar="RUN_DIR",
             help="Write a run directory; of several runs, one for each in this folder.",
         ),

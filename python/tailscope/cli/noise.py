@@ -44,7 +44,8 @@ def command(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for every stall and event.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for every stall and event."),
     ] = None,
     json_file: JsonFile = None,
     dry_run: DryRun = False,

@@ -40,6 +40,7 @@ def command(
         Path | None,
         typer.Option(
             "--out",
+            "-o",
             metavar="FILE",
             help="File of the page; report.html (in a campaign's directory) unless --figures"
             " is given.",

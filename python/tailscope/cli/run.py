@@ -75,6 +75,7 @@ def command(
         Path | None,
         typer.Option(
             "--out",
+            "-o",
             metavar="DIR",
             help="Run directory; for several runs, their folder.",
             rich_help_panel=OUTPUT,

@@ -117,7 +117,7 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Folder for the results.", rich_help_panel=OUTPUT
+            "--out", "-o", metavar="DIR", help="Folder for the results.", rich_help_panel=OUTPUT
         ),
     ] = None,
     json_file: JsonFile = None,

@@ -15,7 +15,8 @@ def command(
         Path, typer.Argument(metavar="RUN", help="A run directory, or one of tailscope noise.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="File of the trace.", show_default=True)
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="File of the trace.", show_default=True),
     ] = Path("trace.pftrace"),
 ) -> int:
     """Open the file at ui.perfetto.dev, or query it in SQL by Perfetto's trace processor.

@@ -85,6 +85,7 @@ def command(
         Path | None,
         typer.Option(
             "--out",
+            "-o",
             metavar="DIR",
             help="Folder of the runs; a watch that is there goes on.",
             rich_help_panel=OUTPUT,
