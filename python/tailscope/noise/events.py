@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from tailscope import _engine
 from tailscope.analysis import engine_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -53,6 +52,7 @@ _SOFTIRQS = (
     *("IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"),
 )
 _NO_FUNCTION = 0
+_FUNCTIONS = (b"t", b"T", b"w", b"W")
 
 
 @dataclass(frozen=True)
@@ -255,27 +255,26 @@ class _Symbols:
     """The kernel's functions by address, where it says them."""
 
     def __init__(self) -> None:
-        self._addresses: list[int] | None = None
-        self._names: list[str] = []
+        self._lines: bytes | None = None
+        self._names: dict[int, str] = {_NO_FUNCTION: ""}
 
     def name(self, address: int) -> str:
         """The function at an address; nothing where it is not known."""
-        if address == _NO_FUNCTION:
-            return ""
-        if self._addresses is None:
-            self._read()
-        assert self._addresses is not None
-        at = bisect_left(self._addresses, address)
-        there = at < len(self._addresses) and self._addresses[at] == address
-        return self._names[at] if there else ""
+        if address not in self._names:
+            self._names[address] = min(self._at(address), default="")
+        return self._names[address]
 
-    def _read(self) -> None:
-        found = []
-        with suppress(OSError), Path("/proc/kallsyms").open(errors="replace") as lines:
-            for line in lines:
-                address, kind, name = line.split()[:3]
-                if kind in "tTwW" and int(address, 16):
-                    found.append((int(address, 16), name))
-        found.sort()
-        self._addresses = [address for address, _ in found]
-        self._names = [name for _, name in found]
+    def _at(self, address: int) -> Iterator[str]:
+        """All functions there; few of a hundred thousand are asked for."""
+        if self._lines is None:
+            self._lines = b"\n"
+            with suppress(OSError):
+                self._lines += Path("/proc/kallsyms").read_bytes()
+        start = b"\n%016x " % address
+        found = self._lines.find(start)
+        while found >= 0:
+            end = self._lines.find(b"\n", found + 1)
+            _, kind, name, *_module = self._lines[found:end].split()
+            if kind in _FUNCTIONS:
+                yield name.decode(errors="replace")
+            found = self._lines.find(start, end)
