@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailscope.duts.command import Command
 from tailscope.duts.dataplane import Delay, L2fwd, L3fwd, Loop, Work
 from tailscope.duts.kernel import Bridge, Mirred, Router
+from tailscope.duts.nftables import Nftables
 from tailscope.duts.snort import Snort
 from tailscope.duts.suricata import Suricata
 from tailscope.duts.xdp import Xdp
@@ -24,7 +25,7 @@ DUTS: dict[str, type[Dut]] = {
     for dut in (
         *(Loop, L2fwd, L3fwd, Delay, Work),
         *(Suricata, Snort),
-        *(Mirred, Bridge, Router, Xdp),
+        *(Mirred, Bridge, Router, Nftables, Xdp),
         Command,
     )
 }

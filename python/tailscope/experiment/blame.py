@@ -9,6 +9,7 @@ import numpy as np
 from tailscope.noise.intervals import covered
 from tailscope.store.records.dataplane import (
     KernelCounts,
+    NftablesCounts,
     ProgramCounts,
     SnortCounts,
     SuricataCounts,
@@ -113,7 +114,7 @@ def losses_of(
 
 def dropped_on_purpose(counts: DutCounts | None) -> int | None:
     """Packets that the device dropped by a rule, or without a route; None if it does not say."""
-    if isinstance(counts, SuricataCounts | SnortCounts):
+    if isinstance(counts, SuricataCounts | SnortCounts | NftablesCounts):
         return counts.dropped
     if isinstance(counts, ProgramCounts):
         return sum(sum(lcore.dropped.values()) for lcore in counts.lcores)
@@ -125,7 +126,7 @@ def _drops(counts: DutCounts | None, wire: str) -> int:
     if isinstance(counts, ProgramCounts):
         drops = sum(port.rx_missed + port.rx_nombuf for port in counts.ports)
         return drops + (0 if wire in _SHARED_MEMORY else _full_rings(counts))
-    if isinstance(counts, KernelCounts):
+    if isinstance(counts, KernelCounts | NftablesCounts):
         return sum(
             link.rx_dropped + link.tx_dropped + link.rx_errors + link.tx_errors
             for link in counts.links.values()

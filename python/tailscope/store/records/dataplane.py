@@ -25,10 +25,12 @@ __all__ = [
     "L3fwdCounts",
     "LcoreCounts",
     "LinkCounts",
+    "NftablesCounts",
     "NoCounts",
     "PortCounts",
     "ProgramCounts",
     "RouteCount",
+    "RuleCounts",
     "SnortCounts",
     "SocketCounts",
     "SocketLinks",
@@ -319,6 +321,49 @@ class KernelCounts(Section, frozen=True, kw_only=True, tag_field="program", tag=
     links: dict[str, LinkCounts]
 
 
+class RuleCounts(Section, frozen=True, kw_only=True):
+    """What a rule of nftables counted.
+
+    Attributes
+    ----------
+    chain : str
+        Family, table and chain.
+    handle : int
+        Its number there, as ``nft --handle list ruleset`` shows it.
+    comment, verdict : str or None
+        What its author says of it, and the last thing it does.
+    packets, bytes : int
+        Those that met it, the warm-up included; of a translation, the first of each connection.
+    """
+
+    chain: str
+    handle: Count
+    comment: str | None
+    verdict: str | None
+    packets: Count
+    bytes: Count
+
+
+class NftablesCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="nftables"):
+    """What links and rules of nftables counted.
+
+    Attributes
+    ----------
+    links : dict of str to LinkCounts
+    rules_loaded : int
+        Rules that there were.
+    rules : list of RuleCounts
+        Those with a counter that packets met.
+    dropped : int or None
+        Packets that rules dropped or rejected; None if a rule drops without counting, or a policy.
+    """
+
+    links: dict[str, LinkCounts]
+    rules_loaded: Count
+    rules: list[RuleCounts]
+    dropped: Count | None
+
+
 class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="suricata"):
     """What Suricata counted.
 
@@ -358,4 +403,6 @@ class NoCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="non
 
 
 ForwarderCounts: TypeAlias = L2fwdCounts | L3fwdCounts | DelayCounts | WorkCounts
-DutCounts: TypeAlias = ForwarderCounts | KernelCounts | SuricataCounts | SnortCounts | NoCounts
+DutCounts: TypeAlias = (
+    ForwarderCounts | KernelCounts | NftablesCounts | SuricataCounts | SnortCounts | NoCounts
+)
