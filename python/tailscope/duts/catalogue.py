@@ -8,8 +8,10 @@ from tailscope.duts.command import Command
 from tailscope.duts.dataplane import Delay, L2fwd, L3fwd, Loop, Work
 from tailscope.duts.kernel import Bridge, Mirred, Router
 from tailscope.duts.nftables import Nftables
+from tailscope.duts.ovs import Ovs
 from tailscope.duts.snort import Snort
 from tailscope.duts.suricata import Suricata
+from tailscope.duts.testpmd import Testpmd
 from tailscope.duts.xdp import Xdp
 from tailscope.exceptions import UsageError
 
@@ -24,7 +26,7 @@ DUTS: dict[str, type[Dut]] = {
     dut.name: dut
     for dut in (
         *(Loop, L2fwd, L3fwd, Delay, Work),
-        *(Suricata, Snort),
+        *(Testpmd, Ovs, Suricata, Snort),
         *(Mirred, Bridge, Router, Nftables, Xdp),
         Command,
     )

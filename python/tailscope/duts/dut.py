@@ -200,6 +200,11 @@ class Dut(ABC):
         return 1
 
     @property
+    def sending_queues(self) -> int:
+        """By how many queues it may send to a port of shared memory."""
+        return 1
+
+    @property
     def uses_dpdk(self) -> bool:
         """Whether it gets at its ports by DPDK, or by the kernel's links."""
         return True

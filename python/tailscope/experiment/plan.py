@@ -280,7 +280,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             # It is started in a folder of its own.
             replay = f"--replay={Path(self.replay).absolute()}"
             rate = [] if self.pattern == CAPTURED else [f"--rate={self.rate_pps}"]
-            return [replay, *rate, f"--stall-ns={self.stall_ns}"]
+            return [replay, *rate, *self._receive_queues, f"--stall-ns={self.stall_ns}"]
         optional = {"vlan": self.vlan, "src-mac": self.src_mac}
         return [
             f"--rate={self.rate_pps}",
@@ -290,6 +290,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             f"--size={self.size_mix or self.size_bytes}",
             f"--flows={self.flows}",
             f"--queues={self.queues}",
+            *self._receive_queues,
             f"--protocol={self.protocol}",
             f"--dst-mac={self.dst_mac}",
             f"--src-ip={self.src_ip}",
@@ -303,6 +304,12 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             f"--duration={self.duration_ns}ns",
             f"--stall-ns={self.stall_ns}",
         ]
+
+    @property
+    def _receive_queues(self) -> list[str]:
+        """The generator makes the rings of shared memory: the device needs one for each queue."""
+        queues = self.make_dut().sending_queues
+        return [f"--rx-queues={queues}"] if self.wire == "memif" and queues > 1 else []
 
     def describe(self, cores: Cores) -> dict[str, str]:
         """The plan in words, for ``--dry-run``."""

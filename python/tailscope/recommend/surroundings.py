@@ -27,7 +27,7 @@ __all__ = [
     "technology",
 ]
 
-SINGLE_THREAD = ("l2fwd", "l3fwd", "delay", "work", "snort")
+SINGLE_THREAD = ("l2fwd", "l3fwd", "delay", "work", "testpmd", "snort")
 """Devices with one polling thread on each of their CPUs (limbo2022, Recommendation III)."""
 SEVERAL_THREADS = ("suricata",)
 """Devices whose threads share CPUs (limbo2022 §6.2)."""

@@ -27,6 +27,8 @@ __all__ = [
     "LinkCounts",
     "NftablesCounts",
     "NoCounts",
+    "OvsCounts",
+    "OvsThread",
     "PortCounts",
     "ProgramCounts",
     "RouteCount",
@@ -37,6 +39,8 @@ __all__ = [
     "StampedTaps",
     "SuricataCounts",
     "TapCounts",
+    "TestpmdCounts",
+    "TestpmdPort",
     "WatchTruth",
     "WorkCounts",
     "WorkTruth",
@@ -398,11 +402,85 @@ class SnortCounts(
     accepted: Count | None = None
 
 
+class TestpmdPort(Section, frozen=True, kw_only=True):
+    """What testpmd counted at one port; `tx_dropped` are packets for which a driver had no room."""
+
+    port: Count
+    rx_packets: Count
+    tx_packets: Count
+    rx_errors: Count
+    rx_dropped: Count
+    rx_nombuf: Count
+    tx_dropped: Count
+
+
+class TestpmdCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="testpmd"):
+    """What testpmd counted, port by port."""
+
+    ports: list[TestpmdPort]
+
+
+class OvsThread(Section, frozen=True, kw_only=True):
+    """What a thread of Open vSwitch counted that forwards.
+
+    Attributes
+    ----------
+    received : int
+        Packets.
+    exact_match_hits, signature_match_hits, simple_match_hits, megaflow_hits : int
+        Packets whose flow each of its caches had.
+    misses, lost : int
+        Packets whose flow was asked for, and those for which that failed.
+    idle_cycles, processing_cycles : int
+        Of the processor, without packets and with them; 0 of a thread that sleeps.
+    """
+
+    received: Count
+    exact_match_hits: Count
+    signature_match_hits: Count
+    simple_match_hits: Count
+    megaflow_hits: Count
+    misses: Count
+    lost: Count
+    idle_cycles: Count
+    processing_cycles: Count
+
+
+class OvsCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ovs"):
+    """What Open vSwitch counted.
+
+    Attributes
+    ----------
+    ports : dict of str to LinkCounts
+    threads : dict of str to OvsThread
+        Those that forwarded.
+    flows : int
+        Flows that it was told.
+    dropped : int
+        Packets that flows with the action ``drop`` dropped.
+    lost : int
+        Packets that its datapath lost because nobody said in time what to do with them.
+    """
+
+    ports: dict[str, LinkCounts]
+    threads: dict[str, OvsThread]
+    flows: Count
+    dropped: Count
+    lost: Count
+
+
 class NoCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="none"):
     """What a device counted that says nothing."""
 
 
 ForwarderCounts: TypeAlias = L2fwdCounts | L3fwdCounts | DelayCounts | WorkCounts
 DutCounts: TypeAlias = (
-    ForwarderCounts | KernelCounts | NftablesCounts | SuricataCounts | SnortCounts | NoCounts
+    ForwarderCounts
+    | KernelCounts
+    | NftablesCounts
+    | OvsCounts
+    | SuricataCounts
+    | SnortCounts
+    | TestpmdCounts
+    | NoCounts
 )
