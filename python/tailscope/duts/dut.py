@@ -228,6 +228,11 @@ class Dut(ABC):
         return ()
 
     @property
+    def device_files(self) -> tuple[Path, ...]:
+        """Files of this machine's devices that it needs in a container."""
+        return ()
+
+    @property
     def starts_in_s(self) -> float:
         """How long it takes to be ready, roughly."""
         return 0.5

@@ -27,6 +27,7 @@ __all__ = ["Ovs"]
 _WITH_DPDK = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 """Debian's, which stands beside the one without."""
 _SWITCH = "ovs-vswitchd"
+_TUN = Path("/dev/net/tun")
 _SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 _BRIDGE, _PORTS = "bridge0", ("port0", "port1")
 _READY_S = 30.0
@@ -94,6 +95,11 @@ class Ovs(Dut):
         return self._driver != "system"
 
     @property
+    def device_files(self) -> tuple[Path, ...]:
+        """Its datapath has links of its own, made of this."""
+        return (_TUN,)
+
+    @property
     def starts_in_s(self) -> float:
         """A database, a switch, ports."""
         return 2.0
@@ -101,6 +107,8 @@ class Ovs(Dut):
     def check(self) -> None:
         """The programs are there, with DPDK if need be, and flows that are named."""
         super().check()
+        if not _TUN.exists():
+            raise TestbedError(f"dut ovs: no {_TUN}", hint="load the kernel's module: modprobe tun")
         switch = self._program()
         if self.uses_dpdk and "DPDK" not in _version(switch):
             raise TestbedError(
@@ -151,9 +159,7 @@ class Ovs(Dut):
             ) as process:
                 wait_for(_SWITCH, process, r"\(Open vSwitch\) [0-9]", timeout_s=_READY_S)
                 ports = self._ports(context)
-                place.run([*ask, *ports])
-                _check_ports(place, ask, process)
-                flows = self._add_flows(place, known)
+                flows = self._join(place, known, ask, ports, process)
                 yield _Running(
                     context,
                     process,
@@ -164,11 +170,32 @@ class Ovs(Dut):
                     rules_sha256=self._checksum(),
                 )
 
+    def _join(
+        self,
+        place: Place,
+        known: Sequence[str],
+        ask: Sequence[str],
+        ports: Sequence[str],
+        process: Process,
+    ) -> list[list[str]]:
+        """Join its ports, and return the commands that say what forwards between them."""
+        try:
+            place.run([*ask, *ports])
+            # It goes on without a port, and says so in its log alone.
+            said = place.run([*ask, "--columns=name,error", "--format=json", "list", "Interface"])
+            for name, error in json.loads(said)["data"]:
+                if isinstance(error, str):
+                    raise TestbedError(f"{name}: {error}")
+            return self._add_flows(place, known)
+        except TestbedError as error:
+            words = process.last_words()
+            raise TestbedError(f"{_SWITCH}: {error}; it said: {words}", hint=error.hint) from None
+
     def _apart(self) -> list[str]:
         """What it is started by over shared memory: its own links have names that all have."""
         if self.wire != "memif":
             return []
-        users = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
+        users = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
         return ["unshare", *users, "--net"]
 
     def _settings(self, context: DutContext) -> list[str]:
@@ -258,14 +285,6 @@ def _environment(home: Path) -> list[str]:
     return ["env", *(f"{name}={home}" for name in folders)]
 
 
-def _check_ports(place: Place, ask: Sequence[str], process: Process) -> None:
-    """See that its ports are there: else it goes on without, and says so in its log alone."""
-    said = place.run([*ask, "--columns=name,error", "--format=json", "list", "Interface"])
-    for name, error in json.loads(said)["data"]:
-        if isinstance(error, str):
-            raise TestbedError(f"ovs-vswitchd: {name}: {error}; it said: {process.last_words()}")
-
-
 def _exists(place: Place, path: str) -> bool:
     try:
         place.run(["test", "-S", path])
@@ -278,7 +297,8 @@ def _version(program: str) -> str:
     """What a switch says of itself, DPDK's version included if it has it."""
     import subprocess
 
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    command = [program, "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     lines = said.stdout.splitlines()
     version = re.search(r"\(Open vSwitch\) (\S+)", said.stdout)
     dpdk = next((f" ({line})" for line in lines if line.startswith("DPDK ")), "")

@@ -76,6 +76,4 @@ def _threads(text: str) -> dict[str, OvsThread]:
             name, _, value = line.strip().partition(": ")
             if name in _COUNTED:
                 own[_COUNTED[name]] = int(value.split()[0])
-    return {
-        name: OvsThread(**counts) for name, counts in found.items() if any(counts.values())
-    }
+    return {name: OvsThread(**counts) for name, counts in found.items() if any(counts.values())}

@@ -13,7 +13,6 @@ from tailscope.host.cpus import cpu_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from tailscope.store.records.dataplane import TestpmdCounts
 

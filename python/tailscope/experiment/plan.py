@@ -37,7 +37,7 @@ __all__ = ["WAYS", "InstanceCpus", "RunPlan", "failures"]
 
 WAYS = ("forth", "back")
 """Directions of packets: from the generator's first port to its second, and the other way."""
-_KERNEL_WIRES, _KERNEL_PLATFORMS = ("veth", "pci"), ("bare", "lxc")
+_KERNEL_WIRES, _KERNEL_PLATFORMS = ("veth", "pci"), ("bare", "lxc", "podman")
 """Where this machine's kernel is the one that packets travel through."""
 _STAGED_PPS, _STAGED = 10_000, 1_000_000
 """Packets in a second, and in all, that are looked at on their way: of more, a part."""
