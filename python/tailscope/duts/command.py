@@ -17,12 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["Command"]
+__all__ = ["Command", "filled", "succeeds", "words_of"]
 
 _READY_S = 60.0
 
 
-def _words(name: str, value: str) -> list[str]:
+def words_of(name: str, value: str) -> list[str]:
+    """Read an option that is a command: its words.
+
+    Raises
+    ------
+    UsageError
+        If it has none, or a quote that does not end.
+    """
     try:
         words = shlex.split(value)
     except ValueError as error:
@@ -51,36 +58,44 @@ class Command(Dut):
     name = "command"
     about = "any program, with a probe that says when it is ready"
     options = {  # noqa: RUF012
-        "run": _words,
+        "run": words_of,
         "ready": _pattern,
-        "ready-command": _words,
-        "version": _words,
+        "ready-command": words_of,
+        "version": words_of,
     }
 
     def __init__(self, options: Mapping[str, str], wire: str) -> None:
         super().__init__(options, wire)
+        self.check_given()
+
+    def check_given(self) -> None:
+        """There is a command, and a probe."""
         if "run" not in self.given:
             raise UsageError("dut command: no --dut-option run=COMMAND")
+        self.check_probe()
+
+    def check_probe(self) -> None:
+        """There is one probe."""
         if ("ready" in self.given) == ("ready-command" in self.given):
             raise UsageError(
-                "dut command: expected one of --dut-option ready=PATTERN (in its output)"
+                f"dut {self.name}: expected one of --dut-option ready=PATTERN (in its output)"
                 " and ready-command=COMMAND (that succeeds)"
             )
 
     @property
     def uses_dpdk(self) -> bool:
         """If it asks for DPDK's options."""
-        return "{eal}" in _words("run", self.given["run"])
+        return "{eal}" in words_of("run", self.given["run"])
 
     def guest_programs(self) -> tuple[Path, ...]:
         """The command's own, and its probe's."""
         names = [name for name in ("run", "ready-command") if name in self.given]
-        return tuple(filter(None, (which(_words(name, self.given[name])[0]) for name in names)))
+        return tuple(filter(None, (which(words_of(name, self.given[name])[0]) for name in names)))
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
         """Start it, and wait for its probe."""
-        command = _filled(_words("run", self.given["run"]), context)
+        command = filled(words_of("run", self.given["run"]), context)
         with context.place.start(
             "dut", command, cpus=context.allowed, merged=True, urgent=True
         ) as process:
@@ -88,17 +103,18 @@ class Command(Dut):
             if "ready" in self.given:
                 ready = self.given["ready"]
             else:
-                probe = _filled(_words("ready-command", self.given["ready-command"]), context)
-                ready = partial(_succeeds, context, probe)
+                probe = filled(words_of("ready-command", self.given["ready-command"]), context)
+                ready = partial(succeeds, context, probe)
             wait_for(command[0], process, ready, timeout_s=_READY_S)
             version = self.given.get("version")
             said = "unknown"
             if version is not None:
-                said = context.place.run(_words("version", version)).strip()
+                said = context.place.run(words_of("version", version)).strip()
             yield RunningProgram(command[0], process, version=said, configuration=command)
 
 
-def _filled(words: list[str], context: DutContext) -> list[str]:
+def filled(words: list[str], context: DutContext) -> list[str]:
+    """Put what a device is given in the place of what stands in braces."""
     filled: list[str] = []
     single = {
         "{cpus}": ",".join(map(str, context.working)),
@@ -117,7 +133,8 @@ def _filled(words: list[str], context: DutContext) -> list[str]:
     return filled
 
 
-def _succeeds(context: DutContext, command: list[str]) -> bool:
+def succeeds(context: DutContext, command: list[str]) -> bool:
+    """Whether a command succeeds where the device is."""
     try:
         context.place.run(command)
     except TestbedError:

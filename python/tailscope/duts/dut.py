@@ -159,6 +159,8 @@ class Dut(ABC):
     options: ClassVar[Mapping[str, Callable[[str, str], object]]] = {}
     """For each option, what reads its value: from its name and text; it raises a `UsageError`."""
     wires: ClassVar[tuple[str, ...]] = ANY_WIRE
+    platforms: ClassVar[tuple[str, ...] | None] = None
+    """What it may run on; None is everything."""
     in_softirqs: ClassVar[bool] = False
     """Whether it does its work in softirqs alone, which tasks do not keep from running."""
     leaves_stack_out: ClassVar[bool] = False

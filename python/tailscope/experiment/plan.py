@@ -94,6 +94,11 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             raise UsageError(
                 f"--cpus: got dut=any, expected CPUs for --dut {self.dut}, which pins its threads"
             )
+        if dut.platforms is not None and self.platform not in dut.platforms:
+            raise UsageError(
+                f"--platform: got {self.platform!r}, expected {' or '.join(dut.platforms)} with"
+                f" --dut {self.dut}"
+            )
         if self.wire not in platform.wires:
             expected = " or ".join(platform.wires)
             raise UsageError(
