@@ -24,6 +24,7 @@ from tailscope.testbed.podman import (
     limits,
     marks,
     own_podman,
+    remove_podman,
 )
 
 if TYPE_CHECKING:
@@ -253,6 +254,7 @@ def _stop(folder: Folder, process: Process) -> None:
             os.kill(holder, signal.SIGKILL)
     with suppress(OSError):
         remove_cgroups(folder.name)
+    remove_podman(folder.path, folder.name)
 
 
 def _wait_gone(pid: int) -> None:

@@ -5,16 +5,29 @@ from __future__ import annotations
 import json
 import os
 import resource
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from tailscope.testbed.containers import cgroup_version
+from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import FOLDER, MARK
 from tailscope.testbed.programs import search_path, which
+from tailscope.testbed.removal import remove_tree
 
-__all__ = ["GROUP", "container_runtime", "is_rootless", "limits", "marks", "own_podman"]
+__all__ = [
+    "GROUP",
+    "container_runtime",
+    "is_rootless",
+    "limits",
+    "marks",
+    "own_podman",
+    "remove_podman",
+]
 
 GROUP = "podman.payload."
 """What the groups of control of a container are called by, before its name."""
+_LONGEST = 50
 _HIGHEST_PID = Path("/proc/sys/kernel/pid_max")
 _RUNTIMES = ("crun", "runc")
 
@@ -59,9 +72,32 @@ def own_podman(folder: Path, mark: str, runtime: str) -> list[str]:
         "HOME": home,
         "XDG_RUNTIME_DIR": home,
     }
-    storage = [f"--root={home}/storage", f"--runroot={home}/run", "--storage-driver=vfs"]
+    run = _run_folder(home, mark)
+    run.mkdir(mode=0o700, parents=True)
+    storage = [f"--root={home}/storage", f"--runroot={run}", "--storage-driver=vfs"]
     words = [f"{name}={value}" for name, value in environment.items()]
     return ["env", *words, "podman", "--log-level=error", *storage]
+
+
+def remove_podman(folder: Path, mark: str) -> None:
+    """Remove what `own_podman` has made outside of the folder, if it has."""
+    run = _run_folder(folder / "podman", mark)
+    with suppress(OSError):
+        remove_tree(run)
+        if not run.is_relative_to(folder):
+            run.parent.rmdir()
+
+
+def _run_folder(home: Path, mark: str) -> Path:
+    """Where podman keeps what lives as long as containers; it takes short paths only.
+
+    The other folder has the measurement's name, by which `tailscope.testbed.clean` finds it.
+    """
+    if len(str(home / "run")) <= _LONGEST:
+        return home / "run"
+    owner = owner_of(mark)
+    assert owner is not None, "it is a measurement's"
+    return Path(tempfile.gettempdir(), owner, mark.removeprefix(owner).lstrip("-") or "run")
 
 
 def limits() -> list[str]:
