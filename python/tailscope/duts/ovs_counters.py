@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tailscope.store.records.dataplane import LinkCounts, OvsCounts, OvsThread
+from tailscope.store.records.dataplane import LinkCounts, OvsCounts, OvsThreadCounts
 
 __all__ = ["counts_of"]
 
@@ -66,7 +66,7 @@ def _ports(datapath: str) -> dict[str, LinkCounts]:
     return {name: LinkCounts(**counts) for name, counts in found.items()}
 
 
-def _threads(text: str) -> dict[str, OvsThread]:
+def _threads(text: str) -> dict[str, OvsThreadCounts]:
     found: dict[str, dict[str, int]] = {}
     own: dict[str, int] = {}
     for line in text.splitlines():
@@ -76,4 +76,6 @@ def _threads(text: str) -> dict[str, OvsThread]:
             name, _, value = line.strip().partition(": ")
             if name in _COUNTED:
                 own[_COUNTED[name]] = int(value.split()[0])
-    return {name: OvsThread(**counts) for name, counts in found.items() if any(counts.values())}
+    return {
+        name: OvsThreadCounts(**counts) for name, counts in found.items() if any(counts.values())
+    }

@@ -95,7 +95,7 @@ class Testpmd(Dut):
 
 def _counts(log: str | None) -> TestpmdCounts | None:
     """What it printed of each port when it ended; None where it printed nothing."""
-    from tailscope.store.records.dataplane import TestpmdCounts, TestpmdPort
+    from tailscope.store.records.dataplane import TestpmdCounts, TestpmdPortCounts
 
     ports = []
     for number, text in _STATISTICS.findall(log or ""):
@@ -103,5 +103,5 @@ def _counts(log: str | None) -> TestpmdCounts | None:
         for name, own in _COUNTED.items():
             if match := re.search(rf"{name}: (\d+)", text):
                 found[own] = int(match[1])
-        ports.append(TestpmdPort(port=int(number), **found))
+        ports.append(TestpmdPortCounts(port=int(number), **found))
     return TestpmdCounts(ports=ports) if ports else None

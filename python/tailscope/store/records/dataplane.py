@@ -28,7 +28,7 @@ __all__ = [
     "NftablesCounts",
     "NoCounts",
     "OvsCounts",
-    "OvsThread",
+    "OvsThreadCounts",
     "PortCounts",
     "ProgramCounts",
     "RouteCount",
@@ -40,7 +40,7 @@ __all__ = [
     "SuricataCounts",
     "TapCounts",
     "TestpmdCounts",
-    "TestpmdPort",
+    "TestpmdPortCounts",
     "WatchTruth",
     "WorkCounts",
     "WorkTruth",
@@ -402,7 +402,7 @@ class SnortCounts(
     accepted: Count | None = None
 
 
-class TestpmdPort(Section, frozen=True, kw_only=True):
+class TestpmdPortCounts(Section, frozen=True, kw_only=True):
     """What testpmd counted at one port; `tx_dropped` are packets for which a driver had no room."""
 
     port: Count
@@ -417,10 +417,10 @@ class TestpmdPort(Section, frozen=True, kw_only=True):
 class TestpmdCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="testpmd"):
     """What testpmd counted, port by port."""
 
-    ports: list[TestpmdPort]
+    ports: list[TestpmdPortCounts]
 
 
-class OvsThread(Section, frozen=True, kw_only=True):
+class OvsThreadCounts(Section, frozen=True, kw_only=True):
     """What a thread of Open vSwitch counted that forwards.
 
     Attributes
@@ -452,7 +452,7 @@ class OvsCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ov
     Attributes
     ----------
     ports : dict of str to LinkCounts
-    threads : dict of str to OvsThread
+    threads : dict of str to OvsThreadCounts
         Those that forwarded.
     flows : int
         Flows that it was told.
@@ -463,7 +463,7 @@ class OvsCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ov
     """
 
     ports: dict[str, LinkCounts]
-    threads: dict[str, OvsThread]
+    threads: dict[str, OvsThreadCounts]
     flows: Count
     dropped: Count
     lost: Count
