@@ -148,7 +148,8 @@ class _Running(RunningProgram):
 
     def stop(self) -> DutCounts | None:
         """End it as podman does: the first process of a container may know no signals."""
-        if self.is_running:
+        # It may have ended by itself.
+        with suppress(TestbedError):
             self._place.run(self._stop)
         return super().stop()
 
