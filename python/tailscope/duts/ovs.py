@@ -17,7 +17,7 @@ from tailscope.exceptions import TestbedError, UsageError
 from tailscope.testbed.programs import find_program, which
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.store.records.dataplane import DutCounts
     from tailscope.testbed.places import Place, Process
@@ -64,7 +64,7 @@ class Ovs(Dut):
         "unshare": "util-linux",
     }
 
-    def __init__(self, options: dict[str, str], wire: str) -> None:
+    def __init__(self, options: Mapping[str, str], wire: str) -> None:
         super().__init__(options, wire)
         if wire == "memif" and self._driver != "dpdk":
             raise UsageError(
