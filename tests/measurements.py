@@ -140,7 +140,7 @@ def begun_by_nobody(
         pytest.skip(f"{COMMAND}: not to be reached by an ordinary user")
     environment = {**place.environment, "HOME": str(place.path), "PYTHONDONTWRITEBYTECODE": "1"}
     for parent in place.path.parents:
-        if parent.stat().st_uid == os.getuid() and parent.name.startswith("pytest-"):
+        if parent.stat().st_uid == os.getuid() and parent.name.startswith(("pytest-", "popen-")):
             parent.chmod(0o755)
     return as_nobody(
         [*place.prefix, str(COMMAND), *arguments],

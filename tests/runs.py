@@ -81,12 +81,12 @@ def _belongings(containers: Sequence[str]) -> Iterator[tuple[str, str]]:
     for line in listed.splitlines():
         if found := MEASUREMENT.match(line):
             yield f"namespace {line}", found[0]
-    for pattern in ("lxc.payload.*", "*/lxc.payload.*"):
-        for path in Path("/sys/fs/cgroup").glob(pattern):
-            name = path.name.removeprefix("lxc.payload.")
-            found = MEASUREMENT.match(name)
-            if found or name in containers:
-                yield str(path), found[0] if found else name
+    groups = Path("/sys/fs/cgroup")
+    for path in (*groups.glob("*.payload.*"), *groups.glob("*/*.payload.*")):
+        name = path.name.partition(".payload.")[2]
+        found = MEASUREMENT.match(name)
+        if found or name in containers:
+            yield str(path), found[0] if found else name
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             mark = re.search(rb"\0TAILSCOPE_MEASUREMENT=([^\0]*)", b"\0" + path.read_bytes())

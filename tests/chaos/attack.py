@@ -122,6 +122,19 @@ SETTINGS = (
         needs=("lxc-execute",),
         takes_s=8,
     ),
+    Setting(
+        "veth, nftables",
+        ("--dut", "nftables", "--dut-option", "nat=masquerade", *_RATE),
+        as_root=True,
+        needs=("nft",),
+    ),
+    Setting("memif, ovs", ("--dut", "ovs", *_RATE), needs=("ovs-vsctl",), takes_s=8),
+    Setting(
+        "podman, l2fwd",
+        ("--dut", "l2fwd", "--platform", "podman", *_RATE),
+        needs=("podman",),
+        takes_s=8,
+    ),
     Setting("vm, l2fwd", ("--dut", "l2fwd", *_GUEST), needs=_GUESTS, takes_s=60),
     Setting("vm, XDP", ("--dut", "xdp", *_GUEST), needs=(*_GUESTS, "xdp-bench"), takes_s=60),
 )

@@ -54,7 +54,7 @@ def bpf(dataplane: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("bpf")
-@pytest.mark.parametrize("dut", ["router", "bridge", "mirred"])
+@pytest.mark.parametrize("dut", ["router", "bridge", "mirred", "nftables"])
 def test_stages_sum_to_the_latency_of_every_packet(measure: Measure, dut: str) -> None:
     found = measure("--dut", dut, "--rate", "2k", "--stages", "on")
     recorded = sound(found["out"])["noise"]["stages"]

@@ -11,18 +11,22 @@ from hypothesis import strategies as st
 from tailscope.experiment.blame import (
     GIVE_UP_NS,
     HeldBack,
+    full_rings,
     held_back_by_generator,
     losses_of,
     none_came_text,
     unsent_texts,
 )
+from tailscope.store.records import dataplane as records
 from tailscope.store.records.dataplane import (
     ForwardedPairs,
     KernelCounts,
     L2fwdCounts,
     LcoreCounts,
     LinkCounts,
+    NftablesCounts,
     NoCounts,
+    OvsCounts,
     PortCounts,
     SuricataCounts,
 )
@@ -74,6 +78,20 @@ def links(**counts: int) -> KernelCounts:
     return KernelCounts(links={"in": LinkCounts(**{**none, **counts})})
 
 
+def nftables(*, dropped: int | None, **counts: int) -> NftablesCounts:
+    return NftablesCounts(links=links(**counts).links, rules_loaded=1, rules=[], dropped=dropped)
+
+
+def pmd(**counts: int) -> records.TestpmdCounts:
+    none = dict.fromkeys(records.TestpmdPortCounts.__struct_fields__, 0)
+    return records.TestpmdCounts(ports=[records.TestpmdPortCounts(**{**none, **counts})])
+
+
+def ovs(*, dropped: int = 0, lost: int = 0, **counts: int) -> OvsCounts:
+    ports = links(**counts).links
+    return OvsCounts(ports=ports, threads={}, flows=2, dropped=dropped, lost=lost)
+
+
 def suricata(capture: dict[str, Any], dropped: int = 0) -> SuricataCounts:
     return SuricataCounts(dropped=dropped, accepted=0, alerts=0, capture=capture, drop_reasons={})
 
@@ -88,6 +106,17 @@ def test_a_device_is_blamed_by_its_own_counters_alone() -> None:
     assert losses_of(10, 0, links(rx_dropped=2, tx_errors=1), "veth") == (3, 0, 7, None)
     drops = {"dpdk": {"imissed": 5, "packets": 90}, "kernel_drops": 1}
     assert losses_of(10, 0, suricata(drops, dropped=2), "memif") == (8, 0, 2, 2)
+
+
+def test_switches_and_rules_are_blamed_by_their_own_counters() -> None:
+    assert losses_of(9, 0, nftables(dropped=4, rx_dropped=2), "veth") == (6, 0, 3, 4)
+    assert losses_of(9, 0, nftables(dropped=None, tx_errors=2), "veth") == (2, 0, 7, None)
+    assert losses_of(9, 0, pmd(rx_dropped=1, rx_nombuf=2), "memif") == (3, 0, 6, None)
+    assert losses_of(9, 0, ovs(dropped=3, lost=1, rx_dropped=1), "memif") == (5, 0, 4, 3)
+    for counts in (pmd(tx_dropped=5), ovs(tx_dropped=5)):
+        assert full_rings(counts, "memif") == 5
+        assert losses_of(9, 0, counts, "memif").in_dut == 0
+        assert losses_of(9, 0, counts, "veth").in_dut == 5
 
 
 def test_a_full_ring_is_blamed_on_who_empties_it() -> None:

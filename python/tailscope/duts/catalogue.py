@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 from tailscope.duts.command import Command
 from tailscope.duts.dataplane import Delay, L2fwd, L3fwd, Loop, Work
 from tailscope.duts.kernel import Bridge, Mirred, Router
+from tailscope.duts.nftables import Nftables
+from tailscope.duts.oci import Oci
+from tailscope.duts.ovs import Ovs
 from tailscope.duts.snort import Snort
 from tailscope.duts.suricata import Suricata
+from tailscope.duts.testpmd import Testpmd
 from tailscope.duts.xdp import Xdp
 from tailscope.exceptions import UsageError
 
@@ -17,15 +21,15 @@ if TYPE_CHECKING:
 
     from tailscope.duts.dut import Dut
 
-__all__ = ["DUTS", "dut_named"]
+__all__ = ["DUTS", "dut_named", "without_image"]
 
 DUTS: dict[str, type[Dut]] = {
     dut.name: dut
     for dut in (
         *(Loop, L2fwd, L3fwd, Delay, Work),
-        *(Suricata, Snort),
-        *(Mirred, Bridge, Router, Xdp),
-        Command,
+        *(Testpmd, Ovs, Suricata, Snort),
+        *(Mirred, Bridge, Router, Nftables, Xdp),
+        *(Command, Oci),
     )
 }
 """Every kind of device by its name."""
@@ -42,3 +46,9 @@ def dut_named(name: str, options: Mapping[str, str], wire: str = "memif") -> Dut
     if name not in DUTS:
         raise UsageError(f"--dut: got {name!r}, expected one of {', '.join(DUTS)}")
     return DUTS[name](options, wire)
+
+
+def without_image(dut: str) -> tuple[str, str | None]:
+    """Take the image out of ``oci:IMAGE``: the device's name, and its option of that name."""
+    name, colon, image = dut.partition(":")
+    return (name, image) if colon and name == Oci.name else (dut, None)

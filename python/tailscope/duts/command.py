@@ -18,14 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["Command"]
+    from tailscope.testbed.places import Process
+
+__all__ = ["Command", "filled", "words_of"]
 
 _READY_S = 60.0
 _LINKS = re.compile(r"\{links\}|\{link\d+\}")
 _NAMED = ("{link0}", "{link1}")
 
 
-def _words(name: str, value: str) -> list[str]:
+def words_of(name: str, value: str) -> list[str]:
+    """Read an option that is a command: its words.
+
+    Raises
+    ------
+    UsageError
+        If it has none, or a quote that does not end.
+    """
     try:
         words = shlex.split(value)
     except ValueError as error:
@@ -59,23 +68,31 @@ class Command(Dut):
     name = "command"
     about = "any program, with a probe that says when it is ready"
     options = {  # noqa: RUF012
-        "run": _words,
+        "run": words_of,
         "ready": _pattern,
-        "ready-command": _words,
+        "ready-command": words_of,
         "ready-within": _within,
-        "version": _words,
+        "version": words_of,
     }
 
     def __init__(self, options: Mapping[str, str], wire: str) -> None:
         super().__init__(options, wire)
+        self.check_given()
+        self._check_ports()
+
+    def check_given(self) -> None:
+        """There is a command, and a probe."""
         if "run" not in self.given:
             raise UsageError("dut command: no --dut-option run=COMMAND")
+        self.check_probe()
+
+    def check_probe(self) -> None:
+        """There is one probe."""
         if ("ready" in self.given) == ("ready-command" in self.given):
             raise UsageError(
-                "dut command: expected one of --dut-option ready=PATTERN (in its output)"
+                f"dut {self.name}: expected one of --dut-option ready=PATTERN (in its output)"
                 " and ready-command=COMMAND (that succeeds)"
             )
-        self._check_ports()
 
     def _check_ports(self) -> None:
         """See that what it is given of its ports is there."""
@@ -83,54 +100,65 @@ class Command(Dut):
         beyond = [word for word in links if word not in ("{links}", *_NAMED[: self.ports])]
         if beyond:
             expected = ", ".join(("{links}", *_NAMED[: self.ports]))
-            raise UsageError(f"dut command: got {beyond[0]}, expected {expected}")
+            raise UsageError(f"dut {self.name}: got {beyond[0]}, expected {expected}")
         if self.wire == "memif" and links:
             raise UsageError(
-                f"dut command: {links[0]} stands for a link of the kernel; got --wire memif,"
+                f"dut {self.name}: {links[0]} stands for a link of the kernel; got --wire memif,"
                 " which has none",
                 hint="join it by --wire veth, or give a program of DPDK its ports by {eal}",
             )
         if self.wire == "memif" and not self.uses_dpdk:
             raise UsageError(
-                "dut command: run has no {eal}, by which a program of DPDK gets its ports",
+                f"dut {self.name}: run has no {{eal}}, by which a program of DPDK gets its ports",
                 hint="a program that uses links of the kernel is joined by --wire veth",
             )
 
     @property
     def uses_dpdk(self) -> bool:
         """If it asks for DPDK's options."""
-        return "{eal}" in _words("run", self.given["run"])
+        return "{eal}" in words_of("run", self.given["run"])
 
     def guest_programs(self) -> tuple[Path, ...]:
         """The command's own, and its probe's."""
         names = [name for name in ("run", "ready-command") if name in self.given]
-        return tuple(filter(None, (which(_words(name, self.given[name])[0]) for name in names)))
+        return tuple(filter(None, (which(words_of(name, self.given[name])[0]) for name in names)))
+
+    def wait_ready(self, name: str, process: Process, context: DutContext) -> None:
+        """Wait for its probe.
+
+        Raises
+        ------
+        TestbedError
+            If it ends, or is not ready in time: with for what it was waited.
+        """
+        within = self.given.get("ready-within")
+        timeout_s = _READY_S if within is None else _within("ready-within", within)
+        ready: str | Callable[[], bool]
+        waits_for = None
+        if "ready" in self.given:
+            ready = self.given["ready"]
+        else:
+            probe = filled(words_of("ready-command", self.given["ready-command"]), context)
+            ready, waits_for = partial(_succeeds, context, probe), shlex.join(probe)
+        wait_for(name, process, ready, timeout_s=timeout_s, waits_for=waits_for)
 
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
         """Start it, and wait for its probe."""
-        command = _filled(_words("run", self.given["run"]), context)
+        command = filled(words_of("run", self.given["run"]), context)
         with context.place.start(
             "dut", command, cpus=context.allowed, merged=True, urgent=True
         ) as process:
-            within = self.given.get("ready-within")
-            timeout_s = _READY_S if within is None else _within("ready-within", within)
-            ready: str | Callable[[], bool]
-            waits_for = None
-            if "ready" in self.given:
-                ready = self.given["ready"]
-            else:
-                probe = _filled(_words("ready-command", self.given["ready-command"]), context)
-                ready, waits_for = partial(_succeeds, context, probe), shlex.join(probe)
-            wait_for(command[0], process, ready, timeout_s=timeout_s, waits_for=waits_for)
+            self.wait_ready(command[0], process, context)
             version = self.given.get("version")
             said = "unknown"
             if version is not None:
-                said = context.place.run(_words("version", version)).strip()
+                said = context.place.run(words_of("version", version)).strip()
             yield RunningProgram(command[0], process, version=said, configuration=command)
 
 
-def _filled(words: list[str], context: DutContext) -> list[str]:
+def filled(words: list[str], context: DutContext) -> list[str]:
+    """Put what a device is given in the place of what stands in braces."""
     filled: list[str] = []
     single = {
         "{cpus}": ",".join(map(str, context.working)),
@@ -150,6 +178,7 @@ def _filled(words: list[str], context: DutContext) -> list[str]:
 
 
 def _succeeds(context: DutContext, command: list[str]) -> bool:
+    """Whether a command succeeds where the device is."""
     try:
         context.place.run(command)
     except TestbedError:

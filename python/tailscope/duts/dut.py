@@ -165,6 +165,8 @@ class Dut(ABC):
     options: ClassVar[Mapping[str, Callable[[str, str], object]]] = {}
     """For each option, what reads its value: from its name and text; it raises a `UsageError`."""
     wires: ClassVar[tuple[str, ...]] = ANY_WIRE
+    platforms: ClassVar[tuple[str, ...] | None] = None
+    """What it may run on; None is everything."""
     in_softirqs: ClassVar[bool] = False
     """Whether it does its work in softirqs alone, which tasks do not keep from running."""
     leaves_stack_out: ClassVar[bool] = False
@@ -208,6 +210,11 @@ class Dut(ABC):
         return 1
 
     @property
+    def sending_queues(self) -> int:
+        """By how many queues it may send to a port of shared memory."""
+        return 1
+
+    @property
     def uses_dpdk(self) -> bool:
         """Whether it gets at its ports by DPDK, or by the kernel's links."""
         return True
@@ -228,6 +235,11 @@ class Dut(ABC):
 
     def guest_files(self) -> tuple[Path, ...]:
         """Files and folders of this machine that it needs in a guest."""
+        return ()
+
+    @property
+    def device_files(self) -> tuple[Path, ...]:
+        """Files of this machine's devices that it needs in a container."""
         return ()
 
     @property

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tailscope.duts.dut import Packets
-    from tailscope.store.records.dataplane import KernelCounts
+    from tailscope.store.records.dataplane import DutCounts, LinkCounts
     from tailscope.testbed.places import Place
 
-__all__ = ["Bridge", "Kernel", "Mirred", "Router"]
+__all__ = ["Bridge", "Kernel", "Mirred", "Router", "RunningKernel", "do"]
 
 _MAC = "02:00:00:00:00:10"
 """Where the generator sends its frames."""
@@ -45,14 +45,27 @@ class Kernel(Dut):
         """Run the commands."""
         for link in context.side.links:
             _steer(context.place, link, context.working)
-        yield _Running(context, self.set_up(context))
+        yield self.running(context, self.set_up(context))
+
+    def running(self, context: DutContext, commands: list[list[str]]) -> Running:
+        """Say what it is, once these commands have set it up."""
+        return RunningKernel(context, commands)
 
     @abstractmethod
     def set_up(self, context: DutContext) -> list[list[str]]:
         """Make it forward, and return the commands that did."""
 
 
-class _Running(Running):
+class RunningKernel(Running):
+    """A device of the kernel that forwards.
+
+    Parameters
+    ----------
+    context : DutContext
+    commands : list of list of str
+        What set it up.
+    """
+
     def __init__(self, context: DutContext, commands: list[list[str]]) -> None:
         self._context = context
         self._before = self._counted()
@@ -62,25 +75,35 @@ class _Running(Running):
 
     @property
     def is_running(self) -> bool:
+        """Commands have set it up: it is there as long as its links."""
         return True
 
     def failure(self) -> TestbedError:
+        """Say why nothing was counted."""
         return TestbedError(f"dut: the counters of its links cannot be read: {self._why_not}")
 
-    def stop(self) -> KernelCounts | None:
-        """What the links counted; None where they are gone, with the container they were in."""
-        from tailscope.store.records.dataplane import KernelCounts, LinkCounts
+    def stop(self) -> DutCounts | None:
+        """What was counted; None where it is gone, with the container it was in."""
+        from tailscope.store.records.dataplane import LinkCounts
 
         try:
             now = self._counted()
+            since = {
+                link: {
+                    name: max(0, count - self._before[link][name]) for name, count in counts.items()
+                }
+                for link, counts in now.items()
+            }
+            return self.counts({link: LinkCounts(**counts) for link, counts in since.items()})
         except TestbedError as error:
             self._why_not = str(error).partition("\n")[0]
             return None
-        since = {
-            link: {name: max(0, count - self._before[link][name]) for name, count in counts.items()}
-            for link, counts in now.items()
-        }
-        return KernelCounts(links={link: LinkCounts(**counts) for link, counts in since.items()})
+
+    def counts(self, links: dict[str, LinkCounts]) -> DutCounts:
+        """Make what was counted of what its links counted since it was there."""
+        from tailscope.store.records.dataplane import KernelCounts
+
+        return KernelCounts(links=links)
 
     def _counted(self) -> dict[str, dict[str, int]]:
         """What the links have counted since they are there: cards have before this device, too."""
@@ -92,7 +115,14 @@ class _Running(Running):
         return found
 
 
-def _do(context: DutContext, *commands: list[str]) -> list[list[str]]:
+def do(context: DutContext, *commands: list[str]) -> list[list[str]]:
+    """Run commands where a device is, and return them.
+
+    Raises
+    ------
+    TestbedError
+        If one fails: with what it said.
+    """
     for command in commands:
         context.place.run(command)
     return list(commands)
@@ -142,7 +172,7 @@ class Mirred(Kernel):
         first, second = context.side.links
         done: list[list[str]] = []
         for here, there in ((first, second), (second, first)):
-            done += _do(context, ["tc", "qdisc", "add", "dev", here, "ingress"])
+            done += do(context, ["tc", "qdisc", "add", "dev", here, "ingress"])
             done += self._forward(context, here, there)
         return done
 
@@ -155,7 +185,7 @@ class Mirred(Kernel):
         action = ["action", "mirred", "egress", done, "dev", there]
         for kind in choices:
             try:
-                return _do(context, [*add, *kinds[kind], *action])
+                return do(context, [*add, *kinds[kind], *action])
             except TestbedError as error:
                 refused = error
         raise refused
@@ -176,7 +206,7 @@ class Bridge(Kernel):
     def set_up(self, context: DutContext) -> list[list[str]]:
         """Put both links into a bridge without spanning tree."""
         plain = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"]
-        return _do(
+        return do(
             context,
             ["ip", "link", "add", "name", _BRIDGE, "type", "bridge", *plain],
             *(["ip", "link", "set", "dev", link, "master", _BRIDGE] for link in context.side.links),
@@ -213,7 +243,7 @@ class Router(Kernel):
             ["ip", "neigh", "replace", address, "lladdr", _NEIGHBOUR_MAC, "dev", link]
             for address, link in ((_NEAR_IP, near), (_FAR_IP, far))
         )
-        return _do(
+        return do(
             context,
             *(["ip", "link", "set", "dev", link, "address", _MAC] for link in (near, far)),
             ["ip", "address", "add", "10.0.0.254/24", "dev", near],

@@ -9,9 +9,12 @@ import numpy as np
 from tailscope.noise.intervals import covered
 from tailscope.store.records.dataplane import (
     KernelCounts,
+    NftablesCounts,
+    OvsCounts,
     ProgramCounts,
     SnortCounts,
     SuricataCounts,
+    TestpmdCounts,
 )
 
 if TYPE_CHECKING:
@@ -113,7 +116,7 @@ def losses_of(
 
 def dropped_on_purpose(counts: DutCounts | None) -> int | None:
     """Packets that the device dropped by a rule, or without a route; None if it does not say."""
-    if isinstance(counts, SuricataCounts | SnortCounts):
+    if isinstance(counts, SuricataCounts | SnortCounts | NftablesCounts | OvsCounts):
         return counts.dropped
     if isinstance(counts, ProgramCounts):
         return sum(sum(lcore.dropped.values()) for lcore in counts.lcores)
@@ -125,7 +128,14 @@ def _drops(counts: DutCounts | None, wire: str) -> int:
     if isinstance(counts, ProgramCounts):
         drops = sum(port.rx_missed + port.rx_nombuf for port in counts.ports)
         return drops + (0 if wire in _SHARED_MEMORY else _full_rings(counts))
-    if isinstance(counts, KernelCounts):
+    if isinstance(counts, TestpmdCounts):
+        drops = sum(port.rx_dropped + port.rx_nombuf + port.rx_errors for port in counts.ports)
+        return drops + (0 if wire in _SHARED_MEMORY else _full_rings(counts))
+    if isinstance(counts, OvsCounts):
+        ports = counts.ports.values()
+        drops = sum(port.rx_dropped + port.rx_errors + port.tx_errors for port in ports)
+        return counts.lost + drops + (0 if wire in _SHARED_MEMORY else _full_rings(counts))
+    if isinstance(counts, KernelCounts | NftablesCounts):
         return sum(
             link.rx_dropped + link.tx_dropped + link.rx_errors + link.tx_errors
             for link in counts.links.values()
@@ -135,12 +145,16 @@ def _drops(counts: DutCounts | None, wire: str) -> int:
 
 def full_rings(counts: DutCounts | None, wire: str) -> int:
     """Packets that the device could not hand on because the generator did not take them."""
-    if isinstance(counts, ProgramCounts) and wire in _SHARED_MEMORY:
+    if isinstance(counts, ProgramCounts | TestpmdCounts | OvsCounts) and wire in _SHARED_MEMORY:
         return _full_rings(counts)
     return 0
 
 
-def _full_rings(counts: ProgramCounts) -> int:
+def _full_rings(counts: ProgramCounts | TestpmdCounts | OvsCounts) -> int:
+    if isinstance(counts, OvsCounts):
+        return sum(port.tx_dropped for port in counts.ports.values())
+    if isinstance(counts, TestpmdCounts):
+        return sum(port.tx_dropped for port in counts.ports)
     return sum(lcore.tx_dropped for lcore in counts.lcores)
 
 
@@ -173,6 +187,10 @@ def none_came_text(
     handed_on = 0
     if isinstance(counts, ProgramCounts):
         handed_on = sum(lcore.tx_packets for lcore in counts.lcores)
+    elif isinstance(counts, TestpmdCounts):
+        handed_on = sum(port.tx_packets for port in counts.ports)
+    elif isinstance(counts, OvsCounts):
+        handed_on = sum(port.tx_packets for port in counts.ports.values())
     if not has_device or losses.in_instrument:
         text = f"none of {sent:,} packets came back"
     elif handed_on:

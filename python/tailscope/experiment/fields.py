@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import convert
 
-from tailscope.duts.catalogue import DUTS
+from tailscope.duts.catalogue import DUTS, without_image
 from tailscope.exceptions import UsageError
 from tailscope.experiment.packets import flow_count
 from tailscope.experiment.plan import RunPlan
@@ -58,6 +58,7 @@ def plan_of(fields: Mapping[str, object]) -> RunPlan:
     given = {name: value for name, value in fields.items() if value is not None}
     if given.get("dut") is None:
         raise no_device()
+    given["dut"], image = without_image(str(given["dut"]))
     given.setdefault("wire", _usual_wire(given["dut"], given.get("platform", "bare")))
     if "replay" in given:
         given.setdefault("warm_up", "0s")
@@ -70,6 +71,10 @@ def plan_of(fields: Mapping[str, object]) -> RunPlan:
             read |= {field.attribute: None, field.otherwise: found}
         else:
             read[field.attribute] = found
+    if image is not None:
+        own = read.get("dut_options", {})
+        assert isinstance(own, dict), "as it was read"
+        read["dut_options"] = {**own, "image": image}
     if "flows" not in given:
         read["flows"] = flow_count(**{name: _text_of(read, name) for name in _FLOWS})
     return convert(read, RunPlan)

@@ -37,7 +37,7 @@ __all__ = ["WAYS", "InstanceCpus", "RunPlan", "failures"]
 
 WAYS = ("forth", "back")
 """Directions of packets: from the generator's first port to its second, and the other way."""
-_KERNEL_WIRES, _KERNEL_PLATFORMS = ("veth", "pci"), ("bare", "lxc")
+_KERNEL_WIRES, _KERNEL_PLATFORMS = ("veth", "pci"), ("bare", "lxc", "podman")
 """Where this machine's kernel is the one that packets travel through."""
 _STAGED_PPS, _STAGED = 10_000, 1_000_000
 """Packets in a second, and in all, that are looked at on their way: of more, a part."""
@@ -93,6 +93,11 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
         if by_role.get("dut") == [] and dut.pins_itself:
             raise UsageError(
                 f"--cpus: got dut=any, expected CPUs for --dut {self.dut}, which pins its threads"
+            )
+        if dut.platforms is not None and self.platform not in dut.platforms:
+            raise UsageError(
+                f"--platform: got {self.platform!r}, expected {' or '.join(dut.platforms)} with"
+                f" --dut {self.dut}"
             )
         if self.wire not in platform.wires:
             expected = " or ".join(platform.wires)
@@ -293,7 +298,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             # It is started in a folder of its own.
             replay = f"--replay={Path(self.replay).absolute()}"
             rate = [] if self.pattern == CAPTURED else [f"--rate={self.rate_pps}"]
-            return [replay, *rate, f"--stall-ns={self.stall_ns}"]
+            return [replay, *rate, *self._receive_queues, f"--stall-ns={self.stall_ns}"]
         optional = {"vlan": self.vlan, "src-mac": self.src_mac}
         return [
             f"--rate={self.rate_pps}",
@@ -303,6 +308,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             f"--size={self.size_mix or self.size_bytes}",
             f"--flows={self.flows}",
             f"--queues={self.queues}",
+            *self._receive_queues,
             f"--protocol={self.protocol}",
             f"--dst-mac={self.dst_mac}",
             f"--src-ip={self.src_ip}",
@@ -316,6 +322,12 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
             f"--duration={self.duration_ns}ns",
             f"--stall-ns={self.stall_ns}",
         ]
+
+    @property
+    def _receive_queues(self) -> list[str]:
+        """The generator makes the rings of shared memory: the device needs one for each queue."""
+        queues = self.make_dut().sending_queues
+        return [f"--rx-queues={queues}"] if self.wire == "memif" and queues > 1 else []
 
     def describe(self, cores: Cores) -> dict[str, str]:
         """The plan in words, for ``--dry-run``."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailscope.exceptions import UsageError
 from tailscope.platforms.bare import Bare
 from tailscope.platforms.lxc import Lxc
+from tailscope.platforms.podman import Podman
 from tailscope.platforms.vm import Vm
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PLATFORMS", "platform_named"]
 
-PLATFORMS: dict[str, type[Platform]] = {platform.name: platform for platform in (Bare, Lxc, Vm)}
+PLATFORMS: dict[str, type[Platform]] = {
+    platform.name: platform for platform in (Bare, Lxc, Podman, Vm)
+}
 """Every kind of platform by its name."""
 
 

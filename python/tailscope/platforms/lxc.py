@@ -22,14 +22,14 @@ from tailscope.testbed.namespaces import inside, move_link
 from tailscope.testbed.places import Here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tailscope.duts.dut import Dut
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.places import Process
     from tailscope.testbed.wires import Side
 
-__all__ = ["Lxc"]
+__all__ = ["Lxc", "lent"]
 
 _CONTAINERS = Path("/var/lib/lxc")
 _START_S = 20.0
@@ -107,7 +107,7 @@ class Lxc(Platform):
         self,
         folder: Folder,
         side: Side,
-        dut: Dut,  # noqa: ARG002
+        dut: Dut,
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
@@ -122,7 +122,7 @@ class Lxc(Platform):
                 f" partition={self._partition}"
             )
         here = Here(folder.path, mark=folder.name)
-        text = self._configuration(name, cpus, housekeeping)
+        text = self._configuration(name, cpus, housekeeping, dut.device_files)
         configuration = here.write("lxc.conf", text)
         known = ["-P", str(folder.path), "-n", name]
         start = ["lxc-execute", *known, "-f", str(configuration), "--", "sleep", "infinity"]
@@ -130,7 +130,7 @@ class Lxc(Platform):
             stack.callback(_stop, here, known, process)
             pid = _wait_running(here, known, process)
             self._check_partition(here, known)
-            stack.enter_context(_lent(side, pid))
+            stack.enter_context(lent(side, pid))
             place = Here(folder.path, ("lxc-attach", *known, "--"), mark=folder.name)
             for link in ("lo", *side.links):
                 place.run(["ip", "link", "set", "dev", link, "up"])
@@ -145,7 +145,11 @@ class Lxc(Platform):
             yield OpenPlatform(place, there, cpus, others, about=about)
 
     def _configuration(
-        self, name: str, cpus: tuple[int, ...], housekeeping: tuple[int, ...]
+        self,
+        name: str,
+        cpus: tuple[int, ...],
+        housekeeping: tuple[int, ...],
+        devices: Iterable[Path],
     ) -> str:
         own = {*cpus, *housekeeping} if self._partition == "member" else {*cpus}
         lines = {
@@ -162,7 +166,11 @@ class Lxc(Platform):
         if "memory" in self.given:
             lines["lxc.cgroup.memory.limit_in_bytes"] = f"{self.given['memory']}M"
             lines["lxc.cgroup2.memory.max"] = f"{self.given['memory']}M"
-        return "".join(f"{key} = {value}\n" for key, value in lines.items())
+        mounted = (
+            f"lxc.mount.entry = {path} {str(path).lstrip('/')} none bind,create=file 0 0\n"
+            for path in devices
+        )
+        return "".join((*(f"{key} = {value}\n" for key, value in lines.items()), *mounted))
 
     def _check_partition(self, here: Here, known: list[str]) -> None:
         """The kernel takes what it cannot do, and says so in the file."""
@@ -187,8 +195,15 @@ def _stop(here: Here, known: list[str], process: Process) -> None:
 
 
 @contextmanager
-def _lent(side: Side, pid: int) -> Iterator[None]:
-    """Lend links to a container within a block: cards outlive it."""
+def lent(side: Side, pid: int) -> Iterator[None]:
+    """Lend links to a container within a block: cards outlive it.
+
+    Parameters
+    ----------
+    side : Side
+    pid : int
+        A process in the container.
+    """
     with inside(side.namespace):
         for link in side.links:
             move_link(link, pid)

@@ -292,7 +292,7 @@ def _virtualisation(evidence: Evidence) -> Said:
     """V: what a container or a guest costs, at the median and in the tail."""
     compared = False
     for facts, by_technology in evidence.compared_by("technology"):
-        for name in ("lxc", "vm"):
+        for name in ("lxc", "podman", "vm"):
             if name in by_technology and "bare" in by_technology:
                 compared = True
                 both = {each: by_technology[each] for each in (name, "bare")}

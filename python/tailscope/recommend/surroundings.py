@@ -27,12 +27,12 @@ __all__ = [
     "technology",
 ]
 
-SINGLE_THREAD = ("l2fwd", "l3fwd", "delay", "work", "snort")
+SINGLE_THREAD = ("l2fwd", "l3fwd", "delay", "work", "testpmd", "snort")
 """Devices with one polling thread on each of their CPUs (limbo2022, Recommendation III)."""
 SEVERAL_THREADS = ("suricata",)
 """Devices whose threads share CPUs (limbo2022 §6.2)."""
 
-_IN_KERNEL = ("mirred", "bridge", "router", "xdp")
+_IN_KERNEL = ("mirred", "bridge", "router", "nftables", "xdp")
 _KERNEL_MODES = ("af-packet", "afpacket")
 
 # containers2024 Table 2, by the kernel's own names; those that name CPUs count whatever they name.

@@ -1,4 +1,4 @@
-"""What LXC keeps for a container outside of its folder: groups of the kernel, and locks."""
+"""What is kept for a container outside of its folder: groups of the kernel, and LXC's locks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["cgroup_version", "container_names", "lock_folders", "remove_cgroups", "remove_locks"]
 
 _GROUPS = Path("/sys/fs/cgroup")
-_KINDS = ("lxc.payload.", "lxc.monitor.")
+_KINDS = ("lxc.payload.", "lxc.monitor.", "podman.payload.")
 _LOCKS = Path("/run/lxc/lock")
 
 

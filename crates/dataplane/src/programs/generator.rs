@@ -105,6 +105,9 @@ struct Generator {
     /// Queues of every port, which flows take in turn.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     queues: u16,
+    /// Queues by which a port receives, where the other side sends by more than --queues.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    rx_queues: Option<u16>,
     /// What packets are: datagrams, segments of no connection, or echo requests.
     #[arg(long, value_enum, default_value = "udp")]
     protocol: Carried,
@@ -330,9 +333,13 @@ impl Program for Generator {
         self.check()?;
         self.template([0; 6], false)?;
         let ports = if self.direction == Direction::Both { 2 } else { 1 };
-        let queues = self.queues;
-        let wanted =
-            Wanted { ports, rx_queues: queues, tx_queues: queues, rx_timestamps: false, held: 0 };
+        let wanted = Wanted {
+            ports,
+            rx_queues: self.rx_queues.unwrap_or(0).max(self.queues),
+            tx_queues: self.queues,
+            rx_timestamps: false,
+            held: 0,
+        };
         // Before there are links: what fails later disturbs a peer.
         let read = |path: &PathBuf| Replay::read(path, self.replay_speed, REPLAY_BYTES);
         let replay = self.replay.as_ref().map(read).transpose()?;

@@ -25,17 +25,23 @@ __all__ = [
     "L3fwdCounts",
     "LcoreCounts",
     "LinkCounts",
+    "NftablesCounts",
     "NoCounts",
+    "OvsCounts",
+    "OvsThreadCounts",
     "PassedPackets",
     "PortCounts",
     "ProgramCounts",
     "RouteCount",
+    "RuleCounts",
     "SnortCounts",
     "SocketCounts",
     "SocketLinks",
     "StampedTaps",
     "SuricataCounts",
     "TapCounts",
+    "TestpmdCounts",
+    "TestpmdPortCounts",
     "WatchTruth",
     "WorkCounts",
     "WorkTruth",
@@ -327,6 +333,49 @@ class KernelCounts(Section, frozen=True, kw_only=True, tag_field="program", tag=
     links: dict[str, LinkCounts]
 
 
+class RuleCounts(Section, frozen=True, kw_only=True):
+    """What a rule of nftables counted.
+
+    Attributes
+    ----------
+    chain : str
+        Family, table and chain.
+    handle : int
+        Its number there, as ``nft --handle list ruleset`` shows it.
+    comment, verdict : str or None
+        What its author says of it, and the last thing it does.
+    packets, bytes : int
+        Those that met it, the warm-up included; of a translation, the first of each connection.
+    """
+
+    chain: str
+    handle: Count
+    comment: str | None
+    verdict: str | None
+    packets: Count
+    bytes: Count
+
+
+class NftablesCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="nftables"):
+    """What links and rules of nftables counted.
+
+    Attributes
+    ----------
+    links : dict of str to LinkCounts
+    rules_loaded : int
+        Rules that there were.
+    rules : list of RuleCounts
+        Those with a counter that packets met.
+    dropped : int or None
+        Packets that rules dropped or rejected; None if a rule drops without counting, or a policy.
+    """
+
+    links: dict[str, LinkCounts]
+    rules_loaded: Count
+    rules: list[RuleCounts]
+    dropped: Count | None
+
+
 class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="suricata"):
     """What Suricata counted.
 
@@ -361,9 +410,85 @@ class SnortCounts(
     accepted: Count | None = None
 
 
+class TestpmdPortCounts(Section, frozen=True, kw_only=True):
+    """What testpmd counted at one port; `tx_dropped` are packets for which a driver had no room."""
+
+    port: Count
+    rx_packets: Count
+    tx_packets: Count
+    rx_errors: Count
+    rx_dropped: Count
+    rx_nombuf: Count
+    tx_dropped: Count
+
+
+class TestpmdCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="testpmd"):
+    """What testpmd counted, port by port."""
+
+    ports: list[TestpmdPortCounts]
+
+
+class OvsThreadCounts(Section, frozen=True, kw_only=True):
+    """What a thread of Open vSwitch counted that forwards.
+
+    Attributes
+    ----------
+    received : int
+        Packets.
+    exact_match_hits, signature_match_hits, simple_match_hits, megaflow_hits : int
+        Packets whose flow each of its caches had.
+    misses, lost : int
+        Packets whose flow was asked for, and those for which that failed.
+    idle_cycles, processing_cycles : int
+        Of the processor, without packets and with them; 0 of a thread that sleeps.
+    """
+
+    received: Count
+    exact_match_hits: Count
+    signature_match_hits: Count
+    simple_match_hits: Count
+    megaflow_hits: Count
+    misses: Count
+    lost: Count
+    idle_cycles: Count
+    processing_cycles: Count
+
+
+class OvsCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ovs"):
+    """What Open vSwitch counted.
+
+    Attributes
+    ----------
+    ports : dict of str to LinkCounts
+    threads : dict of str to OvsThreadCounts
+        Those that forwarded.
+    flows : int
+        Flows that it was told.
+    dropped : int
+        Packets that flows with the action ``drop`` dropped.
+    lost : int
+        Packets that its datapath lost because nobody said in time what to do with them.
+    """
+
+    ports: dict[str, LinkCounts]
+    threads: dict[str, OvsThreadCounts]
+    flows: Count
+    dropped: Count
+    lost: Count
+
+
 class NoCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="none"):
     """What a device counted that says nothing."""
 
 
 ForwarderCounts: TypeAlias = L2fwdCounts | L3fwdCounts | DelayCounts | WorkCounts
-DutCounts: TypeAlias = ForwarderCounts | KernelCounts | SuricataCounts | SnortCounts | NoCounts
+DutCounts: TypeAlias = (
+    ForwarderCounts
+    | KernelCounts
+    | NftablesCounts
+    | OvsCounts
+    | SuricataCounts
+    | SnortCounts
+    | TestpmdCounts
+    | NoCounts
+)

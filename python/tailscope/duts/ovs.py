@@ -1,0 +1,313 @@
+"""Open vSwitch without the kernel's datapath: by DPDK, or by sockets of links."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailscope.duts.dut import Dut, DutContext, Running, one_of
+from tailscope.duts.program import RunningProgram, wait_for
+from tailscope.exceptions import TestbedError, UsageError
+from tailscope.testbed.programs import find_program, which
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tailscope.store.records.dataplane import DutCounts
+    from tailscope.testbed.places import Place, Process
+
+__all__ = ["Ovs"]
+
+_WITH_DPDK = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
+"""Debian's, which stands beside the one without."""
+_SWITCH = "ovs-vswitchd"
+_TUN = Path("/dev/net/tun")
+_SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
+_BRIDGE, _PORTS = "bridge0", ("port0", "port1")
+_READY_S = 30.0
+_QUIET = ("-vsyslog:off", "-vfile:off", "--no-chdir")
+_THERE_AND_BACK = "".join(
+    f"in_port={here},actions=output:{there}\n" for here, there in ((1, 2), (2, 1))
+)
+
+
+def _flows(name: str, value: str) -> str | Path:
+    """What forwards: from port to port, by addresses that are learned, or a file of flows."""
+    if not value:
+        raise UsageError(f"--dut-option {name}: got nothing, expected ports, normal or a file")
+    return value if value in ("ports", "normal") else Path(value).resolve()
+
+
+class Ovs(Dut):
+    """Open vSwitch with its datapath in user space, a database and a switch of its own.
+
+    By DPDK, a thread polls both ports on the device's CPU; so it does for ports of AF_XDP. Ports of
+    AF_PACKET (``driver=system``) are polled by the main thread, which sleeps in between.
+    """
+
+    name = "ovs"
+    about = "Open vSwitch in user space: by DPDK, AF_XDP or AF_PACKET"
+    options = {  # noqa: RUF012
+        "flows": _flows,
+        "driver": one_of("dpdk", "system", "afxdp"),
+    }
+    wires = ("memif", "veth", "pci")
+    programs = {  # noqa: RUF012
+        "ovs-vsctl": "openvswitch-switch-dpdk",
+        "ovsdb-server": "openvswitch-switch-dpdk",
+        "unshare": "util-linux",
+    }
+
+    def __init__(self, options: Mapping[str, str], wire: str) -> None:
+        super().__init__(options, wire)
+        if wire == "memif" and self._driver != "dpdk":
+            raise UsageError(
+                f"--dut-option driver: got {self._driver!r}, expected dpdk with --wire memif"
+            )
+
+    @property
+    def _driver(self) -> str:
+        return self.given.get("driver", "system" if self.wire == "veth" else "dpdk")
+
+    @property
+    def _flows(self) -> str | Path:
+        return _flows("flows", self.given.get("flows", "ports"))
+
+    @property
+    def sending_queues(self) -> int:
+        """One for each thread: the one that polls, and the main thread."""
+        return 2
+
+    @property
+    def uses_dpdk(self) -> bool:
+        """As its ports have it."""
+        return self._driver == "dpdk"
+
+    @property
+    def pins_itself(self) -> bool:
+        """Threads that poll have a CPU each."""
+        return self._driver != "system"
+
+    @property
+    def device_files(self) -> tuple[Path, ...]:
+        """Its datapath has links of its own, made of this."""
+        return (_TUN,)
+
+    @property
+    def starts_in_s(self) -> float:
+        """A database, a switch, ports."""
+        return 2.0
+
+    def check(self) -> None:
+        """The programs are there, with DPDK if need be, and flows that are named."""
+        super().check()
+        if not _TUN.exists():
+            raise TestbedError(f"dut ovs: no {_TUN}", hint="load the kernel's module: modprobe tun")
+        switch = self._program()
+        if self.uses_dpdk and "DPDK" not in _version(switch):
+            raise TestbedError(
+                f"dut ovs: {switch}: built without DPDK",
+                hint="install one with DPDK (Debian, Ubuntu: apt install openvswitch-switch-dpdk),"
+                " or use --wire veth",
+            )
+        flows = self._flows
+        if isinstance(flows, Path) and not flows.is_file():
+            raise TestbedError(
+                f"dut ovs: no flow file {flows}",
+                hint="name a file as `ovs-ofctl add-flows` reads it; the ports are 1 and 2",
+            )
+
+    def _program(self) -> str:
+        if self.uses_dpdk and which(_WITH_DPDK) is not None:
+            return _WITH_DPDK
+        return str(find_program("dut ovs", _SWITCH, "openvswitch-switch-dpdk"))
+
+    @contextmanager
+    def open(self, context: DutContext) -> Iterator[Running]:
+        """Start a database and a switch, join its ports, and say what forwards."""
+        place = context.place
+        home = place.folder / "ovs"
+        place.run(["mkdir", "-p", str(home)])
+        known = _environment(home)
+        database = f"unix:{home}/database"
+        created = ["ovsdb-tool", "create", f"{home}/database.conf", _SCHEMA]
+        place.run([*known, *created])
+        serve = ["ovsdb-server", f"{home}/database.conf", f"--remote=p{database}"]
+        serve += [f"--unixctl={home}/server.control", *_QUIET]
+        switch = [*self._apart(), self._program(), database]
+        switch += [f"--unixctl={home}/switch.control", *_QUIET]
+        with place.start(
+            "database", [*known, *serve], cpus=context.housekeeping, merged=True
+        ) as server:
+            ready = f"{home}/database"
+            wait_for("ovsdb-server", server, lambda: _exists(place, ready), timeout_s=_READY_S)
+            ask = [*known, "ovs-vsctl", f"--db={database}", "--timeout=20"]
+            tell = [*ask, "--no-wait"]
+            settings = self._settings(context)
+            done = [["--", "init"], ["set", "Open_vSwitch", ".", *settings]]
+            for words in done:
+                place.run([*tell, *words])
+            cpus = context.working if self._driver == "system" else context.allowed
+            with place.start(
+                "dut", [*known, *switch], cpus=cpus, merged=True, urgent=True
+            ) as process:
+                wait_for(_SWITCH, process, r"\(Open vSwitch\) [0-9]", timeout_s=_READY_S)
+                ports = self._ports(context)
+                flows = self._join(place, known, ask, ports, process)
+                yield _Running(
+                    context,
+                    process,
+                    [*known, "ovs-appctl", f"--target={home}/switch.control"],
+                    known,
+                    version=_version(self._program()),
+                    configuration=[switch, *done, ports, *flows],
+                    rules_sha256=self._checksum(),
+                )
+
+    def _join(
+        self,
+        place: Place,
+        known: Sequence[str],
+        ask: Sequence[str],
+        ports: Sequence[str],
+        process: Process,
+    ) -> list[list[str]]:
+        """Join its ports, and return the commands that say what forwards between them."""
+        try:
+            place.run([*ask, *ports])
+            # It goes on without a port, and says so in its log alone.
+            said = place.run([*ask, "--columns=name,error", "--format=json", "list", "Interface"])
+            for name, error in json.loads(said)["data"]:
+                if isinstance(error, str):
+                    raise TestbedError(f"{name}: {error}")
+            return self._add_flows(place, known)
+        except TestbedError as error:
+            words = process.last_words()
+            raise TestbedError(f"{_SWITCH}: {error}; it said: {words}", hint=error.hint) from None
+
+    def _apart(self) -> list[str]:
+        """What it is started by over shared memory: its own links have names that all have."""
+        if self.wire != "memif":
+            return []
+        users = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
+        return ["unshare", *users, "--net"]
+
+    def _settings(self, context: DutContext) -> list[str]:
+        """Of the database: which threads, and DPDK's options."""
+        found = {"pmd-cpu-mask": _mask(context.cpus)}
+        if self.uses_dpdk:
+            # Without, it adds what does not go with memory that is not in huge pages.
+            legacy = ["--legacy-mem"] if "--no-huge" in context.side.eal else []
+            found |= {
+                "dpdk-init": "true",
+                "dpdk-lcore-mask": _mask(context.housekeeping or context.cpus),
+                "dpdk-extra": shlex.join([*context.side.eal, *legacy, "--no-telemetry"]),
+            }
+        return [f"other_config:{name}={json.dumps(value)}" for name, value in found.items()]
+
+    def _ports(self, context: DutContext) -> list[str]:
+        """The words that make the bridge and join both ports with it."""
+        words = ["add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev"]
+        ends = context.side.devices if self.uses_dpdk else context.side.links
+        names = _PORTS if self.uses_dpdk else ends
+        for number, (name, end) in enumerate(zip(names, ends, strict=True), 1):
+            kind = [f"type={self._driver}"]
+            if self.uses_dpdk:
+                kind.append(f"options:dpdk-devargs={end}")
+            words += ["--", "add-port", _BRIDGE, name, "--", "set", "Interface", name]
+            words += [*kind, f"ofport_request={number}"]
+        return words
+
+    def _add_flows(self, place: Place, known: Sequence[str]) -> list[list[str]]:
+        flows = self._flows
+        if flows == "normal":
+            return []
+        path = flows if isinstance(flows, Path) else place.write("ovs.flows", _THERE_AND_BACK)
+        only = ["ovs-ofctl", "--bundle", "replace-flows", _BRIDGE, str(path)]
+        place.run([*known, *only])
+        return [only]
+
+    def _checksum(self) -> str | None:
+        flows = self._flows
+        return sha256(flows.read_bytes()).hexdigest() if isinstance(flows, Path) else None
+
+
+class _Running(RunningProgram):
+    """The switch: it is asked for what it counted while it is there."""
+
+    def __init__(
+        self,
+        context: DutContext,
+        process: Process,
+        control: Sequence[str],
+        known: Sequence[str],
+        *,
+        version: str,
+        configuration: list[list[str]],
+        rules_sha256: str | None,
+    ) -> None:
+        super().__init__(
+            _SWITCH,
+            process,
+            version=version,
+            configuration=configuration,
+            counts=lambda: self._counted,
+            rules_sha256=rules_sha256,
+        )
+        self._place, self._control, self._known = context.place, control, known
+        self._counted: DutCounts | None = None
+
+    def stop(self) -> DutCounts | None:
+        """Ask for its counters, and end it."""
+        from tailscope.duts.ovs_counters import counts_of
+
+        # Without an answer it counted nothing: the run is marked, and says what it said last.
+        with suppress(TestbedError):
+            # Only then flows know of all packets.
+            self._place.run([*self._control, "revalidator/purge"])
+            flows = ["ovs-ofctl", "--no-names", "dump-flows", _BRIDGE]
+            self._counted = counts_of(
+                self._place.run([*self._control, "dpctl/show", "--statistics"]),
+                self._place.run([*self._control, "dpif-netdev/pmd-stats-show"]),
+                self._place.run([*self._known, *flows]),
+            )
+        # By a signal alone it would leave links of its own, which matters where cards are.
+        with suppress(TestbedError):
+            self._place.run([*self._control, "exit", "--cleanup"])
+        return super().stop()
+
+
+def _environment(home: Path) -> list[str]:
+    """Where its programs keep and look for all that is the system's else."""
+    folders = ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR")
+    return ["env", *(f"{name}={home}" for name in folders)]
+
+
+def _exists(place: Place, path: str) -> bool:
+    try:
+        place.run(["test", "-S", path])
+    except TestbedError:
+        return False
+    return True
+
+
+def _version(program: str) -> str:
+    """What a switch says of itself, DPDK's version included if it has it."""
+    import subprocess
+
+    command = [program, "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    lines = said.stdout.splitlines()
+    version = re.search(r"\(Open vSwitch\) (\S+)", said.stdout)
+    dpdk = next((f" ({line})" for line in lines if line.startswith("DPDK ")), "")
+    return f"Open vSwitch {version[1] if version else 'unknown'}{dpdk}"
+
+
+def _mask(cpus: Sequence[int]) -> str:
+    return f"{sum(1 << cpu for cpu in cpus):#x}"

@@ -1,0 +1,141 @@
+"""DPDK's own forwarder for tests, as its package has it."""
+
+from __future__ import annotations
+
+import queue
+import re
+import signal
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailscope.duts.dut import Dut, DutContext, Running, one_of
+from tailscope.duts.program import RunningProgram, wait_for
+from tailscope.exceptions import UsageError
+from tailscope.host.cpus import cpu_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tailscope.store.records.dataplane import DutCounts, TestpmdCounts
+    from tailscope.testbed.places import Process
+
+__all__ = ["Testpmd"]
+
+_PROGRAM = "dpdk-testpmd"
+_BY_LINES = ("stdbuf", "--output=L")
+"""Into a pipe it would say nothing before it ends."""
+_LINE_BUFFERS = tuple(
+    Path("/usr", folder, "coreutils/libstdbuf.so") for folder in ("libexec", "lib")
+)
+_READY_S, _END_S = 30.0, 30.0
+_BUFFERS = 16_384
+_SECONDS_OF_A_DAY = 86_400
+"""Without a period it waits for a line, and without a terminal there is none: it would end."""
+# Beside its version it has to be told something that it can do.
+_ASKED = [
+    "sh",
+    "-c",
+    f"{_PROGRAM} -v --no-huge -m 64 --no-pci --no-shconf --no-telemetry -- --help 2>&1",
+]
+_VERSION = re.compile(r"RTE Version: '([^']+)'")
+_STATISTICS = re.compile(r"Forward statistics for port (\d+)(.*?)-{60,}", re.DOTALL)
+_COUNTED = {
+    "RX-packets": "rx_packets",
+    "TX-packets": "tx_packets",
+    "RX-error": "rx_errors",
+    "RX-dropped": "rx_dropped",
+    "RX-nombufs": "rx_nombuf",
+    "TX-dropped": "tx_dropped",
+}
+
+
+def _burst(name: str, value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= 512:
+        raise UsageError(f"--dut-option {name}: got {value!r}, expected 1 to 512 packets")
+    return int(value)
+
+
+class Testpmd(Dut):
+    """DPDK's testpmd: forwards between two ports on one CPU."""
+
+    name = "testpmd"
+    about = "DPDK's testpmd: forwards between two ports"
+    options = {"mode": one_of("io", "mac", "macswap"), "burst": _burst}  # noqa: RUF012
+    programs = {_PROGRAM: "dpdk-dev", "stdbuf": "coreutils"}  # noqa: RUF012
+
+    @property
+    def starts_in_s(self) -> float:
+        """It makes its buffers first."""
+        return 1.0
+
+    def guest_files(self) -> tuple[Path, ...]:
+        """What it is made to speak by lines with."""
+        return tuple(path for path in _LINE_BUFFERS if path.is_file())
+
+    @contextmanager
+    def open(self, context: DutContext) -> Iterator[Running]:
+        """Start it, and wait until it forwards."""
+        told = _VERSION.search(context.place.run(_ASKED))
+        version = f"testpmd ({told[1] if told else 'unknown'})"
+        command = [*self._environment(context), "--", *self._own()]
+        with context.place.start(
+            "dut", command, cpus=context.allowed, merged=True, urgent=True
+        ) as process:
+            wait_for(_PROGRAM, process, r"packets/burst=", timeout_s=_READY_S)
+            yield _Running(process, version=version, configuration=command)
+
+    def _environment(self, context: DutContext) -> list[str]:
+        """Of DPDK: what forwards has the device's CPU, and what waits for signals all others."""
+        others = context.housekeeping or context.cpus
+        working = f"1@({cpu_list(context.working)})"
+        lcores = f"--lcores=0@({cpu_list(others)}),{working}"
+        return [*_BY_LINES, _PROGRAM, lcores, "--no-telemetry", *context.side.eal]
+
+    def _own(self) -> Sequence[str]:
+        burst = self.given.get("burst", "32")
+        return [
+            f"--forward-mode={self.given.get('mode', 'io')}",
+            "--auto-start",
+            "--disable-link-check",
+            "--nb-cores=1",
+            f"--burst={burst}",
+            f"--total-num-mbufs={_BUFFERS}",
+            f"--stats-period={_SECONDS_OF_A_DAY}",
+        ]
+
+
+class _Running(RunningProgram):
+    def __init__(self, process: Process, *, version: str, configuration: list[str]) -> None:
+        super().__init__(
+            _PROGRAM,
+            process,
+            version=version,
+            configuration=configuration,
+            counts=lambda: _counts("\n".join(self._said)),
+        )
+        self._said: list[str] = []
+
+    def stop(self) -> DutCounts | None:
+        """End it, and listen to what it says of its ports."""
+        self._process.signal(signal.SIGTERM)
+        deadline_s = time.monotonic() + _END_S
+        with suppress(queue.Empty):
+            while (line := self._process.next_line(deadline_s - time.monotonic())) is not None:
+                self._said.append(line)
+        return super().stop()
+
+
+def _counts(said: str) -> TestpmdCounts | None:
+    """What it printed of each port when it ended; None where it printed nothing."""
+    from tailscope.store.records.dataplane import TestpmdCounts, TestpmdPortCounts
+
+    ports = []
+    for number, text in _STATISTICS.findall(said):
+        found = dict.fromkeys(_COUNTED.values(), 0)
+        for name, own in _COUNTED.items():
+            if match := re.search(rf"{name}: (\d+)", text):
+                found[own] = int(match[1])
+        ports.append(TestpmdPortCounts(port=int(number), **found))
+    return TestpmdCounts(ports=ports) if ports else None

@@ -1,0 +1,127 @@
+"""Containers by podman: how it is called, so that all that it keeps is a measurement's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from tailscope.testbed.containers import cgroup_version
+from tailscope.testbed.folder import owner_of
+from tailscope.testbed.places import FOLDER, MARK
+from tailscope.testbed.programs import search_path, which
+from tailscope.testbed.removal import remove_tree
+
+__all__ = [
+    "GROUP",
+    "container_runtime",
+    "is_rootless",
+    "limits",
+    "marks",
+    "own_podman",
+    "remove_podman",
+]
+
+GROUP = "podman.payload."
+"""What the groups of control of a container are called by, before its name."""
+_LONGEST = 50
+_HIGHEST_PID = Path("/proc/sys/kernel/pid_max")
+_RUNTIMES = ("crun", "runc")
+
+
+def container_runtime() -> str | None:
+    """The program by which podman starts containers; None where there is none.
+
+    crun refuses control groups of both versions at once, as systems with version 1 have them.
+    """
+    names = _RUNTIMES if cgroup_version() == 2 else _RUNTIMES[::-1]
+    return next((name for name in names if which(name) is not None), None)
+
+
+def own_podman(folder: Path, mark: str, runtime: str) -> list[str]:
+    """Make a podman that knows only the containers of one folder; the words to call it.
+
+    Parameters
+    ----------
+    folder : Path
+        A private folder: its storage, its configuration and its locks lie in it.
+    mark : str
+        The measurement, by which the processes are known that it leaves.
+    runtime : str
+        The program that starts containers.
+    """
+    home = folder / "podman"
+    home.mkdir(mode=0o700, exist_ok=True)
+    settings = {
+        "cgroup_manager": "cgroupfs",
+        "events_logger": "none",
+        # Others' containers share those in memory.
+        "lock_type": "file",
+        "runtime": runtime,
+        "tmp_dir": str(home / "tmp"),
+        "conmon_env_vars": [f"PATH={search_path()}", f"{MARK}={mark}"],
+    }
+    # Strings and lists of strings are written alike in JSON and TOML.
+    lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+    (home / "containers.conf").write_text(f"[engine]\n{lines}")
+    environment = {
+        "CONTAINERS_CONF": home / "containers.conf",
+        "HOME": home,
+        "XDG_RUNTIME_DIR": home,
+    }
+    run = _run_folder(home, mark)
+    run.mkdir(mode=0o700, parents=True)
+    storage = [f"--root={home}/storage", f"--runroot={run}", "--storage-driver=vfs"]
+    words = [f"{name}={value}" for name, value in environment.items()]
+    return ["env", *words, "podman", "--log-level=error", *storage]
+
+
+def remove_podman(folder: Path, mark: str) -> None:
+    """Remove what `own_podman` has made outside of the folder, if it has."""
+    run = _run_folder(folder / "podman", mark)
+    with suppress(OSError):
+        remove_tree(run)
+        if not run.is_relative_to(folder):
+            run.parent.rmdir()
+
+
+def _run_folder(home: Path, mark: str) -> Path:
+    """Where podman keeps what lives as long as containers; it takes short paths only.
+
+    The other folder has the measurement's name, by which `tailscope.testbed.clean` finds it.
+    """
+    if len(str(home / "run")) <= _LONGEST:
+        return home / "run"
+    owner = owner_of(mark)
+    assert owner is not None, "it is a measurement's"
+    return Path(tempfile.gettempdir(), owner, mark.removeprefix(owner).lstrip("-") or "run")
+
+
+def limits() -> list[str]:
+    """Options that give a container the limits of this process: more may not be given.
+
+    Podman lowers its own limit of processes to the kernel's highest number of one.
+    """
+    processes = int(_HIGHEST_PID.read_text())
+    most = {
+        "nofile": (resource.RLIMIT_NOFILE, 1 << 20),
+        "nproc": (resource.RLIMIT_NPROC, processes),
+    }
+    found = []
+    for name, (number, highest) in most.items():
+        own = (highest if each < 0 else min(each, highest) for each in resource.getrlimit(number))
+        found.append(f"--ulimit={name}={':'.join(map(str, own))}")
+    return found
+
+
+def marks(folder: Path, mark: str) -> list[str]:
+    """Options that mark a container's processes as those of a measurement."""
+    return [f"--env={MARK}={mark}", f"--env={FOLDER}={folder}", "--env=LANG=C.UTF-8"]
+
+
+def is_rootless() -> bool:
+    """Whether containers are made in a user's own namespace."""
+    return os.geteuid() != 0

@@ -1,0 +1,110 @@
+"""Real testpmd and Open vSwitch: they forward all, drop what flows say, and count it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from measurements import said_to_nobody
+from runs import AS_ROOT, left_behind, needed, sound
+
+from tailscope.duts.catalogue import dut_named
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from measurements import Place
+
+    Measure = Callable[..., dict[str, Any]]
+
+RATE = ("--rate", "2k")
+DROPPED = "udp,in_port=1,tp_src={port},actions=drop\npriority=1,in_port=1,actions=output:2\n"
+
+
+@pytest.mark.parametrize(
+    ("wire", "mode"),
+    [("memif", "mac"), pytest.param("veth", "macswap", marks=[AS_ROOT, pytest.mark.long])],
+)
+def test_testpmd_forwards_and_counts(measure: Measure, wire: str, mode: str) -> None:
+    needed("dpdk-testpmd")
+    options = ("--wire", wire, "--dut-option", f"mode={mode}", "--dut-option", "burst=8")
+    found = measure("--dut", "testpmd", *options, *RATE)
+    device = sound(found["out"])["dut"]
+    assert found["count"] == found["sent"]
+    assert device["version"].startswith("testpmd (DPDK ")
+    near, far = device["result"]["ports"]
+    assert near["rx_packets"] == far["tx_packets"] >= found["sent"]
+    assert (near["tx_packets"], far["tx_dropped"], near["rx_dropped"]) == (0, 0, 0)
+
+
+def test_a_switch_polls_both_ports_by_dpdk(measure: Measure) -> None:
+    needed("ovs-vsctl")
+    found = measure("--dut", "ovs", *RATE)
+    device = sound(found["out"])["dut"]
+    assert found["count"] == found["sent"] and found["dropped_by_dut"] == 0
+    assert device["version"].startswith("Open vSwitch ") and "DPDK" in device["version"]
+    ports = device["result"]["ports"]
+    assert ports["port0"]["rx_packets"] == ports["port1"]["tx_packets"] >= found["sent"]
+    [(name, thread)] = device["result"]["threads"].items()
+    assert name.startswith("pmd thread") and thread["received"] == ports["port0"]["rx_packets"]
+    assert thread["misses"] >= 1 and thread["processing_cycles"] > 0
+    assert not left_behind()
+
+
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("driver", "thread"),
+    [
+        ("system", "main thread"),
+        pytest.param("afxdp", "pmd thread", marks=pytest.mark.long),
+    ],
+)
+def test_a_switch_forwards_between_links_and_drops_as_flows_say(
+    measure: Measure, tmp_path: Path, driver: str, thread: str
+) -> None:
+    """One of two flows, which differ by source port."""
+    needed("ovs-vsctl")
+    flows = tmp_path / "my own.flows"
+    flows.write_text(DROPPED.format(port=20_001))
+    options = ("--dut-option", f"flows={flows}", "--dut-option", f"driver={driver}")
+    traffic = ("--src-port", "20000,20001", "--flows", "2", *RATE)
+    found = measure("--dut", "ovs", "--wire", "veth", *options, *traffic)
+    device = sound(found["out"])["dut"]
+    assert found["lost"] == found["lost_in_dut"] == found["dropped_by_dut"] == found["sent"] // 2
+    assert (device["result"]["flows"], device["result"]["lost"]) == (2, 0)
+    assert any(name.startswith(thread) for name in device["result"]["threads"])
+    assert device["result"]["ports"]["dut0"]["rx_packets"] >= found["sent"]
+    assert device["rules_sha256"] and not left_behind()
+
+
+def test_an_ordinary_user_has_a_switch(place: Place, dataplane: Path) -> None:
+    needed("ovs-vsctl")
+    said = said_to_nobody(place, "run", "--dut", "ovs", *RATE, "--duration", "200ms", "--json", "-")
+    assert '"lost": 0,' in said
+
+
+@pytest.mark.parametrize(
+    ("options", "wire", "said"),
+    [
+        ({"driver": "system"}, "memif", "expected dpdk with --wire memif"),
+        ({"driver": "kernel"}, "veth", "expected dpdk, system or afxdp"),
+        ({"flows": ""}, "memif", "expected ports, normal or a file"),
+    ],
+)
+def test_what_a_switch_cannot_be_is_refused(options: dict[str, str], wire: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        dut_named("ovs", options, wire)
+
+
+def test_flows_that_it_cannot_read_are_quoted(tailscope: Any, place: Place, tmp_path: Path) -> None:
+    needed("ovs-vsctl")
+    flows = tmp_path / "broken.flows"
+    flows.write_text("in_port=1,actions=teleport\n")
+    out = place.path / "out"
+    given = ("--dut-option", f"flows={flows}", "--out", out)
+    done = tailscope("run", "--dut", "ovs", *given, env=place.environment)
+    assert done.returncode == 1
+    assert "error: ovs-vswitchd: " in done.stderr and "teleport" in done.stderr
+    assert not out.exists() and not left_behind()

@@ -1,0 +1,94 @@
+"""Real containers of podman, as root and as an ordinary user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from measurements import QUICK, children, said_to_nobody, started
+from runs import AS_ROOT, left_behind, needed, sound
+
+from tailscope.exceptions import UsageError
+from tailscope.platforms.catalogue import platform_named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from measurements import Place
+
+    Measure = Callable[..., dict[str, Any]]
+
+RATE = ("--rate", "2k")
+
+
+@pytest.fixture(autouse=True)
+def podman() -> None:
+    needed("podman", "nsenter")
+
+
+@AS_ROOT
+@pytest.mark.parametrize("dut", ["l2fwd", "nftables"])
+def test_a_device_lives_in_a_container(measure: Measure, dut: str) -> None:
+    option = ("--platform-option", "memory=1024")
+    found = measure("--dut", dut, "--platform", "podman", *option, *RATE)
+    platform = sound(found["out"])["platform"]
+    assert found["count"] == found["sent"]
+    assert platform["version"].startswith("podman version ")
+    assert "--memory=1024m" in platform["configuration"]
+    assert not left_behind()
+
+
+def test_an_ordinary_user_has_containers(place: Place, dataplane: Path) -> None:
+    options = ("--dut", "l2fwd", "--platform", "podman", *QUICK, *RATE)
+    out = place.path / "out"
+    said_to_nobody(place, "run", *options, "--out", str(out))
+    info = sound(out)
+    assert info["platform"]["name"] == "podman"
+    assert "--cgroup-parent" not in info["platform"]["configuration"]
+
+
+@AS_ROOT
+def test_the_container_has_a_namespace_and_groups_of_its_own(
+    measure: Measure, tmp_path: Path
+) -> None:
+    """What a device sees that looks around."""
+    seen = tmp_path / "seen"
+    script = tmp_path / "look"
+    script.write_text(
+        f"#!/bin/sh\nexec 3>{seen}\nhostname >&3\nip -br link >&3\n"
+        "cat /proc/self/cgroup >&3\necho up\nexec sleep 60\n"
+    )
+    script.chmod(0o755)
+    given = ("--dut-option", f"run={script}", "--dut-option", "ready=^up$")
+    options = ("--platform", "podman", "--wire", "veth")
+    found = measure("--dut", "command", *given, *options, *RATE, expected=1)
+    container = sound(found["out"])["platform"]["container"]
+    name, *lines = seen.read_text().splitlines()
+    assert name == container
+    links = {line.split("@")[0].split()[0] for line in lines if ":/" not in line}
+    assert links == {"lo", "dut0", "dut1"}
+    assert any(f"podman.payload.{container}/" in line for line in lines)
+    assert not left_behind()
+
+
+@AS_ROOT
+@pytest.mark.usefixtures("alone")
+def test_what_a_killed_measurement_leaves_is_cleaned(tailscope: Any, place: Place) -> None:
+    options = ("--dut", "l2fwd", "--platform", "podman", "--duration", "60s")
+    process = started(place, "run", *options, "--out", str(place.path / "out"), processes=1)
+    assert "gen" in children(process.pid)
+    process.kill()
+    process.communicate()
+    done = tailscope("clean", env=place.environment)
+    assert done.returncode == 0, done.stderr
+    assert not left_behind() and not place.left()
+
+
+def test_what_it_cannot_be_is_refused() -> None:
+    for options, said in (
+        ({"runtime": "kata"}, "expected crun or runc"),
+        ({"memory": "0"}, "expected 1 to 16,777,216 MiB"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            platform_named("podman", options, None, None)
