@@ -122,7 +122,8 @@ class Trial:
         record = self.record
         carried_pps = record.frames_received / record.duration_s
         if record.not_offered is not None:
-            outcome = Outcome.NOT_OFFERED
+            is_refused = not (record.frames_unsent_by_generator or record.frames_lost_in_instrument)
+            outcome = Outcome.REFUSED if is_refused else Outcome.NOT_OFFERED
         else:
             outcome = Outcome.LOST if self.frames_lost else Outcome.HOLDS
         return Tried(outcome, record.frames_sent, self.frames_lost, carried_pps)
@@ -154,7 +155,9 @@ class Bench:
         return self.plan.size_mix or str(self.plan.size_bytes)
 
     def offer(self, offer: Offer) -> Trial:
-        """Offer a load until it could be offered, `TRIES` times at most; the last trial.
+        """Offer a load until it could be offered, `TRIES` times at most.
+
+        Of trials in which it could not, one of those that say why for most of them.
 
         Raises
         ------
@@ -163,11 +166,23 @@ class Bench:
         KeyboardInterrupt
             At Ctrl-C: a part of a trial is worth nothing.
         """
+        refused: list[Trial] = []
         for _ in range(TRIES):
             trial = self._try(self.plan, offer)
             if trial.record.not_offered is None:
-                break
-        return trial
+                return trial
+            if trial.tried.outcome is Outcome.REFUSED:
+                refused.append(trial)
+        return refused[0] if 2 * len(refused) > TRIES else trial
+
+    def carries(self, rate_pps: int, lasts_s: float) -> bool:
+        """Whether the wire carries a load without the device, in most of `TRIES` trials."""
+        alone = without_device(self.plan)
+        if alone is None:
+            return False
+        offer = Offer("control, without the device", rate_pps, lasts_s)
+        found = [self._try(alone, offer).tried.outcome for _ in range(TRIES)]
+        return 2 * found.count(Outcome.HOLDS) > TRIES
 
     def ceiling_pps(self, most_s: float) -> int | None:
         """What the wire carries without the device; None over one that cannot be without.
@@ -229,6 +244,7 @@ def _record(offer: Offer, frame: str, figures: dict[str, Any]) -> StandardTrial:
         duration_s=offer.duration_s,
         frames_sent=figures["sent"],
         frames_unsent=figures["unsent"],
+        frames_unsent_by_generator=figures["unsent_generator"],
         frames_received=figures["count"],
         frames_lost_in_instrument=figures["lost_in_instrument"],
         frames_tainted=figures["tainted"] or 0,

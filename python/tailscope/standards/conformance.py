@@ -151,7 +151,17 @@ def _throughput(asked: Asked, results: Sequence[FrameSizeResult]) -> tuple[bool,
     ]
     if unknown:
         says += "; where the instrument ended the search, the throughput is not known"
-    return not unknown, says
+    refused = [
+        each
+        for each in results
+        if each.throughput is not None and each.throughput.limited_by == "back-pressure"
+    ]
+    if refused:
+        says += (
+            "; where the device took no more, no frame was lost: the generator could not send what"
+            " the wire carries without the device"
+        )
+    return not (unknown or refused), says
 
 
 def _of_delays(asked: Asked) -> Iterator[ClauseRecord]:

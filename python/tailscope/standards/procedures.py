@@ -33,22 +33,19 @@ from tailscope.store.records.standards import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Literal
 
     from tailscope.standards.asked import Asked
     from tailscope.standards.bench import Bench, Trial
     from tailscope.standards.delays import Delays
     from tailscope.standards.search import GoalBounds
+    from tailscope.store.records.standards import Limit
 
 __all__ = ["SizeTests"]
 
 _OVERLOAD = 1.1
 _LOSS_STEPS = 10
-_LIMITS: dict[Outcome | None, Literal["loss", "not-offered", "max-rate"]] = {
-    Outcome.LOST: "loss",
-    Outcome.NOT_OFFERED: "not-offered",
-    None: "max-rate",
-}
+_OF_DEVICE = ("loss", "back-pressure")
+"""Limits that are the device's own; others are the instrument's."""
 
 
 class SizeTests:
@@ -142,13 +139,25 @@ class SizeTests:
             width=asked.width,
             least=math.ceil(1 / asked.trial_s),
         )
+        limit = self._limit(bounds, bounds.fails or 0, asked.trial_s)
         return RateLimits(
             rate_pps=bounds.holds,
             fails_at_pps=bounds.fails,
-            limited_by=_LIMITS[bounds.why],
-            is_lower_bound=bounds.why is not Outcome.LOST,
+            limited_by=limit,
+            is_lower_bound=limit not in _OF_DEVICE,
             loss_ratio=loss_ratio,
         )
+
+    def _limit(self, bounds: Bounds, rate_pps: int, lasts_s: float) -> Limit:
+        """What ended a search; what the device refused, the wire has to carry without it."""
+        if bounds.why is None:
+            return "max-rate"
+        if bounds.why is Outcome.LOST:
+            return "loss"
+        is_refused = bounds.why is Outcome.REFUSED
+        if is_refused and self._bench.carries(rate_pps, lasts_s):
+            return "back-pressure"
+        return "not-offered"
 
     def _tried(self, offer: Offer, loss_ratio: float = 0.0) -> Tried:
         trial = self._bench.offer(offer)
@@ -254,7 +263,7 @@ class SizeTests:
                 rate_pps = max(1, self._most_pps * tenth // _LOSS_STEPS)
                 trial = self._bench.offer(Offer("loss", rate_pps, self._asked.trial_s))
                 record, tried = trial.record, trial.tried
-                was_offered = tried.outcome is not Outcome.NOT_OFFERED
+                was_offered = record.not_offered is None
                 points.append(
                     LossFound(
                         rate_pps=rate_pps,
@@ -279,11 +288,13 @@ class SizeTests:
         def outcome_of(frames: int) -> Outcome:
             return self._tried(Offer("back-to-back", rate_pps, frames / rate_pps)).outcome
 
-        found: list[Bounds] = []
+        found: list[tuple[Bounds, Limit]] = []
         try:
             for _ in range(asked.times("back-to-back")):
-                found.append(binary_search(outcome_of, longest, width=asked.width))
-                if found[-1].why is not Outcome.LOST:
+                bounds = binary_search(outcome_of, longest, width=asked.width)
+                lasts_s = (bounds.fails or 0) / rate_pps
+                found.append((bounds, self._limit(bounds, rate_pps, lasts_s)))
+                if found[-1][1] not in _OF_DEVICE:
                     self._remarks.append(
                         "back-to-back: a search ended at what the instrument could offer: it was"
                         " not repeated any more"
@@ -293,15 +304,15 @@ class SizeTests:
             if found:
                 self._found["back_to_back"] = self._bursts(found, longest)
 
-    def _bursts(self, found: list[Bounds], longest: int) -> BackToBackFound:
+    def _bursts(self, found: list[tuple[Bounds, Limit]], longest: int) -> BackToBackFound:
         rate_pps, throughput_pps = self._most_pps, self._throughput_pps
-        mean = fmean(each.holds or 0 for each in found)
+        mean = fmean(bounds.holds or 0 for bounds, _ in found)
         implied_s = mean / rate_pps
         limits: RateLimits | None = self._found.get("throughput")
         is_known = limits is not None and not limits.is_lower_bound and throughput_pps is not None
         bursts = tuple(
-            BurstTried(frames=each.holds or 0, is_lower_bound=each.why is not Outcome.LOST)
-            for each in found
+            BurstTried(frames=bounds.holds or 0, is_lower_bound=limit not in _OF_DEVICE)
+            for bounds, limit in found
         )
         return BackToBackFound(
             rate_pps=rate_pps,
@@ -383,14 +394,24 @@ class SizeTests:
             most_pps=self._most_pps,
             least_pps=max(1, min(self._most_pps - 1, math.ceil(1 / shortest_s))),
         )
-        self._found["goals"] = tuple(_goal_found(each) for each in found)
+        self._found["goals"] = tuple(self._goal_found(each) for each in found)
+
+    def _goal_found(self, found: GoalBounds) -> GoalFound:
+        goal = found.goal
+        why: Outcome | None = Outcome.NOT_OFFERED
+        if found.upper_pps is None:
+            why = None
+        elif found.upper_is_lossy:
+            why = Outcome.LOST
+        elif found.upper_is_refused:
+            why = Outcome.REFUSED
+        bounds = Bounds(found.lower_pps, found.upper_pps, why)
+        lasts_s = goal.final_trial_duration_s
+        return _goal_record(found, self._limit(bounds, found.upper_pps or 0, lasts_s))
 
 
-def _goal_found(found: GoalBounds) -> GoalFound:
+def _goal_record(found: GoalBounds, limited_by: Limit) -> GoalFound:
     goal = found.goal
-    limited_by: Literal["loss", "not-offered", "max-rate"] = "max-rate"
-    if found.upper_pps is not None:
-        limited_by = "loss" if found.upper_is_lossy else "not-offered"
     return GoalFound(
         goal=goal.name,
         goal_final_trial_duration_s=goal.final_trial_duration_s,

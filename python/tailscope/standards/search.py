@@ -50,7 +50,10 @@ class Outcome(Enum):
 
     HOLDS = "holds"
     LOST = "lost"
+    REFUSED = "refused"
+    """The wire, or the device behind it, took no more; nothing was lost."""
     NOT_OFFERED = "not offered"
+    """The generator did not send it, or the instrument lost of it."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +277,8 @@ class GoalBounds:
     upper_is_lossy : bool
         Whether the upper bound is one because frames were lost, not because it could not be
         offered.
+    upper_is_refused : bool
+        Whether it could not, as the wire or the device took no more.
     """
 
     goal: Goal
@@ -281,6 +286,7 @@ class GoalBounds:
     upper_pps: int | None
     conditional_pps: float | None
     upper_is_lossy: bool
+    upper_is_refused: bool = False
 
     @property
     def is_regular(self) -> bool:
@@ -341,6 +347,7 @@ def search_goals(
                 upper,
                 None if conditional is None else float(conditional),
                 upper is not None and upper not in measurer.not_offered,
+                measurer.not_offered.get(upper or 0) is Outcome.REFUSED,
             )
         )
     return results
@@ -351,15 +358,15 @@ class _Measurer(AbstractMeasurer):  # type: ignore[misc]
 
     def __init__(self, offer: Callable[[Load], Tried]) -> None:
         self._offer = offer
-        self.not_offered: set[int] = set()
+        self.not_offered: dict[int, Outcome] = {}
 
     def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
         """Make a trial."""
         rate_pps = round(intended_load)
         tried = self._offer(Load(rate_pps, intended_duration))
         lost = tried.frames_lost / max(1, tried.frames_sent)
-        if tried.outcome is Outcome.NOT_OFFERED:
-            self.not_offered.add(rate_pps)
+        if tried.outcome in (Outcome.NOT_OFFERED, Outcome.REFUSED):
+            self.not_offered[rate_pps] = tried.outcome
             # Bad for every goal; how bad says where to look next.
             lost = min(0.999, max(0.5, 1 - tried.carried_pps / rate_pps))
         return MeasurementResult(

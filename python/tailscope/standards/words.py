@@ -31,8 +31,9 @@ __all__ = [
 _NOTHING = "-"
 _LIMITED = {
     "loss": "frames lost",
-    "not-offered": "instrument's limit: not offered",
-    "max-rate": "instrument's limit: highest rate",
+    "back-pressure": "device took no more",
+    "not-offered": "instrument: not offered",
+    "max-rate": "instrument: highest rate",
 }
 CLAUSE_HEADER = ("clause", "conforms", "what was done")
 
@@ -231,7 +232,9 @@ def _goals(standard: str, sizes: Sequence[FrameSizeResult]) -> ResultTable | Non
         (
             frame_text(size),
             goal.goal,
-            _rate_text(goal.relevant_lower_bound_pps, goal.limited_by != "loss"),
+            _rate_text(
+                goal.relevant_lower_bound_pps, goal.limited_by not in ("loss", "back-pressure")
+            ),
             _count_text(goal.relevant_upper_bound_pps),
             (
                 _NOTHING

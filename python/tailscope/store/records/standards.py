@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from tailscope.store.records.base import Count, Record, Section, Signed
 from tailscope.store.records.host import HostRecord
@@ -17,6 +17,7 @@ __all__ = [
     "FrameSizeResult",
     "GoalFound",
     "LatencyFound",
+    "Limit",
     "LossFound",
     "RateLimits",
     "RecoveryFound",
@@ -27,6 +28,9 @@ __all__ = [
 ]
 
 STANDARD_FORMAT: Final = 1
+
+Limit: TypeAlias = Literal["loss", "back-pressure", "not-offered", "max-rate"]
+"""What ends a search."""
 
 
 class Spread(Section, frozen=True, kw_only=True):
@@ -48,8 +52,9 @@ class RateLimits(Section, frozen=True, kw_only=True):
     fails_at_pps: Count | None
     """The lowest rate tried above it at which it does not hold, or which could not be offered; null
     if there is none."""
-    limited_by: Literal["loss", "not-offered", "max-rate"]
-    """What ends it there: `loss`; `not-offered`, where the generator could not send so much;
+    limited_by: Limit
+    """What ends it there: `loss`; `back-pressure`, where the device took no more, though the wire
+    carries as much without it; `not-offered`, where the generator could not send so much;
     `max-rate`, where nothing faster was tried."""
     is_lower_bound: bool
     """Whether the device may carry more: `rate_pps` is the instrument's limit, not the device's."""
@@ -214,7 +219,7 @@ class GoalFound(Section, frozen=True, kw_only=True):
     is_regular: bool
     """Whether both bounds exist, no further apart than the Goal Width, and the upper one is the
     device's."""
-    limited_by: Literal["loss", "not-offered", "max-rate"] | None
+    limited_by: Limit | None
     """As of a throughput; null where the search ended early."""
 
 
@@ -281,6 +286,9 @@ class StandardTrial(Section, frozen=True, kw_only=True):
     """Frames that left the generator."""
     frames_unsent: Count
     """Frames that could not leave within 10 ms of their time."""
+    frames_unsent_by_generator: Count
+    """Of those, the ones that the generator was kept from sending; the others the wire, or the
+    device behind it, did not take."""
     frames_received: Count
     """Frames that came back unchanged, each counted once."""
     frames_lost_in_instrument: Count
