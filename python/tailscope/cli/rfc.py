@@ -321,7 +321,7 @@ class StandardRequest:
         self.line.show_step(f"about {long_text(lasts_s)} in all; Ctrl-C keeps what is known")
         stopped: BaseException | None = None
         books = _Books(time.time_ns())
-        teller = _Teller(self.line, lasts_s)
+        teller = _Teller(self.line)
         with ExitStack() as stack:
             stack.enter_context(self.line)
             stack.enter_context(confined(self.cores.housekeeping))
@@ -400,15 +400,18 @@ class _Books:
 class _Teller:
     """Says what each trial was: a line on standard error."""
 
-    def __init__(self, line: LiveLine, lasts_s: float) -> None:
+    def __init__(self, line: LiveLine) -> None:
         self._line, self._number = line, 0
-        self._began_s, self._lasts_s = time.monotonic(), lasts_s
 
     def tell(self, trial: Trial) -> None:
         """Say it."""
+        from tailscope.standards.bench import CEILING
+
         record = trial.record
         self._number += 1
-        if record.not_offered is not None:
+        if record.test == CEILING:
+            what = f"sent {record.frames_sent / record.duration_s:,.0f} frames/s"
+        elif record.not_offered is not None:
             what = f"not offered: {record.not_offered}"
         else:
             what = f"lost {trial.frames_lost:,} of {record.frames_sent:,}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.measured import Measured
     from tailscope.testbed.cores import Cores
 
-__all__ = ["DRAIN_S", "TRIES", "Bench", "Offer", "Trial", "TrialPlan"]
+__all__ = ["CEILING", "DRAIN_S", "TRIES", "Bench", "Offer", "Trial", "TrialPlan"]
 
 DRAIN_S = 2.0
 """How long a trial waits for its last frames: RFC 2544, section 23."""
@@ -34,6 +34,8 @@ _NS_PER_S = 1_000_000_000
 _CEILING_PPS = 20_000_000
 """What is offered to a wire without a device to see how much it carries."""
 _CEILING_S = 0.2
+CEILING = "highest rate, without the device"
+"""What trials are for that offer more than any wire carries."""
 
 
 class TrialPlan(RunPlan, frozen=True, kw_only=True):
@@ -193,7 +195,7 @@ class Bench:
         if alone is None:
             return None
         lasts_s = min(most_s, _CEILING_S)
-        offer = Offer("maximum rate, without the device", _CEILING_PPS, lasts_s)
+        offer = Offer(CEILING, _CEILING_PPS, lasts_s)
         found = [self._try(alone, offer) for _ in range(TRIES)]
         return max(math.floor(each.record.frames_sent / lasts_s) for each in found)
 
