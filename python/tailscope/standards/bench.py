@@ -17,6 +17,7 @@ from tailscope.standards.delays import Delays
 from tailscope.standards.search import Outcome, Tried
 from tailscope.store.records.plan import MeasurementPlan
 from tailscope.store.records.standards import StandardTrial
+from tailscope.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +151,7 @@ class Bench:
     cores: Cores
     tell: Callable[[Trial], None] = lambda _trial: None
     trials: list[Trial] = field(default_factory=list)
+    _beyond: Offer | None = None
 
     @property
     def frame(self) -> str:
@@ -159,7 +161,8 @@ class Bench:
     def offer(self, offer: Offer) -> Trial:
         """Offer a load until it could be offered, `TRIES` times at most.
 
-        Of trials in which it could not, one of those that say why for most of them.
+        Of trials in which it could not, one of those that say why for most of them. A load that is
+        beyond another one which could not be offered is offered once.
 
         Raises
         ------
@@ -169,13 +172,22 @@ class Bench:
             At Ctrl-C: a part of a trial is worth nothing.
         """
         refused: list[Trial] = []
-        for _ in range(TRIES):
+        tries = 1 if self._is_beyond(offer) else TRIES
+        for _ in range(tries):
             trial = self._try(self.plan, offer)
             if trial.record.not_offered is None:
                 return trial
             if trial.tried.outcome is Outcome.REFUSED:
                 refused.append(trial)
-        return refused[0] if 2 * len(refused) > TRIES else trial
+        if offer.step_pps is None and tries > 1:
+            self._beyond = offer
+        return refused[0] if 2 * len(refused) > tries else trial
+
+    def _is_beyond(self, offer: Offer) -> bool:
+        beyond = self._beyond
+        if beyond is None or offer.step_pps is not None:
+            return False
+        return offer.rate_pps >= beyond.rate_pps and offer.duration_s >= beyond.duration_s
 
     def carries(self, rate_pps: int, lasts_s: float) -> bool:
         """Whether the wire carries a load without the device, in most of `TRIES` trials."""
@@ -258,12 +270,13 @@ def _not_offered(figures: dict[str, Any]) -> str | None:
     """Why the load did not reach the device, or what came of it the instrument."""
     unsent, own = figures["unsent"], figures["unsent_generator"]
     if own:
-        return f"{own:,} frames could not be sent in time: the generator was kept from its work"
+        late = counted(own, "frame")
+        return f"{late} could not be sent in time: the generator was kept from its work"
     if unsent:
         return (
-            f"{unsent:,} frames could not be sent in time: the wire, or the device behind it, took"
-            " no more"
+            f"{counted(unsent, 'frame')} could not be sent in time: the wire, or the device behind"
+            " it, took no more"
         )
     if figures["lost_in_instrument"]:
-        return f"{figures['lost_in_instrument']:,} frames were lost in the instrument"
+        return f"{counted(figures['lost_in_instrument'], 'frame')} lost in the instrument"
     return None
