@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from conftest import Tailscope
     from measurements import Place
 
-SHORT = ("--trial-duration", "200ms", "--warm-up", "50ms", "--width", "0.5", "--trials", "1")
+SHORT = ("--trial-duration", "200ms", "--warm-up", "50ms", "--width", "0.9", "--trials", "1")
 LOW = ("--frame-sizes", "64", "--max-rate", "2k")
 
 

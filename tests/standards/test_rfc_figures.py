@@ -387,6 +387,8 @@ def test_the_instruments_limit_is_never_the_devices(plan: RunPlan) -> None:
     assert found.recovery is None and any("recovery" in each for each in found.remarks)
     [clause] = [each for each in stands(wanted, ["64"], "memif", [found]) if each.section == "26.1"]
     assert not clause.conforms and "the throughput is not known" in clause.says
+    [clause] = [each for each in stands(wanted, ["64"], "pci", [found]) if each.section == "26.4"]
+    assert not clause.conforms and "only 1 of 50 could be made" in clause.says
 
 
 @pytest.mark.parametrize(("carried_pps", "limit"), [(80_000, True), (120_000, False)])
