@@ -258,7 +258,7 @@ class StandardRequest:
     def describe(self) -> int:
         """Say what would be done, by which clauses, and about how long it takes."""
         from tailscope.standards.conformance import stands
-        from tailscope.standards.words import clause_rows
+        from tailscope.standards.words import clause_texts
 
         missing, steps = self.plan.missing(), self.asked.steps()
         each_s = sum(step.lasts_s for step in steps)
@@ -289,9 +289,8 @@ class StandardRequest:
             if name in said:
                 print(f"{name:<10}{printable(said[name])}")
         self._print_plan(steps, each_s)
-        for clause, conforms, says in clause_rows(clauses):
-            if conforms != "yes":
-                print(f"{'deviates':<10}{clause}: {printable(says)}")
+        for clause, text in clause_texts(each for each in clauses if not each.conforms).items():
+            print(f"{'clause':<10}{clause}: {printable(text)}")
         for warning in self.cores.warnings:
             print(f"{'warning':<10}{warning}")
         for lack in missing:
@@ -424,7 +423,7 @@ class _Teller:
 def _print(record: StandardRecord, out: Path | None) -> None:
     from tailscope.cli.table import aligned
     from tailscope.cli.terminal import say
-    from tailscope.standards.words import clause_rows, remarks_of, result_tables
+    from tailscope.standards.words import clause_texts, remarks_of, result_tables
 
     for table in result_tables(record):
         print(table.title)
@@ -432,11 +431,10 @@ def _print(record: StandardRecord, out: Path | None) -> None:
             print(line)
     for remark in remarks_of(record):
         say(f"{'note':<10}{printable(remark)}")
-    for clause, conforms, says in clause_rows(record.clauses):
-        says = printable(says)
-        say(f"{'conforms' if conforms == 'yes' else 'deviates':<10}{clause}: {says}")
+    for clause, text in clause_texts(record.clauses).items():
+        say(f"{'clause':<10}{clause}: {printable(text)}")
     for sentence in record.cannot_claim:
-        say(f"{'not':<10}{sentence}")
+        say(f"{'no claim':<10}{sentence}")
     for warning in record.warnings:
         say(f"{'warning':<10}{printable(warning)}")
     for reason in record.partial:

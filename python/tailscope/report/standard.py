@@ -11,8 +11,7 @@ from tailscope.report.page import environment, scripts
 from tailscope.report.picture import Axis, Layer, Picture
 from tailscope.standards.asked import STANDARDS
 from tailscope.standards.words import (
-    CLAUSE_HEADER,
-    clause_rows,
+    clause_texts,
     frame_text,
     remarks_of,
     result_tables,
@@ -52,8 +51,7 @@ def standard_page(record: StandardRecord) -> str:
             f" {record.plan.wire}; trials of {record.trial_s:g} s",
             tables=result_tables(record),
             figures=drawn,
-            clause_header=CLAUSE_HEADER,
-            clauses=clause_rows(record.clauses),
+            clauses=clause_texts(record.clauses),
             cannot_claim=record.cannot_claim,
             remarks=[*remarks_of(record)],
             warnings=record.warnings,

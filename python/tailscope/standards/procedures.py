@@ -30,6 +30,7 @@ from tailscope.store.records.standards import (
     RecoveryFound,
     SoakFound,
 )
+from tailscope.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -342,17 +343,21 @@ class SizeTests:
             step_after_s=asked.trial_s,
         )
         found: list[tuple[bool, float]] = []
+        missing = 0
         try:
             for _ in range(asked.times("recovery")):
                 trial = self._bench.offer(offer)
                 if trial.record.not_offered is not None:
-                    self._remarks.append(
-                        f"recovery: the generator could not offer {overload_pps:,} frames/s"
-                    )
+                    missing += 1
                     continue
                 lasted_s = max(0.0, trial.last_lost_s or 0.0)
                 found.append((trial.frames_lost > 0, lasted_s))
         finally:
+            if missing:
+                self._remarks.append(
+                    f"recovery: {counted(missing, 'trial')} at {overload_pps:,} frames/s missing:"
+                    " the generator could not offer it"
+                )
             if found:
                 self._found["recovery"] = RecoveryFound(
                     overload_pps=overload_pps,

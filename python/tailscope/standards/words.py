@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "CLAUSE_HEADER",
     "ResultTable",
-    "clause_rows",
+    "clause_texts",
     "frame_text",
     "remarks_of",
     "result_tables",
@@ -35,7 +34,6 @@ _LIMITED = {
     "not-offered": "instrument: not offered",
     "max-rate": "instrument: highest rate",
 }
-CLAUSE_HEADER = ("clause", "conforms", "what was done")
 
 
 class ResultTable(NamedTuple):
@@ -65,16 +63,14 @@ def result_tables(record: StandardRecord) -> list[ResultTable]:
     return [table for table in found if table is not None]
 
 
-def clause_rows(clauses: Iterable[ClauseRecord]) -> list[tuple[str, str, str]]:
-    """How the tests stand to each clause, as rows below `CLAUSE_HEADER`."""
-    return [
-        (
-            f"{Clause(each.document, each.section, each.title).cited} {each.title}",
-            "yes" if each.conforms else "no",
-            each.says,
+def clause_texts(clauses: Iterable[ClauseRecord]) -> dict[str, str]:
+    """How the tests stand to each clause, by the clause."""
+    return {
+        f"{Clause(each.document, each.section, each.title).cited} {each.title}": (
+            f"{'conforms' if each.conforms else 'deviates'}: {each.says}"
         )
         for each in clauses
-    ]
+    }
 
 
 def frame_text(size: FrameSizeResult) -> str:
