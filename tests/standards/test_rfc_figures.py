@@ -308,23 +308,29 @@ class SimulatedBench(Bench):
         sent += round((offer.step_pps or 0) * (offer.duration_s - before_s))
         delays = Delays(round(offer.duration_s / 2 * 1e9))
         delays(*columns([0, 1, 2], [0, round(offer.duration_s * 0.6e9), 10**12], [10, 30, 20]))
-        not_offered = "too much" if offer.rate_pps > self.offered_pps else None
-        record = StandardTrial(
-            test=offer.test,
-            frame=self.frame,
-            rate_pps=offer.rate_pps,
-            duration_s=offer.duration_s,
-            frames_sent=sent,
-            frames_unsent=0,
-            frames_unsent_by_generator=0 if self.is_refused else 1,
-            frames_received=sent - lost,
-            frames_lost_in_instrument=0,
-            frames_tainted=0,
-            not_offered=not_offered,
-        )
-        trial = Trial(record, delays, 0.25 if lost else None)
+        is_too_much = offer.rate_pps > self.offered_pps
+        own = 0 if self.is_refused else 1
+        found = self.trial(offer, int(is_too_much), own * is_too_much, sent=sent, lost=lost)
+        trial = replace(found, delays=delays, last_lost_s=0.25 if lost else None)
         self.trials.append(trial)
         return trial
+
+    def trial(self, offer: Offer, unsent: int, own: int, *, sent: int = 9, lost: int = 0) -> Trial:
+        return Trial(
+            StandardTrial(
+                test=offer.test,
+                frame=self.frame,
+                rate_pps=offer.rate_pps,
+                duration_s=offer.duration_s,
+                frames_sent=sent,
+                frames_unsent=unsent,
+                frames_unsent_by_generator=own,
+                frames_received=sent - lost,
+                frames_lost_in_instrument=0,
+                frames_tainted=0,
+                not_offered="too much" if unsent else None,
+            )
+        )
 
 
 @pytest.fixture
@@ -417,6 +423,34 @@ def test_what_was_found_survives_an_interruption(plan: RunPlan) -> None:
     assert found is not None and found.throughput is not None and found.delays is not None
     assert found.delays.repetitions == 3 and found.loss == ()
     assert any("17 of 20 streams" in each for each in found.remarks)
+
+
+def test_a_load_is_offered_again_until_it_could_be(
+    plan: RunPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials are runs in other tests; here they are what the parameters say."""
+    fates = {"late": (5, 5), "refused": (5, 0), "whole": (0, 0)}
+    left: list[str] = []
+
+    def attempt(bench: Bench, _plan: RunPlan, offer: Offer) -> Trial:
+        unsent, own = fates[left.pop(0)]
+        return SimulatedBench(bench.plan, bench.cores).trial(offer, unsent, own)
+
+    monkeypatch.setattr(Bench, "_try", attempt)
+    expected = {
+        ("late", "whole"): Outcome.HOLDS,
+        ("late", "refused", "refused"): Outcome.REFUSED,
+        ("refused", "late", "late"): Outcome.NOT_OFFERED,
+    }
+    for tries, outcome in expected.items():
+        bench, left = Bench(plan, plan.cores()), [*tries]
+        assert bench.offer(Offer("loss", 1_000, 1.0)).tried.outcome is outcome and not left
+    # What is beyond a load that could not be offered is offered once.
+    left = ["late", "whole", "late"]
+    assert bench.offer(Offer("loss", 2_000, 1.0)).tried.outcome is Outcome.NOT_OFFERED
+    assert bench.offer(Offer("loss", 999, 1.0)).tried.outcome is Outcome.HOLDS
+    assert bench.offer(Offer("loss", 1_000, 2.0)).tried.outcome is Outcome.NOT_OFFERED
+    assert not left
 
 
 @pytest.mark.parametrize("standard", STANDARDS)
