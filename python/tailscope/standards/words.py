@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.standards.asked import STANDARDS
-from tailscope.standards.clauses import Clause
+from tailscope.standards.clauses import IPDV, Clause
 from tailscope.units import count_text, duration_text, quantity_text
 
 if TYPE_CHECKING:
@@ -78,11 +78,9 @@ def frame_text(size: FrameSizeResult) -> str:
     return f"{size.frame_bytes} bytes" if size.frame_mix is None else size.frame_mix
 
 
-def _titled(standard: str, test: str, *others: str) -> str:
-    """The name of a test, and its clauses."""
-    tests = STANDARDS[standard].tests
-    cited = [tests[name].cited for name in (test, *others) if name in tests]
-    return f"{test.capitalize()} ({', '.join(dict.fromkeys(cited))})"
+def _titled(standard: str, test: str) -> str:
+    """The name of a test, and its clause."""
+    return f"{test.capitalize()} ({STANDARDS[standard].tests[test].cited})"
 
 
 def _rates(
@@ -146,7 +144,9 @@ def _delays(standard: str, sizes: Sequence[FrameSizeResult]) -> ResultTable | No
         *("frame", "frames/s", "TL", "WCL", "PDV", "IPDV Dmin", "Dmed", "Dmax"),
         *("streams", "tainted"),
     )
-    return ResultTable(_titled(standard, "latency", "pdv"), header, rows) if rows else None
+    tests = STANDARDS[standard].tests
+    cited = ", ".join(each.cited for each in (tests["latency"], tests["pdv"], IPDV))
+    return ResultTable(f"Latency and its variation ({cited})", header, rows) if rows else None
 
 
 def _loss(standard: str, sizes: Sequence[FrameSizeResult]) -> ResultTable | None:
