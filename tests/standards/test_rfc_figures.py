@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from MLRsearch import MeasurementResult
 from MLRsearch.target_spec import TargetSpec
 from MLRsearch.target_stat import TargetStat
+from msgspec.structs import replace as replaced
 
 from tailscope.exceptions import UsageError
+from tailscope.report.standard import standard_page
 from tailscope.standards.asked import STANDARDS, Asked, goals_of
 from tailscope.standards.bench import Bench, Offer, Trial
-from tailscope.standards.conformance import stands
+from tailscope.standards.conformance import cannot_claim, stands
 from tailscope.standards.delays import Delays, spread_of
 from tailscope.standards.procedures import SizeTests
 from tailscope.standards.search import (
@@ -31,7 +33,10 @@ from tailscope.standards.search import (
     search_goals,
     verified,
 )
-from tailscope.store.records.standards import StandardTrial
+from tailscope.standards.words import result_tables
+from tailscope.store.machine import this_host
+from tailscope.store.records.base import decode, encode
+from tailscope.store.records.standards import StandardRecord, StandardTrial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -451,6 +456,40 @@ def test_a_load_is_offered_again_until_it_could_be(
     assert bench.offer(Offer("loss", 999, 1.0)).tried.outcome is Outcome.HOLDS
     assert bench.offer(Offer("loss", 1_000, 2.0)).tried.outcome is Outcome.NOT_OFFERED
     assert not left
+
+
+@pytest.mark.parametrize("standard", STANDARDS)
+def test_a_report_cites_the_clause_of_each_test(plan: RunPlan, standard: str) -> None:
+    bench, wanted = SimulatedBench(plan, plan.cores()), asked(standard)
+    found = made(bench, wanted)
+    record = StandardRecord(
+        tailscope_version="0",
+        host=this_host(),
+        standard=standard,
+        tests=wanted.tests,
+        plan=plan.record(),
+        trial_s=wanted.trial_s,
+        warm_up_s=wanted.warm_up_s,
+        drain_s=2.0,
+        width=wanted.width,
+        started_unix_ns=1,
+        ended_unix_ns=2,
+        sizes=(found, replaced(found, frame_bytes=None, frame_mix="64:1,128:1")),
+        clauses=tuple(stands(wanted, ["64"], "memif", [found])),
+        cannot_claim=tuple(cannot_claim("memif")),
+        trials=tuple(trial.record for trial in bench.trials),
+        warnings=("of <this> machine",),
+        partial=("interrupted",),
+    )
+    assert decode(encode(record).encode(), StandardRecord, "standard.json") == record
+    tables = result_tables(record)
+    titles = " ".join(table.title for table in tables)
+    assert all(clause.cited in titles for clause in wanted.standard.tests.values())
+    assert all(len(row) == len(table.header) for table in tables for row in table.rows)
+    page = standard_page(record)
+    assert "of &lt;this&gt; machine" in page and "Partial result" in page
+    cited = [clause.cited for clause in wanted.standard.tests.values()]
+    assert all(each in page for each in (*cited, "RFC 2544 §24", "RFC 2544 §20"))
 
 
 @pytest.mark.parametrize("standard", STANDARDS)

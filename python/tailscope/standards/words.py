@@ -144,9 +144,11 @@ def _delays(standard: str, sizes: Sequence[FrameSizeResult]) -> ResultTable | No
         *("frame", "frames/s", "TL", "WCL", "PDV", "IPDV Dmin", "Dmed", "Dmax"),
         *("streams", "tainted"),
     )
+    if not rows:
+        return None
     tests = STANDARDS[standard].tests
     cited = ", ".join(each.cited for each in (tests["latency"], tests["pdv"], IPDV))
-    return ResultTable(f"Latency and its variation ({cited})", header, rows) if rows else None
+    return ResultTable(f"Latency and its variation ({cited})", header, rows)
 
 
 def _loss(standard: str, sizes: Sequence[FrameSizeResult]) -> ResultTable | None:
