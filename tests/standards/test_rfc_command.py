@@ -53,7 +53,7 @@ def made(tailscope: Tailscope, place: Place, *arguments: str) -> dict[str, Any]:
     lines = [line for line in done.stderr.splitlines() if line.startswith("trial ")]
     assert len(lines) == len(found["trials"]) > 0
     page = (out / "report.html").read_text()
-    assert "trials of 0.2 s, 60 s required" in page and "RFC 1242" in page
+    assert "trials of 0.2 s, 60 s required" in page and "RFC 2544 §24" in page
     assert found["partial"] == []
     assert found["cannot_claim"]
     return found
