@@ -104,10 +104,21 @@ def test_rfc_2544_on_the_kernels_router(tailscope: Tailscope, place: Place) -> N
 def test_every_test_of_every_standard(
     tailscope: Tailscope, place: Place, standard: str, dut: str
 ) -> None:
-    found = made(tailscope, place, standard, "--dut", dut, "--frame-sizes", "64,imix", *SHORT)
+    sizes = ("--frame-sizes", "64,imix", "--max-rate", "2k")
+    found = made(tailscope, place, standard, "--dut", dut, *sizes, *SHORT)
     assert [size["frame_mix"] for size in found["sizes"]] == [None, "64:7,594:4,1518:1"]
-    for size in found["sizes"]:
-        assert size["max_rate_from"] == "wire" and size["max_rate_pps"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("dataplane")
+def test_the_highest_rate_is_the_wires(tailscope: Tailscope, place: Place) -> None:
+    tests = ("--frame-sizes", "1518", "--tests", "throughput")
+    found = made(tailscope, place, "2544", "--dut", "l2fwd", *tests, *SHORT)
+    [size] = found["sizes"]
+    assert size["max_rate_from"] == "wire" and size["max_rate_pps"] > 0
+    alone = [trial for trial in found["trials"] if trial["test"].startswith("highest rate")]
+    sent = max(trial["frames_sent"] for trial in alone)
+    assert len(alone) == 3 and size["max_rate_pps"] == math.floor(sent / 0.2)
 
 
 @pytest.mark.usefixtures("dataplane")
