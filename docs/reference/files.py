@@ -37,6 +37,7 @@ from tailscope.store.records.publication import EnvironmentsRecord, PublicationR
 from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import RunInfo
 from tailscope.store.records.search import SearchRecord
+from tailscope.store.records.standards import StandardRecord
 from tailscope.store.records.summary import GROUPS, Summary
 from tailscope.store.records.tail import TailRecord
 from tailscope.store.records.verdict import VerdictRecord
@@ -159,6 +160,17 @@ SEARCH = (
 )
 """The files of a search."""
 
+STANDARD = (
+    RecordFile(
+        layout.STANDARD,
+        "What the tests of a standard found, by size of frames and by clause"
+        " ([rfc.md](../rfc.md)).",
+        StandardRecord,
+    ),
+    OtherFile(layout.REPORT, "The same as a page: one file, works offline."),
+)
+"""The files of ``tailscope rfc --out``."""
+
 WATCH = (
     RecordFile(
         layout.WATCH,
@@ -206,7 +218,10 @@ STATE = (
 )
 """What is kept of a machine."""
 
-EVERY_FILE = (*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *WATCH, *BASELINE, *NOISE_FOLDER, *STATE)
+EVERY_FILE = (
+    *(*RUN, *CAMPAIGN, *PUBLICATION, *SEARCH, *STANDARD[:1], *WATCH, *BASELINE, *NOISE_FOLDER),
+    *STATE,
+)
 RECORDS = tuple(file for file in EVERY_FILE if isinstance(file, RecordFile))
 
 ELSEWHERE: tuple[type[Struct], ...] = (
@@ -281,6 +296,8 @@ def _blocks() -> Iterator[str]:
     yield from _files(PUBLICATION)
     yield "## A search"
     yield from _files(SEARCH)
+    yield "## Tests of a standard"
+    yield from _files(STANDARD)
     yield "## A watch"
     yield from _files(WATCH)
     yield "## A baseline"

@@ -142,7 +142,7 @@ def _co_runners() -> Iterable[str]:
     return KINDS
 
 
-_EVERY_RUN = ("run", "search", "watch", "duet")
+_EVERY_RUN = ("run", "search", "watch", "duet", "rfc")
 _ANALYSIS = ("analyze",)
 
 
@@ -350,7 +350,7 @@ class PlanFields(AnalysisFields, frozen=True, kw_only=True):
             SIZE,
             "traffic",
             "Size of a frame in bytes, check sequence included; imix, or a mix as SIZE:WEIGHT,...",
-            on=_EVERY_RUN,
+            on=tuple(each for each in _EVERY_RUN if each != "rfc"),
             least=64,
             most=1518,
             otherwise="size_mix",

@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pytest
 from processes import over_memif
 
@@ -160,6 +161,20 @@ def test_headers_are_as_asked(
     again = analyze(folder / "pre.pcapng.zst", folder / "post.pcapng.zst", match_on="probe")
     assert again.summary["count"] == found.gen.matched
     assert again.summary["lost"] == found.gen.sent - found.gen.matched
+
+
+def test_a_rate_changes_at_its_time(tmp_path: Path) -> None:
+    with over_memif() as pair, pair.dut(FORWARDERS["l2fwd"], []) as dut:
+        dut.wait_ready()
+        step = ("--step-rate=5k", "--step-after=50ms", f"--record={tmp_path}")
+        with pair.generator([*QUICK, *step]) as generator:
+            generator.wait_ready()
+            found = generator.finish()
+    assert found is not None and found.gen.sent + found.gen.unsent == 1_000 + 750
+    names = ("intended_tsc", "unsent_tsc")
+    at = np.sort(np.concatenate([np.load(tmp_path / f"{name}.npy") for name in names]))
+    gaps_us = np.diff(at.astype(np.int64)) * 1e6 / found.clock.tsc_hz
+    assert np.allclose(gaps_us[:999], 50, atol=0.1) and np.allclose(gaps_us[1_000:], 200, atol=0.1)
 
 
 def test_each_direction_has_a_book_of_its_own(tmp_path: Path) -> None:

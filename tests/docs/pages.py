@@ -61,7 +61,8 @@ _SHORTER = (
 )
 _CPUS = re.compile(r"(--cpus|-c) [0-9][0-9,-]*")
 _MEASURING = re.compile(
-    r"tailscope (run|calibrate|noise|search|tune|compare-instruments|duet|watch)\b(?!.*--dry-run)"
+    r"tailscope (run|calibrate|noise|search|tune|compare-instruments|duet|rfc|watch)\b"
+    r"(?!.*--dry-run)"
     r"|python -m experiments\."
 )
 _ALONE = re.compile(

@@ -44,6 +44,38 @@ pub struct Departures(Kind);
 enum Kind {
     Burst { period: Period, size: u32, gap_ns: u64, sent: u32 },
     Poisson(Box<Poisson>),
+    Step(Box<Step>),
+}
+
+/// One schedule until a time, and another one from there on.
+#[derive(Clone, Debug)]
+struct Step {
+    before: Departures,
+    until_ns: u64,
+    after: Departures,
+    has_stepped: bool,
+}
+
+impl Departures {
+    /// These until a time, and from there on those of `then`, which counts from there.
+    #[must_use]
+    pub fn until(self, time: Nanos, then: Self) -> Self {
+        let step = Step { before: self, until_ns: time.0, after: then, has_stepped: false };
+        Self(Kind::Step(Box::new(step)))
+    }
+}
+
+impl Step {
+    fn next(&mut self) -> Option<Nanos> {
+        if !self.has_stepped {
+            let before = self.before.next().filter(|at| at.0 < self.until_ns);
+            if before.is_some() {
+                return before;
+            }
+            self.has_stepped = true;
+        }
+        self.after.next()?.0.checked_add(self.until_ns).map(Nanos)
+    }
 }
 
 impl Pattern {
@@ -201,6 +233,7 @@ impl Iterator for Departures {
                 Some(Nanos(at_ns))
             }
             Kind::Poisson(poisson) => poisson.next(),
+            Kind::Step(step) => step.next(),
         }
     }
 }
@@ -306,6 +339,16 @@ mod tests {
         for got in ["", "CBR", "burst", "burst:32", "burst:32,67", "burst:-1,67ns", "poisson:8"] {
             assert_eq!(got.parse::<Pattern>(), Err(Error::Pattern { got: got.into() }));
         }
+    }
+
+    #[test]
+    fn a_rate_changes_at_its_time() {
+        let at = |rate| Pattern::Cbr.departures(Pps(rate), 1).unwrap();
+        let times = at(10_000_000).until(Nanos(450), at(1_000_000)).map(Nanos::get);
+        assert_eq!(times.take(8).collect::<Vec<_>>(), [0, 100, 200, 300, 400, 450, 1_450, 2_450]);
+        let mut late = at(1).until(Nanos(u64::MAX - 1), at(1));
+        assert_eq!(late.nth(1), Some(Nanos(NS_PER_S)));
+        assert_eq!(at(1).until(Nanos(0), at(1)).next(), Some(Nanos(0)));
     }
 
     #[test]

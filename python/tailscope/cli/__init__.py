@@ -56,6 +56,7 @@ COMMANDS = {
     "publish": "Publish a campaign as a static site: pages, data, plan, environment, figures.",
     "recommend": "Recommend a set-up: the papers' recommendations that these runs support.",
     "report": "Draw one run, several runs in the same figures, or a campaign.",
+    "rfc": "Make the tests of RFC 2544, RFC 8219, TST 009 or MLRsearch; the report cites clauses.",
     "run": "Measure the latency of every packet through a device under test.",
     "schema": "Print the JSON Schema of experiments.",
     "search": "Find the highest rates without loss (NDR) and with a permitted loss (PDR).",
@@ -71,7 +72,10 @@ COMMANDS = {
 }
 """What each of them does, by its name."""
 
-_MEASURING = ("calibrate", "compare-instruments", "duet", "noise", "run", "search", "tune", "watch")
+_MEASURING = (
+    *("calibrate", "compare-instruments", "duet", "noise", "rfc", "run", "search", "tune"),
+    "watch",
+)
 
 _app = typer.Typer(
     rich_markup_mode=None,

@@ -44,6 +44,7 @@ KEPT = (TAIL, OVERLOAD, VERDICT, EXPLANATION)
 measurement."""
 CAMPAIGN = "campaign.json"
 SEARCH = "search.json"
+STANDARD = "standard.json"
 NOTES = "notes.json"
 WATCH = "watch.jsonl"
 """Of a watch: a line for each of its runs."""

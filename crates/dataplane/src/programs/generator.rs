@@ -72,7 +72,7 @@ struct Generator {
     /// Send the frames of a capture as they are, once.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "pattern", "burst", "burst_gap", "size", "flows", "vlan", "protocol", "src_mac", "dst_mac",
-        "src_ip", "dst_ip", "src_port", "dst_port", "direction", "queues",
+        "src_ip", "dst_ip", "src_port", "dst_port", "direction", "queues", "step_rate",
     ])]
     replay: Option<PathBuf>,
     /// So many times as fast as captured.
@@ -93,6 +93,12 @@ struct Generator {
     /// From one packet of a burst to the next.
     #[arg(long, default_value = "0ns", value_name = "TIME", value_parser = time)]
     burst_gap: Nanos,
+    /// Packets per second from --step-after on.
+    #[arg(long, value_name = "PPS", value_parser = rate, requires = "step_after")]
+    step_rate: Option<Pps>,
+    /// When the rate changes, within what is measured.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "step_rate")]
+    step_after: Option<Nanos>,
     /// Seed of the Poisson process.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -177,6 +183,10 @@ impl Generator {
             _ => Ok(()),
         };
         positive("--duration", self.duration)?;
+        if let Some(after) = self.step_after.filter(|after| *after < self.warm_up) {
+            let expected = format!("at least --warm-up, {}", self.warm_up);
+            return Err(Error::Option { option: "--step-after", got: after.to_string(), expected });
+        }
         if !(1..=Burst::MOST).contains(&(self.burst as usize)) {
             let (got, expected) = (self.burst.to_string(), format!("1 to {}", Burst::MOST));
             return Err(Error::Option { option: "--burst", got, expected });
@@ -199,10 +209,17 @@ impl Generator {
             (Spacing::Poisson, 1) => Pattern::Poisson,
             (Spacing::Poisson, size) => Pattern::PoissonBurst { size, gap },
         };
-        pattern.departures(self.rate(), seed).map_err(|error| Error::Option {
-            option: "--rate",
-            got: self.rate().to_string(),
-            expected: error.to_string(),
+        let at = |option, rate: Pps| {
+            pattern.departures(rate, seed).map_err(|error| Error::Option {
+                option,
+                got: rate.to_string(),
+                expected: error.to_string(),
+            })
+        };
+        let found = at("--rate", self.rate())?;
+        Ok(match self.step_rate.zip(self.step_after) {
+            None => found,
+            Some((rate, after)) => found.until(after, at("--step-rate", rate)?),
         })
     }
 
@@ -212,9 +229,13 @@ impl Generator {
 
     /// No fewer packets than the pattern has.
     fn scheduled(&self) -> u64 {
-        let mean = self.rate().0 as f64 * self.duration.0 as f64 / 1e9;
+        let (rate, lasts) = (self.rate().0 as f64, self.duration.0 as f64);
+        let before = self.step_after.map_or(lasts, |after| lasts.min(after.0 as f64));
+        let then = self.step_rate.map_or(rate, |rate| rate.0 as f64);
+        let mean = (rate * before + then * (lasts - before)) / 1e9;
         // Six standard deviations of a Poisson process of bursts.
-        (mean + 6.0 * (mean * f64::from(self.burst)).sqrt()) as u64 + u64::from(self.burst) + 64
+        let bursts = 2 * u64::from(self.burst);
+        (mean + 6.0 * (mean * f64::from(self.burst)).sqrt()) as u64 + bursts + 64
     }
 
     /// What is sent by a port with this address.
