@@ -239,7 +239,7 @@ def _run(sample: RunFigures) -> BaselineRun:
 
     def kept_doubts(doubts: Sequence[Doubt]) -> tuple[BaselineDoubt, ...]:
         return tuple(
-            BaselineDoubt(reason=each.reason, of_pass=each.of_pass, of_fail=each.of_fail)
+            BaselineDoubt(reason=each.reason, of_met=each.of_pass, of_missed=each.of_fail)
             for each in doubts
         )
 
@@ -307,7 +307,7 @@ def _figures(
         )
 
     def doubts(kept_doubts: Sequence[BaselineDoubt]) -> tuple[Doubt, ...]:
-        return tuple(Doubt(each.reason, each.of_pass, each.of_fail) for each in kept_doubts)
+        return tuple(Doubt(each.reason, each.of_met, each.of_missed) for each in kept_doubts)
 
     return RunFigures(
         name=run.name,

@@ -37,9 +37,9 @@ class BaselineDoubt(Section, frozen=True, kw_only=True):
 
     reason: str
     """In words."""
-    of_pass: bool
+    of_met: bool
     """Whether it is against a pass."""
-    of_fail: bool
+    of_missed: bool
     """Whether it is against a fail."""
 
 
