@@ -117,8 +117,9 @@ def test_several_runs_the_worst_decides(tailscope: Run, runs: Path) -> None:
     assert f"{runs / 'fast'}: pass" in both.stdout
 
 
-def campaign(folder: Path, cells: list[dict[str, Any]]) -> Path:
-    (folder / "campaign.json").write_text(json.dumps({"format": 1, "cells": cells}))
+def campaign(folder: Path, cells: list[dict[str, Any]], **experiment: object) -> Path:
+    content = {"format": 1, "cells": cells, "experiment": experiment}
+    (folder / "campaign.json").write_text(json.dumps(content))
     return folder
 
 
@@ -135,6 +136,21 @@ def test_a_campaign_is_judged_cell_by_cell(tailscope: Run, runs: Path, tmp_path:
     assert found["runs"][1]["reason"] == "no run: failed: no \x1b[31msnort"
     text = tailscope("verify", tmp_path, "--slo", "p99<1ms").stdout
     assert "no run: failed: no \\x1b[31msnort" in text
+
+
+def test_a_campaign_knows_the_level_that_it_was_made_for(
+    tailscope: Run, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "fast", tmp_path / "run")
+    cells = [{"name": "x", "state": "done", "reason": None, "runs": ["run"]}]
+    campaign(tmp_path, cells, service_levels=["p99<1ms", "loss<0.5"])
+    done = tailscope("verify", tmp_path, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["slo"] == "p99<1ms, loss<0.5"
+    for paths, said in (((runs / "fast",), "none"), ((tmp_path, runs / "fast"), "several")):
+        done = tailscope("verify", *paths)
+        assert done.returncode == 1
+        assert f"--slo: got none, and of these runs {said} in service_levels" in done.stderr
 
 
 @pytest.mark.parametrize(

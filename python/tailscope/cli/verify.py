@@ -35,14 +35,14 @@ def command(
         typer.Argument(metavar="RUN...", help="Run directories, folders of them, or campaigns."),
     ],
     slo: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--slo",
             metavar="LEVEL",
             help="Level, such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or a name:"
-            " urllc-itu, urllc-22.104, nf-350us.",
+            " urllc-itu, urllc-22.104, nf-350us.  [default: a campaign's service_levels]",
         ),
-    ],
+    ] = None,
     json_file: JsonFile = None,
     junit_file: Annotated[
         Path | None,
@@ -70,13 +70,35 @@ class VerifyRequest:
 
 
 def _plan(
-    runs: list[Path], slo: str, json_file: str | None, junit_file: Path | None, text_format: str
+    runs: list[Path],
+    slo: str | None,
+    json_file: str | None,
+    junit_file: Path | None,
+    text_format: str,
 ) -> VerifyRequest:
     from tailscope.verdict.slo import parse_level
 
     if text_format not in _FORMATS:
         raise UsageError(f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}")
-    return VerifyRequest(tuple(runs), parse_level(slo), json_file, junit_file, text_format)
+    level = parse_level(_level_of(runs) if slo is None else slo)
+    return VerifyRequest(tuple(runs), level, json_file, junit_file, text_format)
+
+
+def _level_of(runs: list[Path]) -> str:
+    """The service levels that all campaigns among these were made for."""
+    from tailscope.store.campaign import campaign_content, is_campaign
+
+    levels = {
+        ", ".join(campaign_content(path).experiment.service_levels) if is_campaign(path) else ""
+        for path in runs
+    }
+    if len(levels) == 1 and (level := levels.pop()):
+        return level
+    got = "several" if len(levels) > 1 else "none"
+    raise UsageError(
+        f"--slo: got none, and of these runs {got} in service_levels of an experiment",
+        hint="name a level, such as --slo 'p99.9<1ms, loss<1e-3'",
+    )
 
 
 def _run(plan: VerifyRequest, command: Sequence[str] | None) -> int:

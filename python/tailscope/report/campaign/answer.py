@@ -71,7 +71,7 @@ def _judged(material: CampaignMaterial, there: Sequence[Combination]) -> list[st
         levels = ", ".join(material.content.experiment.service_levels)
         if not levels:
             return []
-        return [f'Not judged: `tailscope verify CAMPAIGN --slo "{levels}" --keep` does that.']
+        return [f"Not judged: `tailscope verify CAMPAIGN --keep` does that, by {levels}."]
     levels = "; ".join(
         dict.fromkeys(
             run.kept.verdict.slo for each in there for run in each.runs if run.kept.verdict
