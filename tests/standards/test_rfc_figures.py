@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def siitperf_percentile(values: Sequence[int], q: float) -> int:
     """As siitperf, the tester of RFC 8219's authors, has it: the ceil(q · n)-th of the sorted.
 
-    `evaluatePdv` in its pdv.cc of siitperf by G. Lencse.
+    `evaluatePdv` in pdv.cc of siitperf, by G. Lencse.
     """
     return sorted(values)[math.ceil(q * len(values)) - 1]
 
