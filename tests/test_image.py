@@ -15,8 +15,6 @@ from tailscope.testbed.podman import container_runtime, limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from measurements import Place
-
     Podman = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).parents[1]
@@ -59,12 +57,14 @@ def image(podman: Podman) -> str:
     return loaded.stdout.split()[-1]
 
 
-def test_an_image_measures_without_privileges(podman: Podman, image: str, place: Place) -> None:
-    place.path.chmod(0o777)
-    words = ("run", "--rm", *BARE, *limits(), f"--volume={place.path}:/work", image)
+def test_an_image_measures_without_privileges(podman: Podman, image: str, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    work.chmod(0o777)
+    words = ("run", "--rm", *BARE, *limits(), f"--volume={work}:/work", image)
     quick = ("--dut", "l2fwd", "--duration", "500ms", "--warm-up", "100ms", "--rate", "5k")
     done = podman(*words, "run", *quick, "--out", "run")
     assert done.returncode == 0, done.stderr
-    assert sound(place.path / "run")["complete"]
+    assert sound(work / "run")["complete"]
     judged = podman(*words, "verify", "run", "--slo", "p50<10s")
     assert judged.returncode == 0, judged.stdout + judged.stderr
