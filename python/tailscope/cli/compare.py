@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailscope.cli.compared import Compared
-from tailscope.cli.options import JsonFile, RunLabels, given_labels
+from tailscope.cli.options import FailOn, JsonFile, JunitFile, RunLabels, given_labels
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -35,19 +35,9 @@ def command(
         ),
     ],
     label: RunLabels = None,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="LIMIT",
-            help="Regression to fail on: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%'; repeatable.",
-        ),
-    ] = None,
+    fail_on: FailOn = None,
     json_file: JsonFile = None,
-    junit_file: Annotated[
-        Path | None,
-        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit XML."),
-    ] = None,
+    junit_file: JunitFile = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailscope.cli.fields import with_fields
-from tailscope.cli.options import STANDARD, DryRun, JsonFile, Quiet, write_json
+from tailscope.cli.options import STANDARD, DryRun, JsonFile, JunitFile, Quiet, write_json
 from tailscope.cli.panels import MEASUREMENT, OUTPUT
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.exceptions import EvidenceError, UsageError
@@ -80,15 +80,7 @@ def command(
         ),
     ] = None,
     json_file: JsonFile = None,
-    junit_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--junit",
-            metavar="FILE",
-            help="Write verdicts as JUnit XML.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    junit_file: JunitFile = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> int:

@@ -25,7 +25,9 @@ __all__ = [
     "AboutFile",
     "CpusToFree",
     "DryRun",
+    "FailOn",
     "JsonFile",
+    "JunitFile",
     "Keep",
     "Labelled",
     "NamedBy",
@@ -66,6 +68,21 @@ JsonFile: TypeAlias = Annotated[
         "--json",
         metavar="FILE",
         help="Write all figures as JSON; - is standard output.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+JunitFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit", metavar="FILE", help="Write verdicts as JUnit XML.", rich_help_panel=OUTPUT
+    ),
+]
+FailOn: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="LIMIT",
+        help="Regression to fail on: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%'; repeatable.",
         rich_help_panel=OUTPUT,
     ),
 ]

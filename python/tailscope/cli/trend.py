@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, write_json
+from tailscope.cli.options import STANDARD, JsonFile, JunitFile, write_json
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.cli.terminal import say
 from tailscope.exceptions import EvidenceError, UsageError
@@ -82,10 +82,7 @@ def command(
         ),
     ] = None,
     json_file: JsonFile = None,
-    junit_file: Annotated[
-        Path | None,
-        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit XML."),
-    ] = None,
+    junit_file: JunitFile = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write a page with all series."),

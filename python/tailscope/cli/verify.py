@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailscope.cli.options import STANDARD, JsonFile, Keep, without_format, write_json
+from tailscope.cli.options import STANDARD, JsonFile, JunitFile, Keep, without_format, write_json
 from tailscope.cli.status import OF_VERDICTS
 from tailscope.cli.terminal import say
 from tailscope.exceptions import RunError, UsageError
@@ -44,10 +44,7 @@ def command(
         ),
     ] = None,
     json_file: JsonFile = None,
-    junit_file: Annotated[
-        Path | None,
-        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit XML."),
-    ] = None,
+    junit_file: JunitFile = None,
     text_format: Annotated[
         str, typer.Option("--format", metavar="NAME", help="text, or github for its annotations.")
     ] = "text",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailscope.cli.options import JsonFile
+from tailscope.cli.options import FailOn, JsonFile, JunitFile
 from tailscope.exceptions import UsageError
 
 __all__ = ["command"]
@@ -21,19 +21,9 @@ def command(
         list[Path],
         typer.Argument(metavar="RUN...", help="Runs, or folders of runs, that repeat each other."),
     ],
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="LIMIT",
-            help="Regression to fail on: 'p99.99>+10%', 'p99.9>+5us', 'lost>+0.1%'; repeatable.",
-        ),
-    ] = None,
+    fail_on: FailOn = None,
     json_file: JsonFile = None,
-    junit_file: Annotated[
-        Path | None,
-        typer.Option("--junit", metavar="FILE", help="Write verdicts as JUnit XML."),
-    ] = None,
+    junit_file: JunitFile = None,
 ) -> int:
     """Exit status 2: a limit of --fail-on is exceeded; 3: there is not enough evidence.
 
