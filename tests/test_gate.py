@@ -96,7 +96,7 @@ def test_a_gate_for_gitlab_runs_the_same_script(tailscope: Any, tmp_path: Path) 
     assert template["script"][0].split()[1].endswith("tailscope/starter/gate.sh")
     fixed = yaml.safe_load((tmp_path / FOLDER / "experiment.yaml").read_text())["fixed"]
     assert fixed["wire"] == "veth"
-    assert "sudo bash" in (tmp_path / FOLDER / "README.md").read_text()
+    assert 'sudo env "PATH=$PATH" bash' in (tmp_path / FOLDER / "README.md").read_text()
 
 
 def test_nothing_is_overwritten(tailscope: Any, tmp_path: Path) -> None:

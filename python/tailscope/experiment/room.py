@@ -25,7 +25,7 @@ _CAPTURED_BYTES = 16
 """Of a packet's header in a capture, on either side."""
 
 _STAGED_BYTES, _STAGED_KEPT_BYTES = 128, 24
-"""Of a packet that is looked at in the kernel: four events, and its row of ``stages.parquet``."""
+"""Of a packet that is looked at in the device: four events, and its row of ``stages.parquet``."""
 
 _OTHERS_BYTES = 8 << 20
 """Of everything that does not grow with the number of packets."""

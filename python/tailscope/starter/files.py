@@ -61,6 +61,8 @@ class Starter(NamedTuple):
             "program": f"`{options['run'].split()[0]}`",
             "requirement": f"tailscope=={tailscope.__version__}",
             "sudo": "sudo " if needs_root else "",
+            # Root has another PATH.
+            "as_root": 'sudo env "PATH=$PATH" ' if needs_root else "",
         }
 
         def text(template: str) -> str:
