@@ -176,7 +176,7 @@ def test_a_device_of_the_kernel_is_not_noise_to_itself(measure: Measure) -> None
         "instrument": ["softirq NET_"],
         "dut": ["softirq NET_", "task ", "tailscope's "],
     }
-    assert info["noise"]["counter_samples"] > 4
+    assert info["noise"]["counter_samples"] > 2
     assert any("counters are read during the measurement" in text for text in found["warnings"])
     causes = {
         cause["cause"] for cause in explanation(found["out"])["causes"] if cause["part"] == "dut"

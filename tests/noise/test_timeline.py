@@ -105,9 +105,25 @@ def test_a_page_fault_takes_the_stall_but_not_a_pause() -> None:
     stalls = (ints(50, 10_000), ints(4050, 9_010_000))
     found = make_timeline(1, stalls, NONE, events(faults=(100, 10_100)))
     assert told(found) == [
-        (50, 4050, PAGE_FAULT),
-        (10_000, 60_000, PAGE_FAULT),
-        (60_000, 9_010_000, OUTSIDE),
+        (50, 100, PAGE_FAULT),
+        (100, 4050, PAGE_FAULT),
+        (10_000, 10_100, PAGE_FAULT),
+        (10_100, 60_100, PAGE_FAULT),
+        (60_100, 61_100, PAGE_FAULT),
+        (61_100, 9_010_000, OUTSIDE),
+    ]
+
+
+def test_what_was_before_a_page_fault_is_not_the_fault_s() -> None:
+    found = make_timeline(1, (ints(0), ints(400_000)), NONE, events(faults=(300_000, 370_000)))
+    assert told(found) == [
+        (0, 299_000, OUTSIDE),
+        (299_000, 300_000, PAGE_FAULT),
+        (300_000, 350_000, PAGE_FAULT),
+        (350_000, 351_000, PAGE_FAULT),
+        (351_000, 369_000, OUTSIDE),
+        (369_000, 370_000, PAGE_FAULT),
+        (370_000, 400_000, PAGE_FAULT),
     ]
 
 
@@ -147,15 +163,18 @@ def test_causes_are_counted_by_event() -> None:
 LENGTHS = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 3000)), max_size=8)
 
 
-@given(LENGTHS, LENGTHS, LENGTHS)
+@given(LENGTHS, LENGTHS, LENGTHS, st.sets(st.integers(0, 20_000), max_size=8))
 def test_every_stall_is_divided_without_rest(
-    stalls: list[tuple[int, int]], kernel: list[tuple[int, int]], injected: list[tuple[int, int]]
+    stalls: list[tuple[int, int]],
+    kernel: list[tuple[int, int]],
+    injected: list[tuple[int, int]],
+    faults: set[int],
 ) -> None:
     start, end = disjoint(kernel)
     pieces = [(low, high, "x") for low, high in zip(start.tolist(), end.tolist(), strict=True)]
     whole = disjoint(stalls)
     made = disjoint(injected)
-    found = make_timeline(1, whole, made, events(*pieces))
+    found = make_timeline(1, whole, made, events(*pieces, faults=tuple(sorted(faults))))
     assert points(found.start_ns, found.end_ns) == (
         points(*whole) | points(start, end) | points(*made)
     )

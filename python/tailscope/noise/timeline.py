@@ -165,7 +165,7 @@ class _Maker:
             told = (start >= self._events.from_ns) & (end <= self._events.to_ns)
             told &= covered(start, end, self._events.gap_start_ns, self._events.gap_end_ns) == 0
         left = self._left(start[told], end[told])
-        left = self._take_instants(left, PAGE_FAULT)
+        left = self._take_instants(self._cut_at(left, PAGE_FAULT), PAGE_FAULT)
         left = self._take_instants(left, NMI)
         self._add_rest(self._take_edges(left), OUTSIDE)
         self._add_rest(self._left(start[~told], end[~told]), UNNAMED)
@@ -206,20 +206,49 @@ class _Maker:
         self._lay(left.start, left.end, first + which.reshape(-1))
 
     def _take_instants(self, left: _Left, name: str) -> _Left:
-        """Give pieces in which something happened whose end was not told to that, as is usual."""
+        """Give pieces in which something happened whose end was not told to that, as is usual.
+
+        The piece is taken from its beginning: an NMI says that it was there when it has ended.
+        """
         if self._events is None:
             return left
         owner, start, end, before, after = left
-        events = self._events.named(name)
-        events = events[~np.isin(events, self._events.piece_event)]
-        when = self._events.start_ns[events]
+        events, when = self._instants(self._events, name)
         first = np.searchsorted(when, start, "left")
-        inside = first < np.searchsorted(when, end, "right")
+        inside = first < np.searchsorted(when, end, "left")
         most = _usual(end - start, inside, _INSTANT_NS)
         upto = np.where(inside, np.minimum(end, start + most), start)
         self._lay(start[inside], upto[inside], events[first[inside]])
         kept = end > upto
         return _Left(*(each[kept] for each in (owner, upto, end, before, after)))
+
+    def _cut_at(self, left: _Left, name: str) -> _Left:
+        """Part pieces where something begins in them whose end was not told."""
+        if self._events is None or not len(left.start):
+            return left
+        events, when = self._instants(self._events, name)
+        piece = np.searchsorted(left.start, when, "left") - 1
+        inside = (piece >= 0) & (when < left.end[piece])
+        events, when, piece = events[inside], when[inside], piece[inside]
+        start = np.concatenate([left.start, when])
+        order = np.argsort(start, kind="stable")
+        start, piece = start[order], np.concatenate([np.arange(len(left.start)), piece])[order]
+        begins = np.concatenate([np.full(len(left.start), -1), events])[order]
+        end, next_begins = left.end[piece], np.append(begins[1:], -1)
+        return _Left(
+            left.owner[piece],
+            start,
+            np.minimum(end, np.append(start[1:], end[-1])),
+            np.where(begins >= 0, begins, left.before[piece]),
+            np.where(next_begins >= 0, next_begins, left.after[piece]),
+        )
+
+    @staticmethod
+    def _instants(events: Events, name: str) -> tuple[Integers, Integers]:
+        """Events of a name whose ends were not told, and when they were noticed."""
+        found = events.named(name)
+        found = found[~np.isin(found, events.piece_event)]
+        return found, events.start_ns[found]
 
     def _take_edges(self, left: _Left) -> _Left:
         """Give the ways in and out to the events that they belong to."""
