@@ -33,12 +33,13 @@ def medians(rounds: int, contenders: dict[str, Contender]) -> dict[str, float]:
         for turn in range(max(contender.turns for contender in contenders.values())):
             for name, contender in contenders.items():
                 if turn < contender.turns:
-                    times[name].append(_seconds(contender.act))
+                    times[name].append(seconds(contender.act))
         say(f"{', '.join(contenders)}: round {done + 1} of {rounds}")
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def _seconds(act: Callable[[], object]) -> float:
+def seconds(act: Callable[[], object]) -> float:
+    """How long something takes."""
     start = time.perf_counter()
     act()
     return time.perf_counter() - start

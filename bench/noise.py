@@ -18,7 +18,7 @@ from tailscope.experiment.run import execute_whole
 from tailscope.noise.watch import WatchPlan, watch
 from tailscope.testbed.cores import pick_cores, read_topology
 
-ROUNDS = 8
+ROUNDS = 5
 LEVEL = 0.95
 
 
@@ -27,7 +27,7 @@ def noise_rows() -> list[Row]:
     if os.geteuid() != 0:
         say("kernel events and stages are root's: their cost is left out")
         return []
-    l2fwd = RunPlan(dut="l2fwd", rate_pps=100_000, duration_ns=5_000_000_000)
+    l2fwd = RunPlan(dut="l2fwd", rate_pps=100_000, duration_ns=3_000_000_000)
     rows = [
         _cost_row(
             "l2fwd p99.9, kernel events recorded",
@@ -38,7 +38,7 @@ def noise_rows() -> list[Row]:
         _share_row(),
     ]
     for dut, wire in (("router", "veth"), ("bridge", "veth"), ("l2fwd", "memif")):
-        plan = RunPlan(dut=dut, wire=wire, duration_ns=3_000_000_000)
+        plan = RunPlan(dut=dut, wire=wire, duration_ns=1_000_000_000)
         what = f"{dut} p5, stages recorded"
         rows.append(_cost_row(what, replace(plan, stages="on"), plan, 0.05))
     return rows
@@ -73,7 +73,7 @@ def _cost_row(what: str, looking: RunPlan, blind: RunPlan, quantile: float) -> R
 def _share_row() -> Row:
     """Time in stalls of a CPU that only watches, in the median tenth of a second."""
     cores = pick_cores(read_topology(), ["watch"])
-    plan = WatchPlan(duration_ns=5_000_000_000, stall_ns=300, noise="events", counter_interval_ns=0)
+    plan = WatchPlan(duration_ns=3_000_000_000, stall_ns=300, noise="events", counter_interval_ns=0)
     costs = [watch(plan, cores).cost for _ in range(3)]
     shares = [cost for cost in costs if cost is not None]
     with_share = statistics.median(cost.share_with for cost in shares)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAIRS = 8
-PACKETS = 200_000
+PACKETS = 1_000_000
+"""1.2 GB in all."""
 LARGE_PACKETS = 3_000_000
 RATE = "100k"
 ONE, ALONE = "local:1", "one process"

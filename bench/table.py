@@ -61,4 +61,4 @@ def print_table(rows: list[Row]) -> None:
     for what, against, *figures, verdict in table:
         left = f"{what:<{widths[0]}}  {against:<{widths[1]}}"
         right = [f"{cell:>{width}}" for cell, width in zip(figures, widths[2:-1], strict=True)]
-        print("  ".join([left, *right, verdict]).rstrip())
+        print("  ".join([left, *right, verdict]).rstrip(), flush=True)

@@ -1,4 +1,4 @@
-"""The model of the tail: how often its intervals hold the truth, and how fast it is."""
+"""The model of the tail against pyextremes."""
 
 from __future__ import annotations
 
@@ -10,24 +10,15 @@ import numpy as np
 
 from bench.clock import say
 from bench.table import Row
-from tailscope.models.tail.excesses import Excesses, select
-from tailscope.models.tail.fit import FEWEST_BURSTS, METHODS, fit
+from tailscope.models.tail.excesses import select
 from tailscope.models.tail.forecast import LOWEST
 from tailscope.models.tail.model import Settings, model
-from tailscope.models.tail.pareto import Pareto
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SHAPES = (-0.3, 0.0, 0.3)
-BURSTS = (50, 350)
-RUNS = 500
-RESAMPLES = 200
 LEVEL = 0.95
 HORIZON = 4
-"""The rest of a run of which the first fifth was fitted."""
-
-SIGMA_NS, THRESHOLD_NS = 10_000.0, 1_000
 LATENCIES = 10_000_000
 THRESHOLD = 0.9999
 SAMPLES = 1_000
@@ -36,52 +27,6 @@ RUN_LENGTH_NS = 1_000_000
 
 
 def tail_rows() -> list[Row]:
-    """Coverage in 500 seeded runs each, exceedances where one is expected, and time."""
-    rows = []
-    for bursts in BURSTS:
-        for xi in SHAPES:
-            say(f"intervals of {RUNS} seeded runs: {bursts} bursts, shape {xi}")
-            rows += _coverage_rows(xi, bursts)
-    return rows + _speed_rows()
-
-
-def _coverage_rows(xi: float, bursts: int) -> list[Row]:
-    law, packets = Pareto(xi, SIGMA_NS), 1_000_000
-    level_ns = THRESHOLD_NS + float(law.quantile(1 / (HORIZON * bursts)))
-    truth = (xi, SIGMA_NS, level_ns)
-    held = {method: np.zeros(len(truth)) for method in METHODS}
-    exceeding, promised = [], []
-    for seed in range(RUNS):
-        rng = np.random.default_rng(seed)
-        count = max(FEWEST_BURSTS, int(rng.poisson(bursts)))
-        sent = np.sort(rng.integers(0, 10**12, count))
-        latency = np.rint(THRESHOLD_NS + law.draw(count, rng)).astype(np.int64) + 1
-        excesses = Excesses(sent, latency, sent // 10**6, THRESHOLD_NS, packets, 0, 10**12)
-        found = fit(excesses, THRESHOLD_NS, 1)
-        ahead = HORIZON * packets
-        every = found.intervals(ahead, LEVEL, found.resample(RESAMPLES, rng))
-        for method, intervals in every.items():
-            inside = [low <= one <= high for (low, high), one in zip(intervals, truth, strict=True)]
-            held[method] += inside
-        for level, into in (
-            (found.level_ns(ahead), exceeding),
-            (found.best_level_ns(ahead), promised),
-        ):
-            into.append(HORIZON * bursts * float(law.survival(level - THRESHOLD_NS)))
-    name = f"{bursts} bursts, shape {xi:+}"
-    rows = [
-        Row(f"{name}: {figure} held", method, "share", held[method][at] / RUNS, None, "", target)
-        for method in METHODS
-        for at, figure in enumerate(("shape", "scale", "level"))
-        for target in (0.92 if method == METHODS[0] else None,)
-    ]
-    for label, values in (("level", exceeding), ("Equation 1", promised)):
-        mean = float(np.mean(values))
-        rows.append(Row(f"{name}: bursts above the {label}", "1", "absolute", mean, None, "", None))
-    return rows
-
-
-def _speed_rows() -> list[Row]:
     """Five thresholds, tests, and the bootstrap, against one threshold and its bootstrap."""
     say(f"{LATENCIES} latencies, by us and by pyextremes")
     rng = np.random.default_rng(1)

@@ -86,7 +86,7 @@ def test_the_grid_is_the_likelihood(seed: int, xi: float, count: int) -> None:
 def test_intervals_hold_the_truth_as_often_as_they_say(xi: float) -> None:
     """Shape, scale and return level over a four-fold horizon, and what exceeds it on average.
 
-    `python -m bench --only tail` does it for other sizes and methods.
+    `python -m bench --only coverage` does it for other sizes and methods.
     """
     law, expected = Pareto(xi, SIGMA_NS), 350
     level_ns = THRESHOLD_NS + float(law.quantile(1 / (4 * expected)))
