@@ -40,7 +40,8 @@ def command_rows(folder: Path) -> list[Row]:
     for name, rate in (("500 k", "100k"), ("5 M", "1M")):
         say(f"measuring {name} packets")
         runs[name] = folder / f"run-{rate}"
-        command("run", "--dut", "l2fwd", "--rate", rate, "--duration", "5s", "--out", runs[name], "--quiet")
+        lasting = ("--rate", rate, "--duration", "5s")
+        command("run", "--dut", "l2fwd", *lasting, "--out", runs[name], "--quiet")
     for name, run in runs.items():
         costs = [cost_of("explain", run) for _ in range(ROUNDS)]
         cpu_s = statistics.median(cost.cpu_s for cost in costs)

@@ -2,9 +2,11 @@
 
 use crate::stalls::{Stall, StallLog};
 use crate::ticks::Ticks;
+use crate::turns::Turns;
 use dpdk::tsc;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::hint::black_box;
 use units::Nanos;
 
 /// Stalls the loop that asks: every period, later by a random jitter, for each duration in turn.
@@ -16,8 +18,9 @@ use units::Nanos;
 pub struct Injector {
     at: u64,
     lasts: u64,
-    /// One that was done and not yet written down.
-    done: Option<Stall>,
+    /// Turns since it was due.
+    due_turns: u8,
+    done: Stall,
     due: u64,
     period: u64,
     jitter: u64,
@@ -47,42 +50,47 @@ impl Injector {
             due: tsc,
             at: u64::MAX,
             lasts: 0,
-            done: None,
+            due_turns: 0,
+            done: Stall { start: 0, duration: 0 },
             truth: StallLog::new(room),
         };
         injector.plan(tsc);
         injector
     }
 
-    /// Whether it is time to [`Injector::act`].
+    /// Does nothing for as long as it should; whether the loop shall look at the counter at once: what
+    /// is done right after a stall seems to be a part of it.
+    ///
+    /// The first turn that is due passes, as the counter can be read before the work on earlier packets
+    /// has reached memory; the second one stalls; the third writes that down. All go the same way, and
+    /// the loop's beat goes on: fetching code or data again would count as part of the stall.
     #[inline(always)]
-    pub fn is_due(&self, now: u64) -> bool {
-        now >= self.at
-    }
-
-    /// Does nothing for as long as it should; writes that down when called next, which is at once:
-    /// whatever is done right after a stall seems to be a part of it.
-    #[inline(always)]
-    pub fn act(&mut self) {
-        match self.done.take() {
-            None => {
-                let start = tsc::now();
-                let mut end = start;
-                // No pause instruction: a hypervisor may take it for a lock that is waited for.
-                while end.saturating_sub(start) < self.lasts {
-                    end = tsc::now();
-                }
-                self.done = Some(Stall { start, duration: end - start });
-                self.at = 0;
-            }
-            Some(Stall { start, duration }) => {
-                self.truth.push(start, duration);
-                self.plan(start + duration);
-            }
+    pub fn act(&mut self, now: u64, turns: &mut Turns<'_>) -> bool {
+        if self.due_turns > 1 {
+            self.note();
         }
+        let is_due = now >= self.at;
+        let lasts = black_box(if self.due_turns == 1 { self.lasts } else { 0 });
+        let start = tsc::now();
+        let mut end = start;
+        // No pause instruction: a hypervisor may take it for a lock that is waited for.
+        while end.saturating_sub(start) < lasts {
+            turns.beat();
+            end = tsc::now();
+        }
+        self.done = Stall { start, duration: end.saturating_sub(start) };
+        self.due_turns += u8::from(is_due);
+        is_due
     }
 
     #[cold]
+    fn note(&mut self) {
+        let Stall { start, duration } = self.done;
+        self.truth.push(start, duration);
+        self.plan(start + duration);
+        self.due_turns = 0;
+    }
+
     fn plan(&mut self, end: u64) {
         let Some(count) = (self.truth.count() as usize).checked_rem(self.durations.len()) else {
             return;

@@ -93,10 +93,16 @@ impl<'a> Turns<'a> {
         self.counters.tx_dropped.add(burst.clear() as u64);
     }
 
+    /// Says that no burst is under way; within an iteration that does nothing for long, too.
+    #[inline(always)]
+    pub fn beat(&mut self) {
+        self.poller.beat();
+    }
+
     /// Begins an iteration, after one that handled `packets`; `None` when the loop shall end.
     #[inline(always)]
     pub fn next(&mut self, packets: usize) -> Option<u64> {
-        self.poller.beat();
+        self.beat();
         let (now, _) = self.look(packets);
         self.iterations += 1;
         self.counters.iterations.set(self.iterations);

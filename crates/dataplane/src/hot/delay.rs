@@ -69,9 +69,7 @@ pub fn delay(
     let mut handled = 0;
     while let Some(now) = turns.next(handled) {
         handled = 0;
-        if injector.is_due(now) {
-            injector.act();
-            // At once to the next reading of the counter: it ends the stall.
+        if injector.act(now, &mut turns) {
             continue;
         }
         if faults.are_due() {
