@@ -41,7 +41,7 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz fuzz-corpus wheel image site bench calibration chaos soak batch-effect docs clean
+	fuzz fuzz-corpus wheel image site bench calibration chaos soak batch-effect ceiling docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -217,6 +217,10 @@ soak: $(ENGINE) dataplane
 ## make batch-effect   bursts against batches (Figure 5 of noms2020): experiments/results/batch-effect.svg
 batch-effect: $(ENGINE) dataplane
 	python -m experiments.batch_effect --out experiments/results
+
+## make ceiling  packets a second by frame size and flows (docs/performance.md): docs/pictures/ceiling.svg
+ceiling: $(ENGINE) dataplane
+	python -m experiments.ceiling --out docs/pictures
 
 ## make clean    what the recipes made
 clean:

@@ -84,8 +84,11 @@ def trust_rows(cores: Cores) -> list[Row]:
     ]
 
 
-def overloaded(cores: Cores, testpmd_mode: str | None) -> float:
-    """Packets per second that come back to a generator that sends more than the wire carries."""
+def overloaded(cores: Cores, testpmd_mode: str | None, *packets: str) -> float:
+    """Packets per second that come back to a generator that sends more than the wire carries.
+
+    By our l2fwd where there is no mode of testpmd; `packets` are options of the generator.
+    """
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder())
         ends = stack.enter_context(Memif({}).open(folder))
@@ -96,7 +99,7 @@ def overloaded(cores: Cores, testpmd_mode: str | None) -> float:
                 testpmd(folder, testpmd_mode, ends.dut.eal, cores, cores.pollers[1])
             )
         times = ["--warm-up=500ms", f"--duration={SECONDS}s", "--drain=100ms"]
-        options = [f"--rate={OFFERED}", *times]
+        options = [f"--rate={OFFERED}", *times, *packets]
         generator = Dataplane(
             "generator",
             GENERATOR,

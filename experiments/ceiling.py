@@ -1,0 +1,81 @@
+"""The most packets a second that the generator sends, stamps, gets back and matches, over memif.
+
+By the length of frames and by the number of flows, through our l2fwd, which changes nothing.
+
+    python -m experiments.ceiling --out DIR
+
+writes ``ceiling.csv`` (every measurement) and ``ceiling.svg`` (medians).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import sys
+from pathlib import Path
+
+from bench.dataplane import overloaded
+
+from tailscope.testbed.cores import Cores, pick_cores, read_topology
+
+ROUNDS = 3
+SIZES = (64, 128, 256, 512, 1024, 1280, 1518)
+"""In bytes with the check sequence: those of RFC 2544."""
+FLOWS = (1, 10, 100, 1_000, 10_000, 60_000)
+
+Rates = dict[tuple[str, int], list[float]]
+
+
+def measure(cores: Cores) -> Rates:
+    """Packets per second by what was varied and its value, one for each round."""
+    points = [("size", size) for size in SIZES] + [("flows", flows) for flows in FLOWS]
+    found: Rates = {point: [] for point in points}
+    for done in range(ROUNDS):
+        for what, value in points:
+            found[what, value].append(overloaded(cores, None, f"--{what}={value}"))
+        print(f"round {done + 1} of {ROUNDS}", file=sys.stderr)
+    return found
+
+
+def write(found: Rates, out: Path) -> None:
+    """The rates as a table, and their medians as a figure."""
+    from matplotlib.figure import Figure
+
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "ceiling.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["varied", "value", "rate_pps"])
+        writer.writerows((*point, rate) for point, rates in found.items() for rate in rates)
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, what, label in zip(
+        panels,
+        ("size", "flows"),
+        ("frame [bytes], 1 flow", "flows, frames of 64 bytes"),
+        strict=True,
+    ):
+        values = [value for varied, value in found if varied == what]
+        medians = [statistics.median(found[what, value]) / 1e6 for value in values]
+        axes.plot(values, medians, marker="o")
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.3)
+    panels[1].set_xscale("log")
+    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylabel("million packets a second")
+    figure.savefig(out / "ceiling.svg")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.ceiling")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    options = parser.parse_args()
+    found = measure(pick_cores(read_topology(), ["generator", "dut"]))
+    write(found, options.out)
+    for (what, value), rates in found.items():
+        print(f"{what:>5} {value:>6} {statistics.median(rates) / 1e6:>6.3f} Mpps")
+    print(options.out / "ceiling.svg")
+
+
+if __name__ == "__main__":
+    main()
