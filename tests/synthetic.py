@@ -260,3 +260,16 @@ def write_campaign(path: Path, cells: list[dict[str, Any]], **content: Any) -> P
     whole = [{"name": "a", "state": "done", "reason": None, "runs": [], **cell} for cell in cells]
     (path / "campaign.json").write_text(json.dumps({"format": 1, "cells": whole, **content}))
     return path
+
+
+def captured_runs(folder: Path, count: int) -> list[Path]:
+    """Runs of simulated captures, of which nobody said where they are from."""
+    from tailscope.cli import main
+
+    runs = [folder / f"run-{seed}" for seed in range(1, count + 1)]
+    for seed, run in enumerate(runs, 1):
+        captures = folder / f"captures-{seed}"
+        assert main(["simulate", str(captures), "--seed", str(seed), "--packets", "2000"]) == 0
+        pair = [str(path) for side in ("pre", "post") for path in captures.glob(f"*-{side}-*")]
+        assert main(["analyze", *pair, "--out", str(run)]) == 0
+    return runs

@@ -11,7 +11,7 @@ import pytest
 from docs.reference import files
 from documentation import undescribed
 from shelves import edited
-from synthetic import write_run
+from synthetic import captured_runs, write_run
 
 from tailscope.cli import main
 from tailscope.compare.baseline import FIGURES
@@ -101,6 +101,16 @@ def test_another_machine_or_rate_is_named_and_decides_nothing(
     assert "host: cpu_model: got another one, and the baseline has a processor" in warnings
     assert "plan: rate_pps: got 20000, and the baseline has 10000" in warnings
     assert "cpu_model" in " ".join(comparison["limits"][0]["reasons"])
+
+
+def test_captures_that_tell_nothing_of_their_machine_are_compared_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    untold = captured_runs(tmp_path, 2)
+    assert main(["baseline", "save", str(untold[0]), "-o", str(tmp_path / "baseline.json")]) == 0
+    words = ("baseline", "compare", tmp_path / "baseline.json", untold[1])
+    [comparison] = said(tmp_path / "found.json", *words)["comparisons"]
+    assert "nothing tells by which device and on which machine" in comparison["warnings"][-1]
 
 
 def test_runs_that_do_not_repeat_each_other_are_no_baseline(

@@ -13,7 +13,7 @@ import pytest
 from browser import browser, opened
 from documentation import undocumented
 from shelves import edited
-from synthetic import write_run
+from synthetic import captured_runs, write_run
 
 from tailscope.cli import application, main
 from tailscope.compare.limits import parse_limit
@@ -152,6 +152,14 @@ def test_too_few_steps_tell_nothing(runs: Path, capsys: pytest.CaptureFixture[st
     assert "got 2 at most, expected 9 or more" in capsys.readouterr().err
     assert main(["trend", str(runs), "run=once"]) == 3
     assert "no other step of its experiment" in capsys.readouterr().err
+
+
+def test_captures_that_tell_nothing_of_their_machine_may_be_of_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captured_runs(tmp_path, 2)
+    assert main(["trend", str(tmp_path)]) == 3
+    assert "nothing tells by which device and on which machine" in capsys.readouterr().out
 
 
 def test_noise_from_step_to_step_is_no_proof(runs: Path) -> None:

@@ -62,6 +62,11 @@ _SAME_PLAN = (
 _SAME_MACHINE = ("cpu_model", "kernel_release", "kernel_flavour")
 """Facts without which figures of two runs differ anyway."""
 
+_UNTOLD = (
+    "nothing tells by which device and on which machine these captures were made, so it was not"
+    " checked that they are of the same ones; `tailscope analyze --about FILE` tells"
+)
+
 _MOST = 2.0**63
 """Of a figure: more nanoseconds than any run has."""
 
@@ -195,7 +200,16 @@ def compare_with(
         candidate_runs=tuple(runs),
         names={},
     )
-    return compare_figures(pair, [*baseline, *candidate], figures, error), own
+    found = compare_figures(pair, [*baseline, *candidate], figures, error)
+    if not any(_tells(sample) for sample in (*baseline, *candidate)):
+        found = replace(found, warnings=(*found.warnings, _UNTOLD))
+    return found, own
+
+
+def _tells(sample: RunFigures) -> bool:
+    """Whether anything is known of what is always the same in runs of a baseline."""
+    known = (fact.partition(": ")[2] for fact, value in sample.facts.items() if value != "-")
+    return any(field in (*_SAME_PLAN, *_SAME_MACHINE) for field in known)
 
 
 def _differing(one: RunFigures, other: RunFigures) -> Iterator[tuple[str, str, str]]:

@@ -34,6 +34,7 @@ _OF_ITSELF = ("pre", "post", "seed", "repeat", "labels")
 _OF_THE_MACHINE = ("kernel", "cpu_model", "cpu_count", "clock", "emulated")
 _KEY = (*(name for name in {**PLAN, **ABOUT} if name not in _OF_ITSELF), *_OF_THE_MACHINE)
 """Columns in which all runs of an experiment are alike."""
+_TELLING = (*(name for name in ABOUT if name not in _OF_ITSELF), "dut", "cpu_model")
 _SURROUNDINGS = ("tailscope_version", "kernel_release", "floor_ns_p50")
 """Columns that are told where they change together with a figure."""
 _ALWAYS = ("dut", "wire", "platform", "rate_pps")
@@ -122,6 +123,11 @@ class Experiment:
 
     title: str
     steps: Sequence[Step] = field(repr=False)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its runs say anything of their device or machine."""
+        return any(self.steps[0].rows[0][column] is not None for column in _TELLING)
 
     def series(self, figure: Figure) -> Series:
         """A figure over its steps."""

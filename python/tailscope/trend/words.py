@@ -92,6 +92,11 @@ def notes(trends: Sequence[Trend]) -> Iterator[str]:
         if series.left_out:
             left_out = counted(len(series.left_out), "run")
             yield f"{series.figure.name}: left out: {left_out}, such as {series.left_out[0]}"
+    if not trends[0].experiment.is_told:
+        yield (
+            "nothing tells by which device and on which machine these captures were made: steps may"
+            " be of different ones; `tailscope analyze --about FILE` tells them apart"
+        )
 
 
 def finding_text(finding: Finding) -> str:
