@@ -123,6 +123,18 @@ def test_only_what_measures_asks_whether_the_host_was_left_tuned() -> None:
     assert reminder not in imported(REPORT, "list", "--help")
 
 
+def test_an_analysis_imports_what_it_prints(tmp_path: Path, typers: set[str]) -> None:
+    """Of what is kept in runs, only the plan; and nothing that makes cryptography start."""
+    pair = captures.pair(tmp_path / "pair", [1_000, 2_000])
+    found = imported(REPORT, "analyze", *map(str, pair))
+    assert others(found) - DECLARATION == typers
+    assert {name for name in found if name.startswith("tailscope.store.")} == {
+        f"tailscope.store.{name}"
+        for name in ("info", "records", "records.about", "records.base", "records.host")
+    } | {"tailscope.store.records.plan"}
+    assert not {"hashlib", "secrets", "tailscope.about"} & found
+
+
 def test_a_run_directory_is_written_and_read_without_pandas(tmp_path: Path) -> None:
     """Arrow's own conversions import it; see `tailscope.arrow`."""
     pair = captures.pair(tmp_path / "pair", [1_000, 2_000])

@@ -31,7 +31,7 @@ from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
 from tailscope.report.picture import difference_ticks
 from tailscope.store import layout
-from tailscope.store.run import host_of
+from tailscope.store.info import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,

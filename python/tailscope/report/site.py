@@ -19,6 +19,7 @@ from tailscope.report.neutral import Review, neutral, neutral_text
 from tailscope.signals import uninterrupted
 from tailscope.store import layout
 from tailscope.store.atomic import write_bytes, write_text
+from tailscope.store.info import shown_as
 from tailscope.store.kept import Conclusions, with_origin
 from tailscope.store.notes import Remarks
 from tailscope.store.reader import read_explanation, read_run, verified
@@ -33,7 +34,6 @@ from tailscope.store.records.publication import (
 )
 from tailscope.store.records.run import FileEntry
 from tailscope.store.records.summary import Summary
-from tailscope.store.run import shown_as
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
