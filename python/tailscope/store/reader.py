@@ -557,7 +557,7 @@ def check_held(path: Path, info: RunInfo, name: str, what: str) -> None:
 def _rows(path: Path, info: RunInfo, table: Table) -> list[tuple[Cell, ...]]:
     if _lacks(info, table.file):
         return []
-    return list(rows_of(verified(path, info, table.file), table, str(path / table.file)))
+    return rows_of(verified(path, info, table.file), table, str(path / table.file))
 
 
 def _of_sides(path: Path, info: RunInfo, table: Table) -> dict[Side, list[tuple[Cell, ...]]]:
