@@ -137,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _end_as_by_ctrl_c()
     if arguments is None:
         _collect_seldom()
+        # Arrow's other allocators keep most of what was freed.
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     return _run(None if arguments is None else [*arguments])
 
 
