@@ -141,4 +141,12 @@ def test_a_run_directory_is_written_and_read_without_pandas(tmp_path: Path) -> N
     out = str(tmp_path / "run")
     assert "pandas" not in imported(REPORT, "analyze", *map(str, pair), "--out", out)
     assert "pandas" not in imported(REPORT, "verify", out, "--slo", "p50<1ms")
-    assert "pandas" not in imported(REPORT, "report", out, "--out", str(tmp_path / "page.html"))
+    drawn = imported(REPORT, "report", out, "--out", str(tmp_path / "page.html"))
+    assert not {"pandas", "scipy"} & drawn
+
+
+def test_a_table_of_the_authors_is_read_without_pandas(tmp_path: Path) -> None:
+    table = tmp_path / "worst.csv"
+    table.write_text("latency,prets\n2000,1\n1000,2\n")
+    words = ("model", "tail", "--worst", str(table), "--count", "100")
+    assert "pandas" not in imported(REPORT, *words)
