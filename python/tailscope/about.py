@@ -118,11 +118,6 @@ class Labels:
     given: Mapping[str, Any] = field(default_factory=dict)
     pattern: NamePattern | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was said at all."""
-        return not self.written and not self.given and self.pattern is None
-
     def of(self, path: Path, stem: str) -> AboutRecord:
         """What is said of one file.
 

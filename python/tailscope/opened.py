@@ -155,7 +155,7 @@ class OpenedRun:
         Yields
         ------
         pyarrow.RecordBatch
-            Of at most 131072 rows.
+            Of at most 32768 rows.
         """
         wanted = _packet_columns(columns)
         with open_packets(self.path, self.info) as packets:

@@ -7,6 +7,7 @@ import re
 from tailscope.exceptions import UsageError
 
 __all__ = [
+    "QUANTILES",
     "between_text",
     "count_text",
     "counted",
@@ -25,6 +26,17 @@ __all__ = [
     "typed_duration",
     "value_label",
 ]
+
+QUANTILES = {
+    "p50": "p50",
+    "p90": "p90",
+    "p99": "p99",
+    "p999": "p99.9",
+    "p9999": "p99.99",
+    "p99999": "p99.999",
+    "p999999": "p99.9999",
+}
+"""Quantiles of the summary: as names of figures have them, and as people write them."""
 
 _IMIX = "64:7,594:4,1518:1"
 _MIX = re.compile(r"\d+:[1-9]\d*(,\d+:[1-9]\d*)*", re.ASCII)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.plan import CAPTURED
+from tailscope.store.info import EMULATED, about_of, clock_of, foreign_text, is_emulated
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan
-from tailscope.store.records.run import RunInfo
-from tailscope.store.records.summary import QUANTILES
-from tailscope.store.run import EMULATED, about_of, clock_of, foreign_text, is_emulated
 from tailscope.units import (
+    QUANTILES,
     between_text,
     count_text,
     counted,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.overload import OverloadRecord
-    from tailscope.store.records.run import Instrument, PowerRecord, SentTraffic, Stalls
+    from tailscope.store.records.run import Instrument, PowerRecord, RunInfo, SentTraffic, Stalls
     from tailscope.store.records.tail import TailRecord
     from tailscope.store.records.verdict import VerdictRecord
     from tailscope.store.run import Run
@@ -581,10 +580,11 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
     about : RunInfo or AnalysisPlan
         The content of ``run.json``; of an analysis of captures its plan is enough.
     """
-    plan = about.plan if isinstance(about, RunInfo) else about
+    info = None if isinstance(about, AnalysisPlan) else about
+    plan = about if isinstance(about, AnalysisPlan) else about.plan
     if isinstance(plan, ImportPlan):
-        assert isinstance(about, RunInfo), "an import makes a run"
-        return {**_described(about), **_imported(plan, about)}
+        assert info is not None, "an import makes a run"
+        return {**_described(info), **_imported(plan, info)}
     matching = (
         f"on {summary['match_on']}, window {typed_duration(plan.window_ns)},"
         f" trim {typed_duration(plan.trim_ns)}"
@@ -594,22 +594,22 @@ def provenance(summary: Mapping[str, Figure], about: RunInfo | AnalysisPlan) -> 
             side: f"{path} ({summary[f'{side}_format']}, {summary[f'{side}_resolution']})"
             for side, path in (("pre", plan.pre), ("post", plan.post))
         }
-        said = _described(about) if isinstance(about, RunInfo) else {}
+        said = {} if info is None else _described(info)
         own = {"matching": matching, "clock": CAPTURE_CLOCK, "floor": CAPTURE_FLOOR}
         return {**files, **_span(summary), **own, **said}
-    assert isinstance(about, RunInfo), "it was measured"
-    cpus = {} if about.instrument is None else about.instrument.cpus
-    power = about.power
+    assert info is not None, "it was measured"
+    cpus = {} if info.instrument is None else info.instrument.cpus
+    power = info.power
     return {
         "device": device_text(plan),
         "platform": platform_text(plan)
-        + (f" ({EMULATED}: times are not representative)" if is_emulated(about) else ""),
+        + (f" ({EMULATED}: times are not representative)" if is_emulated(info) else ""),
         "wire": plan.wire,
         "traffic": traffic_text(plan),
-        **_direction(about),
+        **_direction(info),
         "cores": ", ".join(f"{role} {listed}" for role, listed in cpus.items()),
         "matching": matching,
-        "clock": _clock_text(about),
+        "clock": _clock_text(info),
         **({} if power is None or power.source is None else {"power": _power_text(power)}),
     }
 

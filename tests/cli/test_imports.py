@@ -123,10 +123,30 @@ def test_only_what_measures_asks_whether_the_host_was_left_tuned() -> None:
     assert reminder not in imported(REPORT, "list", "--help")
 
 
+def test_an_analysis_imports_what_it_prints(tmp_path: Path, typers: set[str]) -> None:
+    """Of what is kept in runs, only the plan; and nothing that makes cryptography start."""
+    pair = captures.pair(tmp_path / "pair", [1_000, 2_000])
+    found = imported(REPORT, "analyze", *map(str, pair))
+    assert others(found) - DECLARATION == typers
+    assert {name for name in found if name.startswith("tailscope.store.")} == {
+        f"tailscope.store.{name}"
+        for name in ("info", "records", "records.about", "records.base", "records.host")
+    } | {"tailscope.store.records.plan"}
+    assert not {"hashlib", "secrets", "tailscope.about"} & found
+
+
 def test_a_run_directory_is_written_and_read_without_pandas(tmp_path: Path) -> None:
     """Arrow's own conversions import it; see `tailscope.arrow`."""
     pair = captures.pair(tmp_path / "pair", [1_000, 2_000])
     out = str(tmp_path / "run")
     assert "pandas" not in imported(REPORT, "analyze", *map(str, pair), "--out", out)
     assert "pandas" not in imported(REPORT, "verify", out, "--slo", "p50<1ms")
-    assert "pandas" not in imported(REPORT, "report", out, "--out", str(tmp_path / "page.html"))
+    drawn = imported(REPORT, "report", out, "--out", str(tmp_path / "page.html"))
+    assert not {"pandas", "scipy"} & drawn
+
+
+def test_a_table_of_the_authors_is_read_without_pandas(tmp_path: Path) -> None:
+    table = tmp_path / "worst.csv"
+    table.write_text("latency,prets\n2000,1\n1000,2\n")
+    words = ("model", "tail", "--worst", str(table), "--count", "100")
+    assert "pandas" not in imported(REPORT, *words)

@@ -13,8 +13,8 @@ from runs import write_mark
 
 from tailscope.about import NamePattern, labels_of
 from tailscope.exceptions import UsageError
+from tailscope.store.info import host_of
 from tailscope.store.reader import read_info, read_run
-from tailscope.store.run import host_of
 
 if TYPE_CHECKING:
     from pathlib import Path

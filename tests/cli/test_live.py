@@ -20,6 +20,7 @@ import pyte
 import pytest
 from captures import pair
 from command import COMMAND
+from rich.cells import cell_len
 from shelves import copied, shelf
 from synthetic import PACKETS, latencies, write_run
 from wcwidth import wcswidth
@@ -354,6 +355,11 @@ def test_loops_without_packets_say_how_long_they_take() -> None:
 def test_a_cut_text_fits(text: str, columns: int) -> None:
     assert width_of(cut(text, columns)) <= columns
     assert cut(text, 100) == text
+
+
+def test_one_column_is_what_rich_says_too() -> None:
+    visible = [chr(point) for point in range(0x20, 0x3000) if chr(point).isprintable()]
+    assert [width_of(each) for each in visible] == [cell_len(each) for each in visible]
 
 
 def test_the_important_parts_stay() -> None:

@@ -286,7 +286,7 @@ def test_the_page_begins_with_what_is_best_and_whether_it_is_good(
 
 
 def test_emulated_times_are_marked(tmp_path: Path) -> None:
-    from tailscope.store.run import EMULATED
+    from tailscope.store.info import EMULATED
 
     campaigns.write_run(tmp_path / "a", 1, platform_name="vm", platform={"representative": False})
     campaigns.finish(tmp_path, [campaigns.cell("a", {}, runs=["a"])], {})

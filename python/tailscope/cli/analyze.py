@@ -161,10 +161,10 @@ class Options:
     csv_folder: Path | None
     out: Path | None
     scheduler: str | None
-    labels: Labels
+    labels: Labels | None
 
     def __post_init__(self) -> None:
-        if self.out is None and not self.labels.is_empty:
+        if self.out is None and self.labels is not None:
             raise UsageError("--about, -D and --name-pattern describe a run: they require --out")
 
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
@@ -172,6 +172,7 @@ class Options:
         from tailscope.cli.pairs import stem_of
         from tailscope.experiment.pair import PairPlan
 
+        said = None if self.labels is None else self.labels.of(Path(pre), stem_of(pre))
         return PairPlan(
             pre=pre,
             post=post,
@@ -183,7 +184,7 @@ class Options:
             worst=self.worst,
             csv_folder=csv_folder,
             out=out,
-            about=self.labels.of(Path(pre), stem_of(pre)),
+            about=said,
         )
 
 

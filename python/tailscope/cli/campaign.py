@@ -23,7 +23,7 @@ from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.run import execute
 from tailscope.experiment.spec import load_experiment
-from tailscope.store.run import EMULATED
+from tailscope.store.info import EMULATED
 from tailscope.testbed.clean import clean
 from tailscope.units import (
     count_text,

@@ -170,9 +170,9 @@ def _run(request: ExplainRequest) -> None:
     from tailscope.noise.stages import read_stages
     from tailscope.noise.story import tell
     from tailscope.noise.table import read_blocked
-    from tailscope.store.reader import open_packets, read_run
+    from tailscope.store.reader import open_packets, read_figures
 
-    found = read_run(request.run)
+    found = read_figures(request.run)
     blocked = None
     if request.recordings is None:
         blocked = read_blocked(request.run, found.info)

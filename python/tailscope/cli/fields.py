@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import cache, wraps
 from inspect import Parameter
 from typing import Annotated, Any
 
@@ -19,7 +19,6 @@ from tailscope.plan import PairFields, PlanFields, fields_on
 __all__ = ["option_of", "with_fields"]
 
 _PANELS = {"dut": DUT, "traffic": TRAFFIC, "measurement": MEASUREMENT, "host": HOST}
-_EVERY = {each.name: each for kind in (PairFields, PlanFields) for each in fields_of(kind).values()}
 
 
 def option_of(
@@ -42,7 +41,7 @@ def option_of(
     -------
     typer.models.OptionInfo
     """
-    field = _EVERY[name]
+    field = _by_name(PairFields).get(name) or _by_name(PlanFields)[name]
     text = about or field.about
     if field.has_names:
         text = f"{text.removesuffix('.')}; repeatable."
@@ -57,6 +56,11 @@ def option_of(
         min=field.least if field.kind is COUNT and field.most is None else None,
         rich_help_panel=panel,
     )
+
+
+@cache
+def _by_name(kind: type[PairFields | PlanFields]) -> dict[str, Field]:
+    return {each.name: each for each in fields_of(kind).values()}
 
 
 def with_fields(command: str) -> Callable[[Callable[..., int]], Callable[..., int]]:

@@ -77,7 +77,7 @@ class ImportRequest:
     path: Path
     out: Path
     unit: str | None
-    labels: Labels
+    labels: Labels | None
     json_file: str | None
 
 
@@ -124,7 +124,8 @@ def _imported(
         for run in runs:
             folder = plan.out if is_alone else plan.out / below / run.name
             try:
-                about = plan.labels.of(source.path / run.name, run.name)
+                said = plan.labels
+                about = None if said is None else said.of(source.path / run.name, run.name)
                 yield str(below / run.name), folder, write_import(run, about, folder)
             except (TailscopeError, OSError) as error:
                 yield str(below / run.name), folder, error

@@ -164,7 +164,7 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
 
 def _marks(run: Mapping[str, Any]) -> Iterator[str]:
     """What a reader of the figures must know."""
-    from tailscope.store.run import EMULATED
+    from tailscope.store.info import EMULATED
 
     if run["state"] != "complete":
         yield run["state"]

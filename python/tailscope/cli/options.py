@@ -208,14 +208,16 @@ def checked_figure(path: Path | None) -> Path | None:
     return path
 
 
-def labels(file: Path | None, given: list[str] | None, pattern: str | None) -> Labels:
-    """Read what was said of captures or tables.
+def labels(file: Path | None, given: list[str] | None, pattern: str | None) -> Labels | None:
+    """Read what was said of captures or tables; None where nothing was.
 
     Raises
     ------
     UsageError
         If a label is unknown, or has a value that it cannot have.
     """
+    if file is None and not given and pattern is None:
+        return None
     from tailscope.about import labels_of
 
     return labels_of(file, named_values(given, "-D"), pattern)

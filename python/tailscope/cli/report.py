@@ -154,7 +154,8 @@ def _run_campaign(plan: ReportRequest) -> list[Path]:
 
         written += write_families(material, plan.figures, plan.formats, plan.style)
     if plan.out is not None:
-        from tailscope.report.campaign.page import address_of, campaign_page
+        from tailscope.report.campaign.page import campaign_page
+        from tailscope.report.page import address_of
         from tailscope.store.atomic import write_text
 
         way = os.path.relpath(plan.campaign.resolve(), plan.out.resolve().parent)
@@ -200,8 +201,7 @@ def _run(plan: ReportRequest) -> list[Path]:
         drawn = pictures([Material(run) for run in found])
         written += write_pictures(drawn, plan.figures, plan.formats, LOOKS[plan.style])
     if plan.out is not None:
-        from tailscope.report.campaign.page import address_of
-        from tailscope.report.page import page
+        from tailscope.report.page import address_of, page
         from tailscope.store.atomic import replacing, write_text
 
         address = ""

@@ -10,7 +10,7 @@ from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING
 
 from tailscope.cli.terminal import GAP, columns_of, say, width_of
-from tailscope.store.records.run import RunInfo
+from tailscope.store.records.plan import AnalysisPlan
 from tailscope.units import printable
 from tailscope.wording import (
     BOUND_NOTE,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tailscope.analysis import Analysis
     from tailscope.experiment.pair import Figures
     from tailscope.store.notes import Note
-    from tailscope.store.records.plan import AnalysisPlan
+    from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
 
     Row = Sequence[str]
@@ -57,7 +57,7 @@ def print_table(
         count_rows(analysis.summary),
         latency_rows(analysis.summary),
     ]
-    info = about if isinstance(about, RunInfo) else None
+    info = None if isinstance(about, AnalysisPlan) else about
     if info is not None:
         sections += [instrument_rows(analysis.summary, info), energy_rows(info)]
     for line in aligned(_HEADER, sections):

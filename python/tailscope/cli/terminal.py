@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from contextlib import suppress
@@ -17,6 +18,8 @@ GAP = "  "
 """Between the parts of a line, and the columns of a table."""
 
 _USUAL_COLUMNS = 80
+_NARROW = re.compile("[\x00-\x7f\u00a0-\u00ac\u00ae-\u02ff≥]*")
+"""Texts of characters that take one column each: tables mostly hold nothing else."""
 
 
 def columns_of(stream: TextIO) -> int | None:
@@ -37,7 +40,7 @@ def columns_of(stream: TextIO) -> int | None:
 
 def width_of(text: str) -> int:
     """The columns that a text takes; some characters take two, or none."""
-    if text.isascii():
+    if _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
 

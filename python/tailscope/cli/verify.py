@@ -166,8 +166,8 @@ def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
 
 def _judged(path: Path, name: str, level: Level, runs: int) -> RunVerdict:
     """Judge a run by its packets, or an import by what it holds."""
+    from tailscope.store.info import foreign_text
     from tailscope.store.reader import check_sizes, read_info, read_run
-    from tailscope.store.run import foreign_text
     from tailscope.verdict.evidence import read_evidence
     from tailscope.verdict.imported import judge_import
     from tailscope.verdict.verdict import judge

@@ -15,8 +15,8 @@ from tailscope.exceptions import RunCorruptError
 from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds, packets_worth_of, quantile_ends, ratio_ends
 from tailscope.models.samples import SUPPORT, packets_for_support, rank_of
+from tailscope.store.info import foreign_text
 from tailscope.store.layout import SUMMARY
-from tailscope.store.run import foreign_text
 from tailscope.units import count_text
 
 if TYPE_CHECKING:

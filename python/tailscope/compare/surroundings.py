@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailscope.store.info import EMULATED, host_of, is_emulated
 from tailscope.store.records.base import as_content
-from tailscope.store.run import EMULATED, host_of, is_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

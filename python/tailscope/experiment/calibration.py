@@ -13,7 +13,7 @@ from tailscope.experiment.run import execute_whole
 from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.store.floor import FLOOR_GRID, believed_up_to
 from tailscope.store.records.floor import FloorQuantile, FloorRecord, InjectedStalls, KnownDelay
-from tailscope.store.records.summary import QUANTILES
+from tailscope.units import QUANTILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

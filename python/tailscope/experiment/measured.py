@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import convert
 from msgspec.structs import asdict
 
+from tailscope.store.info import is_emulated
 from tailscope.store.records.campaign import CellFigures
-from tailscope.store.run import is_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

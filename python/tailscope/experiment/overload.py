@@ -19,11 +19,11 @@ from tailscope.models.overload.prediction import predict
 from tailscope.models.overload.queued import FEWEST_QUEUES, Queues, queued_time, queues_of
 from tailscope.noise.taken import of_run, taken_by, taken_from_instrument, taken_within
 from tailscope.store import layout
+from tailscope.store.info import is_emulated
 from tailscope.store.reader import open_packets, read_run
 from tailscope.store.records.base import convert, read_json
 from tailscope.store.records.overload import InterruptionRecord, OverloadFigures, OverloadRecord
 from tailscope.store.records.plan import MeasurementPlan
-from tailscope.store.run import is_emulated
 from tailscope.units import count_text, duration_text
 
 if TYPE_CHECKING:

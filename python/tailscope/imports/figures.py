@@ -15,9 +15,10 @@ from tailscope.models.differences import ranks_around
 from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import SUPPORT
 from tailscope.store.grid import grid_for
-from tailscope.store.records.summary import QUANTILES, figure_lines
-from tailscope.store.run import SIDES, Edges, Run, about_of
-from tailscope.units import count_text, duration_text, percentile_name, quantile_of
+from tailscope.store.info import about_of
+from tailscope.store.records.summary import figure_lines
+from tailscope.store.run import SIDES, Edges, Run
+from tailscope.units import QUANTILES, count_text, duration_text, percentile_name, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

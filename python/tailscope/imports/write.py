@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["write_import"]
 
 
-def write_import(source: ForeignRun, about: AboutRecord, out: Path) -> Run:
+def write_import(source: ForeignRun, about: AboutRecord | None, out: Path) -> Run:
     """Write a run directory of what was imported; a failure leaves nothing behind.
 
     Parameters
     ----------
     source : ForeignRun
-    about : AboutRecord
+    about : AboutRecord or None
         What the user says of it.
     out : Path
         The run directory.

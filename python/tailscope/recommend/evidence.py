@@ -12,10 +12,10 @@ from tailscope.plan import FRAMES, PlanFields
 from tailscope.recommend import surroundings
 from tailscope.store.campaign import is_campaign, read_campaign
 from tailscope.store.folders import runs_at
+from tailscope.store.info import EMULATED, about_of, clock_of, is_emulated
 from tailscope.store.layout import CAMPAIGN, RUN
 from tailscope.store.reader import read_run
 from tailscope.store.records.plan import MeasurementPlan
-from tailscope.store.run import EMULATED, about_of, clock_of, is_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.host.cpus import cpu_list, parse_cpus
 from tailscope.plan import PlanFields
-from tailscope.store.run import about_of, host_of, kernel, technology
+from tailscope.store.info import about_of, host_of, kernel, technology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tailscope.store.info import foreign_text
 from tailscope.store.reader import packets_of, run_table
-from tailscope.store.run import foreign_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import zlib
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -31,7 +33,7 @@ from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
 from tailscope.report.picture import difference_ticks
 from tailscope.store import layout
-from tailscope.store.run import host_of
+from tailscope.store.info import host_of
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,
@@ -69,7 +71,15 @@ if TYPE_CHECKING:
     from tailscope.store.run import Run
     from tailscope.wording import Row
 
-__all__ = ["drawing_piece", "environment", "page", "run_piece", "scripts", "tail_piece"]
+__all__ = [
+    "address_of",
+    "drawing_piece",
+    "environment",
+    "page",
+    "run_piece",
+    "scripts",
+    "tail_piece",
+]
 
 _FIRST = ("percentiles", "tail-made-of")
 """Figures of the first screen."""
@@ -131,6 +141,11 @@ def page(
     )
 
 
+def address_of(path: str) -> str:
+    """The address of a file by its path from the page, which never is taken for another kind."""
+    return quote(os.fsencode(f"./{path}"), safe="/=,+-._~")
+
+
 def run_piece(run: Run) -> str:
     """Write what a run is, its packets and its latency as a piece of a page."""
     template = environment().get_template("run_piece.html.j2")
@@ -159,6 +174,7 @@ def drawing_piece(svg: bytes, title: str, note: str) -> str:
     return template.render(svg_base64=base64.b64encode(svg).decode(), title=title, note=note)
 
 
+@cache
 def environment() -> Environment:
     """The templates of pages: everything that they are given is text, and escaped."""
     made = Environment(

@@ -19,6 +19,7 @@ from tailscope.report.neutral import Review, neutral, neutral_text
 from tailscope.signals import uninterrupted
 from tailscope.store import layout
 from tailscope.store.atomic import write_bytes, write_text
+from tailscope.store.info import shown_as
 from tailscope.store.kept import Conclusions, with_origin
 from tailscope.store.notes import Remarks
 from tailscope.store.reader import read_explanation, read_run, verified
@@ -33,7 +34,6 @@ from tailscope.store.records.publication import (
 )
 from tailscope.store.records.run import FileEntry
 from tailscope.store.records.summary import Summary
-from tailscope.store.run import shown_as
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
@@ -278,7 +278,8 @@ def check_place(plan: Publication, out: Path) -> None:
 
 def _fill(plan: Publication, site: Path, progress: Progress | None) -> None:
     from tailscope.report.campaign.files import write_families
-    from tailscope.report.campaign.page import address_of, campaign_page
+    from tailscope.report.campaign.page import campaign_page
+    from tailscope.report.page import address_of
 
     record = _neutral_campaign(plan)
     write_text(site / layout.CAMPAIGN, encode(record))
@@ -323,8 +324,7 @@ def _fill(plan: Publication, site: Path, progress: Progress | None) -> None:
 
 def _write_run(plan: Publication, name: str, run: Run, folder: Path) -> None:
     """Publish a run: what is private is taken out of its records, and their checksums follow."""
-    from tailscope.report.campaign.page import address_of
-    from tailscope.report.page import page
+    from tailscope.report.page import address_of, page
 
     source = _folder(run)
     whole = read_run(source, label=name)

@@ -195,6 +195,8 @@ def read_columns(
     import pyarrow as pa
     from pyarrow import csv
 
+    from tailscope.arrow import values
+
     types = {name: pa.float64() if name in fractions else pa.uint64() for name in names}
     options = csv.ConvertOptions(include_columns=list(names), column_types=types)
     try:
@@ -221,4 +223,4 @@ def read_columns(
             row = table[name].is_valid().index(False).as_py()
             kind = "a number" if name in fractions else "whole ns"
             raise CaptureError(f"{path}: row {row + 1}: expected {name} in {kind}, got no number")
-    return [table[name].to_numpy() for name in names]
+    return [values(table[name]) for name in names]

@@ -11,8 +11,7 @@ from tailscope.exceptions import UsageError
 from tailscope.store.catalogue import quoted
 from tailscope.store.columns import COUNT, REAL, RUN, SUMMARY, TEXT, TIME, TRUTH
 from tailscope.store.record import plain
-from tailscope.store.records.summary import QUANTILES
-from tailscope.units import rate_pps
+from tailscope.units import QUANTILES, rate_pps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

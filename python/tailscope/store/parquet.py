@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TableFile", "write_parquet"]
 
-_ROWS = 1 << 17
+_ROWS = 1 << 15
 _BUFFER_BYTES = 1 << 20
 
 

@@ -65,7 +65,7 @@ def analysis_info(
     )
 
 
-def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord) -> RunInfo:
+def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord | None) -> RunInfo:
     """Collect what ``run.json`` keeps of an import; checksums follow.
 
     Parameters
@@ -73,7 +73,7 @@ def import_info(plan: ImportPlan, files: Mapping[str, Path], about: AboutRecord)
     plan : ImportPlan
     files : Mapping of str to Path
         What was imported, by what it is.
-    about : AboutRecord
+    about : AboutRecord or None
         What the user says of it.
     """
     return RunInfo(

@@ -12,6 +12,7 @@ from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
 from tailscope.store.files import MOST_RECORD_BYTES, is_there, opened, read_file, size_of
+from tailscope.store.info import foreign_text, shown_as
 from tailscope.store.kept import Conclusions, kept
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.packets import Packets
@@ -30,7 +31,7 @@ from tailscope.store.records.explanation import Explanation
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
 from tailscope.store.records.run import RunInfo, RunMark
 from tailscope.store.records.summary import Summary, figures_of, warnings_of
-from tailscope.store.run import SIDES, Edges, Run, check_conservation, foreign_text, shown_as
+from tailscope.store.run import SIDES, Edges, Run, check_conservation
 from tailscope.store.tables import rows_of
 
 if TYPE_CHECKING:
@@ -556,7 +557,7 @@ def check_held(path: Path, info: RunInfo, name: str, what: str) -> None:
 def _rows(path: Path, info: RunInfo, table: Table) -> list[tuple[Cell, ...]]:
     if _lacks(info, table.file):
         return []
-    return list(rows_of(verified(path, info, table.file), table, str(path / table.file)))
+    return rows_of(verified(path, info, table.file), table, str(path / table.file))
 
 
 def _of_sides(path: Path, info: RunInfo, table: Table) -> dict[Side, list[tuple[Cell, ...]]]:

@@ -10,9 +10,9 @@ from tailscope.exceptions import RunCorruptError, RunError
 from tailscope.store import layout
 from tailscope.store.columns import ABOUT, PLAN, RUN, SUMMARY
 from tailscope.store.files import size_of
+from tailscope.store.info import clock_of, host_of, is_emulated, kernel
 from tailscope.store.notes import Remarks, read_notes
 from tailscope.store.reader import read_info, read_mark, read_summary, verified
-from tailscope.store.run import clock_of, host_of, is_emulated, kernel
 from tailscope.units import shortened
 
 if TYPE_CHECKING:

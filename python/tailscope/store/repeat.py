@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tailscope.about import words_of
 from tailscope.field import fields_of
 from tailscope.plan import AnalysisFields, PairFields, PlanFields
+from tailscope.store.info import about_of
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan
-from tailscope.store.run import about_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

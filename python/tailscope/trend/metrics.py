@@ -10,8 +10,7 @@ from tailscope.exceptions import UsageError
 from tailscope.models.counting import share_beyond
 from tailscope.models.differences import Bounds
 from tailscope.models.estimate import LEVEL
-from tailscope.store.records.summary import QUANTILES
-from tailscope.units import count_text
+from tailscope.units import QUANTILES, count_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

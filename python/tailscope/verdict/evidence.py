@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
-from tailscope.store.run import is_emulated
+from tailscope.store.info import is_emulated
 from tailscope.verdict.taken import Taken
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tailscope.models.counting import (
 )
 from tailscope.models.estimate import LEVEL
 from tailscope.models.samples import rank_of
-from tailscope.store.run import foreign_text
+from tailscope.store.info import foreign_text
 from tailscope.units import count_text
 from tailscope.verdict.verdict import Finding, Outcome, RunVerdict, TermVerdict, worst
 

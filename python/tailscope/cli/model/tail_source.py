@@ -45,9 +45,9 @@ def excesses_of(source: LatencySource, split: float) -> tuple[Excesses, int]:
     from tailscope.models.tail.excesses import of_worst, select
     from tailscope.models.tail.forecast import LOWEST
     from tailscope.store.authors import read_worst
+    from tailscope.store.info import foreign_text
     from tailscope.store.layout import WORST
     from tailscope.store.reader import check_held, open_packets, read_run
-    from tailscope.store.run import foreign_text
 
     if source.count is not None:
         return of_worst(*read_worst(source.path), source.count), 0

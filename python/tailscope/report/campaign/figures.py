@@ -14,7 +14,7 @@ from tailscope.report.figures.common import LATENCY, NS_PER_US, dash_of
 from tailscope.report.figures.latency import DOTTED, ODDS, quantile_layers
 from tailscope.report.picture import Axis, Layer, Picture, sharing_axes
 from tailscope.store.grid import HEADLINE
-from tailscope.store.run import shown_as
+from tailscope.store.info import shown_as
 from tailscope.units import percentile_name
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.report.campaign.material import unfinished
 from tailscope.store.campaign import DONE
 from tailscope.store.grid import HEADLINE
-from tailscope.store.run import EMULATED, is_emulated
+from tailscope.store.info import EMULATED, is_emulated
 from tailscope.units import count_text, duration_text, percentile_name, printable
 from tailscope.verdict.verdict import Outcome, worst
 

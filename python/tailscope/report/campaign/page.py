@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from msgspec.structs import asdict
 
@@ -32,18 +30,13 @@ if TYPE_CHECKING:
     from tailscope.report.campaign.material import CampaignMaterial
     from tailscope.store.run import Run
 
-__all__ = ["LARGEST_BYTES", "address_of", "campaign_page", "campaign_piece"]
+__all__ = ["LARGEST_BYTES", "campaign_page", "campaign_piece"]
 
 LARGEST_BYTES = 2 * 1024 * 1024
 """Of a page."""
 
 _MOST_CELLS = 600
 _FEWEST_PANELS = 4
-
-
-def address_of(path: str) -> str:
-    """The address of a file by its path from the page, which never is taken for another kind."""
-    return quote(os.fsencode(f"./{path}"), safe="/=,+-._~")
 
 
 def campaign_page(

@@ -8,7 +8,7 @@ import numpy as np
 
 from tailscope.report.figures.common import LATENCY, NS_PER_US, TIME, unless_empty
 from tailscope.report.picture import Layer, Picture
-from tailscope.store.run import foreign_text
+from tailscope.store.info import foreign_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

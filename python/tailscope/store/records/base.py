@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -275,6 +274,8 @@ def check_lines(content: bytes, source: Path | str) -> None:
     found = _WITH_LINES.fullmatch(content)
     if found is None:
         raise RunCorruptError(f"{source}: {LINES}: expected it in the last line but one")
+    import hashlib
+
     got, expected = hashlib.sha256(found[1]).hexdigest(), found[2].decode()
     if got != expected:
         raise RunCorruptError(f"{source}: {LINES}: expected {expected}, got {got}")
@@ -316,6 +317,8 @@ def encode(record: Struct) -> str:
 
 def _with_lines(text: str) -> str:
     lines = text.removesuffix("\n}\n") + ",\n"
+    import hashlib
+
     digest = hashlib.sha256(lines.encode()).hexdigest()
     return f'{lines}  "{LINES}": "{digest}"\n}}\n'
 

@@ -8,7 +8,7 @@ of `run.json` carries a checksum of its own.
 from __future__ import annotations
 
 from tailscope.store import layout
-from tailscope.store.records.summary import QUANTILES
+from tailscope.units import QUANTILES
 
 __all__ = [
     "counted",

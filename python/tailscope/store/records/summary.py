@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 
 from tailscope.store.layout import SUMMARY_FORMAT
 from tailscope.store.records.base import Count, Record, Signed
+from tailscope.units import QUANTILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUPS",
-    "QUANTILES",
     "FigureGroup",
     "FigureLine",
     "Kind",
@@ -32,17 +32,6 @@ __all__ = [
     "figures_of",
     "warnings_of",
 ]
-
-QUANTILES = {
-    "p50": "p50",
-    "p90": "p90",
-    "p99": "p99",
-    "p999": "p99.9",
-    "p9999": "p99.99",
-    "p99999": "p99.999",
-    "p999999": "p99.9999",
-}
-"""Quantiles of the summary: as names of figures have them, and as people write them."""
 
 Kind = Literal["count", "signed", "real", "truth", "text", "texts"]
 _PLAIN = {

@@ -1,0 +1,94 @@
+"""What ``run.json`` says of a run, in the words of those who ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.store.records.about import AboutRecord
+from tailscope.store.records.host import HostRecord
+from tailscope.store.records.plan import ImportPlan, MeasurementPlan
+
+if TYPE_CHECKING:
+    from tailscope.store.records.run import RunInfo
+
+__all__ = [
+    "EMULATED",
+    "FOREIGN",
+    "about_of",
+    "clock_of",
+    "foreign_text",
+    "host_of",
+    "is_emulated",
+    "kernel",
+    "shown_as",
+    "technology",
+]
+
+EMULATED = "EMULATED"
+"""What stands beside everything that was measured where times mean nothing."""
+
+FOREIGN = {
+    "authors": "the authors' set of tables",
+    "hdr-log": "an HdrHistogram log",
+    "hdr-percentiles": "an HdrHistogram percentile output",
+    "moongen": "a MoonGen histogram",
+}
+"""Results of others, in words."""
+
+
+def is_emulated(info: RunInfo) -> bool:
+    """Whether the device ran where times mean nothing."""
+    return info.platform is not None and info.platform.representative is False
+
+
+def host_of(info: RunInfo) -> HostRecord:
+    """The fingerprint of the machine that the device ran on.
+
+    Of captures and imports it is what their user says of it; the machine of the analysis is not it.
+    """
+    if isinstance(info.plan, MeasurementPlan):
+        return (info.hosts or {}).get("dut", info.host)
+    about = about_of(info)
+    return HostRecord(
+        cpu_model=about.cpu_model,
+        cpu_count=about.cpu_count,
+        kernel_flavour=about.kernel,
+        kernel_release=about.kernel_release,
+        kernel_command_line=about.boot,
+    )
+
+
+def about_of(info: RunInfo) -> AboutRecord:
+    """What the user of captures or imports says of them; nothing of a measurement."""
+    return info.about or AboutRecord()
+
+
+def clock_of(info: RunInfo) -> str:
+    """What took the timestamps, as far as that is known."""
+    return about_of(info).clock or info.clock.source
+
+
+def foreign_text(info: RunInfo) -> str | None:
+    """What was imported, in words; None where nothing was."""
+    return FOREIGN[info.plan.kind] if isinstance(info.plan, ImportPlan) else None
+
+
+def technology(info: RunInfo) -> str | None:
+    """What the device ran on; None where that was not recorded."""
+    if info.platform is not None:
+        return info.platform.name
+    return info.plan.platform if isinstance(info.plan, MeasurementPlan) else about_of(info).platform
+
+
+def kernel(info: RunInfo) -> str | None:
+    """The flavour of the kernel that the device ran on: of a guest's, if it ran in one."""
+    if technology(info) != "vm" or info.platform is None:
+        return host_of(info).kernel_flavour
+    if info.platform.realtime:
+        return "rt"
+    return "nohz" if info.platform.nohz_full_cpus else "vanilla"
+
+
+def shown_as(label: str, info: RunInfo) -> str:
+    """What a run is called in figures and tables."""
+    return f"{label} ({EMULATED})" if is_emulated(info) else label
