@@ -82,7 +82,7 @@ impl Sent {
 
     /// Whether it is under way, and nothing else is known of it.
     fn is_plain(self) -> bool {
-        self.latency == [0, 0]
+        self.latency[1] == 0
     }
 
     fn is(self, flag: u32) -> bool {

@@ -180,7 +180,18 @@ impl Keyer {
     }
 }
 
+#[inline]
 fn probe(data: &[u8], orig_len: u32) -> Result<u64, Missing> {
+    // Nearly every probe is UDP over IPv4.
+    if let Some(payload) =
+        headers::plain_udp_payload(data).filter(|rest| rest.len() >= payload::LEN)
+    {
+        return payload::read(payload).ok_or(Missing::NotThere);
+    }
+    probe_in_any(data, orig_len)
+}
+
+fn probe_in_any(data: &[u8], orig_len: u32) -> Result<u64, Missing> {
     let need = match headers::transport_payload(data) {
         headers::Payload::Absent => return Err(Missing::NotThere),
         headers::Payload::Cut { need } => need,
