@@ -170,13 +170,20 @@ pub(crate) fn grid_of(times: &[u64], apart: &[i64]) -> Grid {
     if divisor > 1 {
         return Grid { ns: divisor, ticks: 1 };
     }
+    // Differences repeat, and refute a period sooner than the times of packets sent on a schedule.
+    let mut apart = apart.to_vec();
+    apart.sort_unstable();
+    apart.dedup();
     let mut best = Grid::FINEST;
     for period in (2..=LONGEST).take_while(|period| times.len() >= PROOF * *period as usize) {
+        let most = ((period * best.ticks - 1) / best.ns).min(period / 2);
         // Half a nanosecond is rounded now up and now down; at both ends of a difference.
-        let Some(ticks) = places(times.iter().map(|ts| ts % period), period, 2) else { continue };
         let between = apart.iter().map(|ns| ns.rem_euclid(period as i64) as u64);
-        let Some(apart) = places(between, period, 4) else { continue };
-        if period * best.ticks > best.ns * ticks && period >= 2 * ticks && apart < 2 * ticks {
+        let Some(apart) = places(between, period, 4, 2 * most) else { continue };
+        // From behind: those behind the device come last, and are on no schedule.
+        let at = times.iter().rev().map(|ts| ts % period);
+        let Some(ticks) = places(at, period, 2, most) else { continue };
+        if ticks <= most && apart < 2 * ticks {
             best = Grid { ns: period, ticks };
         }
     }
@@ -184,13 +191,15 @@ pub(crate) fn grid_of(times: &[u64], apart: &[i64]) -> Grid {
 }
 
 /// How many places of a circle of `period` are in use, where neighbours are one, if no such place is
-/// wider than `widest`.
-fn places(of: impl Iterator<Item = u64>, period: u64, widest: usize) -> Option<u64> {
-    let mut used = vec![false; period as usize];
+/// wider than `widest`; nothing is said of more than `most`.
+fn places(of: impl Iterator<Item = u64>, period: u64, widest: usize, most: u64) -> Option<u64> {
+    let (mut used, mut count) = (vec![false; period as usize], 0);
     for residue in of {
-        if !std::mem::replace(&mut used[residue as usize], true)
-            && width(&used, residue as usize) > widest
-        {
+        if std::mem::replace(&mut used[residue as usize], true) {
+            continue;
+        }
+        count += 1;
+        if count > widest as u64 * most || width(&used, residue as usize) > widest {
             return None;
         }
     }

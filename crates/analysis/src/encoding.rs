@@ -25,7 +25,7 @@ use crate::variation::Variation;
 use crate::worst::{Worst, worst_of};
 
 /// Goes up whenever other bytes are written.
-pub const ENCODING_VERSION: u32 = 3;
+pub const ENCODING_VERSION: u32 = 4;
 
 const SLICE: &str = "slice";
 const PART: &str = "part";

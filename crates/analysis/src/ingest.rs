@@ -252,15 +252,19 @@ impl Ingest {
             reader.resume(mark)?;
         }
         for packet in ahead {
-            self.take(packet.packet())?;
+            self.take_behind(packet.packet())?;
             if self.order.is_full() && self.send_next(reader).is_err() {
                 return Ok(Err(Hangup));
             }
         }
         while !self.over {
             while !self.order.is_full() {
+                if let Some(packet) = reader.next_quick() {
+                    self.take(packet)?;
+                    continue;
+                }
                 let Some(packet) = reader.next()? else { return Ok(self.flush(reader)) };
-                self.take(packet)?;
+                self.take_behind(packet)?;
             }
             if let Err(Hangup) = self.send_next(reader) {
                 return Ok(Err(Hangup));
@@ -269,7 +273,8 @@ impl Ingest {
         Ok(Ok(()))
     }
 
-    #[inline]
+    // Always: the packet stays in registers.
+    #[inline(always)]
     fn take(&mut self, packet: Packet<'_>) -> Result<(), Error> {
         self.read += 1;
         let Reading { keyer, skew, .. } = &self.reading;
@@ -285,6 +290,12 @@ impl Ingest {
         let kind = self.reading.kind(packet.data);
         self.order.push(Stamped { kind, ..Stamped::new(ts, key) });
         Ok(())
+    }
+
+    /// The same of a packet that was not quick to tell.
+    #[inline(never)]
+    fn take_behind(&mut self, packet: Packet<'_>) -> Result<(), Error> {
+        self.take(packet)
     }
 
     #[cold]

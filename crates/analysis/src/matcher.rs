@@ -80,6 +80,11 @@ impl Sent {
         self.latency[1] |= flag;
     }
 
+    /// Whether it is under way, and nothing else is known of it.
+    fn is_plain(self) -> bool {
+        self.latency[1] == 0
+    }
+
     fn is(self, flag: u32) -> bool {
         self.latency[1] & flag != 0
     }
@@ -221,6 +226,11 @@ pub(crate) struct Matcher {
     read_from: u64,
     before_pre: u64,
     pre: Flight<Sent>,
+    /// The place behind the packet that was matched last: devices keep the order, so the next post is
+    /// nearly always its match.
+    expected: u64,
+    /// Whether the latest post was.
+    in_order: bool,
     unmatched: Flight<Unmatched>,
     orphans: Flight<Orphan>,
     /// Further posts of packets in `pre`, by place.
@@ -256,6 +266,8 @@ impl Matcher {
             read_from: stretch.read_from,
             before_pre: stretch.before_pre,
             pre: Flight::new(),
+            expected: 0,
+            in_order: true,
             unmatched: Flight::new(),
             orphans: Flight::new(),
             extras: HashMap::new(),
@@ -312,12 +324,12 @@ impl Matcher {
         let mut state = Sent::default();
         let Some(key) = key else {
             state.set(Sent::UNKEYED);
-            self.pre.push(Entry { ts, state, ..Entry::default() });
+            self.pre.push(ts, state);
             return Ok(());
         };
         if self.is_copy(key, ts) {
             state.set(Sent::COPY);
-            self.pre.push(Entry { ts, state, ..Entry::default() });
+            self.pre.push(ts, state);
             return Ok(());
         }
         match kind {
@@ -329,12 +341,12 @@ impl Matcher {
             self.settle(ts);
             if self.claims_oldest(key) {
                 state.set(Sent::EXTRA | Sent::SEEN_BEFORE);
-                self.pre.push(Entry { ts, state, ..Entry::default() });
+                self.pre.push(ts, state);
                 return Ok(());
             }
         }
         if kind == Kind::Back {
-            self.pre.push(Entry { ts, state, ..Entry::default() });
+            self.pre.push(ts, state);
             return Ok(());
         }
         let (place, former) = self.pre.insert(Entry::new(key, ts, state));
@@ -367,6 +379,25 @@ impl Matcher {
             self.counts.post_unkeyed += u64::from(owned && kept);
             return Ok(());
         };
+        if let Some(entry) = self.pre.at_mut(self.expected) {
+            if entry.is_of(key) && entry.state.is_plain() && ts - entry.ts < self.window {
+                entry.state.set_match(ts - entry.ts, index);
+                self.expected += 1;
+                self.in_order = true;
+                return Ok(());
+            }
+        }
+        self.post_out_of_order(ts, key, index, kept)
+    }
+
+    /// A post that does not follow the one before.
+    fn post_out_of_order(
+        &mut self,
+        ts: u64,
+        key: Key,
+        index: u64,
+        kept: bool,
+    ) -> Result<(), Error> {
         let Some(place) = self.within_window(key, ts) else {
             self.settle(ts);
             self.check_room(ts, [1, self.post_packets])?;
@@ -380,8 +411,15 @@ impl Matcher {
             self.further(place, kept);
         } else {
             entry.state.set_match(ts - entry.ts, index);
+            self.expected = place + 1;
         }
         Ok(())
+    }
+
+    /// Whether the latest post followed the one before it.
+    #[inline]
+    pub fn is_in_order(&self) -> bool {
+        self.in_order
     }
 
     /// Loads what the next packets will look at; `slots` are the lower 32 bits of their keys.

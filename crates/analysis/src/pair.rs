@@ -513,7 +513,7 @@ impl<S: Source> Run<S> {
                 _ => break,
             };
             let (side, next) = if is_pre { (pre, &mut i) } else { (post, &mut j) };
-            if *next % AT_ONCE == 0 {
+            if *next % AT_ONCE == 0 && (is_pre || !self.matcher.is_in_order()) {
                 self.matcher.warm_up(side[*next..].iter().take(AT_ONCE).map(Stamped::slot));
             }
             let packet = side[*next];

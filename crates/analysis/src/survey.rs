@@ -2,6 +2,7 @@
 //! travel, on which grid their times lie, and whether the two clocks agree.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use capture::Reader;
 use probe::headers::addresses;
@@ -219,6 +220,27 @@ fn are_one([pre, post]: &[Vec<Ahead>; 2]) -> bool {
     same && pre.len() == post.len() && pre.len() > 1
 }
 
+/// A map by key.
+type KeyMap<T> = HashMap<Key, T, BuildHasherDefault<KeyHasher>>;
+
+/// Keys are hashes already: one multiplication spreads what is not.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a key is two words");
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 pub(crate) struct Joined {
     pub best: Option<Join>,
     tried: Vec<Tried>,
@@ -309,29 +331,31 @@ impl Join {
     }
 
     fn join(&mut self, ahead: &[Vec<Ahead>; 2]) {
-        let mut places: HashMap<Key, [Vec<usize>; 2]> = HashMap::new();
-        for (side, keys) in self.keys.iter().enumerate() {
-            for (place, key) in keys.iter().enumerate() {
-                if let Some(key) = key {
-                    places.entry(*key).or_default()[side].push(place);
-                }
-            }
-        }
         if self.is_carried() && ![0, 1].into_iter().all(|side| self.is_distinct(side, ahead)) {
             return;
         }
-        let mut matched_places: Vec<usize> = Vec::new();
-        for [pre, post] in places.values() {
-            let alike = pre.len().min(post.len());
-            self.matched += alike as u64;
-            matched_places.extend(&pre[..alike]);
-            if let ([pre], [post]) = (&pre[..], &post[..]) {
+        // Key, side, place: those of a key lie together, the places of each side in order.
+        let keyed = |side: usize| {
+            let keys = self.keys[side].iter().enumerate();
+            keys.filter_map(move |(place, key)| Some(((*key)?, side, place)))
+        };
+        let mut places: Vec<(Key, usize, usize)> = keyed(0).chain(keyed(1)).collect();
+        places.sort_unstable();
+        let mut span: Option<(usize, usize)> = None;
+        for alike in places.chunk_by(|one, other| one.0 == other.0) {
+            let (pre, post) = alike.split_at(alike.partition_point(|(_, side, _)| *side == 0));
+            let pairs = pre.len().min(post.len());
+            self.matched += pairs as u64;
+            if let [(.., first), ..] = pre[..pairs] {
+                let last = pre[pairs - 1].2;
+                span = Some(span.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
+            }
+            if let ([(.., pre)], [(.., post)]) = (pre, post) {
                 self.pairs.push((*pre, *post));
             }
         }
         self.pairs.sort_unstable();
-        let (first, last) = (matched_places.iter().min(), matched_places.iter().max());
-        self.of = first.zip(last).map_or(0, |(first, last)| (*last - *first + 1) as u64);
+        self.of = span.map_or(0, |(first, last)| (last - first + 1) as u64);
     }
 
     /// Whether the key leaves addresses out, so that packets of two flows may share it.
@@ -341,8 +365,7 @@ impl Join {
 
     fn is_distinct(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> bool {
         let originals = self.originals(side, ahead);
-        let different: HashSet<Key> = originals.iter().map(|original| original.key).collect();
-        different.len() as f64 >= DISTINCT * originals.len() as f64
+        different(&originals) as f64 >= DISTINCT * originals.len() as f64
     }
 
     fn tried(&self) -> Tried {
@@ -355,11 +378,10 @@ impl Join {
         let originals = self.originals(0, ahead);
         let copied: Vec<&Original> = originals.iter().filter(|one| one.copies > 0).collect();
         let longest = copied.iter().map(|one| one.longest_ns).max();
-        let keys: HashSet<Key> = originals.iter().map(|one| one.key).collect();
         let keyed = self.keys[0].iter().flatten().count();
         let nearly_all = |part: usize| part >= originals.len() * 9 / 10;
         let whole = nearly_all(copied.len())
-            && nearly_all(keys.len())
+            && nearly_all(different(&originals))
             && keyed <= MOST_COPIES * originals.len();
         let span = longest.filter(|_| whole && keyed > 1);
         let span = span.or_else(|| self.partial_copies_ns(&copied));
@@ -368,10 +390,13 @@ impl Join {
 
     /// The longest time to a copy, where it is copies, and not packets alike, that do not come out.
     fn partial_copies_ns(&self, copied: &[&Original]) -> Option<u64> {
-        let mut arrived: HashMap<Key, usize> = HashMap::new();
-        self.keys[1].iter().flatten().for_each(|key| *arrived.entry(*key).or_default() += 1);
         let soon = |one: &&&Original| one.identical && one.longest_ns <= PARTIAL_COPIES_NS;
         let copied: Vec<_> = copied.iter().filter(soon).collect();
+        if copied.len() < COPIED {
+            return None;
+        }
+        let mut arrived: HashMap<Key, usize> = HashMap::new();
+        self.keys[1].iter().flatten().for_each(|key| *arrived.entry(*key).or_default() += 1);
         let keys: HashSet<Key> = copied.iter().map(|one| one.key).collect();
         let came_out = keys.iter().filter_map(|key| arrived.get(key));
         let (once, several): (Vec<usize>, Vec<usize>) = came_out.partition(|count| **count == 1);
@@ -381,7 +406,8 @@ impl Join {
 
     /// The packets of one side that are no copies, each with how many copies follow it.
     fn originals(&self, side: usize, ahead: &[Vec<Ahead>; 2]) -> Vec<Original> {
-        let mut newest: HashMap<Key, (usize, &Ahead)> = HashMap::new();
+        let mut newest: KeyMap<(usize, &Ahead)> = KeyMap::default();
+        newest.reserve(self.keys[side].len());
         let mut originals: Vec<Original> = Vec::new();
         for (key, packet) in self.keys[side].iter().zip(&ahead[side]) {
             let Some(key) = *key else { continue };
@@ -523,6 +549,14 @@ impl Join {
             0
         }
     }
+}
+
+/// How many keys there are.
+fn different(originals: &[Original]) -> usize {
+    let mut keys: Vec<Key> = originals.iter().map(|original| original.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.len()
 }
 
 /// Of flows that have one in the opposite direction: the most that one way lies behind, and the least

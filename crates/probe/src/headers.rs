@@ -144,6 +144,18 @@ pub fn transport_payload(frame: &[u8]) -> Payload {
     }
 }
 
+/// The payload of a UDP datagram over IPv4 without VLAN tags or options; `None` of all others.
+#[inline]
+pub(crate) fn plain_udp_payload(frame: &[u8]) -> Option<&[u8]> {
+    const AT: usize = MACS_LEN + 2 + IPV4_LEN + UDP_LEN;
+    let (headers, payload) = frame.split_first_chunk::<AT>()?;
+    let is_plain = headers[12..15] == [0x08, 0x00, 0x45]
+        && headers[20] & 0x1f == 0
+        && headers[21] == 0
+        && headers[23] == UDP;
+    is_plain.then_some(payload)
+}
+
 /// The length of an IPv4 header that a transport header follows, and the protocol of that.
 fn ipv4(header: &[u8]) -> Option<(usize, u8)> {
     let len = usize::from(header[0] & 0x0f) * 4;

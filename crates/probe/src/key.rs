@@ -11,7 +11,8 @@
 //! - `bytes:OFF+LEN,…`: those bytes of the frame, as they are; `bytes:…/…`: others behind the device.
 //!
 //! A key is kept as a 128-bit hash (XXH3) of those bytes, of which the matcher compares 96: among 10⁸
-//! packets in flight, two different ones share them with a probability of about 10⁻¹³.
+//! packets in flight, two different ones share them with a probability of about 10⁻¹³. Of a probe its upper
+//! half is the sequence number itself: keys ascend as the numbers do, and no two share one.
 
 use crate::missing::Missing;
 use crate::{headers, payload};
@@ -26,18 +27,21 @@ mod match_on;
 /// A packet's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The upper 64 bits of the hash.
+    /// The upper 64 bits of the hash, or the sequence number of a probe.
     pub hi: u64,
     /// The lower 64 bits of the hash.
     pub lo: u64,
 }
+
+/// Odd, with bits spread evenly: 2⁶⁴ over the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Key {
     /// The key of the probe with this sequence number.
     #[inline]
     #[must_use]
     pub fn of_probe(seq: u64) -> Self {
-        Self::of_hash(xxh3_128(&seq.to_be_bytes()))
+        Self { hi: seq, lo: (!seq).wrapping_mul(SPREAD).rotate_left(32) }
     }
 
     /// The key of these bytes, one after the other.
@@ -119,14 +123,14 @@ impl Keyer {
     #[inline]
     #[must_use]
     pub fn key(&self, data: &[u8], orig_len: u32) -> Keyed {
-        let hash = match &self.rule {
-            Rule::Frame(rule) => rule.hash(data, orig_len),
-            Rule::Content(rule) => rule.hash(data, orig_len),
-            Rule::Probe => probe(data, orig_len).map(|seq| xxh3_128(&seq.to_be_bytes())),
-            Rule::Bytes(ranges) => hash_of_ranges(ranges, data, orig_len),
+        let key = match &self.rule {
+            Rule::Frame(rule) => rule.hash(data, orig_len).map(Key::of_hash),
+            Rule::Content(rule) => rule.hash(data, orig_len).map(Key::of_hash),
+            Rule::Probe => probe(data, orig_len).map(Key::of_probe),
+            Rule::Bytes(ranges) => hash_of_ranges(ranges, data, orig_len).map(Key::of_hash),
         };
-        match hash {
-            Ok(hash) => Keyed::Key(Key::of_hash(hash)),
+        match key {
+            Ok(key) => Keyed::Key(key),
             Err(Missing::NotThere) => Keyed::None,
             Err(Missing::Short(_)) if self.limited => Keyed::None,
             Err(Missing::Short(need)) => Keyed::Short { need },
@@ -176,7 +180,18 @@ impl Keyer {
     }
 }
 
+#[inline]
 fn probe(data: &[u8], orig_len: u32) -> Result<u64, Missing> {
+    // Nearly every probe is UDP over IPv4.
+    if let Some(payload) =
+        headers::plain_udp_payload(data).filter(|rest| rest.len() >= payload::LEN)
+    {
+        return payload::read(payload).ok_or(Missing::NotThere);
+    }
+    probe_in_any(data, orig_len)
+}
+
+fn probe_in_any(data: &[u8], orig_len: u32) -> Result<u64, Missing> {
     let need = match headers::transport_payload(data) {
         headers::Payload::Absent => return Err(Missing::NotThere),
         headers::Payload::Cut { need } => need,
