@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tailscope.models.drift import fit_drift
 
 START_NS = 1_700_000_000 * 10**9
+BENT_NS = 20
+"""By how much the parabolas below leave a piece of nearly 20 s, at most."""
 
 
 @st.composite
@@ -64,7 +66,7 @@ def test_the_truth_is_within_what_is_said(known: dict[str, int]) -> None:
             continue
         true = ahead(known, one - START_NS)
         assert abs(by_knots(found.knots, one + true) - true) <= found.error_ns + 1
-    if known["error_ns"]:
+    if known["error_ns"] >= BENT_NS:
         assert found.is_even
 
 
