@@ -51,7 +51,7 @@ help:
 ## make setup    system packages, Rust, .venv, the engine and the data plane: what the others need
 setup: $(ENGINE) dataplane
 
-## make setup-testbed   LXC, podman, QEMU, kernels for guests, Suricata, Open vSwitch, nftables, testpmd, stress-ng, xdp-tools
+## make setup-testbed   LXC, podman, QEMU, kernels for guests, Suricata, Open vSwitch, nftables, WireGuard, testpmd, stress-ng, xdp-tools
 setup-testbed: setup packages-testbed
 
 ## make setup-suricata  only Suricata 7 with DPDK

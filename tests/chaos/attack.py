@@ -128,6 +128,12 @@ SETTINGS = (
         as_root=True,
         needs=("nft",),
     ),
+    Setting(
+        "veth, wireguard",
+        ("--dut", "wireguard", "--dut-option", "implementation=wireguard-go", "--rate", "2k"),
+        as_root=True,
+        needs=("wg", "wireguard-go"),
+    ),
     Setting("memif, ovs", ("--dut", "ovs", *_RATE), needs=("ovs-vsctl",), takes_s=8),
     Setting(
         "podman, l2fwd",

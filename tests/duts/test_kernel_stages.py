@@ -135,6 +135,7 @@ def test_where_nobody_can_say_auto_says_why_not(tailscope: Any, place: Any) -> N
     [
         (("--dut", "loop"), "packets do not pass"),
         (("--dut", "xdp", "--wire", "veth"), "packets do not pass"),
+        (("--dut", "wireguard"), "packets are encrypted on their way"),
         (("--dut", "l2fwd", "--platform", "vm"), "another clock"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tailscope.experiment.blame import (
     GIVE_UP_NS,
@@ -82,6 +83,24 @@ def nftables(*, dropped: int | None, **counts: int) -> NftablesCounts:
     return NftablesCounts(links=links(**counts).links, rules_loaded=1, rules=[], dropped=dropped)
 
 
+def wireguard(*, overflows: int, **counts: int) -> records.WireguardCounts:
+    near, far = (
+        records.WireguardEndCounts(
+            rx_bytes=0, tx_bytes=0, rx_overflows=number, last_handshake_unix_s=1
+        )
+        for number in (0, overflows)
+    )
+    return records.WireguardCounts(links=links(**counts).links, near=near, far=far)
+
+
+def ipsec(**refused: int) -> records.IpsecCounts:
+    whole = records.EspCounts(packets=9, bytes=900, replayed=0, failed=0)
+    rx = replace(whole, **refused)
+    near = records.IpsecEndCounts(rx=whole, tx=whole)
+    far = records.IpsecEndCounts(rx=rx, tx=whole)
+    return records.IpsecCounts(links=links(tx_dropped=1).links, near=near, far=far)
+
+
 def pmd(**counts: int) -> records.TestpmdCounts:
     none = dict.fromkeys(records.TestpmdPortCounts.__struct_fields__, 0)
     return records.TestpmdCounts(ports=[records.TestpmdPortCounts(**{**none, **counts})])
@@ -106,6 +125,11 @@ def test_a_device_is_blamed_by_its_own_counters_alone() -> None:
     assert losses_of(10, 0, links(rx_dropped=2, tx_errors=1), "veth") == (3, 0, 7, None)
     drops = {"dpdk": {"imissed": 5, "packets": 90}, "kernel_drops": 1}
     assert losses_of(10, 0, suricata(drops, dropped=2), "memif") == (8, 0, 2, 2)
+
+
+def test_tunnels_are_blamed_for_what_either_end_refused() -> None:
+    assert losses_of(9, 0, wireguard(overflows=3, rx_dropped=1), "veth") == (4, 0, 5, None)
+    assert losses_of(9, 0, ipsec(replayed=2, failed=3), "veth") == (6, 0, 3, None)
 
 
 def test_switches_and_rules_are_blamed_by_their_own_counters() -> None:

@@ -108,6 +108,7 @@ def test_a_mix_stands_in_the_same_field_as_a_size() -> None:
         ({"replay": "a.pcap", "pattern": "poisson"}, "--pattern: got poisson"),
         ({"dut": "router", "wire": "veth", "vlan": 3, "size": 68}, "--vlan: got 3, expected none"),
         ({"dut": "router", "wire": "veth", "dst_ip": "10.0.1.9"}, "--dst-ip: got 10.0.1.9"),
+        ({"dut": "wireguard", "dst_ip": "10.0.1.9"}, "--dst-ip: got 10.0.1.9"),
         (
             {"dut": "xdp", "wire": "veth", "direction": "both"},
             "--direction: got both, expected one",

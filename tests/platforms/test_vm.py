@@ -75,6 +75,24 @@ def test_the_guests_kernel_forwards(measure: Measure, dut: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("dut", ["wireguard", "ipsec"])
+def test_the_guests_kernel_has_tunnels(measure: Measure, dut: str) -> None:
+    """Debian's has both."""
+    needed("wg")
+    kernel("vanilla")
+    found = measure("--dut", dut, "--platform", "vm", *RATE)
+    device = sound(found["out"])["dut"]
+    assert found["count"] > 0.9 * found["sent"]
+    near, far = (device["result"][end] for end in ("near", "far"))
+    if dut == "ipsec":
+        assert near["tx"]["packets"] >= far["rx"]["packets"] >= found["count"]
+        assert far["rx"]["failed"] == far["rx"]["replayed"] == 0
+    else:
+        assert ", WireGuard 1." in device["version"]
+        assert near["tx_bytes"] >= far["rx_bytes"] > 80 * found["count"]
+
+
+@pytest.mark.long
 def test_parameters_reach_the_guest(measure: Measure) -> None:
     kernel("vanilla")
     given = ("--boot", "isolcpus={cpus} skew_tick=1", "--platform-option", "accelerator=tcg")

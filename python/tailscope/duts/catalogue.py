@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tailscope.duts.command import Command
 from tailscope.duts.dataplane import Delay, L2fwd, L3fwd, Loop, Work
+from tailscope.duts.ipsec import Ipsec
 from tailscope.duts.kernel import Bridge, Mirred, Router
 from tailscope.duts.nftables import Nftables
 from tailscope.duts.oci import Oci
@@ -13,6 +14,7 @@ from tailscope.duts.ovs import Ovs
 from tailscope.duts.snort import Snort
 from tailscope.duts.suricata import Suricata
 from tailscope.duts.testpmd import Testpmd
+from tailscope.duts.wireguard import Wireguard
 from tailscope.duts.xdp import Xdp
 from tailscope.exceptions import UsageError
 
@@ -29,6 +31,7 @@ DUTS: dict[str, type[Dut]] = {
         *(Loop, L2fwd, L3fwd, Delay, Work),
         *(Testpmd, Ovs, Suricata, Snort),
         *(Mirred, Bridge, Router, Nftables, Xdp),
+        *(Wireguard, Ipsec),
         *(Command, Oci),
     )
 }

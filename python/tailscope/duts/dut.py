@@ -171,6 +171,8 @@ class Dut(ABC):
     """Whether it does its work in softirqs alone, which tasks do not keep from running."""
     leaves_stack_out: ClassVar[bool] = False
     """Whether it takes packets before the kernel's stack does, where they have no stages."""
+    hides_packets: ClassVar[bool] = False
+    """Whether it encrypts packets on their way, where nobody knows them."""
     notes_stages: ClassVar[bool] = False
     """Whether it notes itself when its calls received and sent packets."""
     both_ways: ClassVar[bool] = True

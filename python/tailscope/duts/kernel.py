@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.exceptions import TestbedError, UsageError
@@ -12,21 +12,64 @@ from tailscope.testbed.places import Here
 from tailscope.testbed.rights import Capability, require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tailscope.duts.dut import Packets
     from tailscope.store.records.dataplane import DutCounts, LinkCounts
     from tailscope.testbed.places import Place
 
-__all__ = ["Bridge", "Kernel", "Mirred", "Router", "RunningKernel", "do"]
+__all__ = [
+    "FAR_SIDE",
+    "NEAR_SIDE",
+    "Bridge",
+    "Kernel",
+    "Mirred",
+    "Router",
+    "RouterSide",
+    "RunningKernel",
+    "check_routed",
+    "do",
+    "setting",
+    "steer",
+]
 
 _MAC = "02:00:00:00:00:10"
 """Where the generator sends its frames."""
 _NEIGHBOUR_MAC = "02:00:00:00:00:11"
-_NEAR_IP, _FAR_IP = "10.0.0.1", "10.0.1.1"
-"""The generator's addresses on both sides of a router."""
 _BRIDGE = "tailscope0"
 _COUNTED = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
+
+
+class RouterSide(NamedTuple):
+    """One side of a router.
+
+    Attributes
+    ----------
+    network : str
+    address : str
+        The router's own, in that network.
+    generator : str
+        The generator's.
+    """
+
+    network: str
+    address: str
+    generator: str
+
+    def commands(self, link: str) -> list[list[str]]:
+        """Set a link up for it: with an address, and a neighbour that never answers."""
+        neighbour = ["ip", "neigh", "replace", self.generator, "lladdr", _NEIGHBOUR_MAC]
+        return [
+            ["ip", "link", "set", "dev", link, "address", _MAC],
+            ["ip", "address", "add", f"{self.address}/24", "dev", link],
+            [*neighbour, "dev", link, "nud", "permanent"],
+            # It counts what never could answer as spoofed else.
+            setting(f"net.ipv4.conf.{link}.rp_filter", "0"),
+        ]
+
+
+NEAR_SIDE = RouterSide("10.0.0.0/24", "10.0.0.254", "10.0.0.1")
+FAR_SIDE = RouterSide("10.0.1.0/24", "10.0.1.254", "10.0.1.1")
 
 
 class Kernel(Dut):
@@ -43,8 +86,7 @@ class Kernel(Dut):
     @contextmanager
     def open(self, context: DutContext) -> Iterator[Running]:
         """Run the commands."""
-        for link in context.side.links:
-            _steer(context.place, link, context.working)
+        steer(context)
         yield self.running(context, self.set_up(context))
 
     def running(self, context: DutContext, commands: list[list[str]]) -> Running:
@@ -105,12 +147,16 @@ class RunningKernel(Running):
 
         return KernelCounts(links=links)
 
+    def links(self) -> Mapping[str, Sequence[str]]:
+        """Which links count, and what commands begin with that see them."""
+        return dict.fromkeys(self._context.side.links, ())
+
     def _counted(self) -> dict[str, dict[str, int]]:
         """What the links have counted since they are there: cards have before this device, too."""
         found = {}
-        for link in self._context.side.links:
+        for link, way in self.links().items():
             words = [f"/sys/class/net/{link}/statistics/{name}" for name in _COUNTED]
-            counts = self._context.place.run(["cat", *words]).split()
+            counts = self._context.place.run([*way, "cat", *words]).split()
             found[link] = dict(zip(_COUNTED, map(int, counts), strict=True))
         return found
 
@@ -126,6 +172,12 @@ def do(context: DutContext, *commands: list[str]) -> list[list[str]]:
     for command in commands:
         context.place.run(command)
     return list(commands)
+
+
+def steer(context: DutContext) -> None:
+    """Let the device's CPUs work on what arrives at its links."""
+    for link in context.side.links:
+        _steer(context.place, link, context.working)
 
 
 def _steer(place: Place, link: str, cpus: Sequence[int]) -> None:
@@ -144,7 +196,8 @@ def _steer(place: Place, link: str, cpus: Sequence[int]) -> None:
         raise
 
 
-def _set(name: str, value: str) -> list[str]:
+def setting(name: str, value: str) -> list[str]:
+    """Make the command that gives the kernel a value."""
     return ["sysctl", "-qw", f"{name}={value}"]
 
 
@@ -224,32 +277,38 @@ class Router(Kernel):
     def check_traffic(self, packets: Packets) -> None:
         """It knows one address on each side, and no VLANs."""
         super().check_traffic(packets)
-        if packets.replay is not None:
-            return
-        if packets.vlan is not None:
-            raise UsageError(f"--vlan: got {packets.vlan}, expected none with --dut {self.name}")
-        known = {"--dst-mac": (packets.dst_mac, _MAC), "--dst-ip": (packets.dst_ip, _FAR_IP)}
-        if packets.direction == "both":
-            known["--src-ip"] = (packets.src_ip, _NEAR_IP)
-        for option, (value, expected) in known.items():
-            if value.lower() != expected:
-                dut = f"--dut {self.name}"
-                raise UsageError(f"{option}: got {value}, expected {expected} with {dut}")
+        check_routed(self.name, packets)
 
     def set_up(self, context: DutContext) -> list[list[str]]:
         """Two networks, the generator's addresses in them, and neighbours that never answer."""
         near, far = context.side.links
-        neighbours = (
-            ["ip", "neigh", "replace", address, "lladdr", _NEIGHBOUR_MAC, "dev", link]
-            for address, link in ((_NEAR_IP, near), (_FAR_IP, far))
-        )
         return do(
             context,
-            *(["ip", "link", "set", "dev", link, "address", _MAC] for link in (near, far)),
-            ["ip", "address", "add", "10.0.0.254/24", "dev", near],
-            ["ip", "address", "add", "10.0.1.254/24", "dev", far],
-            *([*neighbour, "nud", "permanent"] for neighbour in neighbours),
-            _set("net.ipv4.ip_forward", "1"),
-            # It counts what never could answer as spoofed else.
-            *(_set(f"net.ipv4.conf.{name}.rp_filter", "0") for name in ("all", near, far)),
+            setting("net.ipv4.ip_forward", "1"),
+            setting("net.ipv4.conf.all.rp_filter", "0"),
+            *NEAR_SIDE.commands(near),
+            *FAR_SIDE.commands(far),
         )
+
+
+def check_routed(dut: str, packets: Packets) -> None:
+    """See whether a router can forward what a run sends.
+
+    Raises
+    ------
+    UsageError
+        If it cannot: with the option.
+    """
+    if packets.replay is not None:
+        return
+    if packets.vlan is not None:
+        raise UsageError(f"--vlan: got {packets.vlan}, expected none with --dut {dut}")
+    known = {
+        "--dst-mac": (packets.dst_mac, _MAC),
+        "--dst-ip": (packets.dst_ip, FAR_SIDE.generator),
+    }
+    if packets.direction == "both":
+        known["--src-ip"] = (packets.src_ip, NEAR_SIDE.generator)
+    for option, (value, expected) in known.items():
+        if value.lower() != expected:
+            raise UsageError(f"{option}: got {value}, expected {expected} with --dut {dut}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.dataplane import DutCounts
     from tailscope.testbed.places import Process
 
-__all__ = ["RunningProgram", "wait_for"]
+__all__ = ["RunningProgram", "failure", "wait_for"]
 
 _END_S = 30.0
 _POLL_S = 0.2
@@ -64,7 +64,7 @@ class RunningProgram(Running):
 
     def failure(self) -> TestbedError:
         """Say how it ended."""
-        return _failure(self._name, self._process, self._process.how_it_ended())
+        return failure(self._name, self._process, self._process.how_it_ended())
 
     def stop(self) -> DutCounts | None:
         """End it as a person would."""
@@ -112,18 +112,19 @@ def wait_for(
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             waited = "" if waits_for is None else f", waiting for {waits_for}"
-            raise _failure(name, process, f"not ready within {timeout_s:g} s{waited}")
+            raise failure(name, process, f"not ready within {timeout_s:g} s{waited}")
         try:
             line = process.next_line(min(_POLL_S, left_s))
         except queue.Empty:
             continue
         if line is None:
-            raise _failure(name, process, process.how_it_ended())
+            raise failure(name, process, process.how_it_ended())
         if isinstance(ready, str) and re.search(ready, line):
             return
 
 
-def _failure(name: str, process: Process, how: str) -> TestbedError:
+def failure(name: str, process: Process, how: str) -> TestbedError:
+    """Say how a program failed, in its own words."""
     process.wait_end(_POLL_S)
     words = process.last_words()
     hint = None

@@ -8,6 +8,7 @@ import numpy as np
 
 from tailscope.noise.intervals import covered
 from tailscope.store.records.dataplane import (
+    IpsecCounts,
     KernelCounts,
     NftablesCounts,
     OvsCounts,
@@ -15,6 +16,7 @@ from tailscope.store.records.dataplane import (
     SnortCounts,
     SuricataCounts,
     TestpmdCounts,
+    WireguardCounts,
 )
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.store.records.dataplane import DutCounts
+    from tailscope.store.records.dataplane import DutCounts, LinkCounts
 
     Integers = NDArray[np.int64]
 
@@ -136,11 +138,20 @@ def _drops(counts: DutCounts | None, wire: str) -> int:
         drops = sum(port.rx_dropped + port.rx_errors + port.tx_errors for port in ports)
         return counts.lost + drops + (0 if wire in _SHARED_MEMORY else _full_rings(counts))
     if isinstance(counts, KernelCounts | NftablesCounts):
-        return sum(
-            link.rx_dropped + link.tx_dropped + link.rx_errors + link.tx_errors
-            for link in counts.links.values()
-        )
+        return _link_drops(counts.links)
+    if isinstance(counts, WireguardCounts):
+        return _link_drops(counts.links) + counts.near.rx_overflows + counts.far.rx_overflows
+    if isinstance(counts, IpsecCounts):
+        refused = (end.rx.replayed + end.rx.failed for end in (counts.near, counts.far))
+        return _link_drops(counts.links) + sum(refused)
     return _capture_drops(counts.capture) if isinstance(counts, SuricataCounts) else 0
+
+
+def _link_drops(links: Mapping[str, LinkCounts]) -> int:
+    return sum(
+        link.rx_dropped + link.tx_dropped + link.rx_errors + link.tx_errors
+        for link in links.values()
+    )
 
 
 def full_rings(counts: DutCounts | None, wire: str) -> int:

@@ -181,6 +181,8 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
                 "packets do not pass the kernel's stack, nor a forwarder of tailscope, with"
                 f" --dut {self.dut}"
             )
+        if dut.hides_packets:
+            return f"packets are encrypted on their way through --dut {self.dut}"
         if dut.ports == 1:
             return "packets of a device with a single port have no way from one to another"
         if self.wire not in _KERNEL_WIRES or self.platform not in _KERNEL_PLATFORMS:

@@ -22,7 +22,7 @@ __all__ = ["GuestKernel", "build_initramfs", "guest_kernel"]
 _KERNELS = Path(sys.prefix) / "share" / "tailscope" / "kernels"
 _AGENT = Path(__file__).with_name("agent.sh")
 _TOOLS = ("env", "flock", "ip", "nice")
-_REAL = ("tc", *_TOOLS)
+_REAL = ("tc", "nsenter", "unshare", *_TOOLS)
 """What busybox has too, in a smaller form."""
 _DRIVERS = ("bus_pci", "bus_vdev", "mempool_ring", "net_virtio")
 _CARD_DRIVERS = ("net_e1000", "net_ixgbe", "net_i40e", "net_ice", "net_iavf", "net_mlx5")

@@ -32,7 +32,7 @@ SINGLE_THREAD = ("l2fwd", "l3fwd", "delay", "work", "testpmd", "snort")
 SEVERAL_THREADS = ("suricata",)
 """Devices whose threads share CPUs (limbo2022 §6.2)."""
 
-_IN_KERNEL = ("mirred", "bridge", "router", "nftables", "xdp")
+_IN_KERNEL = ("mirred", "bridge", "router", "nftables", "xdp", "wireguard", "ipsec")
 _KERNEL_MODES = ("af-packet", "afpacket")
 
 # containers2024 Table 2, by the kernel's own names; those that name CPUs count whatever they name.

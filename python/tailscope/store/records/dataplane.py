@@ -16,10 +16,13 @@ __all__ = [
     "DelayTruth",
     "DirectionCounts",
     "DutCounts",
+    "EspCounts",
     "ForwardedPairs",
     "ForwarderCounts",
     "GeneratedTraffic",
     "GeneratorCounts",
+    "IpsecCounts",
+    "IpsecEndCounts",
     "KernelCounts",
     "L2fwdCounts",
     "L3fwdCounts",
@@ -43,6 +46,8 @@ __all__ = [
     "TestpmdCounts",
     "TestpmdPortCounts",
     "WatchTruth",
+    "WireguardCounts",
+    "WireguardEndCounts",
     "WorkCounts",
     "WorkTruth",
 ]
@@ -376,6 +381,81 @@ class NftablesCounts(Section, frozen=True, kw_only=True, tag_field="program", ta
     dropped: Count | None
 
 
+class WireguardEndCounts(Section, frozen=True, kw_only=True):
+    """What one end of a tunnel of WireGuard counted.
+
+    Attributes
+    ----------
+    rx_bytes, tx_bytes : int
+        Of encrypted packets, handshakes and all else that ends say to each other included.
+    rx_overflows : int
+        Encrypted packets for which the end's socket had no room; none ever, of the kernel's own.
+    last_handshake_unix_s : int
+        When both ends have last agreed on how to encrypt.
+    """
+
+    rx_bytes: Count
+    tx_bytes: Count
+    rx_overflows: Count
+    last_handshake_unix_s: Count
+
+
+class WireguardCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="wireguard"):
+    """What links and both ends of a tunnel of WireGuard counted.
+
+    Attributes
+    ----------
+    links : dict of str to LinkCounts
+        Its ports, those between its gateways, and those of the tunnel.
+    near, far : WireguardEndCounts
+        At the first port, and at the second.
+    """
+
+    links: dict[str, LinkCounts]
+    near: WireguardEndCounts
+    far: WireguardEndCounts
+
+
+class EspCounts(Section, frozen=True, kw_only=True):
+    """What one end of a tunnel of IPsec counted of one direction.
+
+    Attributes
+    ----------
+    packets, bytes : int
+        Those that were encrypted, or decrypted.
+    replayed, failed : int
+        Packets that were refused: for their number, or because they were not whole.
+    """
+
+    packets: Count
+    bytes: Count
+    replayed: Count
+    failed: Count
+
+
+class IpsecEndCounts(Section, frozen=True, kw_only=True):
+    """What one end of a tunnel of IPsec counted."""
+
+    rx: EspCounts
+    tx: EspCounts
+
+
+class IpsecCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="ipsec"):
+    """What links and both ends of a tunnel of IPsec counted.
+
+    Attributes
+    ----------
+    links : dict of str to LinkCounts
+        Its ports, and those between its gateways.
+    near, far : IpsecEndCounts
+        At the first port, and at the second.
+    """
+
+    links: dict[str, LinkCounts]
+    near: IpsecEndCounts
+    far: IpsecEndCounts
+
+
 class SuricataCounts(Section, frozen=True, kw_only=True, tag_field="program", tag="suricata"):
     """What Suricata counted.
 
@@ -486,6 +566,8 @@ DutCounts: TypeAlias = (
     ForwarderCounts
     | KernelCounts
     | NftablesCounts
+    | WireguardCounts
+    | IpsecCounts
     | OvsCounts
     | SuricataCounts
     | SnortCounts
