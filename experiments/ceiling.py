@@ -4,13 +4,12 @@ By the length of frames and by the number of flows, through our l2fwd, which cha
 
     python -m experiments.ceiling --out DIR
 
-writes ``ceiling.csv`` and ``ceiling.svg``: every measurement, and a line through the largest.
+prints every measurement, and writes ``ceiling.svg``: the same, and a line through the largest.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 
@@ -38,14 +37,10 @@ def measure(cores: Cores) -> Rates:
 
 
 def write(found: Rates, out: Path) -> None:
-    """The rates as a table and as a figure."""
+    """The rates as a figure."""
     from matplotlib.figure import Figure
 
     out.mkdir(parents=True, exist_ok=True)
-    with (out / "ceiling.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["varied", "value", "rate_pps"])
-        writer.writerows((*point, rate) for point, rates in found.items() for rate in rates)
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, what, label in zip(
