@@ -31,6 +31,7 @@ def test_two_loops_forward_a_port_each(measure: Measure) -> None:
     assert sorted((first["rx_packets"] > 0, second["rx_packets"] > 0)) == [False, True]
 
 
+@pytest.mark.usefixtures("alone")
 def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     config = "config=(0,0,0),(1,0,0),(0,1,1),(1,1,1)"
     traffic = ("--flows", 6, "--queues", 2, "--rate", "600")
@@ -38,9 +39,9 @@ def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     assert found["count"] == found["sent"]
     loops = sound(found["out"])["dut"]["result"]["lcores"]
     assert len(loops) == 2
-    # Flows take queues by turns; packets of the warm-up count, and not all may have been sent.
+    # Warm-up packets count, too; flows take queues by turns.
     first, second = (loop["rx_packets"] for loop in loops)
-    assert abs(first - second) <= 0.1 * (first + second)
+    assert abs(first - second) <= 1
     assert first + second >= found["sent"]
 
 
