@@ -9,14 +9,18 @@
 //! key is found by bisection: nothing is put into the index. The first tag that does not ascend has
 //! all entries put there.
 //!
+//! Chunks that will hardly be looked at again are narrowed (`narrow.rs`) until they are.
+//!
 //! Nothing is ever removed from the index. What left the queue is known by its place, which lies
 //! before the head, and its slot is free for the next key: a removal would cost a second miss of a
 //! cache for every packet.
 
 use probe::key::Key;
 
+use crate::narrow::{Narrow, State};
+
 const CHUNK_BITS: u32 = 12;
-const CHUNK: usize = 1 << CHUNK_BITS;
+pub(crate) const CHUNK: usize = 1 << CHUNK_BITS;
 const HELD: &str = "a place under way has its chunk";
 
 /// The most entries that can be under way.
@@ -84,7 +88,13 @@ impl Live {
     }
 }
 
-type Chunk<T> = Box<[Entry<T>; CHUNK]>;
+type Wide<T> = Box<[Entry<T>; CHUNK]>;
+
+#[derive(Debug)]
+enum Chunk<T> {
+    Wide(Wide<T>),
+    Narrow(Narrow<T>),
+}
 
 /// A packet under way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,9 +127,11 @@ impl<T> Entry<T> {
 pub struct Flight<T> {
     /// Chunk `place / CHUNK` lies at that index, modulo the length, which is a power of two.
     chunks: Vec<Option<Chunk<T>>>,
-    spare: Vec<Chunk<T>>,
+    spare: Vec<Wide<T>>,
     head: u64,
     tail: u64,
+    /// Before this place all chunks were narrowed once.
+    narrowed_to: u64,
     buckets: Vec<Bucket>,
     /// The tag and the slot of the newest packet that can be found by key.
     newest: (u64, u32),
@@ -136,6 +148,7 @@ impl<T: Copy + Default> Flight<T> {
             spare: Vec::new(),
             head: 0,
             tail: 0,
+            narrowed_to: 0,
             buckets: vec![Bucket::NEW; FIRST_BUCKETS],
             newest: (0, 0),
             ascending_from: 0,
@@ -172,17 +185,39 @@ impl<T: Copy + Default> Flight<T> {
     }
 
     #[inline]
-    pub fn get(&self, place: u64) -> &Entry<T> {
+    pub fn get(&self, place: u64) -> Entry<T> {
         debug_assert!((self.head..self.tail).contains(&place), "the packet is under way");
-        let chunk = &self.chunks[self.chunk_of(place)];
-        &chunk.as_ref().expect(HELD)[place as usize % CHUNK]
+        let at = place as usize % CHUNK;
+        match self.chunks[self.chunk_of(place)].as_ref().expect(HELD) {
+            Chunk::Wide(entries) => entries[at],
+            Chunk::Narrow(entries) => entries.get(at),
+        }
     }
 
     #[inline]
     pub fn get_mut(&mut self, place: u64) -> &mut Entry<T> {
         debug_assert!((self.head..self.tail).contains(&place), "the packet is under way");
         let index = self.chunk_of(place);
-        &mut self.chunks[index].as_mut().expect(HELD)[place as usize % CHUNK]
+        if let Some(Chunk::Narrow(_)) = &self.chunks[index] {
+            self.widen_chunk(index);
+        }
+        match &mut self.chunks[index] {
+            Some(Chunk::Wide(entries)) => &mut entries[place as usize % CHUNK],
+            _ => unreachable!("{HELD}"),
+        }
+    }
+
+    #[cold]
+    fn widen_chunk(&mut self, index: usize) {
+        let mut wide = self.fresh();
+        if let Some(Chunk::Narrow(entries)) = &self.chunks[index] {
+            entries.widen(&mut wide);
+        }
+        self.chunks[index] = Some(Chunk::Wide(wide));
+    }
+
+    fn fresh(&mut self) -> Wide<T> {
+        self.spare.pop().unwrap_or_else(|| Box::new([Entry::default(); CHUNK]))
     }
 
     /// The packet at a place, if it is under way.
@@ -387,11 +422,13 @@ impl<T: Copy + Default> Flight<T> {
     pub fn pop(&mut self) -> (u64, Entry<T>) {
         assert!(self.head < self.tail, "something is under way");
         let place = self.head;
-        let entry = *self.get(place);
+        let entry = *self.get_mut(place);
         self.head += 1;
         if self.head as usize % CHUNK == 0 {
             let index = self.chunk_of(place);
-            self.spare.extend(self.chunks[index].take());
+            if let Some(Chunk::Wide(entries)) = self.chunks[index].take() {
+                self.spare.push(entries);
+            }
         }
         (place, entry)
     }
@@ -410,8 +447,7 @@ impl<T: Copy + Default> Flight<T> {
         }
         let index = self.chunk_of(self.tail);
         assert!(self.chunks[index].is_none(), "no packet under way lies in the new chunk");
-        let fresh = || Box::new([Entry::default(); CHUNK]);
-        self.chunks[index] = Some(self.spare.pop().unwrap_or_else(fresh));
+        self.chunks[index] = Some(Chunk::Wide(self.fresh()));
     }
 
     /// The full place of a slot whose entry is under way.
@@ -433,6 +469,26 @@ impl<T: Copy + Default> Flight<T> {
             for slot in (0..SLOTS).filter(|slot| live >> slot & 1 == 1) {
                 self.add(bucket.keys[slot], self.widen(bucket.places[slot]));
             }
+        }
+    }
+}
+
+impl<T: State> Flight<T> {
+    /// Narrows what lies before `place`, chunk by chunk, but for the oldest, which is about to leave.
+    /// Only where tags ascend: hashes are as long as they are.
+    pub fn narrow_before(&mut self, place: u64) {
+        if !self.all_ascend() {
+            return;
+        }
+        let behind_oldest = (self.head | (CHUNK as u64 - 1)) + 1;
+        self.narrowed_to = self.narrowed_to.max(behind_oldest);
+        while self.narrowed_to + CHUNK as u64 <= place {
+            let index = self.chunk_of(self.narrowed_to);
+            if let Some(Chunk::Wide(entries)) = self.chunks[index].take() {
+                self.chunks[index] = Some(Chunk::Narrow(Narrow::of(&entries)));
+                self.spare.push(entries);
+            }
+            self.narrowed_to += CHUNK as u64;
         }
     }
 }
@@ -526,6 +582,112 @@ mod tests {
                 prop_assert_eq!(flight.len(), queue.len());
             }
         }
+    }
+
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    struct Numbers(u64, u32);
+
+    impl State for Numbers {
+        fn numbers(self) -> (u64, u32) {
+            (self.0, self.1)
+        }
+
+        fn of_numbers(large: u64, small: u32) -> Self {
+            Self(large, small)
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Stretch {
+        /// So many packets, their numbers and times this far apart, with states of this many bits.
+        Insert(u64, u64, u32),
+        /// One whose number does not ascend.
+        Repeat,
+        Pop(u64),
+        /// Changes the state of one at this share of the queue.
+        Change(f64),
+        Narrow(f64),
+    }
+
+    fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
+        let step = prop_oneof![Just(1), Just(1), 2..100u64, any::<u32>().prop_map(u64::from)];
+        let stretch = prop_oneof![
+            4 => (1..9000u64, step, 0..=64u32).prop_map(|(n, by, bits)| Stretch::Insert(n, by, bits)),
+            1 => Just(Stretch::Repeat),
+            2 => (1..9000u64).prop_map(Stretch::Pop),
+            3 => (0.0..1.0).prop_map(Stretch::Change),
+            4 => (0.0..=1.0).prop_map(Stretch::Narrow),
+        ];
+        prop::collection::vec(stretch, 1..24)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn narrowed_packets_are_what_they_were(stretches in stretches()) {
+            let [mut flight, mut wide] = [Flight::new(), Flight::new()];
+            let mut number = 1u64 << 40;
+            let at = |flight: &Flight<Numbers>, share: f64| {
+                flight.oldest() + (flight.len() as f64 * share) as u64
+            };
+            for stretch in stretches {
+                match stretch {
+                    Stretch::Insert(packets, by, bits) => for i in 0..packets {
+                        number += by;
+                        let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                        let state = Numbers(random & !(u64::MAX.checked_shl(bits).unwrap_or(0)), i as u32);
+                        let entry = Entry::new(Key { hi: number, lo: random >> 32 }, number, state);
+                        prop_assert_eq!(flight.insert(entry), wide.insert(entry));
+                    },
+                    Stretch::Repeat => {
+                        let entry = Entry::new(Key { hi: number - 1, lo: 7 }, number, Numbers(0, 0));
+                        prop_assert_eq!(flight.insert(entry), wide.insert(entry));
+                    }
+                    Stretch::Pop(packets) => for _ in 0..packets.min(wide.len() as u64) {
+                        let [narrow, wide] = [flight.pop(), wide.pop()].map(|(place, entry)| (place, all_of(entry)));
+                        prop_assert_eq!(narrow, wide);
+                    },
+                    Stretch::Change(share) => {
+                        let place = at(&wide, share);
+                        for flight in [&mut flight, &mut wide] {
+                            if let Some(entry) = flight.at_mut(place) {
+                                entry.state = Numbers(place, !0);
+                            }
+                        }
+                    }
+                    Stretch::Narrow(share) => flight.narrow_before(at(&wide, share)),
+                }
+                for place in wide.oldest()..wide.next_place() {
+                    prop_assert_eq!(all_of(flight.get(place)), all_of(wide.get(place)));
+                }
+                let newest = Key { hi: number, lo: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 };
+                prop_assert_eq!(flight.newest(newest), wide.newest(newest));
+            }
+        }
+    }
+
+    fn all_of(entry: Entry<Numbers>) -> (u64, u64, u32, Numbers) {
+        (entry.tag, entry.ts, entry.slot, entry.state)
+    }
+
+    #[test]
+    fn a_steady_stream_narrows_to_what_it_does_not_tell_by_itself() {
+        let mut flight = Flight::new();
+        for i in 0..4 * CHUNK as u64 {
+            let spread = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            flight.insert(Entry::new(
+                Key { hi: i, lo: spread >> 32 },
+                1000 * i,
+                Numbers(5000, i as u32),
+            ));
+        }
+        flight.narrow_before(3 * CHUNK as u64);
+        let narrow = flight.chunks.iter().flatten().filter_map(|chunk| match chunk {
+            Chunk::Wide(_) => None,
+            Chunk::Narrow(narrow) => Some(narrow.bytes()),
+        });
+        // The oldest is about to leave, the newest is still awaited: time, slot and latency of the two between.
+        assert_eq!(narrow.collect::<Vec<_>>(), [12 * CHUNK; 2]);
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod ingest;
 mod instrument;
 mod keys;
 mod matcher;
+mod narrow;
 mod order;
 mod pair;
 mod part;

@@ -18,6 +18,7 @@ use crate::counts::Counts;
 use crate::error::Error;
 use crate::flight::{Entry, Flight, MOST};
 use crate::ingest::Kind;
+use crate::narrow::State;
 use crate::residue::Residue;
 
 /// A packet that was seen on both sides.
@@ -87,6 +88,19 @@ impl Sent {
 
     fn is(self, flag: u32) -> bool {
         self.latency[1] & flag != 0
+    }
+}
+
+impl State for Sent {
+    fn numbers(self) -> (u64, u32) {
+        let [low, high] = self.latency.map(u64::from);
+        // With the flags at the lower end, a short latency is a small number.
+        ((high << 32 | low).rotate_left(Self::FLAGS.count_ones()), self.post)
+    }
+
+    fn of_numbers(latency: u64, post: u32) -> Self {
+        let latency = latency.rotate_right(Self::FLAGS.count_ones());
+        Self { latency: [latency as u32, (latency >> 32) as u32], post }
     }
 }
 
@@ -494,6 +508,7 @@ impl Matcher {
     fn advance(&mut self, now: u64) {
         if now >= self.next_settling {
             self.settle(now);
+            self.pre.narrow_before(self.expected);
             self.next_settling = now.saturating_add(self.window / 64 + 1);
         }
     }
@@ -516,7 +531,7 @@ impl Matcher {
     fn chain(&mut self, key: Key, former: u64, place: u64, ts: u64) {
         self.settle(ts);
         let unsure_until = self.read_from.saturating_add(self.window);
-        let first = *self.pre.get(former);
+        let first = self.pre.get(former);
         if !first.state.is(Sent::CHAINED) {
             self.pre.get_mut(former).state.set(Sent::CHAINED);
             let torn = self.read_from > 0 && first.ts < unsure_until;
