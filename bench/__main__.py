@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.analysis import LARGE_PACKETS, large_rows, small_rows
+from bench.analysis import large_rows, small_rows
 from bench.clock import say, seconds
 from bench.commands import command_rows
 from bench.coverage import coverage_rows
@@ -19,7 +19,7 @@ from bench.dataplane import TESTPMD, dataplane_rows
 from bench.noise import noise_rows
 from bench.overload import overload_rows
 from bench.report import report_rows
-from bench.scale import scale_rows
+from bench.scale import PAIR_PACKETS, scale_rows
 from bench.table import Row, print_table
 from bench.tail import tail_rows
 
@@ -45,7 +45,7 @@ ON_REQUEST: dict[str, Group] = {
 
 def check_room(folder: Path) -> None:
     """The captures are large; say so before they fill a disk."""
-    needed, free = 2.5 * LARGE_PACKETS * RECORD_BYTES, shutil.disk_usage(folder).free
+    needed, free = 2.5 * PAIR_PACKETS * RECORD_BYTES, shutil.disk_usage(folder).free
     say(f"needs {needed / MIB:.0f} MiB in {folder}, {free / MIB:.0f} MiB are free")
     if free < needed:
         raise SystemExit(

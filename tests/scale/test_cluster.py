@@ -275,6 +275,12 @@ def test_a_scheduler_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert "dask scheduler" in hint
 
 
+def test_workers_have_the_allocator_of_this_process() -> None:
+    expected = os.environ.get("MALLOC_TRIM_THRESHOLD_")
+    with open_cluster("local:1") as client:
+        assert list(client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_").values()) == [expected]
+
+
 def test_two_captures_are_no_folder(tmp_path: Path) -> None:
     done = run("analyze", *captures.pair(tmp_path, [1_000]), "--scheduler", "local")
     assert done.returncode == 1

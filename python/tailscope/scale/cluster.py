@@ -37,6 +37,9 @@ _LOCAL_CONFIG = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
+_ENVIRONMENT = "distributed.nanny.pre-spawn-environ"
+_TRIM = "MALLOC_TRIM_THRESHOLD_"
+"""Dask sets it so low that memory is given back for each pair, and cleared again by the kernel."""
 
 
 @contextmanager
@@ -127,7 +130,9 @@ def _processes(workers: int) -> Iterator[Client]:
 
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder())
-        places = {"temporary-directory": str(folder.path)}
+        environment = dict(dask.config.get(_ENVIRONMENT))
+        environment.pop(_TRIM, None)
+        places = {"temporary-directory": str(folder.path), _ENVIRONMENT: environment}
         stack.enter_context(dask.config.set({**_LOCAL_CONFIG, **places}))
         cluster = stack.enter_context(_cluster(folder.path, workers))
         client = stack.enter_context(Client(cluster, set_as_default=False))
