@@ -193,6 +193,7 @@ def assert_matches(database: Database, path: Path) -> None:
     assert found == sorted(pairs((packets.pre_ns, packets.latency_ns)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PAIRS)
 def test_sql_finds_our_figures(noms: Callable[[str], Path], database: Database, name: str) -> None:
     path = noms(name)
@@ -386,7 +387,9 @@ def copying(database: Database, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None, "it ended before it was seen to send"
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_what_is_interrupted_leaves_nothing(
     noms: Callable[[str], Path], run: Path, database: Database, ending: signal.Signals
 ) -> None:
