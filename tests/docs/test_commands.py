@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SHELL = ("sh", "console")
 LONG = {
-    "README.md",
     "docs/baseline.md",
     "docs/campaign-report.md",
     "docs/catalogue.md",
@@ -38,7 +37,6 @@ LONG = {
     "docs/explain-captures.md",
     "docs/guide/ci.md",
     "docs/guide/figures.md",
-    "docs/guide/first-measurement.md",
     "docs/guide/your-function.md",
     "docs/host.md",
     "docs/import.md",
@@ -52,7 +50,6 @@ LONG = {
     "docs/papers/noms2020.md",
     "docs/postgresql.md",
     "docs/publish.md",
-    "docs/python.md",
     "docs/reports.md",
     "docs/rfc.md",
     "docs/scale.md",
@@ -61,7 +58,6 @@ LONG = {
     "docs/tail.md",
     "docs/trace.md",
     "docs/trend.md",
-    "docs/verdict.md",
     "docs/watch.md",
 }
 """Pages that measure, or look at many runs: otherwise only their commands are parsed."""

@@ -80,7 +80,6 @@ def test_the_grid_is_the_likelihood(seed: int, xi: float, count: int) -> None:
     assert most <= likelihood.at(*likelihood.best) + 1e-6
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "xi", [pytest.param(xi, marks=[pytest.mark.long] if xi else []) for xi in SHAPES]
 )

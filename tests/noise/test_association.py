@@ -94,9 +94,7 @@ def null_alarms(seed: int, said: Offsets, windows: int, lasted_s: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("said", "windows", "seeds"),
-    [(KNOWN, 40, 200), pytest.param(UNKNOWN, 60, 30, marks=pytest.mark.long)],
-    ids=["known", "searched"],
+    ("said", "windows", "seeds"), [(KNOWN, 40, 200), (UNKNOWN, 60, 30)], ids=["known", "searched"]
 )
 def test_counters_that_have_nothing_to_do_with_it_are_named_at_the_stated_level(
     said: Offsets, windows: int, seeds: int

@@ -193,7 +193,6 @@ def assert_matches(database: Database, path: Path) -> None:
     assert found == sorted(pairs((packets.pre_ns, packets.latency_ns)))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", PAIRS)
 def test_sql_finds_our_figures(noms: Callable[[str], Path], database: Database, name: str) -> None:
     path = noms(name)

@@ -292,7 +292,6 @@ def test_ctrl_c_ends_the_traffic_and_keeps_the_rest(lab: Laboratory, tmp_path: P
     assert not agents(lab)
 
 
-@pytest.mark.long
 def test_the_second_ctrl_c_gives_up(lab: Laboratory, tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = sending(lab, out)
@@ -313,9 +312,8 @@ def test_the_second_ctrl_c_gives_up(lab: Laboratory, tmp_path: Path) -> None:
     assert not agents(lab)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("dies", ["agent", "user"])
+@pytest.mark.parametrize("dies", ["agent", pytest.param("user", marks=pytest.mark.long)])
 def test_a_machine_that_dies_releases_the_others(dies: str, tmp_path: Path) -> None:
     with laboratory(tmp_path) as lab:
         dying(lab, dies, tmp_path / "out")
