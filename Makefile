@@ -120,7 +120,7 @@ test-together: $(ENGINE) dataplane
 test-alone: $(ENGINE) dataplane
 	pytest -m 'alone and not long'
 
-## make test-long   what takes minutes: campaigns that are killed, guests of every kernel
+## make test-long   what takes minutes: campaigns that are killed, guests of every kernel, pages that measure
 test-long: $(ENGINE) dataplane
 	pytest -m long
 

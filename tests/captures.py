@@ -28,9 +28,10 @@ def unzstd(path: Path) -> bytes:
 def packets(pcap: bytes) -> list[Packet]:
     """The packets of a little-endian nanosecond pcap."""
     assert struct.unpack_from("<I", pcap)[0] == 0xA1B23C4D
+    record = struct.Struct("<IIII").unpack_from
     offset, found = 24, []
     while offset < len(pcap):
-        seconds, ns, captured, orig_len = struct.unpack_from("<IIII", pcap, offset)
+        seconds, ns, captured, orig_len = record(pcap, offset)
         offset += 16
         found.append(Packet(seconds * SECOND + ns, orig_len, pcap[offset : offset + captured]))
         offset += captured

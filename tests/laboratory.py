@@ -223,7 +223,8 @@ def _sshd_of(path: Path, home: Path, role: str, address: str) -> list[str]:
         "PasswordAuthentication": "no",
         "PermitRootLogin": "prohibit-password",
         "Subsystem": "sftp internal-sftp",
-        "SetEnv": f"XDG_RUNTIME_DIR={path / f'{role}.run'}",
+        # The level keeps bash from a start-up file of whoever runs the tests, which may take long.
+        "SetEnv": f"XDG_RUNTIME_DIR={path / f'{role}.run'} SHLVL=1",
     }
     configuration = path / f"{role}.sshd"
     configuration.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))

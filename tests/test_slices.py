@@ -65,9 +65,9 @@ def assert_same(got: tailscope.Analysis, expected: tailscope.Analysis, pre: Path
     ("name", "kind"),
     [
         ("motivation", "pcap.zst"),
-        ("motivation", "pcap"),
+        pytest.param("motivation", "pcap", marks=pytest.mark.long),
         ("dpdk-l2fwd/hw", "pcap.gz"),
-        ("dpdk-l2fwd/hw", "pcapng"),
+        pytest.param("dpdk-l2fwd/hw", "pcapng", marks=pytest.mark.long),
     ],
 )
 def test_slices_of_real_pairs_are_the_pair(data: Path, scratch: Path, name: str, kind: str) -> None:

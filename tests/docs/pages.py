@@ -73,6 +73,7 @@ _NAMED_CPU = 3
 
 _STATUS = re.compile(r"#.*exit status (\d+(?:(?:, | or )\d+)*)")
 _NAMED = re.compile(r"# ([\w.-]+\.\w+)$")
+_VARIABLE = re.compile(r"\$\w+")
 _FENCE = re.compile(r"^```(.*)$")
 
 
@@ -286,6 +287,16 @@ def rehearsed(block: Block) -> Iterator[Command]:
                 plan = [word for word in words if word not in ("--dry-run", "--resume")]
                 plan.append("--dry-run")
                 yield Command(command.place, shlex.join(plan), (0,))
+
+
+def understood(path: Path) -> None:
+    """Parse the commands of a page, whatever its blocks need; variables stand for numbers."""
+    for block in blocks(path):
+        if block.language in ("sh", "console"):
+            for command in commands(block):
+                text = _VARIABLE.sub("1", command.text).replace("\\\n", " ").replace("\n", ";")
+                for words in _simple_commands(text):
+                    _parsed(command.place, words)
 
 
 def _simple_commands(text: str) -> Iterator[list[str]]:

@@ -18,6 +18,7 @@ from pages import (
     measures,
     needs_the_machine,
     shape,
+    understood,
 )
 
 if TYPE_CHECKING:
@@ -25,22 +26,41 @@ if TYPE_CHECKING:
 
 SHELL = ("sh", "console")
 LONG = {
+    "docs/baseline.md",
     "docs/campaign-report.md",
+    "docs/catalogue.md",
     "docs/compare.md",
     "docs/concepts/aliasing.md",
+    "docs/concepts/extreme-values.md",
+    "docs/duet.md",
+    "docs/experiments.md",
+    "docs/explain-captures.md",
     "docs/guide/ci.md",
+    "docs/guide/figures.md",
     "docs/guide/your-function.md",
+    "docs/host.md",
     "docs/import.md",
+    "docs/models.md",
     "docs/noise.md",
     "docs/overload.md",
+    "docs/papers/commag2020.md",
     "docs/papers/containers2024.md",
+    "docs/papers/limbo2022.md",
+    "docs/papers/microsecond2017.md",
     "docs/papers/noms2020.md",
+    "docs/postgresql.md",
     "docs/publish.md",
     "docs/reports.md",
+    "docs/rfc.md",
     "docs/scale.md",
+    "docs/security.md",
+    "docs/stages.md",
     "docs/tail.md",
+    "docs/trace.md",
+    "docs/trend.md",
+    "docs/watch.md",
 }
-"""Pages that measure, or draw many runs."""
+"""Pages that measure, or look at many runs: otherwise only their commands are parsed."""
 
 
 def _named(path: Path) -> str:
@@ -62,6 +82,11 @@ def test_commands_of_a_page(path: Path, scratch: Path, request: pytest.FixtureRe
     if measures(path):
         request.getfixturevalue("dataplane")
     Folder(scratch).run(path)
+
+
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_commands_of_a_long_page_are_parsed(name: str) -> None:
+    understood(ROOT / name)
 
 
 @pytest.mark.parametrize("block", [pytest.param(each, id=each.place) for each in _not_run()])

@@ -21,7 +21,8 @@ EXPERIMENT = "name: one\nfixed: {dut: l2fwd, rate: 10k, duration: 200ms, warm_up
 
 
 def test_files_of_a_measurement_are_described(measure: Callable[..., dict[str, Any]]) -> None:
-    run = measure("--dut", "l2fwd", "--captures", "--power", METER, "--power-phase", "200ms")
+    options = ("--captures", "--power", METER, "--power-phase", "200ms", "--noise", "auto")
+    run = measure("--dut", "l2fwd", *options)
     assert not undescribed(run["out"], files.RUN)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from docs.reference import files
+from docs.reference import cli, files
 from docs.reference.records import fields_of
 from documentation import DOCS, undescribed, undocumented
 
@@ -20,19 +21,11 @@ if TYPE_CHECKING:
 SCHEMAS = DOCS / "reference" / "schemas"
 
 
-def test_generated_pages_are_what_the_code_says() -> None:
-    checked = subprocess.run(
-        [sys.executable, "-m", "docs.reference", "--check"],
-        cwd=DOCS.parent,
-        capture_output=True,
-        text=True,
-    )
-    assert checked.returncode == 0, checked.stderr
+def test_a_generated_page_is_what_the_code_says() -> None:
+    assert (DOCS / "reference" / "cli.md").read_text() == cli.page()
 
 
-def test_a_page_that_was_edited_is_named_with_what_renews_it(tmp_path: Path) -> None:
-    import shutil
-
+def test_only_a_page_that_was_edited_is_named_with_what_renews_it(tmp_path: Path) -> None:
     shutil.copytree(DOCS / "reference", tmp_path / "docs" / "reference")
     page = tmp_path / "docs" / "reference" / "cli.md"
     page.write_text(page.read_text() + "by hand\n")
@@ -43,8 +36,9 @@ def test_a_page_that_was_edited_is_named_with_what_renews_it(tmp_path: Path) -> 
         text=True,
     )
     assert checked.returncode == 1
-    assert "docs/reference/cli.md is not what the code says" in checked.stderr
-    assert "hint: `make docs`" in checked.stderr
+    error, hint = checked.stderr.splitlines()
+    assert error == "error: docs/reference/cli.md is not what the code says"
+    assert hint.startswith("hint: `make docs`")
 
 
 def test_files_of_an_analysis_are_described(tailscope: Tailscope, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_any_program_of_the_kernel_is_a_device(measure: Measure, tmp_path: Path)
     )
     run = f"run='{sys.executable}' '{script}' {{links}} {{folder}}/ready"
     given = ("--dut-option", run, "--dut-option", "ready-command=test -e {folder}/ready")
-    found = measure("--dut", "command", "--wire", "veth", *given, *RATE)
+    found = measure("--dut", "command", "--wire", "veth", *given, *RATE, "--noise", "auto")
     sound(found["out"])
     assert found["count"] == found["sent"]
 

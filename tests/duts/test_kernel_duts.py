@@ -19,7 +19,7 @@ RATE = ("--rate", "2k")
 
 @pytest.mark.parametrize("dut", ["mirred", "bridge", "router"])
 def test_packets_go_through_the_kernel(measure: Measure, dut: str) -> None:
-    found = measure("--dut", dut, *RATE)
+    found = measure("--dut", dut, *RATE, "--noise", "auto")
     info = sound(found["out"])
     assert info["plan"]["wire"] == "veth"
     assert found["count"] == found["sent"]

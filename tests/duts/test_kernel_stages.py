@@ -54,9 +54,16 @@ def bpf(dataplane: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("bpf")
-@pytest.mark.parametrize("dut", ["router", "bridge", "mirred", "nftables"])
+@pytest.mark.parametrize(
+    "dut",
+    [
+        "router",
+        "mirred",
+        *(pytest.param(dut, marks=pytest.mark.long) for dut in ("bridge", "nftables")),
+    ],
+)
 def test_stages_sum_to_the_latency_of_every_packet(measure: Measure, dut: str) -> None:
-    found = measure("--dut", dut, "--rate", "2k", "--stages", "on")
+    found = measure("--dut", dut, "--rate", "2k", "--stages", "on", "--noise", "auto")
     recorded = sound(found["out"])["noise"]["stages"]
     assert (recorded["every"], recorded["lost"]) == (1, 0)
     assert recorded["clock_error_ns"] < 10_000

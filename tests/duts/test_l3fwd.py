@@ -35,7 +35,7 @@ def test_two_loops_forward_a_port_each(measure: Measure) -> None:
 def test_flows_are_spread_over_queues_and_their_loops(measure: Measure) -> None:
     config = "config=(0,0,0),(1,0,0),(0,1,1),(1,1,1)"
     traffic = ("--flows", 6, "--queues", 2, "--rate", "600")
-    found = measure("--dut", "l3fwd", "--dut-option", config, *traffic)
+    found = measure("--dut", "l3fwd", "--dut-option", config, *traffic, "--noise", "auto")
     assert found["count"] == found["sent"]
     loops = sound(found["out"])["dut"]["result"]["lcores"]
     assert len(loops) == 2

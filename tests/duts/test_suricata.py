@@ -52,6 +52,7 @@ def dropped(captures: Path) -> set[int]:
     return set(pre) - set(post)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "wire", ["memif", pytest.param("veth", marks=AS_ROOT)], ids=["DPDK", "AF_PACKET"]
 )
@@ -65,7 +66,7 @@ def test_it_forwards_everything_without_rules(measure: Measure, wire: str) -> No
     assert mode in yaml.safe_load(info["dut"]["configuration"])
 
 
-@pytest.mark.parametrize("rules", ["events", "generated:300"])
+@pytest.mark.parametrize("rules", ["events", pytest.param("generated:300", marks=pytest.mark.long)])
 def test_rules_that_only_raise_alerts_drop_nothing(measure: Measure, rules: str) -> None:
     found = measure("--dut", "suricata", "--dut-option", f"rules={rules}", *RATE)
     device = sound(found["out"])["dut"]
@@ -127,7 +128,9 @@ def test_the_filter_drops_exactly_what_its_rule_matches(
     measure: Measure, rules: Path, wire: str
 ) -> None:
     option = ("--dut-option", f"rules={rules}")
-    found = measure("--dut", "suricata", "--wire", wire, *option, *RATE, "--captures")
+    found = measure(
+        "--dut", "suricata", "--wire", wire, *option, *RATE, "--captures", "--noise", "auto"
+    )
     sound(found["out"])
     wanted = {seq for seq in range(found["sent"] + found["unsent"]) if seq % 256 == 7}
     assert dropped(found["out"] / "captures") == wanted
@@ -152,6 +155,7 @@ def test_rules_that_are_not_there_are_named(tailscope: Any, place: Place) -> Non
     assert "dut suricata: no rule file /no/such.rules" in done.stderr
 
 
+@pytest.mark.long
 @AS_ROOT
 @pytest.mark.usefixtures("alone")
 def test_it_lives_in_a_container(measure: Measure) -> None:

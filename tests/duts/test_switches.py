@@ -41,7 +41,7 @@ def test_testpmd_forwards_and_counts(measure: Measure, wire: str, mode: str) -> 
 
 def test_a_switch_polls_both_ports_by_dpdk(measure: Measure) -> None:
     needed("ovs-vsctl")
-    found = measure("--dut", "ovs", *RATE)
+    found = measure("--dut", "ovs", *RATE, "--noise", "auto")
     device = sound(found["out"])["dut"]
     assert found["count"] == found["sent"] and found["dropped_by_dut"] == 0
     assert device["version"].startswith("Open vSwitch ") and "DPDK" in device["version"]

@@ -77,7 +77,7 @@ def wireguard() -> None:
 @AS_ROOT
 @pytest.mark.usefixtures("wireguard")
 def test_packets_go_through_wireguard_encrypted(measure: Measure) -> None:
-    found = measure(*PROGRAM, *RATE)
+    found = measure(*PROGRAM, *RATE, "--noise", "auto")
     device = sound(found["out"])["dut"]
     assert found["count"] == found["sent"]
     assert re.match(r"Linux .*, wireguard-go v.*, wireguard-tools v", device["version"])
@@ -98,7 +98,18 @@ def test_packets_go_through_wireguard_encrypted(measure: Measure) -> None:
 @pytest.mark.usefixtures("wireguard", "dataplane")
 def test_largest_packets_go_both_ways(tailscope: Any, place: Any) -> None:
     out = place.path / "out"
-    options = (*PROGRAM, *QUICK, *RATE, "--direction", "both", "--size", "1518", "--out", out)
+    options = (
+        *PROGRAM,
+        *QUICK,
+        "--rate",
+        "2k",
+        "--direction",
+        "both",
+        "--size",
+        "1518",
+        "--out",
+        out,
+    )
     done = tailscope("run", *options, env=place.environment)
     assert done.returncode == 0, done.stderr
     for way in ("forth", "back"):
@@ -135,8 +146,15 @@ def test_the_kernel_has_tunnels_or_says_what_it_lacks(
 
 @AS_ROOT
 @pytest.mark.usefixtures("wireguard", "dataplane")
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("stage", ["wireguard-go", "tailscope-dp"])
+@pytest.mark.parametrize(
+    ("stage", "ending"),
+    [
+        ("wireguard-go", signal.SIGINT),
+        ("tailscope-dp", signal.SIGKILL),
+        pytest.param("wireguard-go", signal.SIGKILL, marks=pytest.mark.long),
+        pytest.param("tailscope-dp", signal.SIGINT, marks=pytest.mark.long),
+    ],
+)
 def test_programs_end_with_the_measurement(
     tailscope: Any, place: Any, stage: str, ending: signal.Signals
 ) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-ONE = "name: one\nfixed: {dut: l2fwd, rate: 50k, duration: 500ms, warm_up: 100ms}\n"
-BRIEF = ONE.replace("500ms", "200ms")
+ONE = "name: one\nfixed: {dut: l2fwd, rate: 50k, noise: stalls, duration: 500ms, warm_up: 100ms}\n"
+BRIEF = ONE.replace("500ms", "200ms").replace("100ms", "20ms")
 TWO = f"{ONE}vary: {{burst: [1, 2]}}\n"
 
 

@@ -30,7 +30,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 SMALL = """\
 name: small
-fixed: {duration: 200ms, warm_up: 50ms, rate: 5k}
+fixed: {duration: 200ms, warm_up: 50ms, rate: 5k, noise: stalls}
 vary:
   dut: [l2fwd, l3fwd]
 repeats: 2
@@ -121,13 +121,14 @@ def test_a_failing_cell_is_marked_and_the_rest_goes_on(
 def test_only_some_cells(tailscope: Any, place: Place, write: Callable[[str], Path]) -> None:
     out = place.path / "out"
     only = ("--only", "dut=l3fwd")
-    done = tailscope("run", write(SMALL), *only, "--out", out, env=place.environment)
+    path = write(SMALL.replace("repeats: 2", "repeats: 1"))
+    done = tailscope("run", path, *only, "--out", out, env=place.environment)
     assert done.returncode == 0, done.stderr
     assert {cell["state"] for cell in records(out) if cell["values"]["dut"] == "l3fwd"} == {"done"}
     assert {cell["state"] for cell in records(out) if cell["values"]["dut"] == "l2fwd"} == {
         "pending"
     }
-    rest = tailscope("run", write(SMALL), "--out", out, "--resume", env=place.environment)
+    rest = tailscope("run", path, "--out", out, "--resume", env=place.environment)
     assert rest.returncode == 0
     complete(out)
 
@@ -179,7 +180,7 @@ def test_ctrl_c_ends_an_experiment_that_can_be_resumed(
     tailscope: Any, place: Place, write: Callable[[str], Path]
 ) -> None:
     out = place.path / "out"
-    path = write(SMALL.replace("200ms", "1s"))
+    path = write(SMALL.replace("200ms", "1s").replace("repeats: 2", "repeats: 1"))
     process = started(place, "run", path, "--out", out)
     wait_for_cell(process, out, 1)
     wait_until(lambda: polling(process) == 2, process)
@@ -219,6 +220,7 @@ def test_a_lock_of_a_campaign_that_leads_elsewhere_is_refused(
     assert not (place.path / "elsewhere").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("dataplane")
 def test_a_part_of_the_quickstart_finishes(
     tailscope: Any, place: Place, write: Callable[[str], Path]
@@ -275,7 +277,8 @@ def killed_and_resumed(
 def test_a_killed_campaign_is_resumed_to_its_end(
     tailscope: Any, place: Place, write: Callable[[str], Path]
 ) -> None:
-    killed_and_resumed(tailscope, place, ["run", write(SMALL.replace("200ms", "1s"))], (0, 1))
+    path = write(SMALL.replace("200ms", "1s").replace("repeats: 2", "repeats: 1"))
+    killed_and_resumed(tailscope, place, ["run", path], (0, 1))
     complete(place.path / "out")
     assert not left_behind()
 
@@ -313,7 +316,7 @@ def test_what_a_laboratory_has_to_record_is_asked_of_the_devices_machine(
     tailscope: Any, place: Place, write: Callable[[str], Path], how: str
 ) -> None:
     """What can be known without a connection is said; what cannot, too."""
-    text = SMALL.replace("{duration", f"{{{how}, duration") + f"hosts: {json.dumps(HOSTS)}\n"
+    text = SMALL.replace("noise: stalls", how) + f"hosts: {json.dumps(HOSTS)}\n"
     done = planned(tailscope, place, write(text))
     assert f"not known yet   whether dut can do {how}\n" in done.stdout
 

@@ -156,7 +156,9 @@ def test_the_first_signal_waits_and_the_second_does_not() -> None:
 
 
 @pytest.mark.usefixtures("dataplane")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_a_signal_behind_the_traffic_keeps_the_run(
     place: Place, tailscope: Run, number: signal.Signals
 ) -> None:
@@ -186,7 +188,7 @@ def test_a_signal_while_the_device_is_being_stopped_keeps_the_run(
     words = f'sh -c "{slow.translate({34: chr(92) + chr(34)})}" - {dataplane} l2fwd -l {{cpus}}'
     run = f"run={words} --no-telemetry {{eal}} -- --die-with-parent"
     given = ("--dut-option", run, "--dut-option", 'ready="event":"ready"')
-    arguments = ("--rate", "20k", "--duration", "3s", "--out", str(out))
+    arguments = ("--rate", "20k", "--duration", "1s", "--out", str(out))
     process = started(place, "run", "--dut", "command", *given, *arguments, processes=1)
     wait_until(stopping.exists, process)
     process.send_signal(signal.SIGINT)
@@ -209,19 +211,22 @@ def test_what_does_not_fit_is_not_measured(tailscope: Run, place: Place) -> None
     assert not place.left()
 
 
+ERRORS = (
+    (KeyboardInterrupt(), "what was recorded is kept; `tailscope finish"),
+    (OSError(errno.ENOSPC, "No space left on device", "x"), "recorded and kept, but not analys"),
+    (MemoryError("much"), "recorded and kept, but not analysed: MemoryError: much"),
+)
+
+
 @pytest.mark.usefixtures("dataplane")
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("step", "error", "expected"),
     [
-        (KeyboardInterrupt(), "what was recorded is kept; `tailscope finish"),
-        (
-            OSError(errno.ENOSPC, "No space left on device", "x"),
-            "recorded and kept, but not analys",
-        ),
-        (MemoryError("much"), "recorded and kept, but not analysed: MemoryError: much"),
+        pytest.param(step, *error, marks=[] if at == of else [pytest.mark.long])
+        for at, step in enumerate(STEPS)
+        for of, error in enumerate(ERRORS)
     ],
 )
-@pytest.mark.parametrize("step", STEPS)
 def test_what_was_recorded_is_analysed_later(
     monkeypatch: pytest.MonkeyPatch,
     tailscope: Run,

@@ -91,9 +91,17 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("pattern", ["cbr", "poisson"])
-@pytest.mark.parametrize("noise_ns", [0.0, 120.0])
+WAYS = [("cbr", 120.0), ("poisson", 0.0), ("cbr", 0.0), ("poisson", 120.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "noise_ns"),
+    [
+        pytest.param(name, *way, marks=[] if at % 2 == of else [pytest.mark.long])
+        for at, name in enumerate(SOURCES)
+        for of, way in enumerate(WAYS)
+    ],
+)
 def test_known_sources_are_found(name: str, pattern: str, noise_ns: float) -> None:
     rng = np.random.default_rng(list(map(ord, name + pattern)))
     arrival = cbr(10_000, 20) if pattern == "cbr" else poisson(rng, 10_000, 20)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
 from scipy.stats import binom
 
 from tailscope.models.differences import (
@@ -62,6 +61,8 @@ def two_speeds(rng: np.random.Generator) -> Values:
 
 def remembering(rng: np.random.Generator) -> Values:
     """Latencies that resemble those a hundred packets before."""
+    from scipy.signal import lfilter
+
     keep = math.exp(-1 / 100)
     noise = lfilter([1], [1, -keep], rng.standard_normal(PACKETS + 1000))[1000:]
     return np.exp(noise * math.sqrt(1 - keep * keep)) * 1e4
@@ -99,7 +100,14 @@ def false_shares(law: Law, *, naive: bool = False) -> tuple[float, float]:
 LAWS = (independent, stalled, two_speeds, remembering)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(
+    "law",
+    [
+        independent,
+        remembering,
+        *(pytest.param(law, marks=pytest.mark.long) for law in (stalled, two_speeds)),
+    ],
+)
 def test_no_difference_is_seldom_called_one(law: Law) -> None:
     """All quantiles together, and each by itself."""
     together, alone = false_shares(law)

@@ -139,7 +139,8 @@ def test_stalls_alone_have_places_and_no_names(measure: Measure, tailscope: Run)
 @pytest.mark.usefixtures("alone")
 def test_a_disturbed_device_is_told_by_name(measure: Measure, tailscope: Run) -> None:
     """Packets that waited for what was done on purpose, by name; a busy task holds many."""
-    options = ("--dut-option", "disturb=busy", "--dut-option", "disturb-duration=300us")
+    disturb = ("--dut-option", "disturb=busy", "--dut-option", "disturb-duration=300us")
+    options = (*disturb, "--noise", "events")
     out = measure("--dut", "delay", *options, "--duration", "2s", "--rate", "50k")["out"]
     assert json.loads((out / "run.json").read_text())["noise"]["events"]["clock"]
     done = tailscope("explain", out, "--quantile", "0.9", "--json", "-")
@@ -169,7 +170,7 @@ def test_a_disturbed_device_is_told_by_name(measure: Measure, tailscope: Run) ->
 
 @AS_ROOT
 def test_a_device_of_the_kernel_is_not_noise_to_itself(measure: Measure) -> None:
-    options = ("--wire", "veth", "--counter-interval", "100ms")
+    options = ("--wire", "veth", "--counter-interval", "100ms", "--duration", "200ms")
     found = measure("--dut", "bridge", *options, "--noise", "events")
     info = sound(found["out"])
     assert info["noise"]["own_work"] == {

@@ -232,6 +232,7 @@ def test_the_recorder_says_what_it_costs(seen: Seen) -> None:
     assert cost["without_s"] > 3
 
 
+@pytest.mark.long
 def test_an_ordinary_user_finds_the_same_stalls_without_names(place: Place, tailscope: Run) -> None:
     shares: dict[str, list[float]] = {kind: [] for kind in ("tlb", "call", "busy", "fault")}
     for at in range(WATCHES):

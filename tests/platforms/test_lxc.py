@@ -36,9 +36,9 @@ def lxc() -> None:
     needed("lxc-execute")
 
 
-@pytest.mark.parametrize("dut", ["l2fwd", "l3fwd", "mirred"])
+@pytest.mark.parametrize("dut", ["l2fwd", "mirred", pytest.param("l3fwd", marks=pytest.mark.long)])
 def test_a_device_lives_in_a_container(measure: Measure, dut: str) -> None:
-    found = measure("--dut", dut, "--platform", "lxc", *RATE)
+    found = measure("--dut", dut, "--platform", "lxc", *RATE, "--noise", "auto")
     info = sound(found["out"])
     assert found["count"] == found["sent"]
     assert info["platform"]["container"].startswith("tailscope-")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Measure = Callable[..., dict[str, Any]]
 
-RATE = ("--rate", "500")
+RATE = ("--rate", "500", "--duration", "200ms", "--warm-up", "50ms", "--noise", "auto")
 _WITHOUT_KVM_S = 120.0
 
 
@@ -101,6 +101,7 @@ def test_parameters_reach_the_guest(measure: Measure) -> None:
     assert guest["isolated_cpus"] == "1" and "skew_tick=1" in guest["parameters"]
 
 
+@pytest.mark.long
 def test_the_probe_tells_what_boots(tmp_path: Path) -> None:
     """The same guest as KVM is probed with, where it must boot and where it cannot."""
     own = kernel("vanilla")

@@ -267,6 +267,7 @@ def test_a_measured_campaign(tailscope: Run, place: Place) -> None:
     assert not undocumented(names(found), "recommendation.md")
 
 
+@pytest.mark.long
 @AS_ROOT
 @pytest.mark.usefixtures("dataplane")
 def test_a_measured_container(tailscope: Run, place: Place) -> None:

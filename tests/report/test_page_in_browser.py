@@ -47,7 +47,9 @@ def check(seen: browser.Opened, path: Path) -> None:
     assert seen.requests == [path.resolve().as_uri()]
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (360, "dark")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [(1400, "light"), pytest.param(360, "dark", marks=pytest.mark.long)]
+)
 def test_a_page_is_drawn_and_asks_for_nothing(
     chromium: Browser, tailscope: Run, analysed: Path, tmp_path: Path, width: int, theme: str
 ) -> None:
@@ -172,7 +174,7 @@ def test_differences_come_first(
 
 
 def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]]) -> None:
-    found = measure("--dut", "l2fwd", "--rate", "20k", "--duration", "2s")
+    found = measure("--dut", "l2fwd", "--rate", "20k", "--duration", "1s", "--noise", "auto")
     page = found["out"] / "report.html"
     assert page.stat().st_size < 2 * 1024 * 1024
     with browser.opened(chromium, page, shot="measured") as seen:

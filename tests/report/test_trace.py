@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 import subprocess
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -69,16 +70,30 @@ def opened(path: Path) -> sqlite3.Connection:
 def run(tailscope: Any, dataplane: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert dataplane.exists()
     out = tmp_path_factory.mktemp("runs") / "run"
-    done = tailscope("run", "--dut", "delay", *STALLS, *QUICK, "--out", out)
+    options = (*STALLS, *QUICK, "--noise", "events")
+    done = tailscope("run", "--dut", "delay", *options, "--out", out)
     assert done.returncode == 0, done.stderr
     return out
 
 
-def test_slices_are_what_explains_the_tail(run: Path, tailscope: Any, tmp_path: Path) -> None:
-    path = tmp_path / "its own.pftrace"
+@dataclass
+class Drawn:
+    """A trace, and what was said of it."""
+
+    said: str
+    trace: sqlite3.Connection
+
+
+@pytest.fixture(scope="module")
+def drawn(run: Path, tailscope: Any, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    path = tmp_path_factory.mktemp("trace") / "its own.pftrace"
     done = tailscope("trace", run, "--out", path)
     assert done.returncode == 0, done.stderr
-    trace = opened(path)
+    return Drawn(done.stdout, opened(path))
+
+
+def test_slices_are_what_explains_the_tail(run: Path, tailscope: Any, drawn: Drawn) -> None:
+    trace = drawn.trace
     told = tailscope("explain", run, "--quantile", "0.5", "--json", "-").stdout
     explained = json.loads(told)["tail"]
     assert 0 < explained["packets"] <= pq.read_table(run / "worst.parquet").num_rows
@@ -96,12 +111,10 @@ def test_slices_are_what_explains_the_tail(run: Path, tailscope: Any, tmp_path: 
     )
 
 
-def test_all_of_the_noise_is_drawn(run: Path, tailscope: Any, tmp_path: Path) -> None:
-    path = tmp_path / "trace.pftrace"
-    done = tailscope("trace", run, "--out", path)
-    trace, noise = opened(path), pq.read_table(run / "noise.parquet").to_pylist()
-    drawn = "SELECT count(*), sum(dur) FROM slice WHERE track_name LIKE '%/CPU %'"
-    assert trace.execute(drawn).fetchone() == (
+def test_all_of_the_noise_is_drawn(run: Path, drawn: Drawn) -> None:
+    trace, noise = drawn.trace, pq.read_table(run / "noise.parquet").to_pylist()
+    all_drawn = "SELECT count(*), sum(dur) FROM slice WHERE track_name LIKE '%/CPU %'"
+    assert trace.execute(all_drawn).fetchone() == (
         len(noise),
         sum(row["duration_ns"] for row in noise),
     )
@@ -109,27 +122,21 @@ def test_all_of_the_noise_is_drawn(run: Path, tailscope: Any, tmp_path: Path) ->
     assert trace.execute(injected).fetchall() == [
         (row["start_ns"], row["duration_ns"]) for row in noise if row["kind"] == "injected"
     ]
-    assert f"{len(noise):,} of {len(noise):,} interruptions of CPUs" in done.stdout
+    assert f"{len(noise):,} of {len(noise):,} interruptions of CPUs" in drawn.said
 
 
-def test_packets_in_the_device_are_counted(run: Path, tailscope: Any, tmp_path: Path) -> None:
-    path = tmp_path / "trace.pftrace"
-    tailscope("trace", run, "--out", path)
+def test_packets_in_the_device_are_counted(run: Path, drawn: Drawn) -> None:
     counted = "SELECT value FROM counter WHERE track_name = 'packets/in the device' ORDER BY ts"
-    inside = [value for (value,) in opened(path).execute(counted)]
+    inside = [value for (value,) in drawn.trace.execute(counted)]
     matched = json.loads((run / "summary.json").read_text())["count"]
     assert len(inside) == 2 * matched and inside[-1] == 0 and min(inside) >= 0 and max(inside) > 1
     latencies = pq.read_table(run / "latency.parquet")["latency_ns"].to_pylist()
-    drawn = "SELECT value FROM counter WHERE track_name = 'packets/latency'"
-    assert [value for (value,) in opened(path).execute(drawn)] == latencies
+    latency = "SELECT value FROM counter WHERE track_name = 'packets/latency'"
+    assert [value for (value,) in drawn.trace.execute(latency)] == latencies
 
 
-def test_arrows_lead_from_a_packet_to_what_it_met(
-    run: Path, tailscope: Any, tmp_path: Path
-) -> None:
-    path = tmp_path / "trace.pftrace"
-    tailscope("trace", run, "--out", path)
-    trace = opened(path)
+def test_arrows_lead_from_a_packet_to_what_it_met(drawn: Drawn) -> None:
+    trace = drawn.trace
     met = (
         "SELECT count(*) FROM slice packet JOIN slice met ON met.track_name LIKE '%kept from work'"
         " AND met.ts < packet.ts + packet.dur AND met.ts + met.dur > packet.ts"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-PAIRS = 8
+PAIRS = 5
 PACKETS = 2_000
 MIB = 1 << 20
 LIMIT_S = 60
@@ -39,7 +39,7 @@ Files = dict[str, bytes | dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight simulated pairs."""
+    """Simulated pairs."""
     path = tmp_path_factory.mktemp("pairs")
     for seed in range(PAIRS):
         options = ("--seed", seed, "--packets", PACKETS, "--loss", "0.001")

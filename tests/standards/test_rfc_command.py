@@ -124,7 +124,7 @@ def test_the_highest_rate_is_the_wires(tailscope: Tailscope, place: Place) -> No
 @pytest.mark.usefixtures("dataplane")
 def test_delays_are_those_of_a_runs_packets(measure: Callable[..., dict[str, Any]]) -> None:
     """PDV, IPDV, TL and WCL, computed plainly from the packets that a run keeps."""
-    run = measure("--dut", "l2fwd")
+    run = measure("--dut", "l2fwd", "--duration", "200ms")
     table = pq.read_table(run["out"] / "latency.parquet").to_pydict()
     rows = sorted(zip(table["seq"], table["pre_ns"], table["latency_ns"], strict=True))
     half_ns = 100_000_000

@@ -97,13 +97,43 @@ def written_anew(run: Path, name: str, content: bytes) -> None:
     write_mark(run, {**mark, "files": {**mark["files"], name: entry}})
 
 
-@pytest.mark.parametrize("name", ["run.json", "summary.json", "notes.json", "latency.parquet"])
-@pytest.mark.parametrize("odd", ODD)
+BRIEF = ("pipe", "huge")
+"""What every file is tried as; what else there is, one of them alone."""
+
+
+def _odd(odd: str, *names: str) -> object:
+    return pytest.param(odd, *names, marks=[] if odd in BRIEF else [pytest.mark.long])
+
+
+@pytest.fixture(scope="module")
+def listed_others(
+    original: Path, tailscope: Run, tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    """What is listed of the runs that nobody has touched."""
+    folder = tmp_path_factory.mktemp("others")
+    shutil.copytree(original, folder / "runs")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    listed: list[str] = tailscope(
+        "list", "run!=plain", env=environment, cwd=folder
+    ).stdout.splitlines()
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("odd", "name"),
+    [
+        *((odd, "run.json") for odd in ODD),
+        *(
+            _odd(odd, name)
+            for name in ("summary.json", "notes.json", "latency.parquet")
+            for odd in ODD
+        ),
+    ],
+)
 def test_a_bad_run_is_one_line_among_the_others(
-    tailscope: Run, runs: Path, odd: str, name: str
+    tailscope: Run, runs: Path, listed_others: list[str], odd: str, name: str
 ) -> None:
     make, said = ODD[odd]
-    others = tailscope("list", "run!=plain").stdout.splitlines()
     replaced(runs / "plain" / name, make)
     os.chdir(runs.parent)
     done = tailscope("list", timeout=TIMEOUT_S)
@@ -111,10 +141,10 @@ def test_a_bad_run_is_one_line_among_the_others(
     (problem,) = (line for line in done.stdout.splitlines() if line.startswith("plain: "))
     assert problem.startswith(f"plain: {name}: expected")
     assert said in problem
-    assert tailscope("list", "run!=plain").stdout.splitlines() == others
+    assert tailscope("list", "run!=plain").stdout.splitlines() == listed_others
 
 
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", list(map(_odd, ODD)))
 def test_a_command_about_a_bad_run_ends(tailscope: Run, runs: Path, odd: str) -> None:
     make, said = ODD[odd]
     replaced(runs / "plain" / "summary.json", make)
@@ -139,7 +169,7 @@ def test_a_command_about_a_bad_run_ends(tailscope: Run, runs: Path, odd: str) ->
                 assert said in error
 
 
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", list(map(_odd, ODD)))
 def test_a_bad_campaign_ends(tailscope: Run, runs: Path, odd: str) -> None:
     make, _ = ODD[odd]
     replaced(runs / "matrix" / "campaign.json", make)
@@ -265,7 +295,9 @@ def test_every_bit_of_a_run_is_read(tailscope: Run, runs: Path) -> None:
     assert tailscope("show", "plain", "--verify").returncode == 0
 
 
-@pytest.mark.parametrize("harm", ["gone", "longer", "pipe"])
+@pytest.mark.parametrize(
+    "harm", ["longer", *(pytest.param(harm, marks=pytest.mark.long) for harm in ("gone", "pipe"))]
+)
 def test_verify_and_show_look_at_the_same_files(tailscope: Run, runs: Path, harm: str) -> None:
     run = runs / "plain"
     for name in of_mark(run)["files"]:

@@ -386,7 +386,9 @@ def copying(database: Database, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None, "it ended before it was seen to send"
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_what_is_interrupted_leaves_nothing(
     noms: Callable[[str], Path], run: Path, database: Database, ending: signal.Signals
 ) -> None:

@@ -6,8 +6,10 @@ import base64
 import csv
 import hashlib
 import json
+import shutil
 import stat
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import captures
@@ -16,17 +18,22 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 LATENCIES = [1_000 + at * 7 % 500 for at in range(3_000)]
 
 
-@pytest.fixture
-def run(tailscope: Callable[..., Any], tmp_path: Path) -> Path:
-    pair = captures.pair(tmp_path, LATENCIES)
-    done = tailscope("analyze", *pair, "--out", tmp_path / "run", "--worst", "20")
+@pytest.fixture(scope="module")
+def original(tailscope: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original")
+    pair = captures.pair(folder, LATENCIES)
+    done = tailscope("analyze", *pair, "--out", folder / "run", "--worst", "20")
     assert done.returncode == 0, done.stderr
-    return tmp_path / "run"
+    return folder / "run"
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "run"))
 
 
 def test_checksums_hold(run: Path) -> None:

@@ -192,11 +192,11 @@ def test_a_machine_that_stays_away_is_switched_off_and_on(
 def test_what_does_not_come_back_ends_within_the_limit(
     lab: Laboratory, machine: Machine, tmp_path: Path
 ) -> None:
-    boot = {"command": ["/bin/true"], "wait": "4s"}
+    boot = {"command": ["/bin/true"], "wait": "2s"}
     path = experiment(lab, machine, boot=boot, fixed={**TRAFFIC, "boot": "idle=poll"}, vary={})
     done = run(lab, "run", path, "--out", tmp_path / "out")
     assert done.returncode == 1
-    assert "dut (dut): it did not come back within 4.0 s" in done.stdout
+    assert "dut (dut): it did not come back within 2.0 s" in done.stdout
 
 
 def test_an_interrupt_says_that_the_machine_reboots(

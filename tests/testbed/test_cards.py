@@ -65,7 +65,7 @@ def test_links_are_lent_and_come_back(
         needed("lxc-execute")
     options = ("--platform", platform, "--wire", "pci", *cabled)
     before = settings()
-    found = measure("--dut", dut, *options, "--rate", "2k")
+    found = measure("--dut", dut, *options, "--rate", "2k", "--noise", "auto")
     assert settings() == before
     sound(found["out"])
     assert found["count"] > 0.9 * found["sent"]

@@ -37,14 +37,22 @@ def changed(path: Path, text: str) -> Iterator[None]:
         path.write_text(before)
 
 
-def test_an_experiment_runs_over_ssh(lab: Laboratory, tailscope: Any, tmp_path: Path) -> None:
+SOFTWARE = {
+    "kernel": {"dut": "mirred"},
+    "forwarder": {"dut": "l2fwd"},
+    "container": {"dut": "l2fwd", "platform": "lxc"},
+}
+
+
+@pytest.mark.parametrize(
+    "names", [("container",), pytest.param(("kernel", "forwarder"), marks=pytest.mark.long)]
+)
+def test_an_experiment_runs_over_ssh(
+    lab: Laboratory, tailscope: Any, tmp_path: Path, names: tuple[str, ...]
+) -> None:
     """From a function of the kernel to one of DPDK in a container, stamped by the kernel."""
     needed("lxc-execute")
-    software = {
-        "kernel": {"dut": "mirred"},
-        "forwarder": {"dut": "l2fwd"},
-        "container": {"dut": "l2fwd", "platform": "lxc"},
-    }
+    software = {name: SOFTWARE[name] for name in names}
     path = lab.experiment(fixed={**TRAFFIC, "captures": True}, vary={"software": software})
     out = tmp_path / "out"
     done = run(lab, "run", path, "--out", out)
@@ -109,6 +117,7 @@ def test_the_load_generator_can_be_this_machine(lab: Laboratory, tmp_path: Path)
     assert f"dut and loadgen are one machine, and both poll on CPU {shared}" in warning
 
 
+@pytest.mark.long
 def test_a_machine_with_another_kernel_is_waited_for(lab: Laboratory, tmp_path: Path) -> None:
     path = lab.experiment(fixed={**TRAFFIC, "dut": "l2fwd", "boot": "no_such=1"})
     out = tmp_path / "out"
@@ -304,7 +313,7 @@ def test_the_second_ctrl_c_gives_up(lab: Laboratory, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("dies", ["agent", "user"])
+@pytest.mark.parametrize("dies", ["agent", pytest.param("user", marks=pytest.mark.long)])
 def test_a_machine_that_dies_releases_the_others(dies: str, tmp_path: Path) -> None:
     with laboratory(tmp_path) as lab:
         dying(lab, dies, tmp_path / "out")

@@ -50,6 +50,7 @@ def measured(lab: Laboratory, out: Path, **fields: object) -> dict[str, Any]:
     return sound(out / "run")
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.skipif(len(CPUS) < 2, reason="device and load generator would share a CPU")
 def test_a_disturbance_on_the_device_is_named(
     lab: Laboratory, tailscope: Any, tmp_path: Path
@@ -187,7 +188,7 @@ def test_the_devices_machine_is_tuned_and_as_it_was(lab: Laboratory, tmp_path: P
     before = knob.read_text()
     knob.write_text("7")
     try:
-        info = measured(lab, tmp_path / "out", dut="mirred", tune=True)
+        info = measured(lab, tmp_path / "out", dut="mirred", tune=True, duration="300ms")
         assert knob.read_text() == "7\n"
     finally:
         knob.write_text(before)
@@ -250,7 +251,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("captures", [False, True])
+@pytest.mark.parametrize("captures", [pytest.param(False, marks=pytest.mark.long), True])
 def test_captures_that_are_here_are_kept_and_finished_later(
     lab: Laboratory, tailscope: Any, tmp_path: Path, captures: bool
 ) -> None:

@@ -127,7 +127,9 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(place: Place, full: str) ->
     small = place.path / full
     small.mkdir(exist_ok=True)
     script = 'mount -t tmpfs -o size=256k,mode=700 none "$1" && shift && exec "$@"'
-    arguments = ["run", "--dut", "l2fwd", *QUICK, "--out", str(place.path / "out" / "run")]
+    enough = ("--duration", "200ms", "--noise", "events")
+    out = str(place.path / "out" / "run")
+    arguments = ["run", "--dut", "l2fwd", *QUICK, *enough, "--out", out]
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script, "sh", str(small), str(COMMAND), *arguments],
         env=place.environment,

@@ -20,7 +20,7 @@ from tailscope.testbed.tracefs import instances, tracefs
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-pytestmark = [AS_ROOT, pytest.mark.usefixtures("alone", "dataplane", "setpriv")]
+pytestmark = [AS_ROOT, pytest.mark.usefixtures("dataplane", "setpriv")]
 
 __all__ = ["cabled"]
 
@@ -156,15 +156,16 @@ def test_events_need_two_capabilities(place: Place, mounted: bool) -> None:
 
 
 def test_a_run_that_may_not_record_says_what_was_missing(place: Place) -> None:
-    run = measured(place, capabilities=())
+    run = measured(place, "--noise", "auto", capabilities=())
     assert run["noise"]["events"] is None
     assert run["noise"]["events_missing_because"].startswith(
         "kernel events: missing cap_dac_override"
     )
 
 
+@pytest.mark.usefixtures("alone")
 def test_af_xdp_needs_to_lock_memory(place: Place) -> None:
-    af_xdp = (*VETH, "--wire-option", "driver=af_xdp", "--warm-up", "4s")
+    af_xdp = (*VETH, "--wire-option", "driver=af_xdp")
     place.prefix = ("prlimit", "--memlock=65536:65536")
     done = tried(place, *af_xdp)
     assert done.returncode == 1
@@ -251,7 +252,7 @@ def test_a_user_namespace_that_is_half_made_is_named(
 
 
 @pytest.fixture
-def given_away(place: Place) -> Iterator[Place]:
+def given_away(alone: None, place: Place) -> Iterator[Place]:
     """A machine whose root has given the tracer's instances to a user, as the page shows it."""
     text = shown("Kernel events from an instance of your own")
     lines = [
@@ -283,6 +284,7 @@ def test_a_tracer_that_was_given_away_will_do(
     assert has_named_causes(given_away, run)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_killed_measurement_is_cleaned_by_who_may_measure(place: Place) -> None:
     out = str(place.path / "out")
     arguments = ("run", "--dut", "l2fwd", *VETH, *EVENTS, "--duration", "60s", "--out", out)
