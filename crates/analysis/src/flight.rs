@@ -9,7 +9,7 @@
 //! key is found by bisection: nothing is put into the index. The first tag that does not ascend has
 //! all entries put there.
 //!
-//! Chunks that will hardly be looked at again are narrowed (`narrow.rs`) until they are.
+//! Chunks that will hardly be looked at again are narrowed (`chunk.rs`) until they are.
 //!
 //! Nothing is ever removed from the index. What left the queue is known by its place, which lies
 //! before the head, and its slot is free for the next key: a removal would cost a second miss of a
@@ -17,10 +17,8 @@
 
 use probe::key::Key;
 
-use crate::narrow::{Narrow, State};
+use crate::chunk::{CHUNK, CHUNK_BITS, Chunk, Entry, Narrow, State, Wide};
 
-const CHUNK_BITS: u32 = 12;
-pub(crate) const CHUNK: usize = 1 << CHUNK_BITS;
 const HELD: &str = "a place under way has its chunk";
 
 /// The most entries that can be under way.
@@ -85,40 +83,6 @@ impl Live {
     #[inline]
     fn has(self, place: u32) -> bool {
         place.wrapping_sub(self.head) < self.len
-    }
-}
-
-type Wide<T> = Box<[Entry<T>; CHUNK]>;
-
-#[derive(Debug)]
-enum Chunk<T> {
-    Wide(Wide<T>),
-    Narrow(Narrow<T>),
-}
-
-/// A packet under way.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Entry<T> {
-    pub tag: u64,
-    pub ts: u64,
-    pub slot: u32,
-    pub state: T,
-}
-
-impl<T> Entry<T> {
-    pub fn new(key: Key, ts: u64, state: T) -> Self {
-        Self { tag: key.hi, ts, slot: key.lo as u32, state }
-    }
-
-    /// Whether its key is `key`, as far as it is compared.
-    #[inline]
-    pub fn is_of(&self, key: Key) -> bool {
-        self.tag == key.hi && self.slot == key.lo as u32
-    }
-
-    /// As much of its key as is compared.
-    pub fn key(&self) -> Key {
-        Key { hi: self.tag, lo: u64::from(self.slot) }
     }
 }
 

@@ -14,11 +14,11 @@ use probe::key::Key;
 use units::Nanos;
 
 use crate::chain::{Answer, Chains, Waiting};
+use crate::chunk::{Entry, State};
 use crate::counts::Counts;
 use crate::error::Error;
-use crate::flight::{Entry, Flight, MOST};
+use crate::flight::{Flight, MOST};
 use crate::ingest::Kind;
-use crate::narrow::State;
 use crate::residue::Residue;
 
 /// A packet that was seen on both sides.

@@ -1,10 +1,47 @@
-//! A chunk of packets under way in less memory: fields side by side, each as what it differs by from a
-//! straight line, in as many bytes as the largest difference needs.
+//! Packets under way, in chunks: as they are, or in less memory.
 //!
-//! Of a steady stream that are 12 bytes a packet instead of 32: sequence numbers and places follow each
-//! other, and times and latencies fit in four bytes.
+//! In less memory means fields side by side, each as what it differs by from a straight line, in as many
+//! bytes as the largest difference needs. Of a steady stream that are 12 bytes a packet instead of 32:
+//! sequence numbers and places follow each other, and times and latencies fit in four bytes.
 
-use crate::flight::{CHUNK, Entry};
+use probe::key::Key;
+
+pub(crate) const CHUNK_BITS: u32 = 12;
+pub(crate) const CHUNK: usize = 1 << CHUNK_BITS;
+
+/// A packet under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Entry<T> {
+    pub tag: u64,
+    pub ts: u64,
+    pub slot: u32,
+    pub state: T,
+}
+
+impl<T> Entry<T> {
+    pub fn new(key: Key, ts: u64, state: T) -> Self {
+        Self { tag: key.hi, ts, slot: key.lo as u32, state }
+    }
+
+    /// Whether its key is `key`, as far as it is compared.
+    #[inline]
+    pub fn is_of(&self, key: Key) -> bool {
+        self.tag == key.hi && self.slot == key.lo as u32
+    }
+
+    /// As much of its key as is compared.
+    pub fn key(&self) -> Key {
+        Key { hi: self.tag, lo: u64::from(self.slot) }
+    }
+}
+
+pub(crate) type Wide<T> = Box<[Entry<T>; CHUNK]>;
+
+#[derive(Debug)]
+pub(crate) enum Chunk<T> {
+    Wide(Wide<T>),
+    Narrow(Narrow<T>),
+}
 
 /// What is kept of a packet besides key and time, as numbers that are small where little is known.
 pub(crate) trait State: Copy + Default {
@@ -62,7 +99,7 @@ impl Beyond {
     }
 }
 
-/// A chunk.
+/// A chunk in less memory.
 #[derive(Debug)]
 pub(crate) struct Narrow<T> {
     /// Where the lines begin.
