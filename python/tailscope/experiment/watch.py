@@ -16,6 +16,7 @@ from tailscope.experiment.finish import finish
 from tailscope.experiment.measured import most_important
 from tailscope.experiment.room import check_room_to_keep
 from tailscope.experiment.run import execute
+from tailscope.signals import uninterrupted
 from tailscope.store import layout
 from tailscope.store.files import is_there
 from tailscope.store.reader import read_figures, read_info, read_mark
@@ -166,8 +167,9 @@ class Watch:
                 if not has_measured:
                     raise
                 run, measured = self._failed(started_ns, said(error)), None
-            self.books.write(run)
-            self._leave_out()
+            with uninterrupted():
+                self.books.write(run)
+                self._leave_out()
             yield run, measured
             if measured is None:
                 time.sleep(pause_s)
