@@ -149,17 +149,19 @@ def test_arrows_lead_from_a_packet_to_what_it_met(drawn: Drawn) -> None:
     assert trace.execute(led).fetchone() == trace.execute(met).fetchone() != (0,)
 
 
+@pytest.mark.parametrize("most", [10, 600])
 def test_of_a_long_run_it_has_what_is_around_the_worst(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(perfetto, "_MOST", 10)
+    monkeypatch.setattr(perfetto, "_MOST", most)
     monkeypatch.setattr(perfetto, "_AROUND_NS", 1000)
     path = tmp_path / "trace.pftrace"
     with path.open("wb") as file:
         traced = perfetto.write_trace(run, file)
     trace = opened(path)
     worst = pq.read_table(run / "worst.parquet").to_pylist()
-    spans = [(row["pre_ns"] - 1000, row["post_ns"] + 1000) for row in worst]
+    assert 0 < traced.around < len(worst)
+    spans = [(row["pre_ns"] - 1000, row["post_ns"] + 1000) for row in worst[: traced.around]]
     noise = pq.read_table(run / "noise.parquet").to_pylist()
 
     def is_near(start: int, end: int) -> bool:
@@ -168,6 +170,9 @@ def test_of_a_long_run_it_has_what_is_around_the_worst(
     near = [row for row in noise if is_near(row["start_ns"], row["start_ns"] + row["duration_ns"])]
     drawn = "SELECT count(*) FROM slice WHERE track_name LIKE '%/CPU %'"
     assert trace.execute(drawn).fetchone() == (len(near),) == (traced.intervals,)
+    packets = pq.read_table(run / "latency.parquet").to_pylist()
+    there = [is_near(row["pre_ns"], row["pre_ns"] + row["latency_ns"]) for row in packets]
+    assert 0 < sum(there) == traced.packets <= max(2 * most, 100)
     assert traced.all_intervals == len(noise)
     assert traced.worst == len(worst)
 

@@ -21,8 +21,8 @@ def command(
 ) -> int:
     """Open the file at ui.perfetto.dev, or query it in SQL by Perfetto's trace processor.
 
-    Of a run with more than 200,000 packets or interruptions of CPUs, it has what is within 5 ms of
-    the worst packets.
+    Of a run with more than 200,000 packets or interruptions of CPUs, it has about as many: what is
+    within 5 ms of the very worst packets.
     """
     from tailscope.report.perfetto import write_trace
     from tailscope.store.atomic import replacing
@@ -41,4 +41,6 @@ def command(
     if traced.worst:
         parts = " with the parts of their latency" if traced.is_explained else ""
         print(f"{count_text(traced.worst)} worst packets{parts}")
+    if traced.around < traced.worst:
+        print(f"all within 5 ms of the {count_text(traced.around)} worst, not of the others")
     return 0

@@ -15,6 +15,7 @@ The format is Perfetto's own, TracePacket and TrackEvent in protobuf; times are 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["Traced", "write_trace"]
 
 _MOST = 200_000
-"""Intervals or packets; of a run with more, only what is around the worst packets. A Perfetto trace
-of that size has about 30 MB and takes seconds."""
+"""Intervals or packets; of a run with more, about as many around the worst packets. A Perfetto
+trace of that size has about 30 MB and takes seconds."""
 _AROUND_NS = 5_000_000
 _WITH_ARROWS = 100
 _STAGES = (QUEUE, DUT, INSTRUMENT, UNEXPLAINED, SERVICE)
@@ -79,6 +80,8 @@ class Traced:
     packets, all_packets : int
     worst : int
         Of the worst packets.
+    around : int
+        So many of them, the slowest, are drawn with what was around them.
     is_explained : bool
         Whether these are drawn with the parts of their latency.
     """
@@ -88,6 +91,7 @@ class Traced:
     packets: int
     all_packets: int
     worst: int
+    around: int
     is_explained: bool
 
 
@@ -110,7 +114,11 @@ def write_trace(path: Path, file: IO[bytes]) -> Traced:
     run = read_run(path)
     with open_packets(path, run.info) as packets, _noise_of(path, run) as noise:
         rows = 0 if noise is None else len(noise)
-        shown = None if max(len(packets), rows) <= _MOST else _Stretches.around(run.worst)
+        worst = around = len(run.worst.pre_ns)
+        shown = None
+        if (every := max(len(packets), rows)) > _MOST:
+            seconds = float(run.summary["pre_duration_s"] or 0) * _MOST / every
+            around, shown = _around(run.worst, int(seconds * 1e9))
         came, took = _packets_in(packets, shown)
         blocked = {} if noise is None else _noise_in(noise, shown and shown.meet)
         trace = _Trace(file, int(came[0]) if len(came) else 0)
@@ -118,8 +126,8 @@ def write_trace(path: Path, file: IO[bytes]) -> Traced:
         _add_stages(trace, run.worst, read_stages(path, run.info))
         _add_packets(trace, came, took)
         _add_noise(trace, blocked, run.worst)
-        worst, is_explained = len(run.worst.pre_ns), bool(run.worst_explained)
-        return Traced(_count(blocked), rows, len(came), len(packets), worst, is_explained)
+        is_explained = bool(run.worst_explained)
+        return Traced(_count(blocked), rows, len(came), len(packets), worst, around, is_explained)
 
 
 def _write_watched(path: Path, file: IO[bytes]) -> Traced:
@@ -132,7 +140,7 @@ def _write_watched(path: Path, file: IO[bytes]) -> Traced:
         rows = len(noise)
     first_ns = min((int(each.start_ns[0]) for each in blocked.values()), default=0)
     _add_noise(_Trace(file, first_ns), blocked, None)
-    return Traced(_count(blocked), rows, 0, 0, 0, is_explained=False)
+    return Traced(_count(blocked), rows, 0, 0, 0, 0, is_explained=False)
 
 
 def _count(blocked: Mapping[tuple[str, int, str], _Slices]) -> int:
@@ -145,20 +153,31 @@ class _Stretches(NamedTuple):
     start_ns: Integers
     end_ns: Integers
 
-    @classmethod
-    def around(cls, worst: Worst) -> _Stretches:
-        """Around the worst packets."""
-        start, end = worst.pre_ns.astype(np.int64), worst.post_ns.astype(np.int64)
-        return cls(*union(start - _AROUND_NS, end + _AROUND_NS))
-
     def meet(self, start_ns: Integers, end_ns: Integers) -> NDArray[np.bool_]:
         """Which intervals reach into one of them."""
-        at = np.searchsorted(self.end_ns, start_ns, "right")
-        there = at < len(self.start_ns)
-        found: NDArray[np.bool_] = there & (
-            self.start_ns[np.minimum(at, len(self.start_ns) - 1)] < end_ns
-        )
+        began = np.searchsorted(self.start_ns, end_ns, "left")
+        ended = np.searchsorted(self.end_ns, start_ns, "right")
+        found: NDArray[np.bool_] = began > ended
         return found
+
+
+def _around(worst: Worst, most_ns: int) -> tuple[int, _Stretches]:
+    """How many of the worst packets are shown with what is around them, and when that is.
+
+    As many as take no more than `most_ns`, but at least one.
+    """
+    start, end = worst.pre_ns.astype(np.int64), worst.post_ns.astype(np.int64)
+
+    def around(count: int) -> _Stretches:
+        return _Stretches(*union(start[:count] - _AROUND_NS, end[:count] + _AROUND_NS))
+
+    def lasts_ns(count: int) -> int:
+        stretches = around(count)
+        return int((stretches.end_ns - stretches.start_ns).sum())
+
+    count = bisect_right(range(len(start) + 1), most_ns, key=lasts_ns) - 1
+    count = max(count, min(1, len(start)))
+    return count, around(count)
 
 
 class _Slices(NamedTuple):
