@@ -105,6 +105,7 @@ pub(crate) struct Narrow<T> {
     /// Where the lines begin.
     first: Fields,
     beyond: [Beyond; FIELDS],
+    // Pointers, because a queue that is never narrowed holds states that are no numbers.
     widen: fn(&Self, &mut [Entry<T>; CHUNK]),
     entry_of: fn(Fields) -> Entry<T>,
 }

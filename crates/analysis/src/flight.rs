@@ -19,6 +19,9 @@ use probe::key::Key;
 
 use crate::chunk::{CHUNK, CHUNK_BITS, Chunk, Entry, Narrow, State, Wide};
 
+/// The most chunks kept for reuse, 8 MiB: as many as are narrowed at once at some million packets per second.
+const SPARE: usize = 64;
+
 const HELD: &str = "a place under way has its chunk";
 
 /// The most entries that can be under way.
@@ -178,6 +181,12 @@ impl<T: Copy + Default> Flight<T> {
             entries.widen(&mut wide);
         }
         self.chunks[index] = Some(Chunk::Wide(wide));
+    }
+
+    fn recycle(&mut self, entries: Wide<T>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(entries);
+        }
     }
 
     fn fresh(&mut self) -> Wide<T> {
@@ -391,7 +400,7 @@ impl<T: Copy + Default> Flight<T> {
         if self.head as usize % CHUNK == 0 {
             let index = self.chunk_of(place);
             if let Some(Chunk::Wide(entries)) = self.chunks[index].take() {
-                self.spare.push(entries);
+                self.recycle(entries);
             }
         }
         (place, entry)
@@ -450,7 +459,7 @@ impl<T: State> Flight<T> {
             let index = self.chunk_of(self.narrowed_to);
             if let Some(Chunk::Wide(entries)) = self.chunks[index].take() {
                 self.chunks[index] = Some(Chunk::Narrow(Narrow::of(&entries)));
-                self.spare.push(entries);
+                self.recycle(entries);
             }
             self.narrowed_to += CHUNK as u64;
         }
@@ -652,6 +661,18 @@ mod tests {
         });
         // The oldest is about to leave, the newest is still awaited: time, slot and latency of the two between.
         assert_eq!(narrow.collect::<Vec<_>>(), [12 * CHUNK; 2]);
+    }
+
+    #[test]
+    fn many_chunks_narrowed_at_once_are_not_all_kept_for_reuse() {
+        let mut flight = Flight::new();
+        for i in 0..4 * (SPARE * CHUNK) as u64 {
+            flight.insert(Entry::new(Key { hi: i, lo: 0 }, i, Numbers(0, 0)));
+        }
+        flight.narrow_before(flight.next_place());
+        let is_wide = |chunk: &&Chunk<_>| matches!(chunk, Chunk::Wide(_));
+        assert_eq!(flight.chunks.iter().flatten().filter(is_wide).count(), 1);
+        assert_eq!(flight.spare.len(), SPARE);
     }
 
     #[test]
