@@ -21,7 +21,7 @@ def command(
 ) -> int:
     """Open the file at ui.perfetto.dev, or query it in SQL by Perfetto's trace processor.
 
-    Of a run with more than 200,000 packets or interruptions of CPUs, it has about as many: what is
+    Of a run with more than 200,000 packets or interruptions of CPUs, it has about as many: those
     within 5 ms of the very worst packets.
     """
     from tailscope.report.perfetto import write_trace
@@ -42,5 +42,5 @@ def command(
         parts = " with the parts of their latency" if traced.is_explained else ""
         print(f"{count_text(traced.worst)} worst packets{parts}")
     if traced.around < traced.worst:
-        print(f"all within 5 ms of the {count_text(traced.around)} worst, not of the others")
+        print(f"drawn with all that was within 5 ms: the {count_text(traced.around)} worst of them")
     return 0
