@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND, run
-from measurements import QUICK, Place
+from measurements import Place, quick
 
 from tailscope.exceptions import DataplaneError
 from tailscope.testbed.process import find_binary
@@ -105,7 +105,7 @@ def measure(tailscope: Tailscope, place: Place, dataplane: Path) -> Callable[...
     def measure(*options: object, expected: int = 0) -> dict[str, Any]:
         out = place.path / next(names)
         done = tailscope(
-            "run", *QUICK, *options, "--json", "-", "--out", out, env=place.environment
+            "run", *quick(*options), "--json", "-", "--out", out, env=place.environment
         )
         assert done.returncode == expected, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)

@@ -14,9 +14,9 @@ import pytest
 from command import COMMAND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-QUICK = ("--duration", "100ms", "--warm-up", "20ms", "--rate", "20k", "--noise", "stalls")
+_QUICK = {"--duration": "100ms", "--warm-up": "20ms", "--rate": "20k", "--noise": "stalls"}
 """As much traffic as shows that packets go through; tests that judge times measure longer.
 
 The kernel's tracer takes longer than the packets: who looks at its events asks for them.
@@ -28,6 +28,17 @@ POLLING_TICKS = 20
 To set up takes it 4; its memory takes time in the kernel, much of it on a busy machine.
 """
 NOBODY = 65534
+
+
+def quick(*options: Any) -> tuple[Any, ...]:
+    """The options of a quick measurement, and those of a test, which may replace them."""
+    return replaced(_QUICK, *options)
+
+
+def replaced(usual: Mapping[str, str], *options: Any) -> tuple[Any, ...]:
+    """Options, and the usual ones that are not among them."""
+    left = [word for pair in usual.items() if pair[0] not in options for word in pair]
+    return (*left, *options)
 
 
 @dataclass

@@ -36,7 +36,7 @@ DECLARATION = {"msgspec", "typing_extensions"}
 """What declares the fields of a run, from which commands make their options."""
 
 ALWAYS = {"tailscope", "tailscope.exceptions", "tailscope.units"} | {
-    f"tailscope.cli{name}" for name in ("", ".lazy", ".panels", ".status")
+    f"tailscope.cli{name}" for name in ("", ".lazy", ".panels", ".parsing", ".status")
 }
 """What every call imports of tailscope."""
 

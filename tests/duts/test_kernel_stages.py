@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from measurements import QUICK
+from measurements import quick
 from runs import AS_ROOT, left_behind, sound
 
 from tailscope import open as open_run
@@ -115,7 +115,7 @@ def test_packets_of_a_full_queue_have_the_kernels_reason(
 def test_of_many_packets_some_have_stages_in_both_directions(tailscope: Any, place: Any) -> None:
     options = ("--dut", "bridge", "--rate", "20k", "--direction", "both", "--stages", "auto")
     out = place.path / "out"
-    done = tailscope("run", *QUICK, *options, "--out", out, env=place.environment)
+    done = tailscope("run", *quick(*options), "--out", out, env=place.environment)
     assert done.returncode == 0, done.stderr
     for direction in ("forth", "back"):
         assert sound(out / direction)["noise"]["stages"]["every"] == 2
@@ -130,7 +130,7 @@ def test_of_many_packets_some_have_stages_in_both_directions(tailscope: Any, pla
 def test_where_nobody_can_say_auto_says_why_not(tailscope: Any, place: Any) -> None:
     out = place.path / "out"
     options = ("--dut", "loop", "--stages", "auto", "--rate", "2k", "--out", out)
-    done = tailscope("run", *QUICK, *options, env=place.environment)
+    done = tailscope("run", *quick(*options), env=place.environment)
     assert done.returncode == 0, done.stderr
     noise = sound(out)["noise"]
     assert noise["stages"] is None

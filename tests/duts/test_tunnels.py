@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND
-from measurements import QUICK
+from measurements import quick
 from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.duts.catalogue import dut_named
@@ -100,9 +100,7 @@ def test_largest_packets_go_both_ways(tailscope: Any, place: Any) -> None:
     out = place.path / "out"
     options = (
         *PROGRAM,
-        *QUICK,
-        "--rate",
-        "2k",
+        *quick("--rate", "2k"),
         "--direction",
         "both",
         "--size",

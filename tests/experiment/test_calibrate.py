@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import QUICK, Place, started
+from measurements import Place, quick, started
 from msgspec import convert
 from synthetic import floor_of
 
@@ -97,7 +97,7 @@ def test_a_calibration_is_kept_and_shown(tailscope: Callable[..., Any], place: P
     assert found["stalls"]["found"] == found["stalls"]["injected"]
     assert found["stalls"]["queues_seen"] == found["stalls"]["queues_expected"] > 0
     out = place.path / "out"
-    run = tailscope("run", "--dut", "l2fwd", *QUICK, "--out", out, env=place.environment)
+    run = tailscope("run", "--dut", "l2fwd", *quick(), "--out", out, env=place.environment)
     assert run.returncode == 0, run.stderr
     assert "floor p50" in run.stdout and "tailscope calibrate" not in run.stdout
     assert json.loads((out / "run.json").read_text())["floor"]["samples"] == found["samples"]

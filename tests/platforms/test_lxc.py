@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import QUICK, children, started, wait_until
+from measurements import children, quick, started, wait_until
 from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.exceptions import UsageError
@@ -121,7 +121,7 @@ def test_memory_is_limited_and_recorded(measure: Measure) -> None:
 
 
 def test_a_device_for_which_the_memory_is_not_enough_is_named(tailscope: Any, place: Place) -> None:
-    options = ("--dut", "l2fwd", "--platform", "lxc", "--platform-option", "memory=4", *QUICK)
+    options = ("--dut", "l2fwd", "--platform", "lxc", "--platform-option", "memory=4", *quick())
     done = tailscope("run", *options, "--out", place.path / "out", env=place.environment)
     assert done.returncode == 1
     assert "error: " in done.stderr
@@ -132,7 +132,7 @@ def test_a_partition_is_one_or_an_error(tailscope: Any, place: Place) -> None:
     """Groups of version 1 have none in which LXC could be; the kernel says why it makes none."""
     isolated = ("--platform", "lxc", "--platform-option", "partition=isolated")
     out = place.path / "out"
-    options = ("--dut", "l2fwd", *isolated, *RATE, *QUICK)
+    options = ("--dut", "l2fwd", *isolated, *quick(*RATE))
     done = tailscope("run", *options, "--out", out, env=place.environment)
     if cgroup_version() == 1:
         assert done.returncode == 1
@@ -163,7 +163,7 @@ def test_options_that_make_no_sense_are_refused(
 
 def test_two_containers_at_once(tailscope: Any, place: Place) -> None:
     """Four polling loops on two CPUs: what is lost is counted, and both say so."""
-    options = ("--platform", "lxc", "--instances", "2", *QUICK, "--rate", "500", "--json", "-")
+    options = ("--platform", "lxc", "--instances", "2", *quick("--rate", "500"), "--json", "-")
     out = place.path / "out"
     done = tailscope("run", "--dut", "l2fwd", *options, "--out", out, env=place.environment)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import QUICK, children, said_to_nobody, started
+from measurements import children, quick, said_to_nobody, started
 from runs import AS_ROOT, left_behind, needed, sound
 
 from tailscope.exceptions import UsageError
@@ -40,7 +40,7 @@ def test_a_device_lives_in_a_container(measure: Measure, dut: str) -> None:
 
 
 def test_an_ordinary_user_has_containers(place: Place, dataplane: Path) -> None:
-    options = ("--dut", "l2fwd", "--platform", "podman", *QUICK, *RATE)
+    options = ("--dut", "l2fwd", "--platform", "podman", *quick(*RATE))
     out = place.path / "out"
     said_to_nobody(place, "run", *options, "--out", str(out))
     info = sound(out)

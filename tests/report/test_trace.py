@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from captures import pair
-from measurements import QUICK
+from measurements import quick
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from tailscope.report import perfetto
@@ -70,7 +70,7 @@ def opened(path: Path) -> sqlite3.Connection:
 def run(tailscope: Any, dataplane: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert dataplane.exists()
     out = tmp_path_factory.mktemp("runs") / "run"
-    options = (*STALLS, *QUICK, "--noise", "events")
+    options = (*STALLS, *quick("--noise", "events"))
     done = tailscope("run", "--dut", "delay", *options, "--out", out)
     assert done.returncode == 0, done.stderr
     return out

@@ -284,7 +284,7 @@ def test_workers_have_the_allocator_of_this_process() -> None:
 def test_two_captures_are_no_folder(tmp_path: Path) -> None:
     done = run("analyze", *captures.pair(tmp_path, [1_000]), "--scheduler", "local")
     assert done.returncode == 1
-    assert "--scheduler: expected a folder of pairs, got two captures" in done.stderr
+    assert "--scheduler: expected several pairs or a folder of them" in done.stderr
 
 
 def test_tasks_have_outcomes_in_their_order() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from documentation import undocumented
-from measurements import NOBODY, QUICK, children, said_to_nobody, started
+from measurements import NOBODY, children, quick, replaced, said_to_nobody, started
 
 from tailscope.host.cpus import parse_cpus
 
@@ -142,7 +142,7 @@ def test_more_than_the_wire_carries_is_unsent_not_lost(measure: Measure) -> None
 def test_runs_are_repeated(tailscope: Run, place: Place) -> None:
     out = place.path / "out"
     done = tailscope(
-        "run", "--dut", "l2fwd", *QUICK, "--repeat", 2, "--out", out, env=place.environment
+        "run", "--dut", "l2fwd", *quick(), "--repeat", 2, "--out", out, env=place.environment
     )
     assert done.returncode == 0, done.stderr
     assert all((out / f"run-{number}" / "report.html").exists() for number in (1, 2))
@@ -167,8 +167,9 @@ def test_a_dry_run_starts_nothing(tailscope: Run, place: Place) -> None:
 
 
 def running(place: Place, *options: str) -> subprocess.Popen[str]:
-    arguments = ["--dut", "l2fwd", "--rate", "20k", "--warm-up", "0s", "--duration", "60s"]
-    return started(place, "run", *arguments, "--out", str(place.path / "out"), *options)
+    usual = {"--rate": "20k", "--warm-up": "0s", "--duration": "60s"}
+    arguments = ("--dut", "l2fwd", *replaced(usual, *options))
+    return started(place, "run", *arguments, "--out", str(place.path / "out"))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def test_the_supervisor_sleeps_while_packets_fly(place: Place) -> None:
 def test_a_device_that_hands_on_nothing_is_said_and_kept(tailscope: Run, place: Place) -> None:
     routes, out = place.path / "routes", place.path / "out"
     routes.write_text("")
-    options = ("--dut", "l3fwd", "--dut-option", f"routes={routes}", *QUICK)
+    options = ("--dut", "l3fwd", "--dut-option", f"routes={routes}", *quick())
     done = tailscope("run", *options, "--out", out, env=place.environment)
     assert done.returncode == 1, done.stderr
     said = re.search(
@@ -321,7 +322,7 @@ def hugepages(alone: None, request: pytest.FixtureRequest) -> Iterator[bool]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="tests that run as an ordinary user do so anyway")
 def test_an_ordinary_user_can_measure(place: Place, hugepages: bool) -> None:
     out = str(place.path / "out")
-    output = said_to_nobody(place, "run", "--dut", "l2fwd", *QUICK, "--out", out)
+    output = said_to_nobody(place, "run", "--dut", "l2fwd", *quick(), "--out", out)
     assert "lost in the DuT" in output
     assert (place.path / "out").stat().st_uid == NOBODY
     info = json.loads((place.path / "out" / "run.json").read_text())

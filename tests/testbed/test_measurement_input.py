@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND
-from measurements import QUICK, as_nobody
+from measurements import as_nobody, quick
 
 from tailscope.exceptions import DataplaneError
 from tailscope.testbed import process
@@ -79,7 +79,7 @@ def test_an_unknown_device_is_named(tailscope: Run, place: Place) -> None:
 def test_what_the_device_refuses_is_passed_on(
     tailscope: Run, place: Place, dut_option: str, said: str
 ) -> None:
-    arguments = ("run", "--dut", "delay", "--dut-option", dut_option, *QUICK)
+    arguments = ("run", "--dut", "delay", "--dut-option", dut_option, *quick())
     done = tailscope(*arguments, "--out", place.path / "out", env=place.environment)
     assert done.returncode == 1
     assert "error: dut: " in done.stderr and said in done.stderr
@@ -89,7 +89,7 @@ def test_what_the_device_refuses_is_passed_on(
 @pytest.mark.usefixtures("dataplane")
 def test_one_cpu_works_and_is_warned_of(tailscope: Run, place: Place) -> None:
     cpu = min(os.sched_getaffinity(0))
-    arguments = ("run", "--dut", "l2fwd", *QUICK, "--rate", "1k", "--cpus", cpu)
+    arguments = ("run", "--dut", "l2fwd", *quick("--rate", "1k"), "--cpus", cpu)
     done = tailscope(*arguments, "--out", place.path / "out", env=place.environment)
     assert done.returncode == 0, done.stderr
     assert "2 processes poll on 1 CPU" in done.stdout
@@ -115,7 +115,7 @@ def test_a_complete_run_is_not_overwritten(tailscope: Run, place: Place) -> None
     out = place.path / "out"
     out.mkdir()
     (out / "mine").touch()
-    arguments = ("run", "--dut", "l2fwd", *QUICK, "--out", out)
+    arguments = ("run", "--dut", "l2fwd", *quick(), "--out", out)
     done = tailscope(*arguments, env=place.environment)
     assert done.returncode == 1 and "is not an empty directory" in done.stderr
 
@@ -129,7 +129,7 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(place: Place, full: str) ->
     script = 'mount -t tmpfs -o size=256k,mode=700 none "$1" && shift && exec "$@"'
     enough = ("--duration", "200ms", "--noise", "events")
     out = str(place.path / "out" / "run")
-    arguments = ["run", "--dut", "l2fwd", *QUICK, *enough, "--out", out]
+    arguments = ["run", "--dut", "l2fwd", *quick(*enough), "--out", out]
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script, "sh", str(small), str(COMMAND), *arguments],
         env=place.environment,

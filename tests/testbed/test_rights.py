@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import NOBODY, QUICK, Place, begun_by_nobody, polling, told_nobody, wait_until
+from measurements import (
+    NOBODY,
+    Place,
+    begun_by_nobody,
+    polling,
+    quick,
+    replaced,
+    told_nobody,
+    wait_until,
+)
 from runs import AS_ROOT, left_behind, needed, sound
 from test_cards import cabled
 
@@ -87,7 +96,7 @@ def tried(
 ) -> subprocess.CompletedProcess[str]:
     """What comes of a run of `l2fwd`."""
     out = str(place.path / "out")
-    arguments = ("run", "--dut", "l2fwd", *QUICK, *options, "--out", out)
+    arguments = ("run", *replaced({"--dut": "l2fwd"}, *quick(*options)), "--out", out)
     return told_nobody(place, *arguments, capabilities=capabilities)
 
 

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import QUICK
+from measurements import quick
 
 from tailscope import _engine
 from tailscope.store.reader import read_run
@@ -114,7 +114,7 @@ def test_two_directions_have_books_of_their_own(
     tailscope: Callable[..., Any], place: Place, options: tuple[str, ...]
 ) -> None:
     out = place.path / "out"
-    words = ("run", *QUICK, "--direction", "both", "--captures", *options)
+    words = ("run", *quick(*options), "--direction", "both", "--captures")
     done = tailscope(*words, "--out", out, "--json", "-", env=place.environment)
     assert done.returncode == 0, done.stderr
     directions = json.loads(done.stdout)

@@ -153,6 +153,19 @@ def test_a_campaign_knows_the_level_that_it_was_made_for(
         assert f"--slo: got none, and of these runs {said} in service_levels" in done.stderr
 
 
+def test_all_levels_that_are_given_are_judged(tailscope: Run, runs: Path) -> None:
+    """In any order: the last one does not replace the others."""
+    met, missed = "p50<1ms", "p99<1ms"
+    for levels in ((met, missed), (missed, met)):
+        words = [word for level in levels for word in ("--slo", level)]
+        done = tailscope("verify", runs / "slow", *words, "--json", "-")
+        assert done.returncode == 2, done.stderr
+        assert json.loads(done.stdout)["slo"] == ", ".join(levels)
+    done = tailscope("verify", runs / "slow", "--slo", met, "--slo", met)
+    assert done.returncode == 1
+    assert "--slo: got p50 twice" in done.stderr
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"cells": [1]}', '{"cells": [{"name": "x", "runs": ["../x"]}]}']
 )

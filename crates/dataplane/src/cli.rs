@@ -109,6 +109,14 @@ mod tests {
     }
 
     #[test]
+    fn a_second_value_is_refused() {
+        for program in ["delay", "gen", "l2fwd", "l3fwd", "stamp", "watch", "work"] {
+            let said = message(&format!("{program} -- --stall-ns 1 --stall-ns 2"));
+            assert!(said.contains("'--stall-ns <NS>' cannot be used multiple times"), "{said}");
+        }
+    }
+
+    #[test]
     fn help_is_no_error() {
         for line in ["", "--help", "--version", "gen --help", "gen -- --help"] {
             assert!(matches!(request(line), Ok(Request::Say(_))), "{line}");

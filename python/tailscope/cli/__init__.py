@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import _completion_classes
-from typer.core import TyperGroup
 
 from tailscope.cli.lazy import commands_of
+from tailscope.cli.parsing import CommandGroup
 from tailscope.cli.status import INTERRUPTED, UNDECIDED
 from tailscope.exceptions import EvidenceError, TailscopeError
 from tailscope.units import printable
@@ -81,6 +81,7 @@ _MEASURING = (
 _ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
+    cls=CommandGroup,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -115,10 +116,10 @@ def tailscope_command(
         remind()
 
 
-def application() -> TyperGroup:
+def application() -> CommandGroup:
     """The command line: a group of commands that are not yet imported."""
     group = typer.main.get_command(_app)
-    assert isinstance(group, TyperGroup)
+    assert isinstance(group, CommandGroup)
     group.commands = commands_of(__name__, COMMANDS)
     return group
 

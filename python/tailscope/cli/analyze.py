@@ -1,7 +1,8 @@
-"""``tailscope analyze``: two captures, or a folder full of pairs."""
+"""``tailscope analyze``: two captures, several pairs, or a folder full of pairs."""
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -46,18 +47,21 @@ def command(
         ),
     ] = None,
     pre: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--pre",
             metavar="FILE[:INTERFACE]",
             help="Capture before the device; of a pcapng with several interfaces, the name, "
-            "number or description of one.",
+            "number or description of one; repeatable: the first --pre and the first --post are a "
+            "pair, and so on.",
         ),
     ] = None,
     post: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--post", metavar="FILE[:INTERFACE]", help="Capture behind the device, likewise."
+            "--post",
+            metavar="FILE[:INTERFACE]",
+            help="Capture behind the device, likewise; repeatable.",
         ),
     ] = None,
     match_on: Annotated[str, option_of("match_on", own_default=True)] = "auto",
@@ -85,7 +89,7 @@ def command(
         typer.Option(
             "--scheduler",
             metavar="ADDRESS",
-            help="Analyse the pairs of DIR on the workers of this Dask scheduler: tcp://..., "
+            help="Analyse several pairs on the workers of this Dask scheduler: tcp://..., "
             "tls://..., or local[:N] for N processes on this machine.",
         ),
     ] = None,
@@ -108,21 +112,34 @@ def command(
         scheduler=scheduler,
         labels=labels(about, define, name_pattern),
     )
-    named = _named(captures or [], pre, post)
+    named = captures or []
+    if pre or post:
+        pairs = _named_pairs(pre or [], post or [], named)
+        if len(pairs) > 1:
+            return _run_pairs(_plan_named(pairs, options), options)
+        [named] = pairs
     if len(named) == 1 and Path(named[0]).is_dir():
-        return _run_folder(Path(named[0]).absolute(), options)
+        from tailscope.cli.pairs import find_pairs
+
+        folder = Path(named[0]).absolute()
+        return _run_pairs(_plans(folder, find_pairs(folder), options), options)
     if len(named) == 1:
         return _run_both(named[0], options)
     return _run_pair(_plan_pair(named, options), json_file)
 
 
-def _named(captures: list[str], pre: str | None, post: str | None) -> list[str]:
-    """The captures, however they were named."""
-    if pre is None and post is None:
-        return captures
-    if pre is None or post is None or captures:
-        raise UsageError("--pre and --post name the two captures: expected both, and nothing else")
-    return [pre, post]
+def _named_pairs(pre: list[str], post: list[str], captures: list[str]) -> list[list[str]]:
+    """Pair the captures of ``--pre`` and ``--post`` in the order in which they were given."""
+    if captures:
+        raise UsageError(
+            f"--pre and --post name all captures: expected nothing else, got {captures[0]}"
+        )
+    if len(pre) != len(post):
+        raise UsageError(
+            f"--pre, --post: got {len(pre)} and {len(post)} captures, expected as many of each",
+            hint="the first --pre and the first --post are a pair, and so on",
+        )
+    return [[before, behind] for before, behind in zip(pre, post, strict=True)]
 
 
 def _run_both(path: str, options: Options) -> int:
@@ -197,7 +214,7 @@ def _plan_pair(captures: list[str], options: Options) -> PairPlan:
         )
     if options.scheduler is not None:
         raise UsageError(
-            "--scheduler: expected a folder of pairs, got two captures",
+            "--scheduler: expected several pairs or a folder of them, got two captures",
             hint="tailscope analyze DIR --scheduler local",
         )
     pre, post = captures
@@ -210,18 +227,40 @@ def _plan_pair(captures: list[str], options: Options) -> PairPlan:
     return options.plan(pre, post, options.csv_folder, options.out)
 
 
+def _plan_named(pairs: list[list[str]], options: Options) -> Plans:
+    """Plan several pairs as those of the folder that all of them lie in."""
+    from tailscope.cli.pairs import Pair
+
+    if STANDARD in {capture for pair in pairs for capture in pair}:
+        raise UsageError("--pre, --post: got -, expected files: there are several pairs")
+    found = [Pair(*(Path(capture).absolute() for capture in pair)) for pair in pairs]
+    names = [pair.name for pair in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--pre: got {name} twice: results are called after it")
+    return _plans(Path(os.path.commonpath([name.parent for name in names])), found, options)
+
+
+def _plans(folder: Path, pairs: list[Pair], options: Options) -> Plans:
+    return {
+        str(pair.name.relative_to(folder)): _plan_found(folder, pair, options) for pair in pairs
+    }
+
+
 def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageError:
     """Plan one pair of a folder: its results go where the pair lies, seen from the folder."""
     for found, kind, like in ((pair.pre, "pre", pair.post), (pair.post, "post", pair.pre)):
         if found is None:
             return UsageError(f"no {kind} capture for {like}")
+    from tailscope.cli.pairs import stem_of
+
     below = pair.name.relative_to(folder)
     try:
         return options.plan(
             str(pair.pre),
             str(pair.post),
             options.csv_folder and options.csv_folder.absolute() / below.parent,
-            options.out and options.out.absolute() / below.parent / below.name.split(".pcap")[0],
+            options.out and options.out.absolute() / below.parent / stem_of(below.name),
         )
     except UsageError as error:
         return error
@@ -241,15 +280,10 @@ def _run_pair(plan: PairPlan, json_file: str | None) -> int:
     return 0
 
 
-def _run_folder(folder: Path, options: Options) -> int:
-    from tailscope.cli.pairs import find_pairs
+def _run_pairs(plans: Plans, options: Options) -> int:
     from tailscope.cli.table import one_line
     from tailscope.units import printable
 
-    plans = {
-        str(pair.name.relative_to(folder)): _plan_found(folder, pair, options)
-        for pair in find_pairs(folder)
-    }
     everything: list[dict[str, Any]] = []
     failed = 0
     with closing(_analyses(plans, options)) as analyses:

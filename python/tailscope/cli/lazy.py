@@ -8,9 +8,10 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from tailscope.cli.panels import PanelCommand
+from tailscope.cli.parsing import CommandGroup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +50,9 @@ class LazyCommand(TyperCommand):
         module = import_module(self._module)
         if hasattr(module, "COMMANDS"):
             inner = commands_of(self._module, module.COMMANDS)
-            return TyperGroup(name=self.name, help=self.help, commands=inner, rich_markup_mode=None)
+            return CommandGroup(
+                name=self.name, help=self.help, commands=inner, rich_markup_mode=None
+            )
         more = inspect.getdoc(module.command) or ""
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         about = f"{self.help}\n\n{more}".strip()

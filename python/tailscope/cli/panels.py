@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from tailscope.cli.parsing import SingleValues
+
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
@@ -25,7 +27,7 @@ _WIDEST = 30
 """A name that is longer stands on a line of its own."""
 
 
-class PanelCommand(TyperCommand):
+class PanelCommand(SingleValues, TyperCommand):
     """A command whose options stand in sections, if each of them names one (``rich_help_panel``).
 
     typer itself draws panels with rich alone, whose import takes longer than all of the help.

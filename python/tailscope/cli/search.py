@@ -97,11 +97,12 @@ def command(
         ),
     ] = 0.005,
     slo: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--slo",
             metavar="LEVEL",
-            help="Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3'.",
+            help="Also find the rate that meets this level: urllc-itu, or 'p99.9<1ms, loss<1e-3';"
+            " repeatable: all must be met.",
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,
@@ -149,12 +150,13 @@ def command(
     if plan.dut == LOOP:
         raise UsageError(f"--dut: got {plan.dut!r}, expected a device")
     goals = loss_goals(pdr_loss)
-    level = None if slo is None else parse_level(slo)
+    slo_text = ", ".join(slo) if slo else None
+    level = None if slo_text is None else parse_level(slo_text)
     if level is not None:
         goals.append(service_level_goal())
     cores = plan.cores()
     line = LiveLine(quiet=quiet)
-    asked = SearchRequest(plan, where, pdr_loss, slo, forwarder, cores, out, json_file, line)
+    asked = SearchRequest(plan, where, pdr_loss, slo_text, forwarder, cores, out, json_file, line)
     asked.check()
     if dry_run:
         return asked.describe()

@@ -35,12 +35,13 @@ def command(
         typer.Argument(metavar="RUN...", help="Run directories, folders of them, or campaigns."),
     ],
     slo: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--slo",
             metavar="LEVEL",
             help="Level, such as 'p99.999<1ms, loss<1e-5, max<2ms, reordered=0', or a name:"
-            " urllc-itu, urllc-22.104, nf-350us.  [default: a campaign's service_levels]",
+            " urllc-itu, urllc-22.104, nf-350us; repeatable: all must be met."
+            "  [default: a campaign's service_levels]",
         ),
     ] = None,
     json_file: JsonFile = None,
@@ -68,7 +69,7 @@ class VerifyRequest:
 
 def _plan(
     runs: list[Path],
-    slo: str | None,
+    slo: list[str] | None,
     json_file: str | None,
     junit_file: Path | None,
     text_format: str,
@@ -77,7 +78,7 @@ def _plan(
 
     if text_format not in _FORMATS:
         raise UsageError(f"--format: expected {' or '.join(_FORMATS)}, got {text_format!r}")
-    level = parse_level(_level_of(runs) if slo is None else slo)
+    level = parse_level(", ".join(slo) if slo else _level_of(runs))
     return VerifyRequest(tuple(runs), level, json_file, junit_file, text_format)
 
 

@@ -1,0 +1,75 @@
+"""How commands read their options: one that takes one value is given once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typer._click.core import Command
+from typer._click.exceptions import UsageError
+from typer._click.parser import _OptionParser
+from typer.core import TyperGroup, TyperOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typer._click import Context, Parameter
+
+__all__ = ["CommandGroup", "SingleValues"]
+
+
+class SingleValues(Command):
+    """A command that refuses a second value of an option, unless the option takes several.
+
+    The same flag given twice asks for the same thing, and is accepted.
+    """
+
+    def make_parser(self, ctx: Context) -> _OptionParser:
+        """Make a parser for the parameters of the command."""
+        parser = _Parser(ctx)
+        for parameter in self.get_params(ctx):
+            parameter.add_to_parser(parser, ctx)
+        return parser
+
+
+class CommandGroup(SingleValues, TyperGroup):
+    """A group of commands."""
+
+
+class _Parser(_OptionParser):
+    """Collects all values of each option, where typer's own keeps the last one."""
+
+    def add_option(
+        self,
+        obj: TyperOption,
+        opts: Sequence[str],
+        dest: str | None,
+        action: str = "store",
+        nargs: int = 1,
+        const: Any | None = None,
+    ) -> None:
+        """Add an option whose values are appended to a list."""
+        super().add_option(obj, opts, dest, action.replace("store", "append"), nargs, const)
+
+    def parse_args(self, args: list[str]) -> tuple[dict[str, Any], list[str], list[Parameter]]:
+        """Parse arguments; an option that takes one value has the only one that was given."""
+        values, rest, order = super().parse_args(args)
+        for parameter in dict.fromkeys(order):
+            if isinstance(parameter, TyperOption) and not parameter.multiple:
+                assert parameter.name is not None
+                values[parameter.name] = self._only(parameter, values[parameter.name])
+        return values, rest, order
+
+    def _only(self, option: TyperOption, given: list[Any]) -> Any:
+        is_repeated = len(set(given)) > 1 if option.is_flag else len(given) > 1
+        # While a shell completes a line, nothing in it is an error yet.
+        if is_repeated and not (self.ctx and self.ctx.resilient_parsing):
+            raise UsageError(_repetition(option, given), self.ctx)
+        return given[-1]
+
+
+def _repetition(option: TyperOption, given: list[Any]) -> str:
+    name = option.opts[0]
+    if option.is_flag:
+        return f"{name}: got it and {option.secondary_opts[0]}, expected one of them"
+    *others, last = map(repr, given)
+    return f"{name}: got {', '.join(others)} and {last}, expected one value"
