@@ -3,18 +3,15 @@
 ``tailscope.analyze(pre, post)`` turns two captures of the same traffic, one before and one after a
 device under test, into exact figures. ``tailscope.open(path)`` opens a run directory or a campaign.
 The command line offers the same as ``tailscope analyze`` and ``tailscope show``.
-Submodules are imported when they are first used, because starting quickly is a feature.
+Submodules are imported when they are first used, because starting quickly is a feature, and so that
+the program can handle Ctrl-C before anything else.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tailscope.exceptions import TailscopeError
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tailscope import slices
+    from tailscope import exceptions, slices
     from tailscope.analysis import Analysis, analyze
+    from tailscope.exceptions import TailscopeError
     from tailscope.opened import OpenedCampaign, OpenedRun, open  # noqa: A004
 
 __all__ = [
@@ -43,10 +40,14 @@ def __getattr__(name: str) -> object:
         from tailscope import opened
 
         return getattr(opened, name)
-    if name == "slices":
-        import tailscope.slices as found
+    if name in ("exceptions", "slices"):
+        from importlib import import_module
 
-        return found
+        return import_module(f"tailscope.{name}")
+    if name == "TailscopeError":
+        from tailscope import exceptions
+
+        return exceptions.TailscopeError
     raise AttributeError(f"module 'tailscope' has no attribute {name!r}")
 
 

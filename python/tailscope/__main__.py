@@ -1,7 +1,40 @@
-"""``python -m tailscope`` is ``tailscope``."""
+"""The program: ``tailscope``, which ``python -m tailscope`` starts, too.
 
+It handles Ctrl-C and the like before it imports anything: imports take most of the time of a short
+command, and Python shows a traceback of whichever one is interrupted.
+"""
+
+import _signal  # type: ignore[import-not-found]  # signal imports enum, which takes a while
+import os
 import sys
 
-from tailscope.cli import main
+_INTERRUPTED = 130
+_SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command line and return its exit status."""
+    # What is ignored stays so: Ctrl-C in the background, the end of the terminal under nohup.
+    handled = [each for each in _SIGNALS if _signal.getsignal(each) != _signal.SIG_IGN]
+    for number in handled:
+        _signal.signal(number, _end)
+    from tailscope.cli import main as run
+
+    try:
+        status = run()
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    # The command has ended, and its status is known: Python tidies up undisturbed.
+    for number in handled:
+        _signal.signal(number, _signal.SIG_IGN)
+    return status
+
+
+def _end(_number: int, _frame: object) -> None:
+    """End at once: nothing has been begun."""
+    os.write(sys.stderr.fileno(), b"error: interrupted\n")
+    os._exit(_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -135,11 +135,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    _end_as_by_ctrl_c()
     if arguments is None:
         _collect_seldom()
         # Arrow's other allocators keep most of what was freed.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    _interrupt_by_signals()
     return _run(None if arguments is None else [*arguments])
 
 
@@ -152,7 +152,7 @@ def _collect_seldom() -> None:
     gc.freeze()
 
 
-def _end_as_by_ctrl_c() -> None:
+def _interrupt_by_signals() -> None:
     """Let other signals act as Ctrl-C: what was begun is taken back, or ends with what there is.
 
     They may come together, as where a session ends: only the first one interrupts, and the others
@@ -160,6 +160,8 @@ def _end_as_by_ctrl_c() -> None:
     """
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     ending = (signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGHUP)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         for each in ending:
