@@ -209,11 +209,18 @@ def worst_rows(run: Run) -> list[tuple[str, ...]]:
 
 def explained_text(explanation: Explanation) -> str:
     """Say of which packets the rows of `cause_rows` are."""
+    start = percentile_name(explanation.quantile)
+    if not explanation.packets:
+        latency = duration_text(explanation.threshold_ns)
+        return f"No packet took longer than {start}, {latency}: there is no tail to explain."
+    if explanation.none_above is None:
+        lie = "lies" if explanation.packets == 1 else "lie"
+        tail = f"{counted(explanation.packets, 'packet')} {lie} beyond {start}"
+    else:
+        above, shown = percentile_name(explanation.none_above), count_text(explanation.packets)
+        tail = f"No packet lies above {above}; showing the {shown} above {start}"
     return (
-        f"{counted(explanation.packets, 'packet')}"
-        f" {'lies' if explanation.packets == 1 else 'lie'} beyond"
-        f" {percentile_name(explanation.quantile)},"
-        f" {duration_text(explanation.threshold_ns)}; the median takes"
+        f"{tail}, {duration_text(explanation.threshold_ns)}; the median takes"
         f" {duration_text(explanation.service_ns)}. Causes of their additional delay:"
     )
 

@@ -29,6 +29,7 @@ from tailscope.noise.story import tell
 from tailscope.noise.timeline import Timeline
 from tailscope.store import parquet
 from tailscope.store.records.run import OwnWork
+from tailscope.wording import explained_text
 
 NAMES = ["timer", "shootdown", "task"]
 
@@ -193,6 +194,21 @@ def test_the_tail_is_what_lies_beyond_the_quantile() -> None:
     }
     assert sum(tail.parts_ns.values()) == tail.latency_ns == 1100
     assert tail.excess_ns == sum(share.total_ns for share in tail.causes) == 900
+
+
+def test_a_tail_without_packets_begins_at_a_lower_quantile() -> None:
+    with packets(range(0, 100_000, 1000), [100] * 98 + [200, 900]) as many:
+        tail = explain_tail(many, many.latencies(), blocked([Piece(99_050, 99_850, 0, True)]))
+    assert (tail.quantile, tail.none_above, tail.packets) == (0.99, 0.999, 1)
+    assert explained_text(tail).startswith("No packet lies above p99.9; showing the 1 above p99, ")
+    assert tail.excess_ns == sum(share.total_ns for share in tail.causes) == 800
+
+
+def test_packets_that_all_take_as_long_have_no_tail() -> None:
+    with packets(range(0, 10_000, 1000), [100] * 10) as many:
+        tail = explain_tail(many, many.latencies(), blocked([]))
+    assert (tail.quantile, tail.packets, tail.causes) == (0.999, 0, ())
+    assert explained_text(tail).startswith("No packet took longer than p99.9, 100 ns: ")
 
 
 def test_a_story_lists_the_largest_part_first() -> None:

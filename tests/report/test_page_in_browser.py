@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -171,6 +172,23 @@ def test_differences_come_first(
         seen.page.wait_for_timeout(500)
         assert place.screenshot() != before
         check(seen, page)
+
+
+def test_a_tail_of_few_packets_is_explained(
+    chromium: Browser, tailscope: Run, measure: Callable[..., dict[str, Any]]
+) -> None:
+    """Where p99.9 is a bound: by a lower quantile, in the table and in the figure."""
+    out = measure("--dut", "l2fwd", "--rate", "1k")["out"]
+    said = re.match(
+        r"No packet lies above p99.9; showing the \d+ above (p\d+), ",
+        tailscope("explain", out).stdout,
+    )
+    assert said is not None
+    with browser.opened(chromium, out / "report.html", shot="few") as seen:
+        figure = seen.page.locator("#figure-tail-made-of")
+        assert f"the packets beyond {said[1]} took longer" in figure.inner_text()
+        assert "%" in seen.hover("tail-made-of"), "it has bars"
+        check(seen, out / "report.html")
 
 
 def test_a_measured_run(chromium: Browser, measure: Callable[..., dict[str, Any]]) -> None:

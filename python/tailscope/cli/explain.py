@@ -257,10 +257,11 @@ def print_tail(tail: Explanation) -> None:
 
     if tail.evidence is not None:
         say(explained_text(tail))
-        print()
-        header = ("waited for", "share", "packets", "total", "largest")
-        for line in aligned(header, [cause_rows(tail)]):
-            print(line)
+        if rows := cause_rows(tail):
+            print()
+            header = ("waited for", "share", "packets", "total", "largest")
+            for line in aligned(header, [rows]):
+                print(line)
         if tail.traces:
             print()
         for line in trace_lines(tail):

@@ -27,6 +27,9 @@ __all__ = ["TAIL_QUANTILE", "explain_tail", "explain_tail_and_worst"]
 TAIL_QUANTILE = 0.999
 """Packets beyond it are the tail, unless somebody says otherwise."""
 
+_LOWER_QUANTILES = (0.9999, 0.999, 0.99, 0.95, 0.9, 0.75, 0.5)
+"""Where the tail begins instead, if no packet lies beyond."""
+
 _AT_ONCE = 1 << 14
 
 
@@ -38,6 +41,8 @@ def explain_tail(
     stages: Stages | None = None,
 ) -> Explanation:
     """Explain every packet beyond a quantile, all together.
+
+    If no packet lies beyond it, the tail begins at the highest lower one that has some.
 
     Parameters
     ----------
@@ -74,6 +79,7 @@ def _explain(
     worst: Integers,
     stages: Stages | None,
 ) -> tuple[Explanation, Explained]:
+    wanted, quantile = quantile, _start_of(known, quantile)
     service_ns, threshold_ns = known.distribution.at(0.5), known.distribution.at(quantile)
     attribution, tally = Attribution(blocked, service_ns), Tally()
     singled, count = [], 0
@@ -96,6 +102,7 @@ def _explain(
     whole_ns = sum(parts.values())
     explanation = Explanation(
         quantile=quantile,
+        none_above=None if quantile == wanted else wanted,
         threshold_ns=threshold_ns,
         service_ns=service_ns,
         packets=count,
@@ -103,10 +110,18 @@ def _explain(
         excess_ns=whole_ns - parts[SERVICE],
         parts_ns=parts,
         clock_error_ns=blocked.error_ns or None,
-        causes=tuple(ExplainedCause(**share._asdict()) for share in tally.shares()),
+        causes=tuple(ExplainedCause(**each._asdict()) for each in tally.shares() if count),
         stages=None if stages is None else explain_stages(stages, packets, blocked, threshold_ns),
     )
     return explanation, attribution.explain(_ordered(Delayed.joined(singled), worst))
+
+
+def _start_of(known: Latencies, quantile: float) -> float:
+    """The quantile, or the highest lower one with packets beyond it, if there is one."""
+    latencies = known.distribution
+    lower = (each for each in _LOWER_QUANTILES if each < quantile)
+    starts = (each for each in (quantile, *lower) if latencies.above(latencies.at(each)))
+    return next(starts, quantile)
 
 
 def _gathered(blocks: Iterator[Delayed]) -> Iterator[Delayed]:

@@ -43,7 +43,7 @@ _TIME_COLUMNS = 600
 def made_of(runs: Sequence[Material]) -> Picture | None:
     """What the tail is made of: shares of the excess over the median packet, by cause."""
     explanation = runs[0].run.explanation
-    if len(runs) > 1 or explanation is None or not explanation.causes:
+    if len(runs) > 1 or explanation is None or not explanation.excess_ns:
         return None
     causes = sorted(explanation.causes, key=lambda cause: -cause.share)[:_MOST_BARS]
     lanes = [part_text(cause.part, cause.cause) for cause in causes]

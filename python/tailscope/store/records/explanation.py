@@ -254,6 +254,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     """Version of the layout, as in `run.json`."""
     quantile: Share
     """Packets beyond this quantile are explained."""
+    none_above: Share | None = None
+    """The higher quantile that was asked for, if no packet lies above it. `null` otherwise."""
     threshold_ns: Count
     """The latency at that quantile."""
     service_ns: Count
