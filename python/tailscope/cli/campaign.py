@@ -309,7 +309,12 @@ def _describe(
             }
             for cell in cells
         ]
-        content = {"name": experiment.name, "lasts_s": round(lasts_s, 1), "cells": listed}
+        content = {
+            "name": experiment.name,
+            "service_levels": experiment.service_levels,
+            "lasts_s": round(lasts_s, 1),
+            "cells": listed,
+        }
         if lines is not None:
             content["boots"] = [
                 {
@@ -330,6 +335,8 @@ def _describe(
     repeats = max(cell.repeat for cell in cells)
     rounds = "1 round" if repeats == 1 else f"{repeats} rounds"
     print(f"{'cells':<16}{len(cells)}, {rounds}, {experiment.order}")
+    if experiment.service_levels:
+        print(printable(f"{'service level':<16}{', '.join(experiment.service_levels)}"))
     print(f"{'takes':<16}about {long_text(lasts_s)}{', and the boots' if lines else ''}")
     if lines is not None and experiment.hosts is not None:
         _describe_boots(runs_of(cells, lines), experiment.hosts.dut)

@@ -12,7 +12,7 @@ from tailscope.units import printable
 
 __all__ = ["command"]
 
-_SLO = "p99<1ms, loss<1e-3"
+_LEVELS = ("p99<1ms", "loss<1e-3")
 
 
 def command(
@@ -42,9 +42,14 @@ def command(
         ),
     ] = None,
     slo: Annotated[
-        str,
-        typer.Option("--slo", metavar="LEVEL", help="The service level, as for `verify`."),
-    ] = _SLO,
+        list[str] | None,
+        typer.Option(
+            "--slo",
+            metavar="LEVEL",
+            help="The service level, as for `verify`; repeatable: all must be met."
+            f"  [default: {', '.join(_LEVELS)}]",
+        ),
+    ] = None,
     ci: Annotated[
         Literal["github", "gitlab"],
         typer.Option("--ci", metavar="NAME", help="Where the job runs: github or gitlab."),
@@ -63,7 +68,9 @@ def command(
         options["ready-command"] = ready_command
     wire = "memif" if "{eal}" in run else "veth"
     dut_named("command", options, wire)
-    parse_level(slo)
+    text = ", ".join(slo or _LEVELS)
+    parse_level(text)
+    levels = [part.replace(" ", "") for part in text.split(",")]
     fields = {
         "dut": "command",
         "dut_options": options,
@@ -72,7 +79,7 @@ def command(
         "duration": "30s",
         "warm_up": "2s",
     }
-    files = Starter(fields, slo, ci).files()
+    files = Starter(fields, levels, ci).files()
     if not dry_run:
         write(project, files)
     for path in files:

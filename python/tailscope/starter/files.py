@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from importlib import resources
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-import tailscope
 from tailscope.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["FOLDER", "Starter", "write"]
@@ -30,13 +28,13 @@ class Starter(NamedTuple):
     ----------
     fields : Mapping of str to object
         Of the experiment, by their names there.
-    slo : str
-        The service level.
+    service_levels : sequence of str
+        A term each.
     ci : str
     """
 
     fields: Mapping[str, object]
-    slo: str
+    service_levels: Sequence[str]
     ci: Literal["github", "gitlab"]
 
     def files(self) -> dict[str, str]:
@@ -55,11 +53,7 @@ class Starter(NamedTuple):
             "name": FOLDER,
             "folder": FOLDER,
             "ci": self.ci,
-            # Both are YAML: a scalar in quotes is one.
-            "slo": json.dumps(self.slo),
-            "slo_text": f"`{self.slo}` in its job",
             "program": f"`{options['run'].split()[0]}`",
-            "requirement": f"tailscope=={tailscope.__version__}",
             "sudo": "sudo " if needs_root else "",
             # Root has another PATH.
             "as_root": 'sudo env "PATH=$PATH" ' if needs_root else "",
@@ -72,7 +66,12 @@ class Starter(NamedTuple):
             "github": {f".github/workflows/{FOLDER}.yml": "github.yml"},
             "gitlab": {f"{FOLDER}/gitlab.yml": "gitlab.yml"},
         }[self.ci]
-        experiment = {"name": FOLDER, "fixed": dict(self.fields), "repeats": 3}
+        experiment = {
+            "name": FOLDER,
+            "service_levels": [*self.service_levels],
+            "fixed": dict(self.fields),
+            "repeats": 3,
+        }
         gate = resources.files("tailscope.starter") / "gate.sh"
         return {
             f"{FOLDER}/experiment.yaml": _HEADER + yaml.safe_dump(experiment, sort_keys=False),

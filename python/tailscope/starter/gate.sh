@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Measures an experiment, and judges it: gate.sh EXPERIMENT OUT
+# Measures an experiment, and judges it: gate.sh [EXPERIMENT [OUT]]
 #
-#   SLO        service level, such as 'p99<1ms, loss<1e-4'; empty judges by the baseline alone
-#   BASELINE   what `tailscope baseline save` wrote of the state to compare with, if that is there
-#   FAIL_ON    how much worse than it runs may be: limits, separated by commas
+#   EXPERIMENT   runs must meet its service_levels; experiment.yaml beside this script by default
+#   OUT          folder for results; tail-latency-results by default
+#   SLO          service level in place of those of the experiment, such as 'p99<1ms, loss<1e-4'
+#   BASELINE     what `tailscope baseline save` wrote of the state to compare with; compared if it is there;
+#                baseline.json beside the experiment by default
+#   FAIL_ON      how much worse than it runs may be: limits, separated by commas
 #
 # OUT has the runs, report.html, baseline.json (of these runs), verdicts.xml and comparison.xml (JUnit).
 # Exit status: 0 pass, 1 could not be measured, 2 fail, 3 not enough evidence.
 set -uo pipefail
 
-experiment=${1:?expected an experiment}
-out=${2:?expected a folder for results}
-slo=${SLO:-} baseline=${BASELINE:-}
+experiment=${1:-$(dirname "${BASH_SOURCE[0]}")/experiment.yaml}
+out=${2:-tail-latency-results}
+slo=${SLO:-}
+baseline=${BASELINE:-$(dirname "$experiment")/baseline.json}
 IFS=, read -r -a limits <<<"${FAIL_ON:-p99>+10%,lost>+0.1%}"
 
 format=text
@@ -25,17 +29,26 @@ judge() {
     ((status == 0)) || { ((worst != 0 && worst < status)) || worst=$status; }
 }
 
+plan=$(tailscope run "$experiment" --dry-run --json -) || exit
+has_level=true
+[[ -n "$slo" || "$plan" != *'"service_levels": []'* ]] || has_level=false
+if ! "$has_level" && [[ ! -f "$baseline" ]]; then
+    echo "error: $experiment: got no service_levels, and there is no $baseline: nothing to judge runs by" >&2
+    echo 'hint: add a line such as service_levels: ["p99<1ms", "loss<1e-3"] to the experiment' >&2
+    exit 1
+fi
+
 mkdir -p "$out"
 tailscope run "$experiment" --out "$out/runs" || exit
 judge tailscope report "$out/runs" --out "$out/report.html"
 judge tailscope baseline save "$out/runs" --out "$out/baseline.json"
-if [[ -n "$slo" ]]; then
-    judge tailscope verify "$out/runs" --slo "$slo" --format "$format" --junit "$out/verdicts.xml"
+if "$has_level"; then
+    judge tailscope verify "$out/runs" ${slo:+--slo "$slo"} --format "$format" --junit "$out/verdicts.xml"
 fi
-if [[ -n "$baseline" && -f "$baseline" ]]; then
+if [[ -f "$baseline" ]]; then
     judge tailscope baseline compare "$baseline" "$out/runs" "${limits[@]/#/--fail-on=}" \
         --junit "$out/comparison.xml"
-elif [[ -n "$baseline" ]]; then
+else
     echo "gate: no $baseline yet: keep $out/baseline.json as that of the state to compare with" >&2
 fi
 exit "$worst"
