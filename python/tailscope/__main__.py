@@ -9,6 +9,7 @@ import os
 import sys
 
 _INTERRUPTED = 130
+"""As `tailscope.cli.status` has it, which is not imported yet."""
 _SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 
@@ -32,8 +33,10 @@ def main() -> int:
 
 def _end(_number: int, _frame: object) -> None:
     """End at once: nothing has been begun."""
-    os.write(sys.stderr.fileno(), b"error: interrupted\n")
-    os._exit(_INTERRUPTED)
+    try:
+        os.write(2, b"error: interrupted\n")
+    finally:
+        os._exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":
