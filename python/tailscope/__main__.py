@@ -28,6 +28,9 @@ def main() -> int:
     # The command has ended, and its status is known: Python tidies up undisturbed.
     for number in handled:
         _signal.signal(number, _signal.SIG_IGN)
+    # Python would end as by SIGINT if Ctrl-C had ever left text that it evaluated, such as a
+    # dataclass has, though it was handled since. It remembers the last text only.
+    exec("")  # noqa: S102
     return status
 
 

@@ -19,11 +19,18 @@ AT_IMPORT = """
 import atexit, os, sys
 
 def kill():
-    os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+    # In evaluated text, after whose interruption Python would end as by SIGINT.
+    exec("os.kill(os.getpid(), int(os.environ['SIGNAL']))")
+
+class Named:
+    def __set_name__(self, owner, name):
+        kill()
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == os.environ["AT"]:
+        if name == os.environ["AT"] and "NAMED" in os.environ:
+            type("Owner", (), {"named": Named()})
+        elif name == os.environ["AT"]:
             kill()
 
 if os.environ["AT"] == "exit":
@@ -32,19 +39,18 @@ sys.meta_path.insert(0, Finder())
 """
 """A signal comes when a module is imported, or when Python exits."""
 
+MODULE = [sys.executable, "-m", "tailscope"]
 SIGNALS = pytest.mark.parametrize(
     "signum", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name
 )
-ENTRIES = pytest.mark.parametrize(
-    "entry", [[COMMAND], [sys.executable, "-m", "tailscope"]], ids=["tailscope", "python -m"]
-)
+ENTRIES = pytest.mark.parametrize("entry", [[COMMAND], MODULE], ids=["tailscope", "python -m"])
 
 
 def killed(
-    folder: Path, entry: list[str], signum: int, at: str, *words: object
+    folder: Path, entry: list[str], signum: int, at: str, *words: object, **more: str
 ) -> subprocess.CompletedProcess[str]:
     (folder / "sitecustomize.py").write_text(AT_IMPORT)
-    told = {"PYTHONPATH": str(folder), "SIGNAL": str(int(signum)), "AT": at}
+    told = {"PYTHONPATH": str(folder), "SIGNAL": str(int(signum)), "AT": at, **more}
     return subprocess.run(
         [*entry, *map(str, words)], env={**os.environ, **told}, capture_output=True, text=True
     )
@@ -64,9 +70,17 @@ def test_while_the_program_is_imported(
 @pytest.mark.parametrize("at", ["tailscope.cli.analyze", "numpy"])
 def test_while_the_command_imports_what_it_needs(tmp_path: Path, signum: int, at: str) -> None:
     pair = captures.pair(tmp_path / "pair", [1_000] * 5)
-    done = killed(tmp_path, [COMMAND], signum, at, "analyze", *pair, "--out", tmp_path / "out")
+    done = killed(tmp_path, MODULE, signum, at, "analyze", *pair, "--out", tmp_path / "out")
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_while_a_class_names_its_attributes(tmp_path: Path) -> None:
+    """Python makes a RuntimeError of an interruption there."""
+    pair = captures.pair(tmp_path / "pair", [1_000] * 5)
+    words = ("analyze", *pair)
+    done = killed(tmp_path, MODULE, signal.SIGINT, "tailscope.analysis", *words, NAMED="1")
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
 
 
 @SIGNALS

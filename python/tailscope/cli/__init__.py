@@ -201,6 +201,9 @@ def _run(arguments: list[str] | None) -> int:
     except MemoryError:
         return _failed("out of memory", None)
     except Exception as error:
+        # Python itself makes another error of what interrupts it in some places.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            return _failed("interrupted", None, INTERRUPTED)
         if sys.flags.dev_mode:
             raise
         return _failed(
