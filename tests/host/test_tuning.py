@@ -409,7 +409,7 @@ SIGNALLED = """
 import os, signal, sys
 from tailscope import cli
 
-cli._end_as_by_ctrl_c()
+cli._interrupt_by_signals()
 try:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGHUP))
     for name in sys.argv[1:]:
