@@ -57,6 +57,16 @@ def test_ranks_and_stretches_are_those_of_all_packets(
         assert len(found.in_stretches(limit)) == stretches_of(len(expected))
 
 
+def test_instant_packets_have_the_first_ranks() -> None:
+    some = taken([5, None, 7], 1, 1)
+    found = Taken(some.came, 1, lambda: iter([(np.array([0, 2]), np.array([5, 7]))]), instant=2)
+    assert [found.at_rank(rank) for rank in range(1, 6)] == [0, 0, 5, 7, np.inf]
+    assert [found.at_least(ns) for ns in (0, 1, 6, 8)] == [5, 3, 2, 1]
+    assert found.in_stretches(6).sum() == 2
+    none = Taken(Distribution(), 0, lambda: iter([]), instant=3)
+    assert (len(none), none.longest_ns, none.at_least(1)) == (3, 0, 0)
+
+
 def test_values_in_memory_are_rounded_up() -> None:
     found = Taken.of(np.array([0.5, np.inf, 1000.2]))
     assert [found.at_rank(rank) for rank in (1, 2, 3)] == [1, 1001, np.inf]

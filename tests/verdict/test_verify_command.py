@@ -297,6 +297,47 @@ def test_a_loss_that_is_not_proven_is_considered_both_ways(
     assert judged(tailscope, run, "loss<50%", 0)["verdict"] == "pass"
 
 
+def test_packets_alike_pass_and_fail_nothing(tailscope: Run, runs: Path, tmp_path: Path) -> None:
+    """Each of them may have taken any time, or been lost."""
+
+    def alike(run: str, count: int) -> Path:
+        sent = {"ambiguous": count, "post_ambiguous": count}
+        packets = dict.fromkeys(("pre_packets", "post_packets"), PACKETS + count)
+        to = tmp_path / f"{run} {count}"
+        return changed(runs / run, to, **sent, **packets)
+
+    many = alike("fast", 1_000)
+    terms = "p99<1ms, loss<1%, max<1ms, lost=0, duplicated=0, reordered=0"
+    for term in judged(tailscope, many, terms, 3)["runs"][0]["terms"]:
+        assert term["verdict"] == "inconclusive", term
+        assert "1,000 packets that look alike" in term["reasons"][0]
+        assert "pass without them, fail with them" in term["reasons"][0]
+    assert judged(tailscope, many, "p50<1ms, loss<50%", 0)["verdict"] == "pass"
+    (term,) = judged(tailscope, many, "pdv-p99<1us", 3)["runs"][0]["terms"]
+    assert "look alike" in term["reasons"][0]
+    # A packet in ten of those that are known is too slow, which may be one in fifty of all.
+    assert judged(tailscope, alike("slow", 100), "p99<1ms", 2)["verdict"] == "fail"
+    assert judged(tailscope, alike("slow", 16_000), "p97<1ms", 3)["verdict"] == "inconclusive"
+    assert judged(tailscope, alike("slow", 1), "max<2ms", 2)["verdict"] == "fail"
+
+
+def test_captures_of_equal_packets_are_inconclusive(tailscope: Run, tmp_path: Path) -> None:
+    """Both begin at the same instant in a train of equal packets, each of which takes 5.02 ms."""
+    frame = captures.udp(0)
+    times = [1_700_000_000 * captures.SECOND + at * 1_000_000 for at in range(2_000)]
+    pre = [captures.Packet(ts, len(frame), frame) for ts in times[5:]]
+    post = [captures.Packet(ts + 20_000, len(frame), frame) for ts in times[5:]]
+    for name, packets in (("pre", pre), ("post", post)):
+        (tmp_path / name).write_bytes(captures.pcap(packets))
+    done = tailscope("analyze", tmp_path / "pre", tmp_path / "post", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(pre)} packets look like others within the window" in done.stderr + done.stdout
+    terms = judged(tailscope, tmp_path / "run", "p50<100us, max<1s, loss<1%", 3)
+    for term in terms["runs"][0]["terms"]:
+        assert term["verdict"] == "inconclusive"
+        assert f"{len(pre):,} packets that look alike" in term["reasons"][0]
+
+
 def test_negative_latencies_leave_times_undecided(
     tailscope: Run, runs: Path, tmp_path: Path
 ) -> None:

@@ -1,13 +1,16 @@
 //! Packets that share a key within the window, and what order proves of them.
 //!
-//! Alike packets leave a device in the order in which they came. So a post of their key answers the
-//! oldest that was not answered yet. Where only one waits, that is certain. Where several wait, one of
-//! them may have been lost; the answer holds only if, before the packet leaves its window, all that
-//! waited were answered: then as many came out as went in.
+//! A chain is anchored if nothing that went in before its first packet can still come out behind it
+//! (`Matcher::is_anchored`). From there on order proves each match as long as packets go in and come
+//! out by turns: a packet goes in where none waits, and a post comes where one does. Where two wait, one
+//! of them may have been lost. Where a post comes and none waits, one came out twice. Either ends the
+//! proof, also of what is still in its window: nobody knows since when the posts are those of other
+//! packets. As many in as out proves nothing: a loss and a copy make up for each other.
 //!
-//! Packets are answered in order, and leave in order. So those that wait are the newest of a chain, and
-//! those whose answer is certain the oldest: two places say it of any number of packets. Each packet
-//! that waits holds the way to the next one ([`Waiting`]), so that a chain needs no list of its own.
+//! Posts are given to the oldest packet that waits all the same, to tell packets that may have come out
+//! from those that did not. So those that wait are the newest of a chain: one place says it of any
+//! number of packets. Each packet that waits holds the way to the next one ([`Waiting`]), so that a
+//! chain needs no list of its own.
 
 use std::collections::HashMap;
 
@@ -16,10 +19,18 @@ use probe::key::Key;
 /// What a post of a key that several packets carry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The match of the packet at this place, if it is certain when that leaves the window.
+    /// The match of the packet at this place, if its answer is certain.
     Match(u64),
     /// A further post of a packet that was answered.
     Further,
+}
+
+/// How many posts a packet has before another one alike goes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posts {
+    None,
+    One,
+    Several,
 }
 
 /// The packets under way, by place.
@@ -39,12 +50,14 @@ struct Chain {
     oldest: u64,
     /// The newest packet.
     newest: u64,
-    /// The answers of all packets before this place are certain.
-    certain: u64,
+    /// When the first packet was sent, in ns.
+    first_ns: u64,
+    /// Whether it is anchored, which is known when it leaves.
+    anchored: Option<bool>,
+    /// Whether packets went in and came out by turns, all of the time.
+    by_turns: bool,
     /// The newest that was answered was sent then, in ns.
     answered_ns: Option<u64>,
-    /// Whether packets before the first may belong to it.
-    torn: bool,
 }
 
 impl Chain {
@@ -74,60 +87,67 @@ impl Chains {
         self.chains.len()
     }
 
-    /// Begins the chain of `key` with the packet at `place`, sent at `ts`, that was alone so far.
-    /// `torn`: perhaps only in what was read.
-    pub fn begin(&mut self, key: Key, (place, ts): (u64, u64), answered: bool, torn: bool) {
-        let behind = place + u64::from(answered);
-        let answered_ns = answered.then_some(ts);
-        let chain = Chain { oldest: behind, newest: place, certain: behind, answered_ns, torn };
+    /// Begins the chain of `key` with a packet that was alone so far: its place, when it was sent, and
+    /// how many posts it has.
+    pub fn begin(&mut self, key: Key, (place, ts): (u64, u64), posts: Posts) {
+        let answered = posts != Posts::None;
+        let chain = Chain {
+            oldest: place + u64::from(answered),
+            newest: place,
+            first_ns: ts,
+            anchored: None,
+            by_turns: posts == Posts::One,
+            answered_ns: answered.then_some(ts),
+        };
         let former = self.chains.insert(name(key), chain);
         assert!(former.is_none(), "a chain ends when its last packet leaves the window");
     }
 
-    /// The next packet of a chain; whether that may have begun before what was read.
-    pub fn add(&mut self, key: Key, place: u64, waiting: &mut impl Waiting) -> bool {
+    /// The next packet of a chain; when the first of it was sent, in ns.
+    pub fn add(&mut self, key: Key, place: u64, waiting: &mut impl Waiting) -> u64 {
         let chain = self.of(key);
         assert!(chain.newest < place, "packets come in order");
         if chain.waits() {
             waiting.set_next(chain.newest, place);
+            chain.by_turns = false;
         } else {
             chain.oldest = place;
         }
         chain.newest = place;
-        chain.torn
+        chain.first_ns
     }
 
     /// A post of the chain. What left the window has left the chain.
     pub fn answer(&mut self, key: Key, waiting: &impl Waiting) -> Answer {
         let chain = self.of(key);
         if !chain.waits() {
+            chain.by_turns = false;
             return Answer::Further;
         }
         let place = chain.oldest;
         chain.answered_ns = Some(waiting.sent_ns(place));
         chain.pass_on(|| waiting.next(place));
-        if !chain.waits() {
-            chain.certain = place + 1;
-        }
         Answer::Match(place)
     }
 
-    /// The packet at `place`, sent at `ts`, leaves its window; `next` is the one behind it in its chain
-    /// if it waits. Whether it is not known if it arrived: its answer is not certain, or there is none,
-    /// but for one that was sent less than a window before.
+    /// The packet at `place`, sent at `ts`, leaves its window. If it waits, `next` is the one behind it in
+    /// its chain; if it is the first, `anchored` says whether it is. Whether it is not known what became
+    /// of it: its answer is not certain, or it has none, but one sent less than a window before has.
     pub fn leaves_ambiguous(
         &mut self,
         key: Key,
         (place, ts): (u64, u64),
         next: u64,
         window: u64,
+        anchored: bool,
     ) -> bool {
         let chain = self.of(key);
+        let anchored = *chain.anchored.get_or_insert(anchored);
         let ambiguous = if chain.waits() && chain.oldest == place {
             chain.pass_on(|| next);
             chain.answered_ns.is_some_and(|answered| ts - answered < window)
         } else {
-            place >= chain.certain
+            !(anchored && chain.by_turns)
         };
         if chain.newest == place {
             assert!(!chain.waits(), "the newest leaves last");

@@ -151,6 +151,16 @@ impl<T: Copy + Default> Flight<T> {
         (self.head < self.tail).then(|| self.get(self.tail - 1).ts)
     }
 
+    /// The time of the first packet at `ts` or later.
+    pub fn first_ts_from(&self, ts: u64) -> Option<u64> {
+        let (mut low, mut high) = (self.head, self.tail);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.get(middle).ts < ts { low = middle + 1 } else { high = middle }
+        }
+        (low < self.tail).then(|| self.get(low).ts)
+    }
+
     #[inline]
     pub fn get(&self, place: u64) -> Entry<T> {
         debug_assert!((self.head..self.tail).contains(&place), "the packet is under way");

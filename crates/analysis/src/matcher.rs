@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use probe::key::Key;
 use units::Nanos;
 
-use crate::chain::{Answer, Chains, Waiting};
+use crate::chain::{Answer, Chains, Posts, Waiting};
 use crate::chunk::{Entry, State};
 use crate::counts::Counts;
 use crate::error::Error;
@@ -79,6 +79,11 @@ impl Sent {
 
     fn set(&mut self, flag: u32) {
         self.latency[1] |= flag;
+    }
+
+    /// Whether it can be told apart from all others within the window, and came out once.
+    fn is_told_apart(self) -> bool {
+        self.latency[1] & Self::FLAGS == Self::ANSWERED
     }
 
     /// Whether it is under way, and nothing else is known of it.
@@ -250,7 +255,9 @@ pub(crate) struct Matcher {
     /// Further posts of packets in `pre`, by place.
     extras: HashMap<u64, Extra>,
     chains: Chains,
-    /// Whether a chain may have begun before what is read.
+    /// The place in post of the packet that left last, if it could be told apart.
+    left: Option<u32>,
+    /// Whether a chain hangs on what lies before what is read.
     torn: bool,
     next_settling: u64,
     post_packets: u64,
@@ -286,6 +293,7 @@ impl Matcher {
             orphans: Flight::new(),
             extras: HashMap::new(),
             chains: Chains::default(),
+            left: None,
             torn: false,
             next_settling: 0,
             post_packets: stretch.before_post,
@@ -530,16 +538,27 @@ impl Matcher {
     #[cold]
     fn chain(&mut self, key: Key, former: u64, place: u64, ts: u64) {
         self.settle(ts);
-        let unsure_until = self.read_from.saturating_add(self.window);
         let first = self.pre.get(former);
         if !first.state.is(Sent::CHAINED) {
             self.pre.get_mut(former).state.set(Sent::CHAINED);
-            let torn = self.read_from > 0 && first.ts < unsure_until;
-            let answered = first.state.is(Sent::ANSWERED);
-            self.chains.begin(key, (former, first.ts), answered, torn);
+            let posts = match first.state {
+                state if !state.is(Sent::ANSWERED) => Posts::None,
+                state if !state.is(Sent::EXTRA) => Posts::One,
+                _ => Posts::Several,
+            };
+            self.chains.begin(key, (former, first.ts), posts);
         }
         self.pre.get_mut(place).state.set(Sent::CHAINED);
-        self.torn |= self.chains.add(key, place, &mut self.pre) && ts >= unsure_until;
+        let first_ns = self.chains.add(key, place, &mut self.pre);
+        self.torn |= self.is_torn_off(first_ns, ts);
+    }
+
+    /// Whether a chain that reaches from `first_ns` to `ts` hangs on what was not read, and so may what
+    /// is counted here: it may begin before, or what anchors it may (`slice.rs`).
+    fn is_torn_off(&self, first_ns: u64, ts: u64) -> bool {
+        let borders = [self.window, 2 * self.window - 1];
+        let mut borders = borders.map(|ns| self.read_from.saturating_add(ns)).into_iter();
+        self.read_from > 0 && borders.any(|border| first_ns < border && border <= ts)
     }
 
     /// A post of a key that several packets within the window carry, the newest at `newest`.
@@ -572,6 +591,7 @@ impl Matcher {
         if state.is(Sent::EXTRA) || (ambiguous && state.is(Sent::ANSWERED)) {
             self.settle_posts(place, entry, ambiguous, owned);
         }
+        self.left = (matched && state.is_told_apart()).then_some(state.post);
         let kept = self.keeps(if matched { entry.ts + latency } else { entry.ts });
         if matched && kept {
             self.counts.sent += u64::from(owned);
@@ -634,7 +654,29 @@ impl Matcher {
     #[cold]
     fn leaves_ambiguous(&mut self, place: u64, entry: &Entry<Sent>) -> bool {
         let next = place + u64::from(entry.state.post);
-        self.chains.leaves_ambiguous(entry.key(), (place, entry.ts), next, self.window)
+        let (anchored, window) = (self.is_anchored(entry), self.window);
+        let packet = (place, entry.ts);
+        self.chains.leaves_ambiguous(entry.key(), packet, next, window, anchored)
+            || entry.state.is(Sent::ANSWERED) && !self.went_on(entry)
+    }
+
+    /// Whether the capture before the device was still looking when the answer of a packet came, so
+    /// that the next one alike cannot have gone in unseen.
+    fn went_on(&self, answered: &Entry<Sent>) -> bool {
+        let later_ns = self.pre.first_ts_from(answered.ts + answered.state.latency());
+        later_ns.is_some_and(|later| later - answered.ts < self.window)
+    }
+
+    /// Whether the first packet of a chain, which was answered, is known to be the first of its key
+    /// that can come out behind it. Either none went in for a window before it: the capture before
+    /// the device had been looking for so long, and the one behind it looked when it went in. Or the
+    /// packet right before it can be told apart, and came out right before it.
+    fn is_anchored(&self, first: &Entry<Sent>) -> bool {
+        let [pre_ns, post_ns] = self.rules.begin_ns;
+        let looked = first.ts.checked_sub(self.window).is_some_and(|since| pre_ns <= since);
+        let silent = looked && post_ns <= first.ts;
+        let behind_another = self.left.is_some_and(|post| post.wrapping_add(1) == first.state.post);
+        (silent || behind_another) && !first.state.is(Sent::SEEN_BEFORE)
     }
 
     /// The posts of a pre packet beside its match; all its posts where it is ambiguous.
@@ -812,6 +854,7 @@ mod tests {
 
     const WINDOW: Nanos = Nanos(100);
 
+    #[derive(Clone, Copy)]
     enum Seen {
         Pre(u64, u64),
         Post(u64, u64),
@@ -851,34 +894,50 @@ mod tests {
         assert_eq!((counts.duplicated, counts.lost), (1, 1));
     }
 
-    #[test]
-    fn packets_alike_are_matched_in_order_where_as_many_came_out() {
-        let (counts, matches) = run(None, &[Pre(0, 1), Post(5, 1), Pre(6, 1), Post(9, 1)]);
-        assert_eq!(matches, [(0, 5), (1, 3)]);
-        assert_eq!(counts.ambiguous, 0);
-        let (counts, matches) = run(None, &[Pre(0, 1), Pre(2, 1), Post(5, 1), Post(6, 1)]);
-        assert_eq!(matches, [(0, 5), (1, 4)]);
-        assert_eq!(counts.ambiguous, 0);
+    /// The same behind a packet a window before, and with one more behind them.
+    fn run_anchored(seen: &[Seen]) -> (Counts, Vec<(u64, u64)>) {
+        run_anchored_until(seen, 190)
+    }
+
+    fn run_anchored_until(seen: &[Seen], end: u64) -> (Counts, Vec<(u64, u64)>) {
+        let anchored = [Pre(0, 8), Post(1, 8)].into_iter().chain(seen.iter().copied());
+        let (counts, matches) = run(None, &anchored.chain([Pre(end, 9)]).collect::<Vec<_>>());
+        assert_eq!(matches[0], (0, 1));
+        (counts, matches[1..].to_vec())
     }
 
     #[test]
-    fn one_of_several_alike_that_was_lost_makes_all_ambiguous() {
-        let (counts, matches) = run(None, &[Pre(0, 1), Pre(2, 1), Post(5, 1)]);
+    fn packets_alike_are_matched_while_they_come_and_go_by_turns() {
+        let turns = [Pre(100, 1), Post(105, 1), Pre(106, 1), Post(109, 1)];
+        let (counts, matches) = run_anchored(&turns);
+        assert_eq!((counts.ambiguous, matches), (0, vec![(1, 5), (2, 3)]));
+        let soon = [Pre(90, 1), Post(95, 1), Pre(96, 1), Post(99, 1), Pre(100, 9)];
+        let (counts, matches) = run(None, &soon);
+        assert_eq!((counts.ambiguous, counts.post_ambiguous), (2, 2), "others may be before them");
         assert_eq!(matches, []);
-        assert_eq!((counts.ambiguous, counts.post_ambiguous, counts.lost), (2, 1, 0));
-        let (counts, matches) = run(None, &[Pre(0, 1), Post(1, 1), Pre(2, 1)]);
-        assert_eq!(matches, [(0, 1)], "what may be a copy in the capture is no loss");
-        assert_eq!((counts.ambiguous, counts.lost), (1, 0));
-        let (counts, _) = run(None, &[Pre(0, 1), Pre(2, 1)]);
-        assert_eq!((counts.ambiguous, counts.lost), (0, 2), "none of them came out");
+        let together = [Pre(100, 1), Pre(102, 1), Post(105, 1), Post(106, 1)];
+        let (counts, matches) = run_anchored(&together);
+        assert_eq!((counts.ambiguous, counts.post_ambiguous), (2, 2), "as many in as out");
+        assert_eq!(matches, []);
     }
 
     #[test]
-    fn an_order_that_is_proven_too_late_proves_nothing_of_what_has_left() {
-        let seen = [Pre(0, 1), Pre(2, 1), Post(5, 1), Post(101, 1)];
-        let (counts, matches) = run(None, &seen);
-        assert_eq!(matches, [(1, 99)]);
-        assert_eq!((counts.ambiguous, counts.post_ambiguous), (1, 1));
+    fn a_loss_and_a_copy_make_packets_alike_ambiguous_that_are_in_their_window() {
+        let (counts, matches) = run_anchored(&[Pre(100, 1), Pre(102, 1), Post(105, 1)]);
+        assert_eq!(matches, []);
+        assert_eq!((counts.ambiguous, counts.post_ambiguous), (2, 1));
+        let (counts, matches) = run_anchored(&[Pre(100, 1), Post(101, 1), Pre(102, 1)]);
+        assert_eq!(matches, [(1, 1)], "what may be a copy in the capture is no loss");
+        assert_eq!((counts.ambiguous, counts.lost), (1, 1));
+        let (counts, _) = run_anchored(&[Pre(100, 1), Pre(102, 1)]);
+        assert_eq!((counts.ambiguous, counts.lost), (0, 3), "none of them came out");
+        let copied = [
+            [Pre(100, 1), Post(101, 1), Pre(150, 1), Post(151, 1)],
+            [Pre(210, 1), Post(211, 1), Post(212, 1), Pre(290, 1)],
+        ];
+        let (counts, matches) = run_anchored_until(&copied.concat(), 300);
+        assert_eq!(matches, [(1, 1)]);
+        assert_eq!((counts.ambiguous, counts.post_ambiguous), (3, 3));
     }
 
     #[test]

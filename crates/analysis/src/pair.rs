@@ -189,7 +189,8 @@ impl Analysis {
     ) -> Result<Self, Error> {
         let found = self.judged();
         let none_came = found.config.whole && found.post.side.packets == 0;
-        let joined = found.counts.matched + found.counts.resegmented > 0 || relation.is_some();
+        let Counts { matched, resegmented, post_ambiguous, .. } = found.counts;
+        let joined = matched + resegmented + post_ambiguous > 0 || relation.is_some();
         if !joined && !none_came {
             return Err(Error::DifferentTraffic { pre, post, tried: found.basis.in_words() });
         }

@@ -230,6 +230,10 @@ fn times(heads: [&Head; 2]) -> Range<u64> {
 ///   is. The one that overtakes looks at matches sent less than W before, and whether those are
 ///   ambiguous: less than 2W before.
 ///
+/// - A packet of a chain is matched by what anchors the chain: what lies less than 2W before its first
+///   packet. That matters of matches less than W before the slice, too, so a chain that begins less
+///   than 2W − 1 behind what is read and reaches as far tears the slice (`Matcher::is_torn_off`).
+///
 /// Times are whole, so that less than W is at most W − 1: `o − p ≤ 2W − 1`, `p − r ≤ W − 1`. What is
 /// wrong for want of packets still further away is so far out that none of these looks at it.
 ///

@@ -373,9 +373,10 @@ impl Analysis {
         };
         warn(
             counts.ambiguous,
-            ["packet shares its key", "packets share their key"],
-            "with another one within the window, and order does not tell them apart: \
-             not matched",
+            ["packet looks", "packets look"],
+            "like others within the window, and nothing proves which is which: not matched, latency and loss \
+             unknown. Send packets with a counter in the payload; of equal ones only those are matched that \
+             leave before the next one enters, where both captures begin before them with a packet that differs",
         );
         let dropped = self.post.info.as_ref().and_then(|info| info.dropped_packets).unwrap_or(0);
         warn(

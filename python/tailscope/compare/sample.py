@@ -184,7 +184,7 @@ def _quantile(ranked: _Ranked, q: float, errors: Sequence[float]) -> MeasuredFig
 
 def _of_those_that_came(taken: Taken, q: float) -> float:
     count = taken.came.count
-    return taken.at_rank(rank_of(q, count)) if count else math.nan
+    return float(taken.came.at_ranks([rank_of(q, count)])[0]) if count else math.nan
 
 
 def _lost(lost: int, n: int, design: float, errors: Iterable[float]) -> MeasuredFigure:

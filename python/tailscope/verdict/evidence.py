@@ -83,8 +83,8 @@ class RunSample:
         The upper end: all of a latency is the device's.
     least : PacketSample or None
         The lower end: each latency less what the instrument stalled meanwhile, without packets that
-        it lost or could not send, and without lost ones that captures do not prove. None where that
-        is the same, or it does not tell.
+        it lost or could not send, and without lost ones that captures do not prove; packets alike
+        that are not matched took no time. None where that is the same, or it does not tell.
     spoilt : str
         What the instrument may have spoilt.
     resolution_ns : int
@@ -281,16 +281,23 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
             f"{unproven:,} packets that are not proven to be lost: as many are only known from"
             " behind the device, perhaps in another form"
         )
+    if alike := counts.of("ambiguous"):
+        reasons.append(
+            f"{alike:,} packets that look alike and are not matched, so that any of them may have"
+            " been lost or taken any time"
+        )
     if not reasons:
         return None, ""
     return _reading(packets, counts, with_spoilt=False), "; ".join(reasons)
 
 
 def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> PacketSample:
-    dropped = counts.of("dropped_by_dut")
+    dropped, alike = counts.of("dropped_by_dut"), counts.of("ambiguous")
     lost = counts.of("lost") - dropped
     lost += counts.of("unsent") if with_spoilt else -counts.of("lost_in_instrument")
-    if not with_spoilt:
+    if with_spoilt:
+        lost += alike
+    else:
         lost = max(0, lost - counts.unproven())
     ends = (packets.as_is, packets.least) if with_spoilt else (packets.least, packets.as_is)
     taken = Taken(
@@ -298,17 +305,26 @@ def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> Packet
         lost + sum(map(counts.of, _FAILED)),
         partial(packets.batches, with_spoilt=with_spoilt),
         packets.first_seq,
+        instant=0 if with_spoilt else alike,
     )
+    found = {name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")}
+    if with_spoilt and alike:
+        found["late"] += alike
+        found["duplicated"] += counts.of("post_ambiguous")
+        # One that overtook may have been any of them.
+        found["reordered"] = alike + counts.of("count")
     return PacketSample(
         taken,
         lost,
-        {
-            "lost": lost,
-            "dropped": dropped,
-            **{name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")},
-        },
-        float(ends[1].at_ranks([1])[0]) if ends[1].count else None,
+        {"lost": lost, "dropped": dropped, **found},
+        _fastest_ns(ends[1], alike if with_spoilt else 0),
     )
+
+
+def _fastest_ns(came: Distribution, instant: int) -> float | None:
+    if instant:
+        return 0.0
+    return float(came.at_ranks([1])[0]) if came.count else None
 
 
 def _resolution_ns(summary: Mapping[str, Figure]) -> int:

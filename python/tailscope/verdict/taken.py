@@ -43,12 +43,20 @@ class Taken:
         where only the distribution is known.
     first_seq : int
         Number of the first packet.
+    instant : int
+        How many more are taken to have needed no time at all.
     """
 
     def __init__(
-        self, came: Distribution, failed: int, batches: Batches | None = None, first_seq: int = 0
+        self,
+        came: Distribution,
+        failed: int,
+        batches: Batches | None = None,
+        first_seq: int = 0,
+        *,
+        instant: int = 0,
     ) -> None:
-        self.came, self.failed = came, failed
+        self.came, self.failed, self.instant = came, failed, instant
         self._batches, self._first_seq = batches, first_seq
         self._seen: dict[int, Integers] = {}
 
@@ -72,16 +80,21 @@ class Taken:
         return cls(distribution, len(values_ns) - len(seq), lambda: iter([(seq, came_ns)]))
 
     def __len__(self) -> int:
-        return self.came.count + self.failed
+        return self.instant + self.came.count + self.failed
 
     def at_rank(self, rank: int) -> float:
         """What the packet of a rank took, from 1 for the fastest."""
+        rank -= self.instant
+        if rank <= 0:
+            return 0.0
         return float(self.came.at_ranks([rank])[0]) if rank <= self.came.count else math.inf
 
     @property
     def longest_ns(self) -> int | None:
         """The longest that one took that came back; None where none did."""
-        return self.came.at_ranks([self.came.count])[0] if self.came.count else None
+        if self.came.count:
+            return self.came.at_ranks([self.came.count])[0]
+        return 0 if self.instant else None
 
     @property
     def never_ns(self) -> int:
@@ -91,7 +104,7 @@ class Taken:
 
     def at_least(self, ns: int) -> int:
         """How many took so long, or longer."""
-        return self.failed + (self.came.above(min(ns, _MOST_NS) - 1) if ns else self.came.count)
+        return self.failed + self.came.above(min(ns, _MOST_NS) - 1) if ns else len(self)
 
     def look_for(self, limits_ns: Iterable[int]) -> None:
         """Count for several limits at once what `in_stretches` will be asked for."""
@@ -105,7 +118,7 @@ class Taken:
         return self._seen[min(ns, _MOST_NS)]
 
     def _counted(self, limits_ns: list[int]) -> list[Integers]:
-        n, edges_ns = len(self), np.array(limits_ns, np.uint64)
+        n, edges_ns = len(self) - self.instant, np.array(limits_ns, np.uint64)
         stretches, cells = stretches_of(n), len(limits_ns) + 1
         counts = np.zeros(stretches * cells, np.int64)
         assert self._batches is not None, "its packets can be read"

@@ -10,3 +10,4 @@ mod rules;
 mod simulated;
 mod slices;
 mod statistics;
+mod trains;

@@ -48,11 +48,53 @@ fn a_match_lies_from_its_packet_on_within_the_window() {
 }
 
 #[test]
-fn packets_alike_are_matched_where_as_many_came_out() {
-    assert_eq!(fates(&[(100, 7), (109, 7)], &[(105, 7)]), ([1, 0, 0, 1], [0; 5]));
-    assert_eq!(fates(&[(100, 7), (104, 7)], &[(105, 7)]), ([0, 0, 0, 2], [0, 0, 1, 0, 0]));
-    assert_eq!(fates(&[(100, 7), (104, 7)], &[(105, 7), (106, 7)]), ([2, 0, 0, 0], [0; 5]));
-    assert_eq!(fates(&[(100, 7), (110, 7)], &[(105, 7)]), ([1, 1, 0, 0], [0; 5]));
+fn packets_alike_are_matched_where_order_proves_it() {
+    // The packet at 90 shows that the capture had looked for a window before 100, and the one at 108
+    // that it went on. The one at 91 is lost, so that it is no anchor.
+    let train = |times: &[u64], posts: &[u64]| {
+        let sent = times.iter().map(|&ts| (ts, 7));
+        let pre: Vec<_> =
+            [(90, 1), (91, 9)].into_iter().chain(sent).chain([(108, 2), (130, 3)]).collect();
+        let seen = posts.iter().map(|&ts| (ts, 7));
+        let mut post: Vec<_> = [(91, 1), (108, 2), (131, 3)].into_iter().chain(seen).collect();
+        post.sort_unstable();
+        let (pre, [duplicated, _, ambiguous, ..]) = fates(&pre, &post);
+        (pre[0] - 3, pre[1] - 1, pre[3], duplicated + ambiguous)
+    };
+    assert_eq!(train(&[100, 104], &[101, 105]), (2, 0, 0, 0));
+    assert_eq!(train(&[100, 104], &[104, 105]), (0, 0, 2, 2), "two were inside");
+    assert_eq!(train(&[100, 104], &[105, 106]), (0, 0, 2, 2), "two were inside");
+    assert_eq!(train(&[100, 104], &[105]), (0, 0, 2, 1), "one was lost");
+    assert_eq!(train(&[100, 104], &[101, 102, 105]), (0, 0, 2, 3), "one came out twice");
+    assert_eq!(
+        train(&[100, 104], &[101]),
+        (1, 0, 1, 0),
+        "the last one may be a copy in the capture"
+    );
+    assert_eq!(train(&[100, 110], &[105]), (1, 1, 0, 0), "a window apart, they are not alike");
+    assert_eq!(
+        train(&[99, 104], &[101, 105]),
+        (0, 0, 2, 2),
+        "others may have gone in unseen before"
+    );
+    assert_eq!(
+        train(&[100, 104], &[101, 109]),
+        (1, 0, 1, 1),
+        "another may have gone in unseen since"
+    );
+    assert_eq!(train(&[100, 104], &[95, 101, 105]), (0, 0, 2, 3), "one was inside before");
+}
+
+#[test]
+fn a_packet_that_can_be_told_apart_anchors_those_behind_it() {
+    let sent = [(99, 1), (100, 7), (104, 7), (108, 2)];
+    let told = |post: &[(u64, u8)]| fates(&sent, post).0;
+    assert_eq!(told(&[(99, 1), (101, 7), (105, 7), (109, 2)]), [4, 0, 0, 0]);
+    assert_eq!(told(&[(99, 7), (100, 1), (105, 7), (109, 2)]), [2, 0, 0, 2], "a stray before");
+    assert_eq!(told(&[(101, 7), (102, 1), (105, 7), (109, 2)]), [2, 0, 0, 2], "it was overtaken");
+    assert_eq!(told(&[(101, 7), (105, 7), (109, 2)]), [1, 1, 0, 2], "it was lost");
+    let twice = [(99, 1), (99, 1), (101, 7), (105, 7), (109, 2)];
+    assert_eq!(told(&twice), [2, 0, 0, 2], "it came out twice");
     assert_eq!(fates(&[(100, 7), (100, 8)], &[(101, 8), (101, 7)]), ([2, 0, 0, 0], [0; 5]));
 }
 

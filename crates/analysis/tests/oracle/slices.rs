@@ -6,7 +6,7 @@ use capture::Reader;
 use crate::engine::{self, Matches, figures};
 use crate::equal::{difference, shrunk, stir};
 use crate::generate::{self, Case, Dice, pcap};
-use crate::reference::{Figures, Question};
+use crate::reference::{Figures, MatchOn, Packet, Question};
 
 const CASES: u64 = 2_000;
 
@@ -166,6 +166,32 @@ fn long_pairs_in_slices() {
             None::<String>,
             "{seed}"
         );
+    }
+}
+
+/// What anchors a train may lie before what a slice reads: here, that the post at 975 is no stray.
+#[test]
+fn a_slice_does_not_judge_a_train_whose_anchor_it_may_not_see() {
+    let packet = |&(ts, id): &(u64, u8)| Packet { ts, orig_len: 1, data: vec![id] };
+    let pre = [(971, 7), (983, 7), (991, 7), (1000, 7), (1008, 8)];
+    let post = [(975, 7), (984, 7), (992, 7), (1001, 7), (1009, 8)];
+    let ask = Question {
+        match_on: MatchOn::Bytes(vec![(0, 1)]),
+        window: 10,
+        trim: 0,
+        worst: 9,
+        copies: 0,
+        two_way: false,
+    };
+    let case = Case {
+        pre: pre.iter().map(packet).collect(),
+        post: post.iter().map(packet).collect(),
+        ask,
+    };
+    let pair = Pair::of(&case);
+    assert_eq!(pair.whole(&case.ask).unwrap().1.counts.count, 5);
+    for cut in 960..1_020 {
+        assert_eq!(complaint(&pair, &case.ask, &[cut], &mut Dice::new(cut)), None, "{cut}");
     }
 }
 

@@ -182,7 +182,7 @@ GROUPS = (
             _packets(
                 "ambiguous",
                 "Packets before the device that share their key with another one less than a "
-                "window away, where order does not tell which of them arrived: they are not "
+                "window away, where order does not prove what became of them: they are not "
                 "matched.",
             ),
             _packets(

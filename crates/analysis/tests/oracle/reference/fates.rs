@@ -1,6 +1,6 @@
 //! The fate of every packet, rule by rule.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::keys::{Keyed, is_local, key};
 use super::{Counts, Match, Packet, Question, Twist};
@@ -30,11 +30,22 @@ pub enum PostFate {
     Unknown,
 }
 
-/// An answer to a packet: which post, and whether that is certain.
-#[derive(Clone, Copy, Debug)]
-struct Answer {
-    post: usize,
-    certain: bool,
+/// What happened to the packets of one key, in order of time.
+#[derive(Default)]
+struct Story {
+    /// Packets before the device that may be found behind it.
+    sent: Vec<usize>,
+    /// Of these, those that went in while another one waited for an answer.
+    crowded: HashSet<usize>,
+    /// The post that answers a packet.
+    answers: HashMap<usize, usize>,
+    /// Posts that came while none waited, and the newest packet then.
+    surplus: Vec<(usize, usize)>,
+    /// Posts that came while no window was open.
+    strays: Vec<usize>,
+    /// Packets that travel the other way, and the post of each.
+    back: Vec<(usize, usize)>,
+    repeated: Vec<usize>,
 }
 
 /// Both sides' fates; packets in order of time.
@@ -54,8 +65,16 @@ pub fn fates(
             }
         }
     }
-    for [sent, seen] in same_key.values() {
-        of_one_key((pre, sent), (post, seen), &mut fates, &mut post_fates, ask, twist);
+    let of_key = |[sent, seen]: &[Vec<usize>; 2]| story((pre, sent), (post, seen), ask, twist);
+    let stories: Vec<Story> = same_key.values().map(of_key).collect();
+    let mut anchors = vec![None; pre.len()];
+    for story in &stories {
+        for &q in &story.sent {
+            anchors[q] = anchor(q, story, (pre, post), ask, twist);
+        }
+    }
+    for story in stories {
+        of_one_key(story, &anchors, (pre, post), (&mut fates, &mut post_fates), ask, twist);
     }
     (fates, post_fates)
 }
@@ -68,73 +87,167 @@ fn key_of(packet: &Packet, ask: &Question, twist: Twist) -> Option<Vec<u8>> {
     }
 }
 
-/// The fates of the packets of one key.
-fn of_one_key(
-    (pre, sent): (&[Packet], &[usize]),
+/// What happened to the packets of one key.
+fn story(
+    (pre, all_sent): (&[Packet], &[usize]),
     (post, seen): (&[Packet], &[usize]),
-    fates: &mut [PreFate],
-    post_fates: &mut [PostFate],
     ask: &Question,
     twist: Twist,
-) {
+) -> Story {
     let w = i128::from(ask.window);
     let sent_at = |q: usize| i128::from(pre[q].ts);
-    let mut answers: HashMap<usize, Answer> = HashMap::new();
-    let mut strays = Vec::new();
-    let mut back: Vec<(usize, usize)> = Vec::new();
-    let mut repeated = Vec::new();
     let copies = if twist == Twist::CopiesCount { 0 } else { ask.copies.min(ask.window - 1) };
-    let (all_sent, mut sent) = (sent, Vec::new());
     let mut coming = all_sent.iter().copied().peekable();
-    let mut take_sent = |until: Option<u64>, sent: &mut Vec<usize>, strays: &[usize]| {
+    let mut take_sent = |until: Option<u64>, told: &mut Story| {
         while let Some(q) = coming.next_if(|&q| until.is_none_or(|until| pre[q].ts <= until)) {
             let is_copy = |last: &usize| pre[q].ts - pre[*last].ts <= copies;
-            if copies > 0 && sent.last().is_some_and(is_copy) {
-                repeated.push(q);
+            if copies > 0 && told.sent.last().is_some_and(is_copy) {
+                told.repeated.push(q);
                 continue;
             }
             let is_before = |p: &&usize| {
                 let at = i128::from(post[**p].ts);
-                at < sent_at(q) && sent_at(q) < at + w && back.iter().all(|(_, taken)| taken != *p)
+                let taken = told.back.iter().any(|(_, taken)| taken == *p);
+                at < sent_at(q) && sent_at(q) < at + w && !taken
             };
-            match strays.iter().find(is_before).filter(|_| ask.two_way) {
-                Some(&p) => back.push((q, p)),
-                None => sent.push(q),
+            if let Some(&p) = told.strays.iter().find(is_before).filter(|_| ask.two_way) {
+                told.back.push((q, p));
+                continue;
             }
+            let waits = |a: &usize| sent_at(q) < sent_at(*a) + w && !told.answers.contains_key(a);
+            if told.sent.iter().any(waits) {
+                told.crowded.insert(q);
+            }
+            told.sent.push(q);
         }
     };
+    let mut told = Story::default();
     for &p in seen {
-        take_sent(Some(post[p].ts), &mut sent, &strays);
+        take_sent(Some(post[p].ts), &mut told);
         let now = i128::from(post[p].ts);
         let is_open = |q: usize| match twist {
             Twist::ZeroLatencyIsNegative => sent_at(q) < now && now < sent_at(q) + w,
             Twist::WindowHoldsItsEnd => sent_at(q) <= now && now <= sent_at(q) + w,
             _ => sent_at(q) <= now && now < sent_at(q) + w,
         };
-        let open: Vec<usize> = sent.iter().copied().filter(|&q| is_open(q)).collect();
+        let open: Vec<usize> = told.sent.iter().copied().filter(|&q| is_open(q)).collect();
         let waiting: Vec<usize> =
-            open.iter().copied().filter(|q| !answers.contains_key(q)).collect();
+            open.iter().copied().filter(|q| !told.answers.contains_key(q)).collect();
         match (&open[..], &waiting[..]) {
-            ([], _) => strays.push(p),
+            ([], _) => told.strays.push(p),
             ([.., newest], []) if twist == Twist::LastPostWins => {
-                answers.insert(*newest, Answer { post: p, certain: true });
+                told.answers.insert(*newest, p);
             }
-            (_, []) => post_fates[p] = PostFate::Duplicated,
-            (_, [only]) => {
-                answers.insert(*only, Answer { post: p, certain: true });
-                open.iter().for_each(|q| {
-                    if let Some(answer) = answers.get_mut(q) {
-                        answer.certain = true;
-                    }
-                });
-            }
+            ([.., newest], []) => told.surplus.push((p, *newest)),
             (_, [oldest, ..]) => {
-                let certain = twist == Twist::OrderProvesAll;
-                answers.insert(*oldest, Answer { post: p, certain });
+                told.answers.insert(*oldest, p);
             }
         }
     }
-    take_sent(None, &mut sent, &strays);
+    take_sent(None, &mut told);
+    told
+}
+
+/// The post of a packet that can be told apart: no other one of its key is near before the device,
+/// and exactly one behind it.
+fn anchor(
+    q: usize,
+    told: &Story,
+    (pre, post): (&[Packet], &[Packet]),
+    ask: &Question,
+    twist: Twist,
+) -> Option<usize> {
+    let &p = told.answers.get(&q)?;
+    let is_alike = |a: &&usize| **a != q && pre[**a].ts.abs_diff(pre[q].ts) < ask.window;
+    let alone = told.sent.iter().find(is_alike).is_none();
+    let once = told.surplus.iter().all(|(_, of)| *of != q);
+    let local = is_local(&ask.match_on, &pre[q].data);
+    let apart = alone && once && !local && !is_behind_a_stray(q, told, (pre, post), ask);
+    (apart || twist == Twist::AnyPacketAnchors).then_some(p)
+}
+
+/// Whether a post of its key came shortly before a packet, and belongs to none before.
+fn is_behind_a_stray(
+    q: usize,
+    told: &Story,
+    (pre, post): (&[Packet], &[Packet]),
+    ask: &Question,
+) -> bool {
+    let is_near = |p: &usize| post[*p].ts < pre[q].ts && pre[q].ts - post[*p].ts < ask.window;
+    !ask.two_way && told.strays.iter().any(is_near)
+}
+
+/// Which packets of a key are matched with their answer, as order proves it.
+fn proven(
+    told: &Story,
+    anchors: &[Option<usize>],
+    (pre, post): (&[Packet], &[Packet]),
+    ask: &Question,
+    twist: Twist,
+) -> HashSet<usize> {
+    let w = i128::from(ask.window);
+    let sent_at = |q: usize| i128::from(pre[q].ts);
+    let mut proven = HashSet::new();
+    for train in told.sent.chunk_by(|&a, &b| sent_at(b) - sent_at(a) < w) {
+        let answered = |q: &&usize| told.answers.contains_key(q);
+        if train.len() == 1 || twist == Twist::OrderProvesAll {
+            proven.extend(train.iter().filter(answered));
+            continue;
+        }
+        let first = train[0];
+        let looked = post.first().is_some_and(|seen| seen.ts <= pre[first].ts);
+        let silent = looked && i128::from(pre[0].ts) <= sent_at(first) - w;
+        let behind = first.checked_sub(1).and_then(|before| anchors[before]);
+        let answer = told.answers.get(&first).copied();
+        let follows = behind.is_some_and(|p| answer == Some(p + 1));
+        let anchored = match twist {
+            Twist::AnchorIgnored => true,
+            Twist::SilenceAloneAnchors => silent,
+            Twist::SilenceIsNoAnchor => follows,
+            _ => silent || follows,
+        };
+        let strays = is_behind_a_stray(first, told, (pre, post), ask);
+        if !anchored || (strays && twist != Twist::StraysForgiven) {
+            continue;
+        }
+        for q in train.iter().filter(answered) {
+            let (from, until) = (sent_at(first), sent_at(*q) + w);
+            let answered_at = i128::from(post[told.answers[q]].ts);
+            let crowd = train.iter().any(|c| told.crowded.contains(c) && sent_at(*c) < until);
+            let copied = told.surplus.iter().any(|(p, _)| {
+                let at = i128::from(post[*p].ts);
+                from <= at && at < until
+            });
+            let went_on = pre[q + 1..].iter().any(|packet| {
+                let at = i128::from(packet.ts);
+                answered_at <= at && at < until
+            });
+            let holds = [
+                (!crowd, Twist::CrowdForgiven),
+                (!copied, Twist::SurplusForgiven),
+                (went_on, Twist::EndIgnored),
+            ];
+            if holds.into_iter().all(|(holds, without)| holds || twist == without) {
+                proven.insert(*q);
+            }
+        }
+    }
+    proven
+}
+
+/// The fates of the packets of one key.
+fn of_one_key(
+    told: Story,
+    anchors: &[Option<usize>],
+    (pre, post): (&[Packet], &[Packet]),
+    (fates, post_fates): (&mut [PreFate], &mut [PostFate]),
+    ask: &Question,
+    twist: Twist,
+) {
+    let w = i128::from(ask.window);
+    let sent_at = |q: usize| i128::from(pre[q].ts);
+    let proven = proven(&told, anchors, (pre, post), ask, twist);
+    let Story { sent, answers, surplus, strays, back, repeated, .. } = told;
     for q in repeated {
         fates[q] = PreFate::Repeated;
     }
@@ -149,17 +262,23 @@ fn of_one_key(
         let alike = sent.iter().any(|a| *a != q && near(a));
         fates[q] = match answers.get(&q) {
             _ if twist == Twist::OrderIgnored && alike => PreFate::Ambiguous,
-            Some(answer) if answer.certain => PreFate::Matched(answer.post),
+            Some(post) if proven.contains(&q) => PreFate::Matched(*post),
             Some(_) => PreFate::Ambiguous,
             None if answered_before && twist != Twist::CopiesAreLost => PreFate::Ambiguous,
             None => PreFate::Lost,
         };
-        if let Some(answer) = answers.get(&q) {
-            post_fates[answer.post] = match fates[q] {
+        if let Some(post) = answers.get(&q) {
+            post_fates[*post] = match fates[q] {
                 PreFate::Matched(_) => PostFate::Match(q),
                 _ => PostFate::Ambiguous,
             };
         }
+    }
+    for (p, of) in surplus {
+        post_fates[p] = match fates[of] {
+            PreFate::Ambiguous => PostFate::Ambiguous,
+            _ => PostFate::Duplicated,
+        };
     }
     // Packets that came out before they went in, first: what they claim was not late.
     for &p in strays.iter().filter(|_| !ask.two_way) {

@@ -42,6 +42,14 @@ pub enum Twist {
     WindowHoldsItsEnd,
     OrderIgnored,
     OrderProvesAll,
+    AnchorIgnored,
+    SilenceAloneAnchors,
+    SilenceIsNoAnchor,
+    AnyPacketAnchors,
+    StraysForgiven,
+    CrowdForgiven,
+    SurplusForgiven,
+    EndIgnored,
     CopiesAreLost,
     CopiesCount,
     LastPostWins,
@@ -73,11 +81,19 @@ pub enum Twist {
 
 impl Twist {
     /// Every wrong rule.
-    pub const WRONG: [Self; 31] = [
+    pub const WRONG: [Self; 39] = [
         Self::ZeroLatencyIsNegative,
         Self::WindowHoldsItsEnd,
         Self::OrderIgnored,
         Self::OrderProvesAll,
+        Self::AnchorIgnored,
+        Self::SilenceAloneAnchors,
+        Self::SilenceIsNoAnchor,
+        Self::AnyPacketAnchors,
+        Self::StraysForgiven,
+        Self::CrowdForgiven,
+        Self::SurplusForgiven,
+        Self::EndIgnored,
         Self::CopiesAreLost,
         Self::CopiesCount,
         Self::LastPostWins,
