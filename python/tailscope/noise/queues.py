@@ -216,15 +216,15 @@ def _busy_ns(batches: _Batches, alone_ns: int) -> Integers:
     """
     queued = batches.complete_ns[1:-1] + alone_ns <= batches.left_ns[:-2]
     took_ns, size = np.diff(batches.left_ns)[:-1][queued], batches.size[1:-1][queued]
-    each_ns: Integers = np.repeat(took_ns // size, size)
-    return each_ns
+    return np.repeat(took_ns // size, size)
 
 
 def _alone_ns(batches: _Batches, each_ns: int) -> Integers:
     """What a packet alone would have taken, by batches that found the device idle."""
     idle = batches.came_ns[1:] >= batches.left_ns[:-1]
     took_ns = (batches.left_ns - batches.complete_ns)[1:][idle]
-    return np.maximum(took_ns - (batches.size[1:][idle] - 1) * each_ns, 0)
+    alone_ns: Integers = took_ns - (batches.size[1:][idle] - 1) * each_ns
+    return np.maximum(alone_ns, 0)
 
 
 def _apart_ns(gaps_ns: Integers) -> int:

@@ -246,7 +246,8 @@ def side_noise(
         none = np.zeros(0, np.int64)
         own = (injected[0], injected[1]) if cpu == first else (none, none)
         told = None if events is None else events[at]
-        timeline = make_timeline(cpu, (stalls[0][here], stalls[1][here]), own, told)
+        seen = None if folder is None else (stalls[0][here], stalls[1][here])
+        timeline = make_timeline(cpu, seen, own, told)
         timelines.append(timeline)
     untold = {of_cpu.cpu: of_cpu.untold_switches for of_cpu in events or ()}
     return SideNoise(source, timelines, rows, untold)
