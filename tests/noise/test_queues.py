@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,10 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from single_packets import packets
 
+from tailscope import _engine
+from tailscope.analysis import analyze
 from tailscope.noise.attribution import EARLIER, REST_OF_BATCH, Blocked
 from tailscope.noise.explanation import explain_tail
+from tailscope.noise.queues import Delayed, delayed, usual_of
 from tailscope.noise.story import Story, tell
 from tailscope.store import parquet
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EACH, TRANSIT = 20_000, 5_000
 """What the device needs for a packet, and what the way there and back adds."""
@@ -167,6 +174,51 @@ def test_packets_that_overtake_each_other_have_no_queues() -> None:
     assert tail.in_order is False
     assert tail.parts_ns["queue"] == 0
     assert sum(tail.parts_ns.values()) == tail.latency_ns
+
+
+def simulated(folder: Path, **more: object) -> tuple[list[int], list[int]]:
+    """When packets came and left in bursts of 128 through a simulated device."""
+    _engine.simulate(
+        str(folder),
+        seed=3,
+        packets=20 * 128,
+        rate_pps=10_000,
+        pattern="burst:128,0ns",
+        service_ns=EACH,
+        latency=f"constant:{EACH + TRANSIT}ns",
+        **more,
+    )
+    pre, post = (next(folder.glob(f"*-{side}-*")) for side in ("pre", "post"))
+    series = analyze(pre, post, match_on="probe").series
+    assert series is not None
+    pre_ns = series.pre_ns.astype(np.int64)
+    return pre_ns.tolist(), (pre_ns + series.latency_ns.astype(np.int64)).tolist()
+
+
+@pytest.mark.parametrize("batch", [1, 4, 32])
+def test_parts_over_a_burst_are_those_of_the_simulator(batch: int, tmp_path: Path) -> None:
+    pre_ns, left_ns = simulated(tmp_path, batch=batch, stalls_ns=(1, 0))
+    with packets(pre_ns, np.array(left_ns) - np.array(pre_ns)) as many:
+        found = Delayed.joined([*delayed(many, usual_of(many), lambda seq, _: seq >= 0)])
+    place = found.seq % 128
+    # All packets of a burst come at once: the first batch takes as many as fit, as all others do.
+    assert (found.earlier_ns == place * EACH).all()
+    assert (found.batch_ns == (batch - 1 - place % batch) * EACH).all()
+    assert (found.service_ns == EACH + TRANSIT).all()
+    assert (found.held_up_ns() == 0).all()
+
+
+def test_what_stalls_add_is_what_the_simulator_adds(tmp_path: Path) -> None:
+    """Latencies with stalls and without them differ by what held up the device."""
+    pre_ns, left_ns = simulated(tmp_path / "free", stalls_ns=(1, 0))
+    stalls_ns = (20_000_000, 600_000)
+    assert simulated(tmp_path / "stalled", stalls_ns=stalls_ns)[0] == pre_ns
+    stalled_ns = simulated(tmp_path / "stalled", stalls_ns=stalls_ns)[1]
+    with packets(pre_ns, np.array(stalled_ns) - np.array(pre_ns)) as many:
+        found = Delayed.joined([*delayed(many, usual_of(many), lambda seq, _: seq >= 0)])
+    added_ns = np.array(stalled_ns) - np.array(left_ns)
+    assert np.count_nonzero(added_ns) > 100
+    assert (found.held_up_ns() == added_ns).all()
 
 
 SENT = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 200)), min_size=12, max_size=60)
