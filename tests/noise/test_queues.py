@@ -221,6 +221,20 @@ def test_what_stalls_add_is_what_the_simulator_adds(tmp_path: Path) -> None:
     assert (found.held_up_ns() == added_ns).all()
 
 
+def test_what_an_instrument_stamps_in_one_go_is_no_batch() -> None:
+    """It stalls for most of the time, and stamps all that has come meanwhile when it runs again."""
+    pre_ns = bursts(20, 128, 10_000_000)
+    left_ns = np.array(Device().serve(pre_ns))
+    stalls = np.arange(20) * 10_000_000 + 5_500_000
+    at = np.searchsorted(stalls, left_ns, "right") - 1
+    tainted = (at >= 0) & (left_ns - stalls[at] < 2_000_000)
+    stamped_ns = np.where(tainted, stalls[at] + 2_000_000 + np.arange(len(left_ns)) % 129, left_ns)
+    assert np.count_nonzero(tainted) > len(left_ns) / 2
+    with packets(pre_ns, stamped_ns - np.array(pre_ns), tainted) as many:
+        usual = usual_of(many)
+    assert (usual.service_ns, usual.each_ns) == (EACH + TRANSIT, EACH)
+
+
 SENT = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 200)), min_size=12, max_size=60)
 EVENTS = st.lists(st.tuples(st.integers(0, 80), st.integers(1, 60), st.integers(0, 2)), max_size=12)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Delayed", "Usual", "delayed", "usual_of"]
 
-_STRETCHES = 16
+_STRETCHES = 8
 _LEAST = 10
 """Fewer packets tell nothing of what is usual."""
 _MOST_OVERTAKING = 0.01
@@ -143,19 +143,26 @@ def _batches(pre_ns: Integers, front_ns: Integers, apart_ns: int) -> _Batches:
 def usual_of(packets: Packets) -> Usual:
     """Find what is usual of the device that packets passed.
 
-    Looks at up to half a million of them, in stretches that are spread evenly.
+    Looks at up to a quarter of a million of them, in stretches that are spread evenly; at those
+    that the instrument's stalls have not tainted, if these are enough.
     """
     stretches = _sampled(packets)
     if not stretches:
         return Usual(0, 0, 0, in_order=True)
-    alone_ns = _median([each.latency_ns[1:][~each.is_queued(0)] for each in stretches], least=1)
+    alone_ns = _median([each.idle() for each in stretches], least=1)
     if alone_ns is None:
-        alone_ns = _median([each.latency_ns for each in stretches], least=1) or 0
-    gaps = [np.diff(each.front_ns)[each.is_queued(alone_ns)] for each in stretches]
-    apart_ns = _apart_ns(np.concatenate(gaps))
+        alone_ns = _median([_Sample(each.latency_ns, each.is_clean) for each in stretches], 1) or 0
+    apart_ns = _apart_ns(_joined([each.gaps(alone_ns) for each in stretches]))
     batches = [_batches(each.pre_ns, each.front_ns, apart_ns) for each in stretches]
-    each_ns = _median([_busy_ns(found, alone_ns) for found in batches])
-    service_ns = _median([_alone_ns(found, each_ns or 0) for found in batches], least=1)
+    clean = [
+        np.logical_and.reduceat(each.is_clean, found.first)
+        for each, found in zip(stretches, batches, strict=True)
+    ]
+    pairs = [*zip(batches, clean, strict=True)]
+    each_ns = _median([_busy(found, is_clean, alone_ns) for found, is_clean in pairs])
+    least = 1 if each_ns is None else _LEAST
+    alone = [_alone(found, is_clean, each_ns or 0) for found, is_clean in pairs]
+    service_ns = _median(alone, least)
     if service_ns is None:
         service_ns = alone_ns if each_ns is None else each_ns
     return Usual(
@@ -166,38 +173,77 @@ def usual_of(packets: Packets) -> Usual:
     )
 
 
+class _Sample(NamedTuple):
+    """Durations, and which of them the instrument did not disturb."""
+
+    values_ns: Integers
+    is_clean: NDArray[np.bool_]
+
+    def only(self, which: NDArray[np.bool_]) -> _Sample:
+        """Some of them."""
+        return _Sample(self.values_ns[which], self.is_clean[which])
+
+
 class _Stretch(NamedTuple):
-    """Successive packets: when each came, how long it took, and when it or one before left last."""
+    """Successive packets.
+
+    Attributes
+    ----------
+    pre_ns, latency_ns : ndarray of int64, shape (n,)
+    front_ns : ndarray of int64, shape (n,)
+        When the packet or one before it left last.
+    is_clean : ndarray of bool, shape (n,)
+        Whether its latency is not tainted.
+    """
 
     pre_ns: Integers
     latency_ns: Integers
     front_ns: Integers
+    is_clean: NDArray[np.bool_]
 
     def is_queued(self, service_ns: int) -> NDArray[np.bool_]:
         """Which packets, but for the first, came so long before all earlier ones had left."""
         found: NDArray[np.bool_] = self.pre_ns[1:] + service_ns < self.front_ns[:-1]
         return found
 
+    def idle(self) -> _Sample:
+        """How long those took that found the device idle."""
+        return _Sample(self.latency_ns[1:], self.is_clean[1:]).only(~self.is_queued(0))
+
+    def gaps(self, service_ns: int) -> _Sample:
+        """How long after the one before those left that queued."""
+        gaps = _Sample(np.diff(self.front_ns), self.is_clean[1:])
+        return gaps.only(self.is_queued(service_ns))
+
 
 def _sampled(packets: Packets) -> list[_Stretch]:
     """Some stretches of the run, as far apart as each other."""
     found: list[_Stretch] = []
     every = 1
-    for number, columns in enumerate(packets.batches("pre_ns", "latency_ns")):
+    names = ("pre_ns", "latency_ns", "tainted")
+    for number, (pre_ns, latency_ns, tainted) in enumerate(packets.batches(*names)):
         if number % every == 0:
-            pre_ns, latency_ns = (column.astype(np.int64) for column in columns)
-            found.append(_Stretch(pre_ns, latency_ns, np.maximum.accumulate(pre_ns + latency_ns)))
+            pre, latency = pre_ns.astype(np.int64), latency_ns.astype(np.int64)
+            is_clean = np.ones(len(pre), bool) if tainted is None else ~tainted.astype(bool)
+            found.append(_Stretch(pre, latency, np.maximum.accumulate(pre + latency), is_clean))
         if len(found) > _STRETCHES:
             found, every = found[::2], 2 * every
     return found
 
 
-def _median(pieces: Sequence[Integers], least: int = _LEAST) -> int | None:
-    """The median of all pieces; None if there are too few values."""
-    values = np.concatenate(pieces)
-    if len(values) < least:
+def _joined(samples: Sequence[_Sample]) -> Integers:
+    """What the instrument did not disturb; everything if that is too little."""
+    values_ns, is_clean = (np.concatenate(each) for each in zip(*samples, strict=True))
+    found: Integers = values_ns[is_clean]
+    return found if len(found) >= _LEAST else values_ns
+
+
+def _median(samples: Sequence[_Sample], least: int = _LEAST) -> int | None:
+    """The median of all samples; None if there are too few values."""
+    values_ns = _joined(samples)
+    if len(values_ns) < least:
         return None
-    return int(np.quantile(values, 0.5, method="inverted_cdf"))
+    return int(np.quantile(values_ns, 0.5, method="inverted_cdf"))
 
 
 def _are_in_order(stretches: Sequence[_Stretch]) -> bool:
@@ -209,22 +255,22 @@ def _are_in_order(stretches: Sequence[_Stretch]) -> bool:
     return overtook < _LEAST or overtook <= _MOST_OVERTAKING * came_busy
 
 
-def _busy_ns(batches: _Batches, alone_ns: int) -> Integers:
+def _busy(batches: _Batches, is_clean: NDArray[np.bool_], alone_ns: int) -> _Sample:
     """How long the device was busy with each packet of batches that were waiting for it.
 
     The first batch may have begun before, and the last one may go on.
     """
     queued = batches.complete_ns[1:-1] + alone_ns <= batches.left_ns[:-2]
     took_ns, size = np.diff(batches.left_ns)[:-1][queued], batches.size[1:-1][queued]
-    return np.repeat(took_ns // size, size)
+    return _Sample(np.repeat(took_ns // size, size), np.repeat(is_clean[1:-1][queued], size))
 
 
-def _alone_ns(batches: _Batches, each_ns: int) -> Integers:
+def _alone(batches: _Batches, is_clean: NDArray[np.bool_], each_ns: int) -> _Sample:
     """What a packet alone would have taken, by batches that found the device idle."""
+    others_ns = (batches.size - 1) * each_ns
+    alone_ns = np.maximum(batches.left_ns - batches.complete_ns - others_ns, 0)
     idle = batches.came_ns[1:] >= batches.left_ns[:-1]
-    took_ns = (batches.left_ns - batches.complete_ns)[1:][idle]
-    alone_ns: Integers = took_ns - (batches.size[1:][idle] - 1) * each_ns
-    return np.maximum(alone_ns, 0)
+    return _Sample(alone_ns[1:], is_clean[1:]).only(idle)
 
 
 def _apart_ns(gaps_ns: Integers) -> int:
