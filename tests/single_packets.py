@@ -18,11 +18,19 @@ if TYPE_CHECKING:
 
 
 def packets(
-    pre_ns: Sequence[int] | NDArray[np.int64], latency_ns: Sequence[int] | NDArray[np.int64]
+    pre_ns: Sequence[int] | NDArray[np.int64],
+    latency_ns: Sequence[int] | NDArray[np.int64],
+    tainted: NDArray[np.bool_] | None = None,
 ) -> Packets:
     """Packets as a run keeps them, numbered from 0."""
     file = io.BytesIO()
     columns = np.arange(len(pre_ns)), np.array(pre_ns), np.array(latency_ns)
+    series = Series(*(column.astype(np.uint64) for column in columns))
+    if tainted is not None:
+        nothing = np.zeros(len(tainted), np.uint64)
+        series = series._replace(
+            intended_ns=series.pre_ns, tainted=tainted, instrument_stall_ns=nothing
+        )
     with LatencyFile(file) as written:
-        written.write(Series(*(column.astype(np.uint64) for column in columns)))
+        written.write(series)
     return Packets(io.BytesIO(file.getvalue()), "latency.parquet")

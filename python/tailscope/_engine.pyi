@@ -166,6 +166,7 @@ class CpuTrace(TypedDict):
     flush: NDArray[np.bool_]
     sender_pid: NDArray[np.int64]
     sender_cpu: NDArray[np.int64]
+    sent: _Array
     segment_start: _Array
     segment_end: _Array
     segment_span: _Array

@@ -246,7 +246,7 @@ class OpenedTail:
         """Causes, largest first.
 
         Columns are ``part``, ``cause``, ``packets``, ``total_ns``, ``share`` of the time beyond
-        that of the median packet, and ``largest_ns``.
+        that of a packet that finds the device idle, and ``largest_ns``.
         """
         import pyarrow as pa
 

@@ -112,13 +112,14 @@ _COUNTS_IF_ANY = {
     "post_unknown": "only seen behind",
 }
 _PARTS = {
-    "service": "service, as the median packet",
+    "service": "service, as usual",
     "dut": "DuT: {cause}",
     "queue": "queue, behind: {cause}",
     "instrument": "instrument: {cause} (tainted)",
     "unexplained": "unexplained",
 }
 _MAYBE = "unexplained, may be {cause}"
+_BATCH = "the rest of its batch"
 _ENERGY = {
     "power_w_idle": ("power, idle", "W"),
     "power_w_running": ("power, running", "W"),
@@ -186,6 +187,8 @@ def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
 def part_text(part: str, cause: str) -> str:
     """Say what a packet waited for, or what that may have been."""
     name = _MAYBE if part == "unexplained" and cause else _PARTS[part]
+    if part == "queue" and cause == _BATCH:
+        name = "queue, for: {cause}"
     return name.format(cause=cause)
 
 
@@ -220,8 +223,26 @@ def explained_text(explanation: Explanation) -> str:
         above, shown = percentile_name(explanation.none_above), count_text(explanation.packets)
         tail = f"No packet lies above {above}; showing the {shown} above {start}"
     return (
-        f"{tail}, {duration_text(explanation.threshold_ns)}; the median takes"
-        f" {duration_text(explanation.service_ns)}. Causes of their additional delay:"
+        f"{tail}, {duration_text(explanation.threshold_ns)}; {_usual_text(explanation)}"
+        f" {duration_text(explanation.service_ns)}.{_order_text(explanation)}"
+        " Causes of their additional delay:"
+    )
+
+
+def _usual_text(explanation: Explanation) -> str:
+    """Say which packets take `service_ns`: files of before have the median of all."""
+    if explanation.each_ns is None:
+        return "the median takes"
+    return "a packet that finds the device idle usually takes"
+
+
+def _order_text(explanation: Explanation) -> str:
+    """Say that queues are not known, if so."""
+    if explanation.in_order is not False:
+        return ""
+    return (
+        " Packets overtake each other, so their order in the device is not known, and neither are"
+        " its queues: waiting for earlier packets is unexplained."
     )
 
 

@@ -74,10 +74,23 @@ def test_a_constant_latency_is_measured(
     assert found["pre_gap_ns_mean"] == pytest.approx(100_000, rel=1e-4)
 
 
+def test_a_device_that_takes_batches_lets_them_go_together(
+    tailscope: Run, figures: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Bursts of 8, of which it takes 4 at a time, each for 10 µs; 15 µs are on the way."""
+    law = ("--latency", "constant:25us", "--stall-duration", "0ns", "--pattern", "burst:8,0ns")
+    batches = ("--service", "10us", "--batch", 4)
+    files = simulated(tailscope, tmp_path, "--seed", 1, *law, *batches)
+    found = figures(files["pre"], files["post"])
+    assert found["latency_ns_min"] == pytest.approx(15_000 + 4 * 10_000, abs=13)
+    assert found["latency_ns_max"] == pytest.approx(15_000 + 8 * 10_000, abs=13)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
         ("--loss", "1.5"),
+        ("--batch", "0"),
         ("--rate", "0"),
         ("--latency", "soon"),
         ("--size", "1"),

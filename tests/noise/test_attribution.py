@@ -5,6 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,17 +16,17 @@ from single_packets import packets
 
 from tailscope.noise.attribution import (
     EARLIER,
+    REST_OF_BATCH,
     Attribution,
     Blocked,
-    Delayed,
     Explained,
     Share,
     Tally,
     blocked_by,
-    delayed,
     own_work_ns,
 )
 from tailscope.noise.explanation import explain_tail
+from tailscope.noise.queues import Delayed, Usual, delayed
 from tailscope.noise.story import tell
 from tailscope.noise.timeline import Timeline
 from tailscope.store import parquet
@@ -55,83 +57,90 @@ def blocked(pieces: list[Piece]) -> Blocked:
 
 
 def explained(
-    pre: list[int], latency: list[int], pieces: list[Piece], service: int
-) -> tuple[Explained, list[Share]]:
+    pre: list[int], latency: list[int], pieces: list[Piece], usual: Usual
+) -> tuple[Explained, list[Share], Delayed]:
     tally = Tally()
     with packets(pre, latency) as all_of_them:
-        blocks = [*delayed(all_of_them, service, lambda seq, _: seq >= 0)]
-    return Attribution(blocked(pieces), service).explain(Delayed.joined(blocks), tally), (
-        tally.shares()
-    )
+        whole = Delayed.joined([*delayed(all_of_them, usual, lambda seq, _: seq >= 0)])
+    return Attribution(blocked(pieces)).explain(whole, tally), tally.shares(), whole
 
 
-def slowly(
-    pre: list[int], latency: list[int], pieces: list[Piece], service: int, at: int
-) -> dict[str, int]:
-    """The same by counting nanoseconds, from the packet's end backwards."""
-    start, end = pre[at], pre[at] + latency[at]
-    left = max(0, latency[at] - service)
-    parts = {"service": latency[at] - left, "dut": 0, "instrument": 0}
+class SlowPacket(NamedTuple):
+    """What a packet waited for by timestamps."""
 
-    def piece_of(ns: int) -> Piece | None:
-        return next((piece for piece in pieces if piece.start <= ns < piece.end), None)
-
-    for ns in range(end - 1, start - 1, -1):
-        piece = piece_of(ns)
-        if piece is not None and left:
-            parts["dut" if piece.is_dut else "instrument"] += 1
-            left -= 1
-    until = min(end, pre[at - 1] + latency[at - 1]) if at else start
-    free = sum(piece_of(ns) is None for ns in range(start, until))
-    parts["queue"] = min(left, free)
-    parts["unexplained"] = left - parts["queue"]
-    return parts
+    service: int
+    earlier: int
+    batch: int
+    since: int
 
 
-def slow_causes(
-    pre: list[int], latency: list[int], pieces: list[Piece], service: int, at: int
-) -> set[str]:
-    """What a packet may be said to have waited for the longest: its queue has the cause of its
-    first packet, that of most of the nanoseconds in which something was blocked."""
-
-    def most(waited: Counter[str]) -> set[str]:
-        most_ns = max(waited.values(), default=0)
-        return {cause for cause, ns in waited.items() if ns == most_ns > 0}
-
-    def cause_at(ns: int) -> str | None:
-        return next((NAMES[p.cause] for p in pieces if p.start <= ns < p.end), None)
-
-    parts, waited = slowly(pre, latency, pieces, service, at), Counter[str]()
-    left = parts["dut"] + parts["instrument"]
-    for ns in range(pre[at] + latency[at] - 1, pre[at] - 1, -1):
-        cause = cause_at(ns)
-        if cause is not None and left:
-            waited[cause] += 1
-            left -= 1
-    if not parts["queue"]:
-        return most(waited) or {""}
-    head = at
-    while head and pre[head - 1] + latency[head - 1] - service > pre[head]:
-        head -= 1
-    of_head = Counter(filter(None, map(cause_at, range(pre[head], pre[head] + latency[head]))))
-    found = set()
-    for cause in {EARLIER} if head == at else most(of_head) or {EARLIER}:
-        found |= most(waited + Counter({cause: parts["queue"]}))
+def slow_queue(pre: list[int], latency: list[int], usual: Usual) -> list[SlowPacket]:
+    """What packets waited for, a packet at a time."""
+    transit = usual.service_ns - usual.each_ns
+    front = list(accumulate((at + took for at, took in zip(pre, latency, strict=True)), max))
+    batches: list[list[int]] = []
+    for at, left in enumerate(front):
+        if at and left - front[at - 1] <= usual.apart_ns:
+            batches[-1].append(at)
+        else:
+            batches.append([at])
+    found, held_up, before, head, behind = [], [], pre[0], 0, 0
+    for batch in batches:
+        took = front[batch[-1]] - max(pre[batch[0]] + transit, before)
+        held = took - len(batch) * usual.each_ns
+        if 2 * held > len(batch) * usual.each_ns:
+            held_up.append((max(pre[batch[0]], before), held))
+        for place, at in enumerate(batch):
+            is_head = not at or pre[at] >= front[at - 1]
+            behind = 0 if is_head else max(0, behind + usual.each_ns - pre[at] + pre[at - 1])
+            head = pre[at] if is_head else head
+            service = min(latency[at], usual.service_ns)
+            busy = max(0, before - pre[at] - transit) + place * usual.each_ns
+            earlier = min(behind, busy, latency[at] - service)
+            rest = min((len(batch) - 1 - place) * usual.each_ns, latency[at] - service - earlier)
+            left, since = latency[at] - service - earlier - rest, head
+            for began, lasted in reversed(held_up):
+                if began < head or left <= lasted:
+                    since = max(head, began + lasted - min(left, lasted))
+                    break
+                left -= lasted
+            end = pre[at] + latency[at]
+            waits = latency[at] > service + earlier + rest
+            found.append(SlowPacket(service, earlier, rest, min(since, end) if waits else end))
+        before = front[batch[-1]]
     return found
+
+
+def slowly(pre: int, latency: int, pieces: list[Piece], found: SlowPacket) -> Counter[str]:
+    """Parts and causes of a latency by counting nanoseconds, from the packet's end backwards."""
+    left = latency - found.service - found.earlier - found.batch
+    parts = Counter(service=found.service, queue=found.earlier + found.batch)
+    parts[EARLIER], parts[REST_OF_BATCH] = found.earlier, found.batch
+    for ns in range(pre + latency - 1, found.since - 1, -1):
+        piece = next((piece for piece in pieces if piece.start <= ns < piece.end), None)
+        if piece is not None and left:
+            parts["queue" if ns < pre else "dut" if piece.is_dut else "instrument"] += 1
+            parts[NAMES[piece.cause]] += 1
+            left -= 1
+    parts["unexplained"] = parts[""] = left
+    return parts
 
 
 PIECES = st.lists(
     st.tuples(st.integers(0, 20), st.integers(1, 30), st.integers(0, 2), st.booleans()), max_size=6
 )
 PACKETS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60)), min_size=1, max_size=10)
+USUAL = st.tuples(st.integers(1, 30), st.integers(0, 30), st.integers(0, 12)).map(
+    lambda each: Usual(max(each[:2]), min(each[:2]), each[2], in_order=True)
+)
 
 
-@given(PACKETS, PIECES, st.integers(1, 30), st.integers(1, 12))
+@given(PACKETS, PIECES, USUAL, st.integers(1, 12))
 @settings(deadline=None)
 def test_parts_are_those_of_a_slow_count(
     sent: list[tuple[int, int]],
     gaps: list[tuple[int, int, int, bool]],
-    service: int,
+    usual: Usual,
     rows_at_once: int,
 ) -> None:
     pre = np.cumsum([gap for gap, _ in sent]).tolist()
@@ -142,37 +151,51 @@ def test_parts_are_those_of_a_slow_count(
         now += gap + length
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "_ROWS", rows_at_once)
-        found, shares = explained(pre, latency, pieces, service)
+        found, shares, whole = explained(pre, latency, pieces, usual)
+    slow = slow_queue(pre, latency, usual)
+    columns = (whole.service_ns, whole.earlier_ns, whole.batch_ns, whole.since_ns)
+    assert [*zip(*(column.tolist() for column in columns), strict=True)] == slow
     for at in range(len(pre)):
         got = {name: int(values[at]) for name, values in found.parts().items()}
-        assert got == slowly(pre, latency, pieces, service, at)
+        expected = slowly(pre[at], latency[at], pieces, slow[at])
+        assert got == {name: expected[name] for name in got}
         assert sum(got.values()) == latency[at]
-        assert found.cause[at] in slow_causes(pre, latency, pieces, service, at)
-    excess = sum(max(0, lasts - service) for lasts in latency)
+        waits = {name: expected[name] for name in (*NAMES, EARLIER, REST_OF_BATCH, "")}
+        assert waits[found.cause[at]] == max(waits.values())
+    excess = sum(max(0, lasts - usual.service_ns) for lasts in latency)
     assert sum(share.total_ns for share in shares) == excess
 
 
-def test_a_queue_has_the_cause_of_its_first_packet() -> None:
+ALONE = Usual(100, 100, 0, in_order=True)
+
+
+def test_a_queue_has_the_causes_of_its_first_packet() -> None:
     # The device is held from 1000 to 1500; four packets wait, and leave 100 apart.
     pre = [1000, 1100, 1200, 1550, 5000]
     latency = [610, 610, 610, 360, 100]
-    found, _ = explained(pre, latency, [Piece(1000, 1500, 1, True)], 100)
+    found, *_ = explained(pre, latency, [Piece(1000, 1500, 1, True)], ALONE)
     assert found.dut_ns.tolist() == [500, 400, 300, 0, 0]
-    assert found.queue_ns.tolist() == [0, 110, 210, 260, 0]
+    # All others have 10 ns that nobody explains, and the last one came when 250 were over.
+    assert found.queue_ns.tolist() == [0, 100, 200, 250, 0]
     assert found.queue_cause == ["", "shootdown", "shootdown", "shootdown", ""]
     assert found.cause == ["shootdown", "shootdown", "shootdown", "shootdown", ""]
-    assert found.unexplained_ns.tolist() == [10, 0, 0, 0, 0]
+    assert found.unexplained_ns.tolist() == [10, 10, 10, 10, 0]
 
 
 def test_a_burst_queues_behind_itself() -> None:
-    found, _ = explained([0, 0, 0], [100, 200, 300], [], 100)
+    found, *_ = explained([0, 0, 0], [100, 200, 300], [], ALONE)
     assert found.queue_ns.tolist() == [0, 100, 200]
     assert found.queue_cause[1:] == [EARLIER, EARLIER]
 
 
+def test_a_packet_has_no_cause_if_most_of_its_wait_is_unexplained() -> None:
+    found, *_ = explained([0], [1000], [Piece(50, 200, 0, True)], ALONE)
+    assert (found.dut_ns[0], found.unexplained_ns[0], found.cause) == (150, 750, [""])
+
+
 def test_the_instrument_is_to_blame_where_the_device_ran() -> None:
     pieces = [Piece(0, 50, 0, False), Piece(50, 80, 2, True)]
-    found, shares = explained([0], [100], pieces, 20)
+    found, shares, _ = explained([0], [100], pieces, Usual(20, 20, 0, in_order=True))
     assert (found.instrument_ns[0], found.dut_ns[0], found.unexplained_ns[0]) == (50, 30, 0)
     assert [(share.part, share.cause) for share in shares][:2] == [
         ("instrument", "timer"),

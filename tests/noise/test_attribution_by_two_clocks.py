@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from single_packets import packets
 
-from tailscope.noise.attribution import Attribution, Blocked, Delayed, Tally, delayed
+from tailscope.noise.attribution import EARLIER, REST_OF_BATCH, Attribution, Blocked, Tally
 from tailscope.noise.explanation import explain_tail
+from tailscope.noise.queues import Delayed, Usual, delayed
 from tailscope.noise.story import tell
 from tailscope.wording import cause_rows, clocks_text, part_text
 
@@ -65,9 +66,10 @@ def test_a_cause_is_one_at_every_distance(
     for gap, length, cause, is_dut in gaps:
         pieces.append((now + gap, now + gap + length, cause, is_dut))
         now += gap + length
+    usual = Usual(service, service // 2, error_ns % 3, in_order=True)
     with packets(pre, latency) as many:
-        whole = Delayed.joined([*delayed(many, service, lambda seq, _: seq >= 0)])
-    attribution = Attribution(blocked(pieces, error_ns), service)
+        whole = Delayed.joined([*delayed(many, usual, lambda seq, _: seq >= 0)])
+    attribution = Attribution(blocked(pieces, error_ns))
     for at in range(len(pre)):
         tally = Tally()
         found = attribution.explain(whole.only(np.array([at])), tally)
@@ -79,8 +81,16 @@ def test_a_cause_is_one_at_every_distance(
             overlap(pre[at], pre[at] + latency[at], pieces, shift)
             for shift in range(-error_ns, error_ns + 1)
         ]
+        before = [
+            overlap(int(whole.since_ns[at]), pre[at], pieces, shift)
+            for shift in range(-error_ns, error_ns + 1)
+        ]
         for share in shares:
-            if share.part in ("dut", "instrument"):
+            if share.part == "queue" and share.cause not in (EARLIER, REST_OF_BATCH):
+                for each in before:
+                    lasted_ns = [ns for (_, cause), ns in each.items() if cause == share.cause]
+                    assert share.total_ns <= sum(lasted_ns)
+            elif share.part in ("dut", "instrument"):
                 assert all(share.total_ns <= each.get(share[:2], 0) for each in met)
             elif share.part == "unexplained" and share.cause:
                 # It may be this one: at some distance it takes more than for sure.
@@ -95,7 +105,7 @@ def test_a_cause_is_one_at_every_distance(
                 )
                 assert most > sure
         if found.cause[0]:
-            assert found.cause[0] in NAMES or found.cause[0] == "earlier packets"
+            assert found.cause[0] in (*NAMES, EARLIER, REST_OF_BATCH)
 
 
 def test_what_lies_deep_enough_within_a_packet_counts_in_full() -> None:

@@ -18,6 +18,7 @@ from measurements import Place, started
 from runs import AS_ROOT, needed, sound
 
 from tailscope.host.kernel import running_kernel
+from tailscope.noise.attribution import EARLIER, REST_OF_BATCH
 from tailscope.testbed.tracefs import instances, tracefs
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def test_the_tail_is_explained_in_full(stalled: Path) -> None:
     }
     assert (sum(worst[part] for part in PARTS) == worst["latency_ns"]).all()
     assert all((worst[part] >= 0).all() for part in PARTS)
-    named = (worst["dut_ns"] + worst["queue_ns"] + worst["instrument_ns"]) > 0
+    waited_ns = worst["dut_ns"] + worst["queue_ns"] + worst["instrument_ns"]
+    named = (waited_ns > 0) & (worst["unexplained_ns"] == 0)
     assert (worst["cause"][named] != "").all()
 
 
@@ -131,7 +133,7 @@ def test_bad_arguments_of_explain(stalled: Path, tailscope: Run, tmp_path: Path)
 def test_stalls_alone_have_places_and_no_names(measure: Measure, tailscope: Run) -> None:
     out = measure("--dut", "delay", "--noise", "stalls")["out"]
     causes = {cause["cause"] for cause in explanation(out)["causes"]}
-    assert causes <= {"stall", "injected stall", "earlier packets", ""}
+    assert causes <= {"stall", "injected stall", EARLIER, REST_OF_BATCH, ""}
     assert "causes cannot be named: not requested" in tailscope("explain", out).stdout
 
 

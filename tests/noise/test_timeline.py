@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,17 @@ from intervals import disjoint, points
 
 from tailscope.noise.causes import causes_of, event_durations_ns
 from tailscope.noise.events import PAGE_FAULT, Events
-from tailscope.noise.timeline import INJECTED, OUTSIDE, UNNAMED, Timeline, make_timeline
+from tailscope.noise.timeline import (
+    INJECTED,
+    OUTSIDE,
+    PENDING,
+    UNNAMED,
+    Timeline,
+    make_timeline,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -22,9 +34,10 @@ def events(
     *pieces: tuple[int, int, str],
     faults: tuple[int, ...] = (),
     gaps: tuple[tuple[int, int], ...] = (),
+    sent: Mapping[int, int] = {},
     to_ns: int = 1 << 40,
 ) -> Events:
-    """Events of one piece each, and page faults."""
+    """Events of one piece each, and page faults; when those were sent that began at some times."""
     names = [*dict.fromkeys(name for *_, name in pieces), PAGE_FAULT]
     begins = [*(start for start, *_ in pieces), *faults]
     codes = [names.index(name) for *_, name in pieces] + [names.index(PAGE_FAULT)] * len(faults)
@@ -35,6 +48,7 @@ def events(
         cause=ints(*codes),
         detail=np.zeros(len(codes), np.int64),
         start_ns=ints(*begins),
+        sent_ns=ints(*(sent.get(start, start) for start in begins)),
         piece_start_ns=ints(*(start for start, *_ in pieces)),
         piece_end_ns=ints(*(end for _, end, _ in pieces)),
         piece_event=np.arange(len(pieces)),
@@ -50,6 +64,51 @@ def events(
 def told(timeline: Timeline) -> list[tuple[int, int, str]]:
     names = [timeline.causes[timeline.cause[event]] for event in timeline.event.tolist()]
     return list(zip(timeline.start_ns.tolist(), timeline.end_ns.tolist(), names, strict=True))
+
+
+CALLS = [(start, start + 300, "function call") for start in range(1_000_000, 11_000_000, 1_000_000)]
+DELIVERED = {start: start - 2_000 for start, *_ in CALLS}
+"""Interrupts from another CPU, and when they were sent; usually 2 µs before."""
+
+
+def pending(
+    *pieces: tuple[int, int, str], sent: dict[int, int], **more: Any
+) -> list[tuple[int, int]]:
+    told_events = events(*CALLS, *pieces, sent={**DELIVERED, **sent}, **more)
+    found = make_timeline(1, None, NONE, told_events)
+    assert (found.start_ns[1:] >= found.end_ns[:-1]).all()
+    return [(start, end) for start, end, name in told(found) if name == PENDING]
+
+
+def test_a_cpu_that_does_not_handle_an_interrupt_does_not_run() -> None:
+    late = (21_317_000, 21_317_300, "function call")
+    assert pending(late, sent={}) == []
+    assert pending(late, sent={21_317_000: 20_000_000}) == [(20_000_000, 21_317_000)]
+    # It ran when a timer was handled; what came before is not known.
+    timer = (20_500_000, 20_514_000, "local timer")
+    assert pending(timer, late, sent={21_317_000: 20_000_000}) == [(20_514_000, 21_317_000)]
+    timer = (21_300_000, 21_316_000, "local timer")
+    assert pending(timer, late, sent={21_317_000: 20_000_000}) == []
+    # So it did when another task began; one that ran all the time did not run then.
+    begins = (20_600_000, 21_317_000, "task cc1")
+    assert pending(begins, late, sent={21_317_000: 20_000_000}) == [(20_600_000, 21_317_000)]
+    ran = (19_000_000, 21_317_000, "task cc1")
+    assert pending(ran, late, sent={21_317_000: 20_000_000}) == [(20_000_000, 21_317_000)]
+    # Two that were sent one after the other are handled one after the other.
+    next_one = (21_317_300, 21_317_600, "reschedule")
+    both = {21_317_000: 20_000_000, 21_317_300: 20_900_000}
+    assert pending(late, next_one, sent=both) == [(20_000_000, 21_317_000)]
+    # Events were lost: it may have run.
+    lost = ((20_100_000, 20_200_000),)
+    assert pending(late, sent={21_317_000: 20_000_000}, gaps=lost) == []
+
+
+def test_a_loop_that_ran_had_no_pending_interrupt() -> None:
+    late = (21_317_000, 21_317_300, "function call")
+    told_events = events(*CALLS, late, sent={**DELIVERED, 21_317_000: 20_000_000})
+    stalls = (ints(21_000_000), ints(21_317_400))
+    names = {name for *_, name in told(make_timeline(1, stalls, NONE, told_events))}
+    assert names == {"function call", OUTSIDE}
 
 
 def test_an_nmi_that_was_timed_takes_no_more_than_its_ways() -> None:

@@ -77,9 +77,10 @@ fn check_spans(Follower { spans, segments, .. }: &Follower) {
 
 fn check_senders(senders: &Senders, spans: &[Span]) {
     for (span, call) in spans.iter().flat_map(|span| [(span, false), (span, true)]) {
-        let Some(sent) = senders.of(CPU, call, span.start, WITHIN) else { continue };
+        let after = span.start.saturating_sub(WITHIN);
+        let Some(sent) = senders.first(CPU, call, after, span.start) else { continue };
         assert!(sent.call == call && sent.to.contain(CPU.into()));
-        assert!(sent.time <= span.start && span.start - sent.time <= WITHIN);
-        assert!(senders.of(SENDER, call, span.start, WITHIN).is_none());
+        assert!(after < sent.time && sent.time <= span.start);
+        assert!(senders.first(SENDER, call, after, span.start).is_none());
     }
 }

@@ -62,6 +62,8 @@ fn set(scenario: &mut Scenario, name: &str, value: &Bound<'_, PyAny>) -> PyResul
         "frame_bytes" => scenario.frame_bytes = value.extract()?,
         "flows" => scenario.flows = value.extract()?,
         "latency" => scenario.latency = text()?.parse().map_err(errors::value)?,
+        "service_ns" => scenario.service_ns = value.extract()?,
+        "batch" => scenario.batch = value.extract()?,
         "rewrite" => scenario.rewrite = text()?.parse().map_err(errors::value)?,
         "loss" => scenario.loss = value.extract()?,
         "duplication" => scenario.duplication = value.extract()?,

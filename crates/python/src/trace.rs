@@ -7,7 +7,7 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use trace::event::Kind;
-use trace::{CpuTrace, Source};
+use trace::{CpuTrace, Sender, Source};
 
 use crate::errors;
 
@@ -70,12 +70,15 @@ fn one<'py>(py: Python<'py>, cpu: CpuTrace) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item("function", spans(|span| span.function))?;
     let flush: Vec<bool> = cpu.spans.iter().map(|span| span.flush).collect();
     dict.set_item("flush", flush.into_pyarray(py))?;
-    let sender = |of: fn((i32, u32)) -> i64| -> Bound<'py, PyArray1<i64>> {
+    let sender = |of: fn(Sender) -> i64| -> Bound<'py, PyArray1<i64>> {
         let numbers = cpu.senders.iter().map(|sender| sender.map_or(-1, of));
         numbers.collect::<Vec<_>>().into_pyarray(py)
     };
-    dict.set_item("sender_pid", sender(|(pid, _)| pid.into()))?;
-    dict.set_item("sender_cpu", sender(|(_, cpu)| cpu.into()))?;
+    dict.set_item("sender_pid", sender(|sender| sender.pid.into()))?;
+    dict.set_item("sender_cpu", sender(|sender| sender.cpu.into()))?;
+    let sent = cpu.spans.iter().zip(&cpu.senders);
+    let sent = sent.map(|(span, sender)| sender.map_or(span.start, |sender| sender.time));
+    dict.set_item("sent", sent.collect::<Vec<_>>().into_pyarray(py))?;
     let segments = |of: fn(&trace::spans::Segment) -> u64| -> Bound<'py, PyArray1<u64>> {
         cpu.segments.iter().map(of).collect::<Vec<_>>().into_pyarray(py)
     };

@@ -34,6 +34,7 @@ impl Scenario {
             flows: draw.within(1, 8) as u32,
             latency: draw.law(gap_ns, window_ns),
             service_ns: draw.within(0, gap_ns / 4),
+            batch: draw.one_of(&[1, 4, 32]),
             stalls: draw.stalls(window_ns),
             rewrite: draw.one_of(&[Rewrite::None, Rewrite::L2, Rewrite::L3]),
             loss: draw.probability(),

@@ -1,4 +1,4 @@
-//! The device: one server, first come, first served, that stalls.
+//! The device: one server, first come, first served, in batches, that stalls.
 
 use serde::Serialize;
 
@@ -50,19 +50,27 @@ impl Device {
         Self { service_ns, stalls, free_ns: 0, last_departure_ns: 0 }
     }
 
-    /// When a packet leaves that arrives not before any earlier one and would take `latency_ns`
-    /// alone. It waits for those before it and for the end of a stall, and overtakes nobody. A
-    /// stall holds back packets that have not begun; those within the device go on.
+    /// When a packet is begun with that arrives not before any earlier one. It waits for those before it
+    /// and for the end of a stall. A stall holds back packets that have not begun; those within the device
+    /// go on.
     #[inline]
-    pub(crate) fn serve(&mut self, arrival_ns: u64, latency_ns: u64) -> u64 {
+    pub(crate) fn begins(&self, arrival_ns: u64) -> u64 {
         let idle_ns = arrival_ns.max(self.free_ns);
         let begin_ns = match self.stalls {
             Some((stalls, first_ns)) => stalls.over(first_ns, idle_ns),
             None => idle_ns,
         };
-        self.free_ns = begin_ns + self.service_ns;
         debug_assert!(arrival_ns <= begin_ns, "a packet is served after it came");
-        self.last_departure_ns = self.last_departure_ns.max(begin_ns + latency_ns);
+        begin_ns
+    }
+
+    /// When a batch leaves that is begun with at `begin_ns`: together, when all its `packets` are done, of
+    /// which the slowest would take `latency_ns` alone. It overtakes nobody.
+    #[inline]
+    pub(crate) fn serve(&mut self, begin_ns: u64, packets: u64, latency_ns: u64) -> u64 {
+        let last_begin_ns = begin_ns + (packets - 1) * self.service_ns;
+        self.free_ns = last_begin_ns + self.service_ns;
+        self.last_departure_ns = self.last_departure_ns.max(last_begin_ns + latency_ns);
         self.last_departure_ns
     }
 }
@@ -107,16 +115,28 @@ mod tests {
     fn packets_behind_a_stall_queue_in_order() {
         let mut device = Device::new(40, Some((STALLS, 500)));
         let arrivals = [450, 510, 520, 599, 730, 800];
-        let departures = arrivals.map(|arrival_ns| device.serve(arrival_ns, 1_000));
+        let departures = arrivals.map(|arrival_ns| alone(&mut device, arrival_ns, 1_000));
         assert_eq!(departures, [1_450, 1_600, 1_640, 1_680, 1_730, 1_800]);
     }
 
     #[test]
     fn nobody_is_overtaken() {
         let mut device = Device::new(10, None);
-        assert_eq!(device.serve(0, 500), 500);
-        assert_eq!(device.serve(1, 100), 500);
-        assert_eq!(device.serve(600, 100), 700);
+        assert_eq!(alone(&mut device, 0, 500), 500);
+        assert_eq!(alone(&mut device, 1, 100), 500);
+        assert_eq!(alone(&mut device, 600, 100), 700);
+    }
+
+    #[test]
+    fn a_batch_leaves_when_its_last_packet_is_done() {
+        let mut device = Device::new(40, None);
+        assert_eq!(device.begins(100), 100);
+        assert_eq!(device.serve(100, 3, 60), 240);
+        assert_eq!(device.begins(110), 220);
+    }
+
+    fn alone(device: &mut Device, arrival_ns: u64, latency_ns: u64) -> u64 {
+        device.serve(device.begins(arrival_ns), 1, latency_ns)
     }
 
     /// Every instant at which the server works, one nanosecond after the other.
@@ -144,7 +164,7 @@ mod tests {
                 since_ns % 1_000 < if long { 300 } else { 100 }
             };
             let mut device = Device::new(service_ns, Some((STALLS, 123)));
-            let departures: Vec<_> = arrivals.iter().map(|at| device.serve(*at, 9)).collect();
+            let departures: Vec<_> = arrivals.iter().map(|at| alone(&mut device, *at, 9)).collect();
             let expected: Vec<_> =
                 slowly(&arrivals, service_ns, stalled).iter().map(|begin| begin + 9).collect();
             assert_eq!(departures, expected, "service {service_ns} ns");

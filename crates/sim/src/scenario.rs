@@ -14,6 +14,7 @@ use units::Pps;
 /// A month: the longest a scenario may last.
 const LONGEST_SCENARIO_S: u64 = 30 * 86_400;
 const MAX_FRAME_BYTES: u32 = 16_384;
+const MAX_BATCH: u32 = 1 << 16;
 const MAX_SNAPLEN: u32 = 262_144;
 
 /// Everything that decides what both captures hold. Probabilities are per packet and independent
@@ -50,6 +51,8 @@ pub struct Scenario {
     pub latency: Law,
     /// How long a packet keeps the next one waiting: what limits the rate.
     pub service_ns: u64,
+    /// How many packets it takes at most at a time: they leave together, when all are done.
+    pub batch: u32,
     /// When the device does not run.
     pub stalls: Option<Stalls>,
     /// What the device does to the headers.
@@ -105,6 +108,7 @@ impl Default for Scenario {
                 sigma: 0.009,
             },
             service_ns: 70,
+            batch: 1,
             stalls: Some(Stalls {
                 period_ns: 4_000_200,
                 duration_ns: 7_750,
@@ -141,6 +145,7 @@ impl Scenario {
         within("frame_bytes", self.frame_bytes, self.shape().shortest_bytes()..=MAX_FRAME_BYTES)?;
         within("vlan", self.vlan.unwrap_or(0), 0..=4095)?;
         within("flows", self.flows, 1..=MAX_FLOWS)?;
+        within("batch", self.batch, 1..=MAX_BATCH)?;
         within("snaplen", self.snaplen, 1..=MAX_SNAPLEN)?;
         self.check_probabilities()?;
         self.check_durations()?;

@@ -9,7 +9,8 @@ use probe::schedule::Departures;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
+use std::iter::{Peekable, Take};
 use units::{Nanos, Pps};
 
 /// Numbers of packets that never came to the device start here.
@@ -44,8 +45,8 @@ pub struct Event<'a> {
 #[derive(Clone, Debug)]
 pub struct Simulation {
     scenario: Scenario,
-    arrivals: std::iter::Take<Departures>,
-    next_arrival_ns: Option<u64>,
+    arrivals: Peekable<Take<Departures>>,
+    coming: VecDeque<Coming>,
     device: Device,
     frames: Frames,
     latencies: Xoshiro256PlusPlus,
@@ -56,8 +57,18 @@ pub struct Simulation {
     totals: Totals,
 }
 
+/// A packet that will come to the device: one of the batch that it takes next, or one that is lost.
+#[derive(Clone, Debug)]
+struct Coming {
+    arrival_ns: u64,
+    throw: Throw,
+    /// When the device is done with it, if it ever is.
+    done_ns: Option<u64>,
+}
+
 /// What chance has for one packet. Every throw takes as many numbers as any other, so that changing
 /// one probability leaves alone what the others decide.
+#[derive(Clone, Debug)]
 struct Throw {
     keyless: Option<fn(u64) -> Content>,
     repeats: Option<u64>,
@@ -86,12 +97,12 @@ impl Simulation {
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(scenario.seed);
         let pattern = scenario.pattern;
         let departures = pattern.departures(Pps(scenario.rate_pps), seeds.next_u64())?;
-        let mut arrivals = departures.take(usize::try_from(scenario.packets).unwrap_or(usize::MAX));
+        let arrivals = departures.take(usize::try_from(scenario.packets).unwrap_or(usize::MAX));
         let stalls = scenario.stalls.map(|it| (it, seeds.random_range(0..it.period_ns)));
         let in_two_windows = scenario.packets_in_window().saturating_mul(2);
-        Ok(Self {
-            next_arrival_ns: arrivals.next().map(Nanos::get),
-            arrivals,
+        let mut simulation = Self {
+            arrivals: arrivals.peekable(),
+            coming: VecDeque::new(),
             device: Device::new(scenario.service_ns, stalls),
             frames: Frames::new(scenario.shape()),
             latencies: Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64()),
@@ -101,21 +112,27 @@ impl Simulation {
             order: 0,
             totals: Totals::default(),
             scenario: scenario.clone(),
-        })
+        };
+        simulation.take_batch();
+        Ok(simulation)
     }
 
     /// The next packet at either timestamper; those of one side in the order of their timestamps.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         let next_departure_ns = self.on_their_way.peek().map(|Reverse((at_ns, ..))| *at_ns);
-        match (self.next_arrival_ns, next_departure_ns) {
+        let next_arrival_ns = self.coming.front().map(|coming| coming.arrival_ns);
+        match (next_arrival_ns, next_departure_ns) {
             (None, None) => {
                 assert!(self.on_their_way.is_empty(), "every packet has left");
                 self.totals.assert_conservation();
                 None
             }
             (Some(arrival_ns), departure_ns) if departure_ns.is_none_or(|at| arrival_ns < at) => {
-                self.next_arrival_ns = self.arrivals.next().map(Nanos::get);
-                Some(self.arrive(arrival_ns))
+                let coming = self.coming.pop_front()?;
+                if self.coming.is_empty() {
+                    self.take_batch();
+                }
+                Some(self.arrive(&coming))
             }
             _ => self.depart(),
         }
@@ -127,11 +144,37 @@ impl Simulation {
         &self.totals
     }
 
-    fn arrive(&mut self, arrival_ns: u64) -> Event<'_> {
-        let throw = Throw::of(&self.scenario, &mut self.fates);
+    /// Looks at the packets that the device will take next: those that have come when it begins, up to a batch.
+    fn take_batch(&mut self) {
+        let (mut begin_ns, mut packets, mut slowest_ns) = (None, 0, 0);
+        let is_there =
+            |begin_ns: Option<u64>, at: &Nanos| begin_ns.is_none_or(|begin| at.get() <= begin);
+        while packets < u64::from(self.scenario.batch) {
+            let Some(arrival) = self.arrivals.next_if(|at| is_there(begin_ns, at)) else { break };
+            let arrival_ns = arrival.get();
+            let throw = Throw::of(&self.scenario, &mut self.fates);
+            let latency_ns = self.scenario.latency.sample(&mut self.latencies);
+            if !throw.lost {
+                begin_ns = begin_ns.or_else(|| Some(self.device.begins(arrival_ns)));
+                (packets, slowest_ns) = (packets + 1, latency_ns.max(slowest_ns));
+            }
+            self.coming.push_back(Coming { arrival_ns, throw, done_ns: None });
+            if begin_ns.is_none() {
+                return; // a lost packet alone: memory does not grow with them
+            }
+        }
+        let Some(begin_ns) = begin_ns else { return };
+        let done_ns = self.device.serve(begin_ns, packets, slowest_ns);
+        for coming in self.coming.iter_mut().filter(|coming| !coming.throw.lost) {
+            coming.done_ns = Some(done_ns);
+        }
+    }
+
+    fn arrive(&mut self, coming: &Coming) -> Event<'_> {
+        let Coming { arrival_ns, ref throw, done_ns } = *coming;
         let repeats = throw.repeats.and_then(|at| self.repeatable.pick(at));
-        let content = self.content(&throw, repeats);
-        let departure_ns = self.pass(arrival_ns, &throw);
+        let content = self.content(throw, repeats);
+        let departure_ns = done_ns.map(|done_ns| self.leaves(done_ns, throw));
         if let Some(at_ns) = departure_ns {
             self.put_on_way(at_ns, content);
             if throw.duplicated {
@@ -169,17 +212,10 @@ impl Simulation {
         Content::Probe(repeats.unwrap_or(number))
     }
 
-    /// When the packet leaves the device, if ever.
-    fn pass(&mut self, arrival_ns: u64, throw: &Throw) -> Option<u64> {
-        let latency_ns = self.scenario.latency.sample(&mut self.latencies);
-        if throw.lost {
-            return None;
-        }
-        let mut departure_ns = self.device.serve(arrival_ns, latency_ns);
-        if throw.held_back {
-            departure_ns += self.scenario.reorder_delay_ns;
-        }
-        Some(departure_ns + throw.late_by_ns.unwrap_or(0))
+    /// When a packet leaves that the device has done with.
+    fn leaves(&self, done_ns: u64, throw: &Throw) -> u64 {
+        let held_back_ns = if throw.held_back { self.scenario.reorder_delay_ns } else { 0 };
+        done_ns + held_back_ns + throw.late_by_ns.unwrap_or(0)
     }
 
     fn put_on_way(&mut self, at_ns: u64, content: Content) {

@@ -15,4 +15,4 @@ pub mod spans;
 mod trace;
 
 pub use error::Error;
-pub use trace::{CpuTrace, Source, Trace, read};
+pub use trace::{CpuTrace, Sender, Source, Trace, read};

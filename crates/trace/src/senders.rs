@@ -29,13 +29,13 @@ impl Senders {
         Self(sent)
     }
 
-    /// The last one to `cpu`, of this sort, at or before `time` and not more than `within` before.
+    /// The first one to `cpu`, of this sort, after `after` and not after `upto`: what is sent while another is
+    /// pending makes no second interrupt.
     #[must_use]
-    pub fn of(&self, cpu: u32, call: bool, time: u64, within: u64) -> Option<&Sent> {
-        let upto = self.0.partition_point(|sent| sent.time <= time);
-        let earliest = time.saturating_sub(within);
-        let recent = self.0[..upto].iter().rev().take_while(|sent| sent.time >= earliest);
-        recent
+    pub fn first(&self, cpu: u32, call: bool, after: u64, upto: u64) -> Option<&Sent> {
+        let begin = self.0.partition_point(|sent| sent.time <= after);
+        let pending = self.0[begin..].iter().take_while(|sent| sent.time <= upto);
+        pending
             .into_iter()
             .find(|sent| sent.call == call && sent.cpu != cpu && sent.to.contain(cpu.into()))
     }
@@ -46,18 +46,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_one_that_fits_is_found() {
+    fn the_first_one_that_is_pending_is_found() {
         let sent = |time, pid, to, call| Sent { time, pid, cpu: 7, to, call };
         let senders = Senders::new(vec![
             sent(30, 3, Targets::Mask(vec![0b10]), true),
             sent(10, 1, Targets::One(1), true),
             sent(20, 2, Targets::One(1), false),
         ]);
-        let pid = |call, time, within| senders.of(1, call, time, within).map(|sent| sent.pid);
-        assert_eq!(pid(true, 29, 100), Some(1));
-        assert_eq!(pid(true, 30, 100), Some(3));
-        assert_eq!(pid(false, 40, 100), Some(2));
-        assert_eq!(pid(false, 40, 19), None);
-        assert_eq!(senders.of(0, true, 40, 100), None);
+        let pid = |call, after, upto| senders.first(1, call, after, upto).map(|sent| sent.pid);
+        assert_eq!(pid(true, 0, 29), Some(1));
+        assert_eq!(pid(true, 0, 30), Some(1));
+        assert_eq!(pid(true, 10, 30), Some(3));
+        assert_eq!(pid(true, 10, 29), None);
+        assert_eq!(pid(false, 0, 40), Some(2));
+        assert_eq!(pid(false, 20, 40), None);
+        assert_eq!(senders.first(0, true, 0, 40), None);
     }
 }

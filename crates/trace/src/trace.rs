@@ -9,8 +9,6 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-const SENT_WITHIN_PER_S: u64 = 1000;
-
 /// The raw pages of one CPU.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -27,8 +25,8 @@ pub struct CpuTrace {
     pub cpu: u32,
     /// In the order in which they began, or were told.
     pub spans: Vec<Span>,
-    /// Who sent the interrupt of each span, where that is known: task and CPU.
-    pub senders: Vec<Option<(i32, u32)>>,
+    /// When and by whom the interrupt of each span was sent, where that is known.
+    pub senders: Vec<Option<Sender>>,
     /// In order of time.
     pub segments: Vec<Segment>,
     /// Events in the pages.
@@ -41,6 +39,17 @@ pub struct CpuTrace {
     pub gaps: Vec<(u64, u64)>,
 }
 
+/// Who sent an interrupt that was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The task that ran,
+    pub pid: i32,
+    /// on this CPU,
+    pub cpu: u32,
+    /// and when. Nothing of its sort was handled between then and the span.
+    pub time: u64,
+}
+
 /// What was recorded on all.
 #[derive(Debug)]
 pub struct Trace {
@@ -51,8 +60,7 @@ pub struct Trace {
 /// Reads a trace.
 ///
 /// `formats` are the groups and texts of the events' formats, `page_bytes` the size of a page, `measured` the tasks
-/// that the CPUs are for, `ticks_per_s` the rate of the trace's clock. An interrupt is taken to be sent by the last
-/// sender of at most a millisecond before it.
+/// that the CPUs are for, `ticks_per_s` the rate of the trace's clock.
 ///
 /// # Errors
 /// [`Error`] when a file cannot be read, or a page is broken.
@@ -69,9 +77,7 @@ pub fn read(
     let cpus = sources.iter().map(|source| {
         let follower = Follower::new(measured.iter().copied(), ticks_per_s);
         let mut trace = read_cpu(&decoder, source, page_bytes, follower)?;
-        let sender =
-            |span: &Span| sender(&senders, source.cpu, span, ticks_per_s / SENT_WITHIN_PER_S);
-        trace.senders = trace.spans.iter().map(sender).collect();
+        trace.senders = senders_of(&trace, &senders);
         Ok(trace)
     });
     Ok(Trace { cpus: cpus.collect::<Result<_, Error>>()? })
@@ -135,14 +141,39 @@ fn read_senders(
     Ok(Senders::new(all))
 }
 
-fn sender(senders: &Senders, cpu: u32, span: &Span, within: u64) -> Option<(i32, u32)> {
-    let Kind::Vector(name) = &span.kind else { return None };
-    let call = match name.as_str() {
-        "reschedule" => false,
-        "call_function" | "call_function_single" => true,
-        _ => return None,
-    };
-    senders.of(cpu, call, span.start, within).map(|sent| (sent.pid, sent.cpu))
+/// Who sent the interrupt of each span: the first one since the last of its sort was handled. What was sent before
+/// events were lost may have been handled then.
+fn senders_of(trace: &CpuTrace, senders: &Senders) -> Vec<Option<Sender>> {
+    let mut handled = [None; 2];
+    let mut gaps = trace.gaps.iter().peekable();
+    let mut known_since = 0;
+    let mut found = Vec::with_capacity(trace.spans.len());
+    for span in &trace.spans {
+        while let Some(&&(_, end)) = gaps.peek().filter(|gap| gap.1 <= span.start) {
+            known_since = end;
+            gaps.next();
+        }
+        let Some(call) = is_call(&span.kind) else {
+            found.push(None);
+            continue;
+        };
+        let last = handled[usize::from(call)].replace(span.start);
+        let sent = last.and_then(|last: u64| {
+            senders.first(trace.cpu, call, last.max(known_since), span.start)
+        });
+        found.push(sent.map(|sent| Sender { pid: sent.pid, cpu: sent.cpu, time: sent.time }));
+    }
+    found
+}
+
+/// Whether an interrupt from another CPU is to call a function, rather than to schedule; `None` for all others.
+fn is_call(kind: &Kind) -> Option<bool> {
+    let Kind::Vector(name) = kind else { return None };
+    match name.as_str() {
+        "reschedule" => Some(false),
+        "call_function" | "call_function_single" => Some(true),
+        _ => None,
+    }
 }
 
 /// Hands out one page after the other. A file that ends within one was cut when the recorder was killed: the rest is

@@ -42,6 +42,18 @@ def command(
             " or bimodal:LOW,HIGH,P_HIGH,SIGMA; by default that of a forwarder, 3.1 µs.",
         ),
     ] = None,
+    service: Annotated[
+        str,
+        typer.Option(
+            "--service", metavar="TIME", help="How long a packet keeps the next one waiting."
+        ),
+    ] = "70ns",
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch", min=1, metavar="N", help="Most packets that the device takes at a time."
+        ),
+    ] = 1,
     stall_period: Annotated[
         str, typer.Option("--stall-period", metavar="TIME", help="Time between stalls.")
     ] = "4ms",
@@ -86,12 +98,16 @@ def command(
         typer.Option("--format", metavar="NAME", help="pcap, pcap.zst, pcapng or pcapng.zst."),
     ] = "pcap",
 ) -> int:
+    from tailscope.units import duration_ns
+
     settings: dict[str, object] = {
         "seed": seed,
         "packets": packets,
         "rate_pps": rate_pps(rate, "--rate"),
         "pattern": pattern,
         "frame_bytes": size,
+        "service_ns": duration_ns(service, "--service"),
+        "batch": batch,
         "loss": loss,
         "duplication": duplication,
         "reordering": reordering,

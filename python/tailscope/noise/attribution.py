@@ -2,16 +2,18 @@
 
 A packet's time between its two stamps is divided so:
 
-- **service**: as long as the median packet needs;
-- **dut**: what kept the device's CPU from working meanwhile, by cause;
+- **service**: as long as a packet usually needs that finds the device idle;
+- **queue**: behind earlier packets, as long as these usually take; for the rest of its batch; and
+  behind what held up the device before the packet came, by cause;
+- **dut**: what kept the device's CPU from working while the packet was there, by cause;
 - **instrument**: what kept the instrument's own CPU, where the device's ran, and what tailscope
   itself did on the device's CPU: the packet is tainted;
-- **queue**: behind earlier packets that were still there when it came, with the first cause of
-  the busy period, which is whatever delayed the first packet of that queue;
 - **unexplained**: the rest.
 
-Parts never exceed what is there to explain: causes that overlap the service time are cut,
-earliest first.
+Timestamps alone say how long a packet waited for others, and since when something held up the
+device instead (`tailscope.noise.queues`). What blocked a CPU since then is a cause, for as long as
+it lasted and no longer, the latest first. So a queue inherits all that held up its first packet:
+each cause with its own time, and what has no cause as unexplained.
 
 Where packets and causes were timed by two clocks, only what holds however far these are apart is a
 cause: a packet waited for what it met at any of these distances. What it met at some of them only
@@ -30,32 +32,32 @@ from tailscope.noise.events import OWN
 from tailscope.noise.intervals import Coverage, subtract, union
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from tailscope.noise.queues import Delayed
     from tailscope.noise.timeline import Timeline
-    from tailscope.store.packets import Packets
     from tailscope.store.records.run import OwnWork
 
     Integers = NDArray[np.int64]
 
 __all__ = [
     "DUT",
+    "EARLIER",
     "INSTRUMENT",
     "PARTS",
     "QUEUE",
+    "REST_OF_BATCH",
     "SERVICE",
     "UNEXPLAINED",
     "Attribution",
     "Blocked",
-    "Delayed",
     "Explained",
     "Met",
     "Share",
     "Tally",
     "blocked_by",
-    "delayed",
     "met",
     "own_work_ns",
 ]
@@ -64,7 +66,9 @@ DUT, INSTRUMENT, QUEUE = "dut", "instrument", "queue"
 SERVICE, UNEXPLAINED = "service", "unexplained"
 PARTS = (SERVICE, DUT, QUEUE, INSTRUMENT, UNEXPLAINED)
 EARLIER = "earlier packets"
-"""The cause of a queue in which nothing has delayed the first packet."""
+"""What a packet waits for in a queue that nothing has held up."""
+REST_OF_BATCH = "the rest of its batch"
+"""What a packet waits for that leaves together with later ones."""
 
 
 class Blocked(NamedTuple):
@@ -138,39 +142,6 @@ class Share(NamedTuple):
     largest_ns: int
 
 
-class Delayed(NamedTuple):
-    """Packets to explain, and what their queues depend on.
-
-    Attributes
-    ----------
-    seq, pre_ns, latency_ns : ndarray of int64, shape (n,)
-    before_ns : ndarray of int64, shape (n,)
-        When the packet before left, but not before this one came, nor after it left.
-    head_seq, head_pre_ns, head_post_ns : ndarray of int64, shape (n,)
-        The first packet of its queue, which may be the packet itself: its number, when it came and
-        when it left.
-    """
-
-    seq: Integers
-    pre_ns: Integers
-    latency_ns: Integers
-    before_ns: Integers
-    head_seq: Integers
-    head_pre_ns: Integers
-    head_post_ns: Integers
-
-    def only(self, which: NDArray[np.bool_] | Integers) -> Delayed:
-        """Some of them."""
-        return Delayed(*(each[which] for each in self))
-
-    @classmethod
-    def joined(cls, blocks: Sequence[Delayed]) -> Delayed:
-        """Those of several blocks; of none, none."""
-        nothing = np.zeros(0, np.int64)
-        none = cls(*[nothing] * len(cls._fields))
-        return cls(*(np.concatenate(each) for each in zip(none, *blocks, strict=True)))
-
-
 @dataclass(frozen=True)
 class Explained:
     """The parts of some packets' latencies.
@@ -180,9 +151,9 @@ class Explained:
     service_ns, dut_ns, queue_ns, instrument_ns, unexplained_ns : ndarray of int64, shape (n,)
         They sum to the latencies.
     cause : list of str, length n
-        The cause of the largest part that has one; empty where none has.
+        What it waited for the longest; empty where that is unexplained, or nothing.
     queue_cause : list of str, length n
-        The cause of the queue that a packet stood in; empty where it stood in none.
+        What it waited for the longest in the queue; empty where it stood in none.
     """
 
     service_ns: Integers
@@ -236,51 +207,23 @@ class Tally:
         ]
 
 
-def delayed(
-    packets: Packets, service_ns: int, chosen: Callable[[Integers, Integers], NDArray[np.bool_]]
-) -> Iterator[Delayed]:
-    """Look at all packets for those to explain.
+class _Wait(NamedTuple):
+    """What packets waited for a cause, by where it blocked a CPU.
 
-    A packet queues if the one before still waited for its service when it came.
-
-    Parameters
+    Attributes
     ----------
-    packets : Packets
-    service_ns : int
-        What a packet needs when nothing is in its way: the median.
-    chosen : callable
-        Says which to explain, of their numbers and latencies.
-
-    Yields
-    ------
-    Delayed
-        Blocks of any length, in order.
+    part : str
+        `DUT` or `INSTRUMENT`.
+    code : int
+        Of the cause.
+    own_ns, before_ns : ndarray of int64, shape (n,)
+        While a packet was there, and in its queue before it came.
     """
-    last_ns: int | None = None
-    head = [0, 0, 0]
-    for columns in packets.batches("seq", "pre_ns", "latency_ns"):
-        seq, pre_ns, latency_ns = (column.view(np.int64) for column in columns)
-        post_ns = pre_ns + latency_ns
-        before_ns = np.empty_like(post_ns)
-        before_ns[0] = pre_ns[0] if last_ns is None else last_ns
-        before_ns[1:] = post_ns[:-1]
-        heads = np.flatnonzero(before_ns - service_ns <= pre_ns)
-        which = np.flatnonzero(chosen(seq, latency_ns))
-        # The queue of the first ones may have begun in the block before: place 0.
-        place = np.searchsorted(heads, which, "right")
-        first = [
-            np.concatenate([[of_head], column[heads]])
-            for of_head, column in zip(head, (seq, pre_ns, post_ns), strict=True)
-        ]
-        pre, post = pre_ns[which], post_ns[which]
-        yield Delayed(
-            seq[which],
-            pre,
-            latency_ns[which],
-            np.maximum(np.minimum(before_ns[which], post), pre),
-            *(column[place] for column in first),
-        )
-        last_ns, head = int(post_ns[-1]), [int(column[-1]) for column in first]
+
+    part: str
+    code: int
+    own_ns: Integers
+    before_ns: Integers
 
 
 class Attribution:
@@ -289,16 +232,15 @@ class Attribution:
     Parameters
     ----------
     blocked : Blocked
-    service_ns : int
-        What a packet needs when nothing is in its way: the median.
     """
 
-    def __init__(self, blocked: Blocked, service_ns: int) -> None:
-        self._service_ns, self._error_ns = service_ns, blocked.error_ns
+    def __init__(self, blocked: Blocked) -> None:
+        self._error_ns = blocked.error_ns
         self._whole = Coverage(blocked.start_ns, blocked.end_ns)
         self._by_cause = _by_cause(blocked)
-        self._names = [*blocked.names, EARLIER, ""]
-        self._earlier, self._none = len(blocked.names), len(blocked.names) + 1
+        self._names = [*blocked.names, EARLIER, REST_OF_BATCH, ""]
+        self._earlier = len(blocked.names)
+        self._batch, self._none = self._earlier + 1, self._earlier + 2
 
     def explain(self, block: Delayed, tally: Tally | None = None) -> Explained:
         """Explain some packets.
@@ -309,79 +251,85 @@ class Attribution:
         tally : Tally, optional
             What they waited for is added to it.
         """
-        if self._error_ns:
-            return self._explain_surely(block, tally)
-        start, end = block.pre_ns, block.pre_ns + block.latency_ns
-        excess = np.maximum(block.latency_ns - self._service_ns, 0)
-        named = np.minimum(self._whole.within(start, end), excess)
-        free = block.before_ns - start - self._whole.within(start, block.before_ns)
-        queue = np.minimum(excess - named, free)
-        rest = excess - named - queue
-        # What overlaps the service time is cut, earliest first.
-        since = self._whole.since(end, named)
-        queue_code = self._queue_causes(block, queue)
-        parts = {DUT: np.zeros_like(excess), INSTRUMENT: np.zeros_like(excess)}
-        most = _Most(len(excess), self._none)
-        for code, sides in enumerate(self._by_cause):
-            waited = np.where(queue_code == code, queue, 0)
-            for part, coverage in sides.items():
-                took = coverage.within(since, end)
-                parts[part] += took
-                waited += took
-                if tally is not None:
-                    tally.add(part, self._names[code], took)
-            most.see(code, waited)
+        rest = block.held_up_ns()
+        parts = {part: np.zeros_like(rest) for part in (DUT, QUEUE, INSTRUMENT)}
+        waited: dict[int, Integers] = {}
+        queued = {self._earlier: block.earlier_ns, self._batch: block.batch_ns}
+        for wait in self._waits(block):
+            rest = rest - wait.own_ns - wait.before_ns
+            parts[wait.part] += wait.own_ns
+            waited[wait.code] = waited.get(wait.code, 0) + wait.own_ns
+            queued[wait.code] = queued.get(wait.code, 0) + wait.before_ns
+            if tally is not None:
+                tally.add(wait.part, self._names[wait.code], wait.own_ns)
+        assert (rest >= 0).all(), "causes never take more than there is to explain"
+        longest, longest_in_queue = (_Longest(len(rest), self._none) for _ in range(2))
+        longest.see(self._none, rest)
+        for code, in_queue in queued.items():
+            parts[QUEUE] += in_queue
+            longest_in_queue.see(code, in_queue)
+            longest.see(code, waited.get(code, 0) + in_queue)
+            if tally is not None:
+                tally.add(QUEUE, self._names[code], in_queue)
         if tally is not None:
-            tally.add(UNEXPLAINED, "", rest)
-        parts |= {SERVICE: block.latency_ns - excess, QUEUE: queue, UNEXPLAINED: rest}
-        return self._explained(parts, queue_code, most, tally)
-
-    def _explain_surely(self, block: Delayed, tally: Tally | None) -> Explained:
-        """Explain by what holds however far the clocks are apart."""
-        start, end = block.pre_ns, block.pre_ns + block.latency_ns
-        excess = np.maximum(block.latency_ns - self._service_ns, 0)
-        parts = {DUT: np.zeros_like(excess), INSTRUMENT: np.zeros_like(excess)}
-        most, maybe = (_Most(len(excess), self._none) for _ in range(2))
-        left, waits = excess, []
-        for code, sides in enumerate(self._by_cause):
-            surely, possibly = np.zeros_like(excess), np.zeros_like(excess)
-            for part, coverage in sides.items():
-                least, highest = self._range(coverage, start, end)
-                took = np.minimum(least, left)
-                parts[part] += took
-                left, surely, possibly = left - took, surely + took, possibly + highest
-                if tally is not None:
-                    tally.add(part, self._names[code], took)
-            waits.append(surely)
-            maybe.see(code, possibly - surely)
-        free = block.before_ns - start - self._range(self._whole, start, block.before_ns)[0]
-        queue = np.minimum(left, np.maximum(free, 0))
-        rest = left - queue
-        queue_code = self._queue_causes(block, queue)
-        for code, surely in enumerate(waits):
-            most.see(code, surely + np.where(queue_code == code, queue, 0))
-        if tally is not None:
-            self._add_rest(tally, rest, maybe)
-        parts |= {SERVICE: block.latency_ns - excess, QUEUE: queue, UNEXPLAINED: rest}
-        return self._explained(parts, queue_code, most, tally)
-
-    def _explained(
-        self, parts: Mapping[str, Integers], queue_code: Integers, most: _Most, tally: Tally | None
-    ) -> Explained:
-        """The parts of packets with their causes, those of queues included."""
-        queue = parts[QUEUE]
-        most.see(self._earlier, np.where(queue_code == self._earlier, queue, 0))
-        if tally is not None:
-            for code in np.unique(queue_code[queue > 0]).tolist():
-                tally.add(QUEUE, self._names[code], np.where(queue_code == code, queue, 0))
+            self._add_rest(block, rest, waited, tally)
+        parts |= {SERVICE: block.service_ns, UNEXPLAINED: rest}
         return Explained(
             **{f"{name}_ns": parts[name] for name in PARTS},
-            cause=self._texts(most.code),
-            queue_cause=self._texts(queue_code),
+            cause=self._texts(longest.code),
+            queue_cause=self._texts(longest_in_queue.code),
         )
 
-    def _add_rest(self, tally: Tally, rest: Integers, maybe: _Most) -> None:
-        """Tell what is left by the one cause that could be most of it."""
+    def _waits(self, block: Delayed) -> Iterator[_Wait]:
+        """What packets waited for each cause: never longer than that lasted."""
+        start, end = block.pre_ns, block.pre_ns + block.latency_ns
+        waits = self._sure_waits(block) if self._error_ns else self._exact_waits(block)
+        for wait in waits:
+            lasted = self._by_cause[wait.code][wait.part]
+            assert (wait.own_ns <= lasted.within(start, end)).all(), (
+                "no cause has more than its time"
+            )
+            before_ns = lasted.within(np.minimum(block.since_ns, start), start)
+            assert (wait.before_ns <= before_ns).all(), "no queue has more than its cause"
+            yield wait
+
+    def _exact_waits(self, block: Delayed) -> Iterator[_Wait]:
+        """What held up the device at last, by causes whose times are those of packets."""
+        start, end = block.pre_ns, block.pre_ns + block.latency_ns
+        named = np.minimum(self._whole.within(block.since_ns, end), block.held_up_ns())
+        since = self._whole.since(end, named)
+        for code, sides in enumerate(self._by_cause):
+            for part, coverage in sides.items():
+                own_ns = coverage.within(np.maximum(since, start), end)
+                yield _Wait(part, code, own_ns, coverage.within(np.minimum(since, start), start))
+
+    def _sure_waits(self, block: Delayed) -> Iterator[_Wait]:
+        """The same by what holds however far the clocks are apart."""
+        start, end = block.pre_ns, block.pre_ns + block.latency_ns
+        left_ns, found = block.held_up_ns(), []
+        for code, sides in enumerate(self._by_cause):
+            for part, coverage in sides.items():
+                least_ns, _ = self._range(coverage, start, end)
+                own_ns = np.minimum(least_ns, left_ns)
+                left_ns = left_ns - own_ns
+                found.append((part, code, own_ns))
+        for part, code, own_ns in found:
+            coverage = self._by_cause[code][part]
+            least_ns, _ = self._range(coverage, np.minimum(block.since_ns, start), start)
+            before_ns = np.minimum(least_ns, left_ns)
+            left_ns = left_ns - before_ns
+            yield _Wait(part, code, own_ns, before_ns)
+
+    def _add_rest(
+        self, block: Delayed, rest: Integers, waited: dict[int, Integers], tally: Tally
+    ) -> None:
+        """Tell what is left; with two clocks, by the one cause that could be most of it."""
+        maybe = _Longest(len(rest), self._none)
+        if self._error_ns:
+            start, end = block.pre_ns, block.pre_ns + block.latency_ns
+            for code, sides in enumerate(self._by_cause):
+                most_ns = [self._range(coverage, start, end)[1] for coverage in sides.values()]
+                maybe.see(code, sum(most_ns, start=-waited.get(code, np.zeros_like(rest))))
         open_ns = np.minimum(rest, maybe.waited)
         for code in np.unique(maybe.code[open_ns > 0]).tolist():
             tally.add(UNEXPLAINED, self._names[code], np.where(maybe.code == code, open_ns, 0))
@@ -402,23 +350,11 @@ class Attribution:
         least = np.maximum(np.maximum(inner, about - error_ns), 0)
         return least, np.minimum(np.minimum(outer, about + error_ns), end - start)
 
-    def _queue_causes(self, block: Delayed, queue: Integers) -> Integers:
-        """For each packet, what delayed the first packet of its queue the longest."""
-        heads, which, of_packet = np.unique(block.head_seq, return_index=True, return_inverse=True)
-        start, end = block.head_pre_ns[which], block.head_post_ns[which]
-        most = _Most(len(heads), self._earlier)
-        for code, sides in enumerate(self._by_cause):
-            took = [self._range(coverage, start, end)[0] for coverage in sides.values()]
-            most.see(code, sum(took, start=np.zeros_like(start)))
-        is_head = block.head_seq == block.seq
-        found = np.where(is_head, self._earlier, most.code[of_packet.reshape(-1)])
-        return np.where(queue > 0, found, self._none)
-
     def _texts(self, codes: Integers) -> list[str]:
         return [self._names[code] for code in codes.tolist()]
 
 
-class _Most:
+class _Longest:
     """For each of some packets, the cause that it waited for the longest; the last of equals."""
 
     def __init__(self, count: int, none: int) -> None:

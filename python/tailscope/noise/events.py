@@ -67,6 +67,9 @@ class Events:
     cause, detail : ndarray of int64, shape (n_events,)
         The name and what else is known of each event, by place in those lists.
     start_ns : ndarray of int64, shape (n_events,)
+    sent_ns : ndarray of int64, shape (n_events,)
+        Since when the interrupt was pending, where another CPU sent it and that is known; else when
+        it began.
     piece_start_ns, piece_end_ns : ndarray of int64, shape (n_pieces,)
         Stretches of events that nothing interrupted, in order, disjoint.
     piece_event : ndarray of int64, shape (n_pieces,)
@@ -86,6 +89,7 @@ class Events:
     cause: Integers
     detail: Integers
     start_ns: Integers
+    sent_ns: Integers
     piece_start_ns: Integers
     piece_end_ns: Integers
     piece_event: Integers
@@ -182,6 +186,7 @@ def _named(
         np.array(cause, np.int64)[which],
         np.array(detail, np.int64)[which],
         at_ns(found["start"]),
+        at_ns(found["sent"]),
         at_ns(found["segment_start"]),
         at_ns(found["segment_end"]),
         found["segment_span"].astype(np.int64),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.noise.attribution import PARTS, SERVICE, Attribution, Delayed, Tally, delayed
+from tailscope.noise.attribution import PARTS, SERVICE, Attribution, Tally
+from tailscope.noise.queues import Delayed, delayed, usual_of
 from tailscope.noise.stages import explain_stages
 from tailscope.store.records.explanation import ExplainedCause, Explanation
 
@@ -80,8 +81,8 @@ def _explain(
     stages: Stages | None,
 ) -> tuple[Explanation, Explained]:
     wanted, quantile = quantile, _start_of(known, quantile)
-    service_ns, threshold_ns = known.distribution.at(0.5), known.distribution.at(quantile)
-    attribution, tally = Attribution(blocked, service_ns), Tally()
+    usual, threshold_ns = usual_of(packets), known.distribution.at(quantile)
+    attribution, tally = Attribution(blocked), Tally()
     singled, count = [], 0
     parts = dict.fromkeys(PARTS, 0)
     ordered = np.sort(worst)
@@ -93,7 +94,7 @@ def _explain(
     def is_chosen(seq: Integers, latency_ns: Integers) -> NDArray[np.bool_]:
         return (latency_ns > threshold_ns) | is_worst(seq)
 
-    for block in _gathered(delayed(packets, service_ns, is_chosen)):
+    for block in _gathered(delayed(packets, usual, is_chosen)):
         singled.append(block.only(is_worst(block.seq)))
         tail = block.only(block.latency_ns > threshold_ns)
         for name, values in attribution.explain(tail, tally).parts().items():
@@ -104,7 +105,9 @@ def _explain(
         quantile=quantile,
         none_above=None if quantile == wanted else wanted,
         threshold_ns=threshold_ns,
-        service_ns=service_ns,
+        service_ns=usual.service_ns,
+        each_ns=usual.each_ns,
+        in_order=usual.in_order,
         packets=count,
         latency_ns=whole_ns,
         excess_ns=whole_ns - parts[SERVICE],

@@ -264,6 +264,7 @@ class _Cpu:
             cause=np.array([causes[name] for name in names], np.int64),
             detail=np.array([details[text] for text in self.details], np.int64),
             start_ns=np.array(self.starts, np.int64),
+            sent_ns=np.array(self.starts, np.int64),
             piece_start_ns=start,
             piece_end_ns=end,
             piece_event=number,

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.noise.attribution import Blocked, Delayed
+    from tailscope.noise.attribution import Blocked
+    from tailscope.noise.queues import Delayed
     from tailscope.store.packets import Packets
     from tailscope.store.records.run import RunInfo
     from tailscope.store.records.stages import StagesRecord

@@ -14,16 +14,16 @@ from tailscope.noise.attribution import (
     SERVICE,
     UNEXPLAINED,
     Attribution,
-    Delayed,
     Tally,
-    delayed,
 )
+from tailscope.noise.queues import Delayed, delayed, usual_of
 from tailscope.noise.stages import stages_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.noise.attribution import Blocked
+    from tailscope.noise.queues import Usual
     from tailscope.noise.stages import Stages
     from tailscope.store.packets import Latencies, Packets
 
@@ -117,10 +117,10 @@ def tell(
     """
     if not known.distribution.count:
         raise UsageError("no packet came back: there is nothing to explain")
-    service_ns = known.distribution.at(0.5)
-    packet = _found(packets, known, known.worst_seq if seq is None else seq, service_ns)
+    usual = usual_of(packets)
+    packet = _found(packets, known, known.worst_seq if seq is None else seq, usual)
     latency_ns, tally = int(packet.latency_ns[0]), Tally()
-    explained = Attribution(blocked, service_ns).explain(packet, tally)
+    explained = Attribution(blocked).explain(packet, tally)
     details = _details(packet, blocked)
     lines = [
         _line(share.part, share.cause, share.total_ns, latency_ns, details)
@@ -135,18 +135,18 @@ def tell(
         packets=known.distribution.count,
         sent_after_ns=int(packet.pre_ns[0]) - known.first_ns,
         latency_ns=latency_ns,
-        service_ns=service_ns,
+        service_ns=usual.service_ns,
         lines=lines,
         stages_ns=None if stages is None else stages_of(stages, packet),
     )
 
 
-def _found(packets: Packets, known: Latencies, seq: int, service_ns: int) -> Delayed:
+def _found(packets: Packets, known: Latencies, seq: int, usual: Usual) -> Delayed:
     def is_it(numbers: Integers, _: Integers) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = numbers == seq
         return found
 
-    there = Delayed.joined([*delayed(packets, service_ns, is_it)])
+    there = Delayed.joined([*delayed(packets, usual, is_it)])
     if not len(there.seq):
         raise UsageError(
             f"--packet: got {seq}, expected a packet that came back, from {known.first_seq} to"

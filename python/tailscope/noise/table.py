@@ -246,7 +246,8 @@ def side_noise(
         none = np.zeros(0, np.int64)
         own = (injected[0], injected[1]) if cpu == first else (none, none)
         told = None if events is None else events[at]
-        timeline = make_timeline(cpu, (stalls[0][here], stalls[1][here]), own, told)
+        seen = (stalls[0][here], stalls[1][here]) if _has(folder, "stall_start_tsc") else None
+        timeline = make_timeline(cpu, seen, own, told)
         timelines.append(timeline)
     untold = {of_cpu.cpu: of_cpu.untold_switches for of_cpu in events or ()}
     return SideNoise(source, timelines, rows, untold)
@@ -434,8 +435,12 @@ def _intervals(
     return start[kept], end[kept], others[kept]
 
 
+def _has(folder: Path | None, name: str) -> bool:
+    return folder is not None and (folder / f"{name}.npy").exists()
+
+
 def _load(folder: Path | None, name: str) -> Integers:
     """An array of a recording; empty where there is none."""
-    if folder is None or not (folder / f"{name}.npy").exists():
+    if folder is None or not _has(folder, name):
         return np.zeros(0, np.int64)
     return np.asarray(load_ticks(folder, name), np.int64)

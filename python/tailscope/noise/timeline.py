@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["INJECTED", "OUTSIDE", "UNNAMED", "Timeline", "make_timeline"]
+__all__ = ["INJECTED", "OUTSIDE", "PENDING", "UNNAMED", "Timeline", "make_timeline"]
 
 INJECTED = "injected stall"
 OUTSIDE = "hypervisor/SMI"
 """Time that no event of the kernel explains: something below it had the CPU."""
+
+PENDING = "pending interrupt"
+"""Time in which an interrupt from another CPU was not handled, and nothing else happened: the CPU
+did not run, or it had interrupts off."""
 
 UNNAMED = "stall"
 """Time whose cause nobody recorded."""
@@ -37,6 +41,8 @@ _EDGE_NS = (1_000, 50_000)
 """Of a way into an interrupt, or out of it: the most that is taken without looking, and at all."""
 _INSTANT_NS = (50_000, 1_000_000)
 """The same of a page fault, or of an interrupt that cannot be masked."""
+_DELIVERY_NS = (1_000, 50_000)
+"""The same of the way of an interrupt from one CPU to another."""
 _ENOUGH = 10
 _TIMES_THE_MEDIAN = 3
 
@@ -98,7 +104,7 @@ class Timeline:
 
 def make_timeline(
     cpu: int,
-    stalls: tuple[Integers, Integers],
+    stalls: tuple[Integers, Integers] | None,
     injected: tuple[Integers, Integers],
     events: Events | None,
 ) -> Timeline:
@@ -109,11 +115,15 @@ def make_timeline(
     what is left beyond that is `OUTSIDE` where kernel events were recorded, and `UNNAMED` where
     they were not, or were lost.
 
+    Where no loop watches a CPU, an interrupt that another CPU sent says when it did not run: what
+    lies between that and its handling is `PENDING`, if it is longer than usual and nothing else
+    happened.
+
     Parameters
     ----------
     cpu : int
-    stalls : tuple of two ndarray of int64, shape (n_stalls,)
-        Starts and ends in ns, as the loop on this CPU saw them; in order.
+    stalls : tuple of two ndarray of int64, shape (n_stalls,), or None
+        Starts and ends in ns, as the loop on this CPU saw them; in order. None without a loop.
     injected : tuple of two ndarray of int64, shape (n_injected,)
         Stalls that the loop made itself, on purpose.
     events : Events or None
@@ -122,7 +132,10 @@ def make_timeline(
     made = _Maker(cpu, events)
     made.add_events()
     made.add_whole(injected, INJECTED)
-    made.add_stalls(*stalls)
+    if stalls is None:
+        made.add_pending()
+    else:
+        made.add_stalls(*stalls)
     return made.finish()
 
 
@@ -157,6 +170,32 @@ class _Maker:
         pieces = subtract(*intervals, self._start, self._end)
         first = self._new(len(intervals[0]), name)
         self._lay(pieces.start, pieces.end, first + pieces.owner)
+
+    def add_pending(self) -> None:
+        """Lay down when interrupts from other CPUs waited for this one, until they were handled.
+
+        Whatever ran meanwhile without an event did not run, or had interrupts off.
+        """
+        if self._events is None:
+            return
+        told = self._events
+        sent = np.flatnonzero(told.start_ns > told.sent_ns)
+        delay_ns = told.start_ns[sent] - told.sent_ns[sent]
+        usual_ns = _usual(delay_ns, delay_ns > 0, _DELIVERY_NS)
+        late = sent[delay_ns > usual_ns]
+        late = late[np.argsort(told.start_ns[late], kind="stable")]
+        end = told.start_ns[late]
+        # When an event begins or ends, it runs, and takes what is pending.
+        edges = np.sort(np.concatenate([told.sent_ns[late[:1]], self._start, self._end, end]))
+        last = edges[np.maximum(np.searchsorted(edges, end, "left") - 1, 0)]
+        start = np.maximum(told.sent_ns[late], last)
+        known = covered(start, np.maximum(start, end), told.gap_start_ns, told.gap_end_ns) == 0
+        kept = known & (end - start > usual_ns)
+        late, start, end = late[kept], start[kept], end[kept]
+        left = subtract(self._start, self._end, start, end)
+        self._start, self._end, self._event = left.start, left.end, self._event[left.owner]
+        first = self._new(len(late), PENDING, told.detail[late])
+        self._lay(start, end, first + np.arange(len(late)))
 
     def add_stalls(self, start: Integers, end: Integers) -> None:
         """Divide what is left of stalls: to events beside it, and to what nobody has named."""
@@ -264,12 +303,14 @@ class _Maker:
         kept = rest > start + out
         return _Left(*(each[kept] for each in (owner, start + out, rest, before, after)))
 
-    def _new(self, count: int, name: str) -> int:
+    def _new(self, count: int, name: str, detail: Integers | None = None) -> int:
         """Make events of a cause; the first one's number."""
         if name not in self._causes:
             self._causes.append(name)
         self._cause.append(np.full(count, self._causes.index(name), np.int64))
-        self._detail.append(np.full(count, self._nothing(), np.int64))
+        if detail is None:
+            detail = np.full(count, self._nothing(), np.int64)
+        self._detail.append(detail)
         self._count += count
         return self._count - count
 

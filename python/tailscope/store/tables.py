@@ -193,8 +193,10 @@ WORST_EXPLAINED = Table(
         TableColumn("queue_ns", "int64", _PART),
         TableColumn("instrument_ns", "int64", _PART),
         TableColumn("unexplained_ns", "int64", _PART),
-        TableColumn("cause", "string", "Cause of its largest part."),
-        TableColumn("queue_cause", "string", "What delayed the first packet of its queue."),
+        TableColumn(
+            "cause", "string", "What it waited for the longest; empty where that is unexplained."
+        ),
+        TableColumn("queue_cause", "string", "What it waited for the longest in its queue."),
     ),
 )
 NOISE = Table(

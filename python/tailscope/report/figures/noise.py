@@ -41,7 +41,7 @@ _TIME_COLUMNS = 600
 
 
 def made_of(runs: Sequence[Material]) -> Picture | None:
-    """What the tail is made of: shares of the excess over the median packet, by cause."""
+    """What the tail is made of: shares of the excess over the usual service, by cause."""
     explanation = runs[0].run.explanation
     if len(runs) > 1 or explanation is None or not explanation.excess_ns:
         return None
@@ -60,8 +60,8 @@ def made_of(runs: Sequence[Material]) -> Picture | None:
             "tail-made-of",
             "What the tail is made of",
             "Shares of the time that the packets beyond"
-            f" {percentile_name(explanation.quantile)} took longer than the median packet;"
-            f" the largest {len(causes)}.",
+            f" {percentile_name(explanation.quantile)} took longer than a packet that finds the"
+            f" device idle; the largest {len(causes)}.",
             Axis("share of the excess [%]", "share_percent", starts_at_zero=True),
             Axis("", "waited_for", names=tuple(reversed(lanes))),
             tuple(layers),

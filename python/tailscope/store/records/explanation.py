@@ -259,7 +259,8 @@ class Explanation(Record, frozen=True, kw_only=True):
     threshold_ns: Count
     """The latency at that quantile."""
     service_ns: Count
-    """The latency of the median packet."""
+    """The latency of a packet that finds the device idle: the median. In files without `each_ns`,
+    that of all packets."""
     packets: Count
     """Number of packets explained."""
     latency_ns: Count
@@ -274,6 +275,11 @@ class Explanation(Record, frozen=True, kw_only=True):
     """How far what happened on the device's machine may be off the clock of the captures: the error
     of its own clock, and that of the clock of kernel events; null if all are one. Causes count as
     far as they hold whatever the difference is."""
+    each_ns: Count | None = None
+    """How long the device is usually busy with each packet of a queue: the median."""
+    in_order: bool | None = None
+    """Whether packets leave in the order in which they came. If not, queues are not known: packets
+    waited for what happened while they were there."""
     evidence: Literal["caused"] | None = "caused"
     """`caused`: events with times on the packets' clock are known, and `causes` are what they say.
     `null`: no such events are known, and `causes` is empty."""

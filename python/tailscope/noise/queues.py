@@ -1,0 +1,433 @@
+"""What packets wait for in a queue, told from their timestamps alone.
+
+The device serves packets in the order in which they came. It begins with one when that has come and
+the one before has left: ``start = max(arrival, previous departure)``. Packets that leave together
+are a *batch*: the device works on all of them before any leaves.
+
+Two durations say what is usual here (`Usual`): the latency of a packet that finds the device idle,
+and how much longer a packet of a queue takes to leave than the one before. Whatever a device took
+beyond that, it was *held up*. A packet therefore waits
+
+- for earlier packets, as long as these usually take. This is what it would have waited if nothing
+  had held up the device;
+- for the later packets of its batch;
+- for what held up the device, at last: since when, follows from how much there is left to wait for.
+
+If packets overtake each other, their order in the device is not known, and neither are their
+queues: they wait for what happens while they are there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.store.packets import Packets
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["Delayed", "Usual", "delayed", "usual_of"]
+
+_STRETCHES = 8
+_LEAST = 10
+"""Fewer packets tell nothing of what is usual."""
+_MOST_OVERTAKING = 0.01
+"""Of packets that came while others were there: if more than that share left before them, order is
+not known."""
+_LONGEST_GAPS = 0.01
+"""So many of the gaps between departures may be due to what held up the device."""
+_TOGETHER = 4
+"""Packets leave together if one follows the other in less than a fourth of the mean gap."""
+_HELD_UP = 2
+"""A device is held up if it takes more than half as long again as usual: services vary."""
+_LARGEST_BATCH = 1 << 15
+"""What leaves together and is more than that is taken for several batches."""
+_MOST_REMEMBERED = 1 << 16
+"""What held up the device during one queue: what was before the latest so many is taken as one."""
+
+
+class Usual(NamedTuple):
+    """What is usual of a device.
+
+    Attributes
+    ----------
+    service_ns : int
+        The latency of a packet that finds the device idle and is alone in its batch: the median.
+        If none finds it idle, the same as `each_ns`.
+    each_ns : int
+        How long the device is busy with each packet of a queue: the median.
+    apart_ns : int
+        Packets are of one batch if they leave no further apart.
+    in_order : bool
+        Whether packets leave in the order in which they came, so that their queues are known.
+    """
+
+    service_ns: int
+    each_ns: int
+    apart_ns: int
+    in_order: bool
+
+
+class Delayed(NamedTuple):
+    """Packets to explain, and what they waited for by their timestamps.
+
+    Attributes
+    ----------
+    seq, pre_ns, latency_ns : ndarray of int64, shape (n,)
+    service_ns : ndarray of int64, shape (n,)
+        What they usually take, or less if they took less.
+    earlier_ns : ndarray of int64, shape (n,)
+        How long earlier packets usually kept the device from them.
+    batch_ns : ndarray of int64, shape (n,)
+        How long later packets of their batch did. The three of them never exceed the latency.
+    since_ns : ndarray of int64, shape (n,)
+        When that began which held up the device so that they took as long as they did: before a
+        packet came, or while it was there.
+    """
+
+    seq: Integers
+    pre_ns: Integers
+    latency_ns: Integers
+    service_ns: Integers
+    earlier_ns: Integers
+    batch_ns: Integers
+    since_ns: Integers
+
+    def only(self, which: NDArray[np.bool_] | Integers) -> Delayed:
+        """Some of them."""
+        return Delayed(*(column[which] for column in self))
+
+    def held_up_ns(self) -> Integers:
+        """How long they waited for what held up the device."""
+        return self.latency_ns - self.service_ns - self.earlier_ns - self.batch_ns
+
+    @classmethod
+    def joined(cls, blocks: Sequence[Delayed]) -> Delayed:
+        """Those of several blocks; of none, none."""
+        nothing = np.zeros(0, np.int64)
+        none = cls(*[nothing] * len(cls._fields))
+        return cls(*(np.concatenate(columns) for columns in zip(none, *blocks, strict=True)))
+
+
+class _Batches(NamedTuple):
+    """Packets that left together, in order.
+
+    Attributes
+    ----------
+    first, size : ndarray of int64, shape (n,)
+        The place of the first packet, and how many there are.
+    came_ns, complete_ns, left_ns : ndarray of int64, shape (n,)
+        When the first and the last of them came, and when the last one left.
+    """
+
+    first: Integers
+    size: Integers
+    came_ns: Integers
+    complete_ns: Integers
+    left_ns: Integers
+
+
+def _batches(pre_ns: Integers, front_ns: Integers, apart_ns: int) -> _Batches:
+    """Tell batches apart; `front_ns` is when each packet, or one before it, left last."""
+    first = np.flatnonzero(np.diff(front_ns, prepend=front_ns[0] - apart_ns - 1) > apart_ns)
+    ends = np.append(first[1:], len(pre_ns))
+    return _Batches(first, ends - first, pre_ns[first], pre_ns[ends - 1], front_ns[ends - 1])
+
+
+def usual_of(packets: Packets) -> Usual:
+    """Find what is usual of the device that packets passed.
+
+    Looks at up to a quarter of a million of them, in stretches that are spread evenly; at those
+    that the instrument's stalls have not tainted, if these are enough.
+    """
+    stretches = _sampled(packets)
+    if not stretches:
+        return Usual(0, 0, 0, in_order=True)
+    alone_ns = _median([each.idle() for each in stretches], least=1)
+    if alone_ns is None:
+        alone_ns = _median([_Sample(each.latency_ns, each.is_clean) for each in stretches], 1) or 0
+    apart_ns = _apart_ns(_joined([each.gaps(alone_ns) for each in stretches]))
+    batches = [_batches(each.pre_ns, each.front_ns, apart_ns) for each in stretches]
+    clean = [
+        np.logical_and.reduceat(each.is_clean, found.first)
+        for each, found in zip(stretches, batches, strict=True)
+    ]
+    pairs = [*zip(batches, clean, strict=True)]
+    each_ns = _median([_busy(found, is_clean, alone_ns) for found, is_clean in pairs])
+    least = 1 if each_ns is None else _LEAST
+    alone = [_alone(found, is_clean, each_ns or 0) for found, is_clean in pairs]
+    service_ns = _median(alone, least)
+    if service_ns is None:
+        service_ns = alone_ns if each_ns is None else each_ns
+    return Usual(
+        service_ns,
+        service_ns if each_ns is None else min(each_ns, service_ns),
+        apart_ns,
+        in_order=_are_in_order(stretches),
+    )
+
+
+class _Sample(NamedTuple):
+    """Durations, and which of them the instrument did not disturb."""
+
+    values_ns: Integers
+    is_clean: NDArray[np.bool_]
+
+    def only(self, which: NDArray[np.bool_]) -> _Sample:
+        """Some of them."""
+        return _Sample(self.values_ns[which], self.is_clean[which])
+
+
+class _Stretch(NamedTuple):
+    """Successive packets.
+
+    Attributes
+    ----------
+    pre_ns, latency_ns : ndarray of int64, shape (n,)
+    front_ns : ndarray of int64, shape (n,)
+        When the packet or one before it left last.
+    is_clean : ndarray of bool, shape (n,)
+        Whether its latency is not tainted.
+    """
+
+    pre_ns: Integers
+    latency_ns: Integers
+    front_ns: Integers
+    is_clean: NDArray[np.bool_]
+
+    def is_queued(self, service_ns: int) -> NDArray[np.bool_]:
+        """Which packets, but for the first, came so long before all earlier ones had left."""
+        found: NDArray[np.bool_] = self.pre_ns[1:] + service_ns < self.front_ns[:-1]
+        return found
+
+    def idle(self) -> _Sample:
+        """How long those took that found the device idle."""
+        return _Sample(self.latency_ns[1:], self.is_clean[1:]).only(~self.is_queued(0))
+
+    def gaps(self, service_ns: int) -> _Sample:
+        """How long after the one before those left that queued."""
+        gaps = _Sample(np.diff(self.front_ns), self.is_clean[1:])
+        return gaps.only(self.is_queued(service_ns))
+
+
+def _sampled(packets: Packets) -> list[_Stretch]:
+    """Some stretches of the run, as far apart as each other."""
+    found: list[_Stretch] = []
+    every = 1
+    names = ("pre_ns", "latency_ns", "tainted")
+    for number, (pre_ns, latency_ns, tainted) in enumerate(packets.batches(*names)):
+        if number % every == 0:
+            pre, latency = pre_ns.astype(np.int64), latency_ns.astype(np.int64)
+            is_clean = np.ones(len(pre), bool) if tainted is None else ~tainted.astype(bool)
+            found.append(_Stretch(pre, latency, np.maximum.accumulate(pre + latency), is_clean))
+        if len(found) > _STRETCHES:
+            found, every = found[::2], 2 * every
+    return found
+
+
+def _joined(samples: Sequence[_Sample]) -> Integers:
+    """What the instrument did not disturb; everything if that is too little."""
+    values_ns, is_clean = (np.concatenate(each) for each in zip(*samples, strict=True))
+    found: Integers = values_ns[is_clean]
+    return found if len(found) >= _LEAST else values_ns
+
+
+def _median(samples: Sequence[_Sample], least: int = _LEAST) -> int | None:
+    """The median of all samples; None if there are too few values."""
+    values_ns = _joined(samples)
+    if len(values_ns) < least:
+        return None
+    return int(np.quantile(values_ns, 0.5, method="inverted_cdf"))
+
+
+def _are_in_order(stretches: Sequence[_Stretch]) -> bool:
+    """Whether hardly any packet leaves before one that came earlier and was still there."""
+    came_busy = overtook = 0
+    for each in stretches:
+        came_busy += int(np.count_nonzero(each.is_queued(0)))
+        overtook += int(np.count_nonzero(each.pre_ns + each.latency_ns < each.front_ns))
+    return overtook < _LEAST or overtook <= _MOST_OVERTAKING * came_busy
+
+
+def _busy(batches: _Batches, is_clean: NDArray[np.bool_], alone_ns: int) -> _Sample:
+    """How long the device was busy with each packet of batches that were waiting for it.
+
+    The first batch may have begun before, and the last one may go on.
+    """
+    queued = batches.complete_ns[1:-1] + alone_ns <= batches.left_ns[:-2]
+    took_ns, size = np.diff(batches.left_ns)[:-1][queued], batches.size[1:-1][queued]
+    return _Sample(np.repeat(took_ns // size, size), np.repeat(is_clean[1:-1][queued], size))
+
+
+def _alone(batches: _Batches, is_clean: NDArray[np.bool_], each_ns: int) -> _Sample:
+    """What a packet alone would have taken, by batches that found the device idle."""
+    others_ns = (batches.size - 1) * each_ns
+    alone_ns = np.maximum(batches.left_ns - batches.complete_ns - others_ns, 0)
+    idle = batches.came_ns[1:] >= batches.left_ns[:-1]
+    return _Sample(alone_ns[1:], is_clean[1:]).only(idle)
+
+
+def _apart_ns(gaps_ns: Integers) -> int:
+    """Up to which gap between departures of a queue packets leave together.
+
+    Where the device takes packets one by one, all gaps are about the mean. Where it takes batches,
+    most are far below, and few far above.
+    """
+    if len(gaps_ns) < _LEAST:
+        return 0
+    longest = int(len(gaps_ns) * _LONGEST_GAPS)
+    return int(np.sort(gaps_ns)[: len(gaps_ns) - longest].mean()) // _TOGETHER
+
+
+def delayed(
+    packets: Packets, usual: Usual, chosen: Callable[[Integers, Integers], NDArray[np.bool_]]
+) -> Iterator[Delayed]:
+    """Look at all packets for those to explain.
+
+    Parameters
+    ----------
+    packets : Packets
+    usual : Usual
+        Of the device that they passed.
+    chosen : callable
+        Says which to explain, of their numbers and latencies.
+
+    Yields
+    ------
+    Delayed
+        Blocks of any length, in order.
+    """
+    device = _Device(usual)
+    waiting = [np.zeros(0, np.int64)] * 3
+    for columns in packets.batches("seq", "pre_ns", "latency_ns"):
+        block = [
+            np.concatenate([before, column.view(np.int64)])
+            for before, column in zip(waiting, columns, strict=True)
+        ]
+        # The last batch may go on in the next block.
+        cut = device.last_batch(block[1], block[2])
+        if len(block[0]) - cut > _LARGEST_BATCH:
+            cut = len(block[0])
+        waiting = [column[cut:] for column in block]
+        yield device.take(*(column[:cut] for column in block), chosen=chosen)
+    yield device.take(*waiting, chosen=chosen)
+
+
+class _Device:
+    """A device that serves packets in order, a block of them at a time."""
+
+    def __init__(self, usual: Usual) -> None:
+        self._usual = usual
+        self._transit_ns = usual.service_ns - usual.each_ns
+        self._front_ns: int | None = None
+        # Of the queue that is not over: when its first packet came, how many came since, and the
+        # least that the device was behind.
+        self._head_ns, self._in_queue, self._least_behind_ns = 0, 0, np.iinfo(np.int64).max
+        # What held up the device during that queue: how much altogether, when, and for how long.
+        self._total_ns = 0
+        self._totals = self._begun = self._lasted = np.zeros(0, np.int64)
+
+    def last_batch(self, pre_ns: Integers, latency_ns: Integers) -> int:
+        """Where the last batch of a block begins."""
+        front_ns = self._front(pre_ns + latency_ns)
+        return int(_batches(pre_ns, front_ns, self._usual.apart_ns).first[-1])
+
+    def take(
+        self,
+        seq: Integers,
+        pre_ns: Integers,
+        latency_ns: Integers,
+        *,
+        chosen: Callable[[Integers, Integers], NDArray[np.bool_]],
+    ) -> Delayed:
+        """Serve a block of packets, of whole batches; those are left that were chosen."""
+        which = np.flatnonzero(chosen(seq, latency_ns))
+        service_ns = np.minimum(latency_ns, self._usual.service_ns)
+        if not self._usual.in_order or not len(seq):
+            nothing = np.zeros_like(seq)
+            whole = Delayed(seq, pre_ns, latency_ns, service_ns, nothing, nothing, pre_ns)
+            return whole.only(which)
+        each_ns, transit_ns = self._usual.each_ns, self._transit_ns
+        front_ns = self._front(pre_ns + latency_ns)
+        batches = _batches(pre_ns, front_ns, self._usual.apart_ns)
+        batch = np.repeat(np.arange(len(batches.first)), batches.size)
+        place = np.arange(len(seq)) - batches.first[batch]
+        start_ns = pre_ns[0] if self._front_ns is None else self._front_ns
+        before_ns = np.concatenate([[start_ns], batches.left_ns[:-1]])
+        if self._front_ns is None:
+            self._head_ns = int(pre_ns[0])
+
+        # The queue that each packet is in: its place, and when the first packet of it came.
+        before_each = np.concatenate([[start_ns], front_ns[:-1]])
+        is_head = pre_ns >= before_each
+        heads = np.concatenate([[-self._in_queue], np.flatnonzero(is_head)])
+        queue = np.cumsum(is_head)
+        in_queue = np.arange(len(seq)) - heads[queue]
+        head_ns = np.concatenate([[self._head_ns], pre_ns[is_head]])[queue]
+
+        # What packets had waited for earlier ones, had nothing held up the device.
+        behind_ns = in_queue * each_ns - pre_ns
+        least_ns = np.minimum(np.minimum.accumulate(behind_ns), self._least_behind_ns)
+        busy_ns = np.maximum(before_ns[batch] - pre_ns - transit_ns, 0)
+        earlier_ns = np.minimum(behind_ns - least_ns, busy_ns + place * each_ns)
+        earlier_ns = np.minimum(earlier_ns, latency_ns - service_ns)
+        batch_ns = (batches.size[batch] - 1 - place) * each_ns
+        batch_ns = np.minimum(batch_ns, latency_ns - service_ns - earlier_ns)
+
+        # What held it up: a batch took much longer than its packets usually do.
+        usual_ns = batches.size * each_ns
+        began_ns = np.maximum(batches.came_ns + transit_ns, before_ns)
+        held_ns = batches.left_ns - began_ns - usual_ns
+        held_ns = np.where(_HELD_UP * held_ns > usual_ns, held_ns, 0)
+        total_ns = self._total_ns + np.cumsum(held_ns)
+        held = np.flatnonzero(held_ns)
+        self._remember(
+            total_ns[held],
+            np.maximum(batches.came_ns, before_ns)[held],
+            held_ns[held],
+        )
+        whole = Delayed(seq, pre_ns, latency_ns, service_ns, earlier_ns, batch_ns, head_ns)
+        found = whole.only(which)
+        since_ns = self._since(found, total_ns[batch[which]])
+
+        self._front_ns, self._total_ns = int(front_ns[-1]), int(total_ns[-1])
+        self._head_ns, self._in_queue = int(head_ns[-1]), int(in_queue[-1]) + 1
+        self._least_behind_ns = int(least_ns[-1])
+        return found._replace(since_ns=since_ns)
+
+    def _front(self, post_ns: Integers) -> Integers:
+        front_ns = np.maximum.accumulate(post_ns)
+        return front_ns if self._front_ns is None else np.maximum(front_ns, self._front_ns)
+
+    def _remember(self, totals: Integers, begun: Integers, lasted: Integers) -> None:
+        """Remember what held up the device, of the queue that goes on and of this block."""
+        earlier = np.searchsorted(self._begun, self._head_ns, "left")
+        kept = slice(max(int(earlier), len(self._begun) - _MOST_REMEMBERED), None)
+        self._totals = np.concatenate([self._totals[kept], totals])
+        self._begun = np.concatenate([self._begun[kept], begun])
+        self._lasted = np.concatenate([self._lasted[kept], lasted])
+
+    def _since(self, found: Delayed, total_ns: Integers) -> Integers:
+        """When that began which packets waited for: the latest that is enough.
+
+        Until now, `since_ns` is when the queue began.
+        """
+        wait_ns, head_ns = found.held_up_ns(), found.since_ns
+        post_ns = found.pre_ns + found.latency_ns
+        if not len(self._totals):
+            return np.where(wait_ns > 0, head_ns, post_ns)
+        left_ns = total_ns - wait_ns
+        at = np.searchsorted(self._totals, left_ns, "right")
+        at = np.minimum(at, len(self._totals) - 1)
+        needed_ns = self._totals[at] - left_ns
+        since_ns = np.maximum(self._begun[at] + self._lasted[at] - needed_ns, head_ns)
+        # Where nothing that is remembered is enough, it is all of the queue.
+        is_enough = (needed_ns <= self._lasted[at]) & (self._totals[at] <= total_ns)
+        since_ns = np.where(is_enough, np.minimum(since_ns, post_ns), head_ns)
+        return np.where(wait_ns > 0, since_ns, post_ns)
