@@ -105,7 +105,8 @@ demo: $(ENGINE) dataplane
 ## make test     every test, Rust and Python, but those of make test-long
 test: $(ENGINE) dataplane
 	@failed=(); for part in test-rust test-together test-alone; do \
-		$(MAKE) $$part || failed+=("$$part"); \
+		SECONDS=0; $(MAKE) $$part || failed+=("$$part"); \
+		echo "make test: $$part took $$SECONDS s"; \
 	done; [[ $${#failed[@]} -eq 0 ]] || { echo "make test: failed: $${failed[*]}" >&2; exit 1; }
 
 # The binding crate has no Rust tests: pytest tests it from Python.
