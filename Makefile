@@ -41,7 +41,7 @@ WITH_STAGES = $(if $(WITHOUT_DPDK)$(HAS_SPACE),,$(shell command -v clang >/dev/n
 
 .PHONY: help setup setup-testbed setup-suricata setup-vm setup-ci packages-testbed packages-ci system \
 	dataplane demo test test-rust test-together test-alone test-long lint lint-rust lint-python lint-text \
-	fuzz fuzz-corpus wheel image site bench calibration chaos soak batch-effect ceiling docs clean
+	fuzz fuzz-corpus wheel image parts-of-wheel parts-of-image site bench calibration chaos soak batch-effect ceiling docs clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -105,7 +105,8 @@ demo: $(ENGINE) dataplane
 ## make test     every test, Rust and Python, but those of make test-long
 test: $(ENGINE) dataplane
 	@failed=(); for part in test-rust test-together test-alone; do \
-		$(MAKE) $$part || failed+=("$$part"); \
+		SECONDS=0; $(MAKE) $$part || failed+=("$$part"); \
+		echo "make test: $$part took $$SECONDS s"; \
 	done; [[ $${#failed[@]} -eq 0 ]] || { echo "make test: failed: $${failed[*]}" >&2; exit 1; }
 
 # The binding crate has no Rust tests: pytest tests it from Python.
@@ -160,23 +161,23 @@ site: $(TOOLS)
 	@echo 'python3 -m http.server --bind 127.0.0.1 --directory target/site 8000'
 
 ## make wheel    dist/tailscope-*.whl: for machines without a compiler, without DPDK and without root
-wheel: $(ENGINE) dataplane
-	@scripts/setup have help2man:help2man
+wheel: parts-of-wheel $(ENGINE) dataplane
 	@python -m docs.manual target/manual
 	@[[ -n '$(WITHOUT_DPDK)' ]] || { \
 		TAILSCOPE_DPDK=static $(CARGO) build --profile $(PROFILE) --target-dir target/wheel -p tailscope-dataplane && \
 		install -s target/wheel/$(PROFILE)/tailscope-dp python/tailscope/bin/tailscope-dp; }
-	@rm -rf target/wheel/built target/wheel/unpacked
+	@rm -rf target/wheel/built
 	@status=0; env -u MAKEFLAGS maturin build --quiet --locked --profile $(PROFILE) --out target/wheel/built || status=$$?; \
 		$(MAKE) dataplane && exit $$status
-	@wheel unpack --dest target/wheel/unpacked target/wheel/built/*.whl >/dev/null
-	@for folder in target/wheel/unpacked/*; do mkdir "$$folder/$${folder##*/}.data" && \
-		cp -r target/manual "$$folder/$${folder##*/}.data/data" && wheel pack --dest-dir dist "$$folder"; done
+	@scripts/pack target/wheel/built/*.whl target/manual dist
 
 ## make image    dist/tailscope-*-oci.tar: the wheel in an OCI image of Debian packages, for podman or docker
-image: wheel
-	@scripts/setup have podman:podman mmdebstrap:mmdebstrap
+image: parts-of-image wheel
 	@scripts/image
+
+# What is not there is told before anything is built, which takes minutes.
+parts-of-wheel parts-of-image: parts-of-%: $(TOOLS)
+	@scripts/setup $*
 
 ## make fuzz     every fuzz target for 60 seconds (FUZZ_SECONDS=N)
 FUZZ_SECONDS ?= 60

@@ -7,13 +7,12 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import COMMAND, run
-from measurements import Place, quick
+from measurements import Place, measuring
 
 from tailscope.exceptions import DataplaneError
 from tailscope.testbed.process import find_binary
@@ -99,16 +98,4 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.fixture
 def measure(tailscope: Tailscope, place: Place, dataplane: Path) -> Callable[..., dict[str, Any]]:
     """Runs `tailscope run` and returns its figures; `out` is where the run is."""
-
-    names = (f"out{number or ''}" for number in count())
-
-    def measure(*options: object, expected: int = 0) -> dict[str, Any]:
-        out = place.path / next(names)
-        done = tailscope(
-            "run", *quick(*options), "--json", "-", "--out", out, env=place.environment
-        )
-        assert done.returncode == expected, done.stdout + done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return {**found, "out": out}
-
-    return measure
+    return measuring(tailscope, place)

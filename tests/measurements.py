@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +77,24 @@ class Place:
                 if home in environment and b"TAILSCOPE_MEASUREMENT=" in environment:
                     found.append((path.parent / "cmdline").read_text().replace("\0", " "))
         return found
+
+
+def measuring(
+    tailscope: Callable[..., subprocess.CompletedProcess[str]], place: Place
+) -> Callable[..., dict[str, Any]]:
+    """Make a function that runs `tailscope run` at a place and returns its figures."""
+    names = (f"out{number or ''}" for number in count())
+
+    def measure(*options: object, expected: int = 0) -> dict[str, Any]:
+        out = place.path / next(names)
+        done = tailscope(
+            "run", *quick(*options), "--json", "-", "--out", out, env=place.environment
+        )
+        assert done.returncode == expected, done.stdout + done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return {**found, "out": out}
+
+    return measure
 
 
 def started(place: Place, *arguments: str, processes: int = 2) -> subprocess.Popen[str]:

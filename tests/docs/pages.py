@@ -1,7 +1,8 @@
 """The pages of the documentation, and how what they show is run.
 
 A page is run from its top to its end in a private folder, where ``experiments`` and ``.venv`` are
-those of the project:
+those of the project. README and the guide are run one after the other in the same folder, as a
+person reads them, and none may touch what another one has made:
 
 - blocks of ``sh`` are commands; in blocks of ``console`` these follow ``$``, and the rest is what
   they say: of the same shape, where numbers, times, bounds and rules of tables may differ, and a
@@ -18,8 +19,7 @@ those of the project:
 
 To be quick, what measures does so for a shorter time (`_SHORTER`), experiments of such pages
 included; commands are the same otherwise.
-Where a machine has fewer CPUs than pages name, the second stands for them. As root ``sudo`` is left
-out.
+As root ``sudo`` is left out.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ AUTHORS = ROOT.parent / "shared" / "data"
 """What the papers' authors have published, where it is there."""
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = [
+    ROOT / "README.md",
+    *(ROOT / found for found in re.findall(r"\((docs/guide/.+?\.md)\)", PAGES[0].read_text())),
+]
+"""What a person reads first, in its order."""
 LANGUAGES = ("sh", "console", "yaml", "python", "text", "json", "sql")
 LIMIT_S = 300
 """A page that takes longer hangs."""
@@ -59,18 +64,14 @@ _SHORTER = (
     (r"\b(duration|power_phase): [0-9]\w+", r"\1: 250ms"),
     (r"\bwarm_up: [0-9]\w+", "warm_up: 100ms"),
 )
-_CPUS = re.compile(r"(--cpus|-c) [0-9][0-9,-]*")
 _MEASURING = re.compile(
     r"tailscope (run|calibrate|noise|search|tune|compare-instruments|duet|rfc|watch)\b"
     r"(?!.*--dry-run)"
     r"|python -m experiments\."
 )
 _ALONE = re.compile(
-    r"tailscope (host apply|host revert|tune|clean|model overload|run\b.*--tune)\b(?!.*--dry-run)"
+    r"tailscope (host apply|host revert|tune|model overload|run\b.*--tune)\b(?!.*--dry-run)"
 )
-_NAMED_CPU = 3
-"""The highest CPU that pages name."""
-
 _STATUS = re.compile(r"#.*exit status (\d+(?:(?:, | or )\d+)*)")
 _NAMED = re.compile(r"# ([\w.-]+\.\w+)$")
 _VARIABLE = re.compile(r"\$\w+")
@@ -208,7 +209,7 @@ def measures(path: Path) -> bool:
 
 
 def needs_the_machine(path: Path) -> bool:
-    """Whether a page changes settings of the host, cleans it, or compares times."""
+    """Whether a page changes settings of the host, or compares times."""
     return _does(path, _ALONE)
 
 
@@ -270,10 +271,10 @@ def _statuses(text: str) -> tuple[int, ...]:
 
 
 def adapted(text: str) -> str:
-    """The same for a shorter time, on the CPUs of this machine."""
+    """The same for a shorter time."""
     for pattern, by in _SHORTER if "--dry-run" not in text else ():
         text = re.sub(pattern, by, text)
-    return text if (os.cpu_count() or 1) > _NAMED_CPU else _CPUS.sub(r"\1 1", text)
+    return text
 
 
 def rehearsed(block: Block) -> Iterator[Command]:
@@ -332,12 +333,12 @@ def _parsed(place: str, words: list[str]) -> Any:
 
 
 class Folder:
-    """Where a page is run."""
+    """Where pages are run, one after the other."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "page"
         self._said = path / "said"
-        for folder in (self.path, self._said, path / "run", path / "state"):
+        for folder in (self.path, path / "run", path / "state"):
             folder.mkdir(mode=0o700)
         (self.path / "experiments").symlink_to(ROOT / "experiments")
         (self.path / ".venv").symlink_to(sys.prefix)
@@ -354,7 +355,10 @@ class Folder:
         }
 
     def run(self, path: Path) -> None:
-        """Run a page; what it shows must be what comes."""
+        """Run a page; what it shows must be what comes, and what was there must stay as it was."""
+        shutil.rmtree(self._said, ignore_errors=True)
+        self._said.mkdir(mode=0o700)
+        there = self._made()
         script, known = ["exec </dev/null"], []
         if os.geteuid() == 0:
             script.append('sudo() { "$@"; }')
@@ -368,6 +372,18 @@ class Folder:
             for number, command in enumerate(known):
                 self._check(number, command)
         assert not list(self.path.parent.glob("run/tailscope-*")), "left behind"
+        now = self._made()
+        touched = [str(name) for name, when in there.items() if now.get(name) != when]
+        assert not touched, f"{path.name}: writes to what another page has made: {touched}"
+
+    def _made(self) -> dict[Path, int]:
+        """Files and folders that pages have made, and when they were changed last."""
+        found = [*self.path.glob("*"), *self.path.glob("runs/*")]
+        return {
+            each.relative_to(self.path): each.stat().st_mtime_ns
+            for each in found
+            if each.name != "runs" and not each.is_symlink()
+        }
 
     @contextmanager
     def _server(self, path: Path) -> Iterator[None]:

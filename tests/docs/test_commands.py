@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pages import (
+    GUIDE,
     LANGUAGES,
     NEEDS,
     PAGES,
@@ -22,7 +25,7 @@ from pages import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 SHELL = ("sh", "console")
 LONG = {
@@ -35,9 +38,6 @@ LONG = {
     "docs/duet.md",
     "docs/experiments.md",
     "docs/explain-captures.md",
-    "docs/guide/ci.md",
-    "docs/guide/figures.md",
-    "docs/guide/your-function.md",
     "docs/host.md",
     "docs/import.md",
     "docs/models.md",
@@ -77,11 +77,23 @@ def _not_run() -> list[Block]:
     return [block for path in PAGES for block in blocks(path) if block.missing() is not None]
 
 
-@pytest.mark.parametrize("path", list(map(_page, PAGES)))
-def test_commands_of_a_page(path: Path, scratch: Path, request: pytest.FixtureRequest) -> None:
+@pytest.fixture(scope="module")
+def shared_folder() -> Iterator[Folder]:
+    """Where README and the guide are run, one page after the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Folder(Path(folder))
+
+
+@pytest.mark.parametrize(
+    "path", [_page(path) for path in [*GUIDE, *(path for path in PAGES if path not in GUIDE)]]
+)
+def test_commands_of_a_page(path: Path, request: pytest.FixtureRequest) -> None:
     if measures(path):
         request.getfixturevalue("dataplane")
-    Folder(scratch).run(path)
+    if path in GUIDE:
+        request.getfixturevalue("shared_folder").run(path)
+    else:
+        Folder(request.getfixturevalue("scratch")).run(path)
 
 
 @pytest.mark.parametrize("name", sorted(LONG))

@@ -99,9 +99,13 @@ def _key(protocol: int, ident: bytes, rest: bytes) -> Key:
 def travelling(
     packets: Sequence[Packet], ends: tuple[Sequence[str], Sequence[str]], inner: int = 0
 ) -> tuple[list[int], list[Key]]:
-    """Times and keys of packets between two ends; `inner` bytes before each frame are skipped."""
+    """Times and keys of packets between two ends; `inner` bytes before each frame are skipped.
+
+    They are in order of time: the kernel hands packets of several CPUs to a capture program in
+    another order than it stamped them now and then.
+    """
     times, keys = [], []
-    for one in packets:
+    for one in sorted(packets, key=lambda packet: packet.ts):
         found = identity(one.data[inner:])
         if found and found[0] in ends[0] and found[1] in ends[1]:
             times.append(one.ts)

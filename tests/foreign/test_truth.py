@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from .files import packet
+from .frames import routed_frame, udp_frame
+from .kernel import captured_truth
+from .stream import ROUTED
 from .truth import Refused, Truth, complaints, exactly, judge
 
 TRUTH = Truth(
@@ -99,3 +103,12 @@ def test_figures_where_nothing_follows_are_wrong() -> None:
     assert judge(nothing, REFUSED).complaints
     assert judge(claims, lenient).complaints
     assert not judge(nothing, lenient).complaints
+
+
+def test_order_is_that_of_times_whatever_the_order_in_a_file() -> None:
+    before = [packet(1000 * number, udp_frame(number)) for number in (0, 2, 1, 3)]
+    behind = [packet(1000 * number + 500, routed_frame(number)) for number in range(4)]
+    truth = captured_truth(before, behind, ROUTED)
+    assert (truth.count, truth.reordered) == (exactly(4), exactly(0))
+    overtaken = [*behind[:2], behind[3], behind[2]._replace(ts=behind[3].ts + 1)]
+    assert captured_truth(before, overtaken, ROUTED).reordered == exactly(1)

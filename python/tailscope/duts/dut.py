@@ -239,6 +239,10 @@ class Dut(ABC):
         """Files and folders of this machine that it needs in a guest."""
         return ()
 
+    def needed_files(self) -> tuple[Path, ...]:
+        """Programs, files and folders of this machine that it needs wherever it runs."""
+        return (*self.guest_programs(), *self.guest_files())
+
     @property
     def device_files(self) -> tuple[Path, ...]:
         """Files of this machine's devices that it needs in a container."""

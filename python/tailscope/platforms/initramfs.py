@@ -120,16 +120,11 @@ class _Root:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        for name in ("dev", "proc", "sys", "tmp", "run", "etc", "usr/bin", "usr/sbin"):
+        for name in ("dev", "proc", "sys", "etc", "usr/bin", "usr/sbin"):
             (path / name).mkdir(parents=True)
-        # As here, where they are links into /usr: a library by two ways is two libraries.
-        for name in ("bin", "sbin", "lib", "lib64"):
-            real = Path("/", name)
-            if real.is_symlink():
-                (path / real.readlink()).mkdir(parents=True, exist_ok=True)
-                (path / name).symlink_to(real.readlink())
-            else:
-                (path / name).mkdir()
+        # As here, where some are links: a library by two ways is two libraries.
+        for name in ("bin", "sbin", "lib", "lib64", "tmp", "run"):
+            self._inside(self._led_to(Path("/", name))).mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, content: str, *, executable: bool = False) -> None:
         target = self.path / name
@@ -138,9 +133,9 @@ class _Root:
         target.chmod(0o755 if executable else 0o644)
 
     def add(self, path: Path) -> None:
-        """Add a file or a folder as it is, and what it is a link to."""
-        path = path.parent.resolve() / path.name
-        target = self.path / path.relative_to("/")
+        """Add a file or a folder as it is, the links on the way to it, and what it is a link to."""
+        path = self._led_to(path.parent.absolute()) / path.name
+        target = self._inside(path)
         if target.exists() or target.is_symlink():
             return
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -151,6 +146,26 @@ class _Root:
             shutil.copytree(path, target, symlinks=True)
         else:
             shutil.copy(path, target)
+
+    def _inside(self, path: Path) -> Path:
+        """Return the place in the guest's root of a path of this machine."""
+        return self.path / path.relative_to("/")
+
+    def _led_to(self, folder: Path) -> Path:
+        """Follow the links on the way to a folder, and add them; return the folder itself."""
+        if folder == folder.parent:
+            return folder
+        parent = self._led_to(folder.parent)
+        if folder.name == "..":
+            return parent.parent
+        path = parent / folder.name
+        if not path.is_symlink():
+            return path
+        link = self._inside(path)
+        if not link.is_symlink():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path.readlink())
+        return self._led_to(parent / path.readlink())
 
     def add_program(self, path: Path) -> None:
         """Add a program and its libraries, also where it is looked for."""

@@ -15,6 +15,7 @@ from tailscope.platforms.platform import OpenPlatform, Platform
 from tailscope.testbed.containers import (
     cgroup_version,
     container_names,
+    hidden_paths,
     remove_cgroups,
     remove_locks,
 )
@@ -38,6 +39,8 @@ _MOST_MIB = 1 << 24
 _PARTITIONS = ("member", "root", "isolated")
 """Of cpusets, by the kernel's own words."""
 _PARTITION_FILE = "cpuset.cpus.partition"
+_NOT_SHARED = ("proc", "sys", "dev")
+"""Folders of the root that a container has of its own."""
 
 
 class Lxc(Platform):
@@ -122,7 +125,10 @@ class Lxc(Platform):
                 f" partition={self._partition}"
             )
         here = Here(folder.path, mark=folder.name)
-        text = self._configuration(name, cpus, housekeeping, dut.device_files)
+        # The wire's sockets are beside what is the device's.
+        needed = (folder.path.parent, *dut.needed_files())
+        lent_files = (*dut.device_files, *hidden_paths(needed, _NOT_SHARED))
+        text = self._configuration(name, cpus, housekeeping, lent_files)
         configuration = here.write("lxc.conf", text)
         known = ["-P", str(folder.path), "-n", name]
         start = ["lxc-execute", *known, "-f", str(configuration), "--", "sleep", "infinity"]
@@ -149,7 +155,7 @@ class Lxc(Platform):
         name: str,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
-        devices: Iterable[Path],
+        lent_files: Iterable[Path],
     ) -> str:
         own = {*cpus, *housekeeping} if self._partition == "member" else {*cpus}
         lines = {
@@ -166,10 +172,7 @@ class Lxc(Platform):
         if "memory" in self.given:
             lines["lxc.cgroup.memory.limit_in_bytes"] = f"{self.given['memory']}M"
             lines["lxc.cgroup2.memory.max"] = f"{self.given['memory']}M"
-        mounted = (
-            f"lxc.mount.entry = {path} {str(path).lstrip('/')} none bind,create=file 0 0\n"
-            for path in devices
-        )
+        mounted = map(_mount_entry, lent_files)
         return "".join((*(f"{key} = {value}\n" for key, value in lines.items()), *mounted))
 
     def _check_partition(self, here: Here, known: list[str]) -> None:
@@ -182,6 +185,14 @@ class Lxc(Platform):
                 f"platform lxc: partition: expected {self._partition}, the kernel says: {got}",
                 hint="other groups must not use these CPUs: `systemd-cgls` lists groups",
             )
+
+
+def _mount_entry(path: Path) -> str:
+    """Return the line that binds a path of this machine to the same path of a container."""
+    # A space ends a word there, as in fstab.
+    word = str(path).replace("\\", r"\134").replace(" ", r"\040")
+    kind = "dir" if path.is_dir() else "file"
+    return f"lxc.mount.entry = {word} {word.lstrip('/')} none bind,create={kind} 0 0\n"
 
 
 def _stop(here: Here, known: list[str], process: Process) -> None:

@@ -15,7 +15,7 @@ from tailscope.host.cpus import cpu_list
 from tailscope.host.kernel import check_kernel
 from tailscope.platforms.lxc import lent
 from tailscope.platforms.platform import OpenPlatform, Platform
-from tailscope.testbed.containers import cgroup_version, remove_cgroups
+from tailscope.testbed.containers import cgroup_version, hidden_paths, remove_cgroups
 from tailscope.testbed.places import Here
 from tailscope.testbed.podman import (
     GROUP,
@@ -108,7 +108,7 @@ class Podman(Platform):
         self,
         folder: Folder,
         side: Side,
-        dut: Dut,  # noqa: ARG002
+        dut: Dut,
         *,
         cpus: tuple[int, ...],
         housekeeping: tuple[int, ...],
@@ -118,7 +118,8 @@ class Podman(Platform):
         here = Here(folder.path, mark=folder.name)
         runtime = self._runtime()
         podman = own_podman(folder.path, folder.name, runtime)
-        command = [*podman, *self._run(folder, runtime, {*cpus, *housekeeping})]
+        shared = _shared(folder.path, hidden_paths(dut.needed_files(), _NOT_SHARED))
+        command = [*podman, *self._run(folder, runtime, {*cpus, *housekeeping}, shared)]
         with here.start("container", command, merged=True) as process, ExitStack() as stack:
             stack.callback(_stop, folder, process)
             pid = _wait_running(folder.path, process)
@@ -137,7 +138,9 @@ class Podman(Platform):
                 place, replace(side, namespace=None), cpus, housekeeping, about=about
             )
 
-    def _run(self, folder: Folder, runtime: str, cpus: Iterable[int]) -> list[str]:
+    def _run(
+        self, folder: Folder, runtime: str, cpus: Iterable[int], shared: Iterable[str]
+    ) -> list[str]:
         """Podman's words for a container: no network but the links that it is lent."""
         groups = []
         if not is_rootless():
@@ -159,18 +162,18 @@ class Podman(Platform):
             *marks(folder.path, folder.name),
             f"--pidfile={_pid_file(folder.path)}",
             f"--conmon-pidfile={_keeper_file(folder.path)}",
-            *_shared(folder.path),
+            *shared,
             *("--rootfs", str(_root(folder.path))),
             *_WAITS,
         ]
 
 
-def _shared(folder: Path) -> list[str]:
-    """Make a root of this machine's folders; the options that put these into it."""
+def _shared(folder: Path, others: Iterable[Path]) -> list[str]:
+    """Make a root of this machine's folders; the options that put these and others into it."""
     root = _root(folder)
     root.mkdir()
     # The wire's sockets are beside what is the device's.
-    options = ["--tmpfs=/run", f"--volume={folder.parent}:{folder.parent}"]
+    options = ["--tmpfs=/run", *(f"--volume={path}:{path}" for path in (folder.parent, *others))]
     for path in sorted(Path("/").iterdir()):
         own = root / path.name
         if path.is_symlink():

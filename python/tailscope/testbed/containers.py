@@ -11,9 +11,16 @@ from tailscope.testbed.folder import owner_of
 from tailscope.testbed.removal import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["cgroup_version", "container_names", "lock_folders", "remove_cgroups", "remove_locks"]
+__all__ = [
+    "cgroup_version",
+    "container_names",
+    "hidden_paths",
+    "lock_folders",
+    "remove_cgroups",
+    "remove_locks",
+]
 
 _GROUPS = Path("/sys/fs/cgroup")
 _KINDS = ("lxc.payload.", "lxc.monitor.", "podman.payload.")
@@ -26,6 +33,21 @@ def cgroup_version() -> int:
         return 2 if "cpuset" in (_GROUPS / "cgroup.controllers").read_text().split() else 1
     except OSError:
         return 1
+
+
+def hidden_paths(paths: Iterable[Path], folders: Iterable[str]) -> list[Path]:
+    """Find the paths that a container would not see, and what they are links to.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Of this machine, needed in the container.
+    folders : iterable of str
+        Folders of the root that the container has of its own.
+    """
+    known = {form for path in paths for form in (path.absolute(), path.resolve())}
+    own = [Path("/", name) for name in folders]
+    return sorted(path for path in known if any(map(path.is_relative_to, own)))
 
 
 def container_names() -> set[str]:
