@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import AnalysisError, HostError
-from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
+from tailscope.experiment.evaluate import analysed, of_captures
 from tailscope.experiment.hosts import by_role, cpus_of
+from tailscope.experiment.keeping import kept
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.reported import Reported, reported_run, write_reported
 from tailscope.noise.table import read_recorded
@@ -101,7 +102,7 @@ def execute_in_lab(
         At the second Ctrl-C; if the captures are here by then, they are kept. At the first one, if
         nothing was sent yet.
     """
-    from tailscope.store.directory import RunWriter
+    from tailscope.store.directory import RunWriter, move_all
 
     with ExitStack() as stack:
         writer = stack.enter_context(RunWriter(out))
@@ -116,13 +117,17 @@ def execute_in_lab(
         stack.enter_context(_counts_told(found))
         run, tables = reported_run(plan, found)
         captures = [found.pre, found.post]
-        with kept_unfinished(writer, partial(writer.keep_captures, run, captures)):
+
+        def write(place: RunWriter) -> None:
             if plan.captures:
-                writer.add_captures(found.pre.parent)
-                captures[:] = [writer.path / layout.CAPTURES / path.name for path in captures]
-            write_reported(writer, tables)
-            blocked = read_recorded(writer.path, run.info)
-            done = analysed(run, of_captures(*captures), blocked, writer)
+                place.add_captures(found.pre.parent)
+            write_reported(place, tables)
+
+        move = partial(move_all, [] if plan.captures else captures)
+        with kept(writer, run, spare=folder.spare, write=write, move=move) as recording:
+            there = recording.parent / layout.CAPTURES if plan.captures else recording
+            find = of_captures(*(there / path.name for path in captures))
+            done = analysed(run, find, read_recorded(writer.path, run.info), writer)
     measured = Measured(done.analysis, done.info, None, None, False, out, tuple(done.lacks))
     return replace(measured, interrupted=patience.asked)
 
@@ -162,8 +167,7 @@ def _counts_told(found: Reported) -> Iterator[None]:
         yield
     except AnalysisError as error:
         counted = found.sent.result.gen
-        # The private folder, where captures are until they are kept, is gone by then.
-        said = str(error).replace(f"{found.pre.parent}/", "")
+        said = str(error)
         text = (
             f"{said}; the load generator sent {count_text(counted.sent)} packets, and"
             f" {count_text(counted.matched)} came back to it"
