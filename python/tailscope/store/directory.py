@@ -26,7 +26,7 @@ from tailscope.store import layout, tables
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing, write_text
 from tailscope.store.files import is_there
 from tailscope.store.latency import LatencyFile
-from tailscope.store.owner import holds_only_lock, owned
+from tailscope.store.owner import is_vacant, owned, refuse_owned
 from tailscope.store.parquet import write_parquet
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import encode, encode_content
@@ -130,7 +130,7 @@ class RunWriter:
         self._ownership.enter_context(owned(self.path))
         try:
             # What was there before it was ours may have changed.
-            refuse_foreign(self.path, resumes=self._resumes)
+            _refuse_held(self.path, resumes=self._resumes)
         except BaseException:
             self._ownership.close()
             raise
@@ -479,8 +479,14 @@ def refuse_foreign(path: Path, *, resumes: bool = False) -> None:
     Raises
     ------
     RunExistsError
-        If it holds a complete run or anything else.
+        If it holds a complete run or anything else, or another process owns it.
     """
+    refuse_owned(path)
+    _refuse_held(path, resumes=resumes)
+
+
+def _refuse_held(path: Path, *, resumes: bool) -> None:
+    """Refuse what a directory holds."""
     mark = read_mark(path)
     if mark is not None and mark.complete:
         raise RunExistsError(
@@ -491,7 +497,7 @@ def refuse_foreign(path: Path, *, resumes: bool = False) -> None:
             f"{path}: holds a measurement that was recorded and not analysed",
             hint=f"`tailscope finish {path}` analyses it; or choose another directory",
         )
-    if mark is None and path.exists() and not (path.is_dir() and holds_only_lock(path)):
+    if mark is None and path.exists() and not (path.is_dir() and is_vacant(path)):
         raise RunExistsError(
             f"{path}: exists and is not an empty directory", hint="choose another directory"
         )

@@ -15,12 +15,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import RunExistsError
+from tailscope.store.atomic import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["LOCK", "holds_only_lock", "is_owned", "owned"]
+__all__ = ["LOCK", "is_vacant", "owned", "refuse_owned"]
 
 LOCK = ".lock"
 """The file in a directory that its owner has locked; it is there only as long as there is one."""
@@ -55,21 +56,30 @@ def owned(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def is_owned(path: Path) -> bool:
-    """Whether a process owns a directory."""
+def refuse_owned(path: Path) -> None:
+    """Refuse to work on a directory that another process owns.
+
+    Raises
+    ------
+    RunExistsError
+        If one does.
+    """
     try:
         lock = os.open(path / LOCK, _FLAGS)
     except OSError:
-        return False
+        return
     try:
-        return not _locked(lock)
+        _lock(lock, path)
     finally:
         os.close(lock)
 
 
-def holds_only_lock(path: Path) -> bool:
-    """Whether there is nothing in a directory but perhaps its lock."""
-    return all(each.name == LOCK for each in path.iterdir())
+def is_vacant(path: Path) -> bool:
+    """Whether there is nothing in a directory but what an owner that has died began with."""
+    names = (each.name for each in path.iterdir())
+    return all(
+        name == LOCK or (name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)) for name in names
+    )
 
 
 def _taken(path: Path) -> int:
@@ -79,21 +89,23 @@ def _taken(path: Path) -> int:
             lock = os.open(path / LOCK, _FLAGS | os.O_CREAT, 0o600)
         except FileNotFoundError:
             continue  # Its owner has just removed it.
-        if not _locked(lock):
+        try:
+            _lock(lock, path)
+        except BaseException:
             os.close(lock)
-            raise RunExistsError(
-                f"{path}: another process is working on it",
-                hint="wait until it has ended, or choose another directory",
-            )
+            raise
         if os.fstat(lock).st_nlink:
             return lock
         os.close(lock)  # Its owner has just let go of it.
 
 
-def _locked(lock: int) -> bool:
-    """Lock a file; whether nobody else has. On a disk without locks, nobody has."""
+def _lock(lock: int, path: Path) -> None:
+    """Lock the file of a directory; on a disk without locks, nobody else has."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in _HELD
-    return True
+        if error.errno in _HELD:
+            raise RunExistsError(
+                f"{path}: another process is working on it",
+                hint="wait until it has ended, or choose another directory",
+            ) from None

@@ -111,7 +111,8 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         self.note_partial(&mut session, measured[0].start_tsc, ended, &downs);
         for seen in &seen {
             let packets = (seen.sent.get() + seen.received.get()) as usize;
-            session.writing().expect(2 * packets + if CAPTURE { packets } else { 0 });
+            let frames = if CAPTURE { packets } else { 0 };
+            session.writing().expect(2 * (packets + seen.unsent.get() as usize) + frames);
         }
         let mut said = Vec::new();
         for at in 0..N {
