@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Looking at the time takes longer than writing a value. A power of two.
-const LOOK_EVERY: u64 = 1 << 16;
+const LOOK_EVERY: u64 = 1 << 10;
 
 /// The fields of the progress event that was told last.
 pub type Told = Arc<Mutex<Value>>;

@@ -157,11 +157,14 @@ class RunWriter:
         trace: TracebackType | None,
     ) -> None:
         with self._ownership:
-            try:
+            if error is None:
+                self._stack.close()
+                return
+            # A file that cannot be closed either says nothing new.
+            with suppress(Exception):
                 self._stack.__exit__(kind, error, trace)
-            finally:
-                if error is not None and not self.is_whole:
-                    self._undo()
+            if not self.is_whole:
+                self._undo()
 
     def sink(
         self,
