@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from measurements import children, started
+from command import COMMAND
+from measurements import children, wait_until
 
 from tailscope.exceptions import DataplaneError
 from tailscope.experiment.plan import RunPlan
@@ -19,7 +21,6 @@ from tailscope.testbed.places import Here
 from tailscope.testbed.waiting import Countdown, Watchdog
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
@@ -118,9 +119,14 @@ def test_a_generator_that_is_stuck_is_given_up(
 def test_a_supervisor_that_was_stopped_judges_nobody_by_that(place: Place) -> None:
     out = place.path / "out"
     traffic = ("--rate", "20k", "--warm-up", "0s", "--duration", "5s")
-    process: subprocess.Popen[str] = started(
-        place, "run", "--dut", "l2fwd", *traffic, "--out", str(out)
+    process = subprocess.Popen(
+        [COMMAND, "run", "--dut", "l2fwd", *traffic, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=place.environment,
     )
+    wait_until(lambda: "gen" in children(process.pid), process)
     process.send_signal(signal.SIGSTOP)
     time.sleep(OLD_MARGIN_S + 10)
     process.send_signal(signal.SIGCONT)
