@@ -55,7 +55,7 @@ def worked(process: Process, since: tuple[int, ...]) -> bool:
 def test_a_silent_program_that_works_is_not_stuck(tmp_path: Path, works: str) -> None:
     """Nor is one that has another do its work."""
     with Here(tmp_path).start("silent", ["sh", "-c", works]) as process:
-        watchdog = Watchdog(process)
+        watchdog = Watchdog(process.work)
         for _ in range(2 * LOOKS):
             before = process.work()
             assert not watchdog.is_stuck()

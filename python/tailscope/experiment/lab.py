@@ -39,6 +39,7 @@ from tailscope.testbed.protocol import (
     StopOrder,
     TimestamperReady,
 )
+from tailscope.testbed.waiting import LOOK_S, Countdown
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ __all__ = ["clean_hosts", "execute_in_lab"]
 
 _READY_S = 300.0
 _MARGIN_S = 60.0
+_SILENCE_S = 180.0
+"""Longer than an agent waits for a generator that is stuck."""
 _RESULT_S = 600.0
 """Captures are summed up, and kernel events understood, where they were recorded."""
 _QUESTIONS = 32
@@ -297,8 +300,8 @@ def _send(
 ) -> tuple[SentEvent, bool]:
     """Let the load generator, which is the last, send; listen to all machines meanwhile.
 
-    Ctrl-C ends the traffic, a second one all. It sleeps until one of them has something to say:
-    this machine may be one of them.
+    Ctrl-C ends the traffic, a second one all. It sleeps most of the time: this machine may be one
+    of them. The load generator is waited for as long as it says something.
 
     Returns
     -------
@@ -311,28 +314,30 @@ def _send(
     for agent in agents:
         agent.bell = bell
     loadgen.say(SendOrder(duration_ns=duration_ns))
-    deadline_s = time.monotonic() + duration_ns / 1e9 + _MARGIN_S
-    cut_short = False
-    while (left_s := deadline_s - time.monotonic()) > 0:
+    ends_s = time.monotonic() + duration_ns / 1e9
+    silence, cut_short = Countdown(_SILENCE_S), False
+    while not silence.is_over() or time.monotonic() < ends_s:
         try:
             for agent in agents:
                 with suppress(queue.Empty):
                     event = agent.hear(0)
                     if isinstance(event, SentEvent):
                         return event, cut_short
+                    if agent is loadgen:
+                        silence = Countdown(_SILENCE_S)
                     if isinstance(event, GeneratorProgress) and progress is not None:
                         progress(event)
             with suppress(queue.Empty):
-                bell.get(timeout=left_s)
+                bell.get(timeout=LOOK_S)
         except KeyboardInterrupt:
             if cut_short:
                 raise
             cut_short = True
             loadgen.say(EndOrder())
-            deadline_s = time.monotonic() + _MARGIN_S
+            ends_s = time.monotonic()
         except HostError as error:
             # A generator that has only just started is ended by it, without a result.
             if cut_short:
                 raise KeyboardInterrupt from error
             raise
-    raise loadgen.error(f"no result {_MARGIN_S:g} s after it should have ended")
+    raise loadgen.error(f"no result, and nothing said for {_SILENCE_S:g} s")

@@ -227,7 +227,7 @@ class Dataplane(Generic[P, R]):
             If it is stuck.
         """
         if self._watchdog is None:
-            self._watchdog = Watchdog(self.process)
+            self._watchdog = Watchdog(self.process.work)
         if self._watchdog.is_stuck():
             self._refused = DataplaneError(f"{self.role}: given up: {self._watchdog.why}")
             raise self._refused

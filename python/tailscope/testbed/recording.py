@@ -97,7 +97,7 @@ class RecordingProgram(Generic[Result]):
             If it says why not, ends without a result, or is stuck.
         """
         self.process.signal(signal.SIGTERM)
-        watchdog = Watchdog(self.process)
+        watchdog = Watchdog(self.process.work)
         return self._hear(self._result, watchdog.is_stuck, f"given up: {watchdog.why}")
 
     def _hear(self, expected: type[Event], is_over: Callable[[], bool], why: str) -> Event:

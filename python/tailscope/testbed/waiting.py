@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailscope.testbed.places import Process
+    from collections.abc import Callable
 
 __all__ = ["LOOK_S", "Countdown", "Watchdog"]
 
@@ -55,19 +55,20 @@ class Watchdog:
 
     Parameters
     ----------
-    process : Process
+    work : callable
+        Says what the program has done so far, as `Process.work`.
     """
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._work: tuple[int, ...] | None = None
+    def __init__(self, work: Callable[[], tuple[int, ...]]) -> None:
+        self._work = work
+        self._seen: tuple[int, ...] | None = None
         self._looks = 0
 
     def is_stuck(self) -> bool:
         """Look at the program; whether it has done nothing for the last two minutes of looks."""
-        work = self._process.work()
-        self._looks = 0 if work != self._work else self._looks + 1
-        self._work = work
+        work = self._work()
+        self._looks = 0 if work != self._seen else self._looks + 1
+        self._seen = work
         return self._looks >= _LOOKS
 
     @property
