@@ -127,6 +127,7 @@ def test_a_supervisor_that_was_stopped_judges_nobody_by_that(place: Place) -> No
         env=place.environment,
     )
     wait_until(lambda: "gen" in children(process.pid), process)
+    time.sleep(2)  # It listens by then.
     process.send_signal(signal.SIGSTOP)
     time.sleep(OLD_MARGIN_S + 10)
     process.send_signal(signal.SIGCONT)

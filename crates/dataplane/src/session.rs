@@ -163,9 +163,19 @@ impl Session {
         Monitor::start(self.housekeeping, scope, shared, &self.monitor_tid, state)
     }
 
-    /// How far it is with writing, which begins with the first call.
-    pub fn writing(&mut self) -> &mut Writing {
-        self.writing.get_or_insert_with(|| Writing::new(self.told.clone()))
+    /// There are `values` more to be written, if anything is.
+    pub fn expect(&mut self, values: usize) {
+        if self.common.record.is_some() {
+            self.writing.get_or_insert_with(|| Writing::new(self.told.clone())).expect(values);
+        }
+    }
+
+    /// One more value is written.
+    #[inline]
+    pub fn wrote(&mut self) {
+        if let Some(writing) = &mut self.writing {
+            writing.wrote();
+        }
     }
 
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
@@ -173,8 +183,7 @@ impl Session {
     pub fn record(&mut self, name: &str, values: impl Iterator<Item = u64>) {
         let Some(folder) = self.common.record.clone() else { return };
         let name = format!("{name}.npy");
-        let writing = self.writing();
-        match npy::write(&folder.join(&name), values.inspect(|_| writing.wrote())) {
+        match npy::write(&folder.join(&name), values.inspect(|_| self.wrote())) {
             Ok(()) => self.recorded.push(name),
             Err(error) => self.partial.push(error.to_string()),
         }
@@ -187,7 +196,7 @@ impl Session {
             all.extend(lane.log.stalls().iter().map(|stall| (*stall, lane.lcore.0)));
         }
         all.sort_by_key(|(stall, _)| stall.start);
-        self.writing().expect(3 * all.len());
+        self.expect(3 * all.len());
         let name = |stem: &str| format!("{part}{stem}");
         self.record(&name("stall_start_tsc"), all.iter().map(|(stall, _)| stall.start));
         self.record(&name("stall_duration_tsc"), all.iter().map(|(stall, _)| stall.duration));
@@ -199,7 +208,7 @@ impl Session {
         let mut seen: Vec<Sighting> =
             lanes.iter().flat_map(|lane| lane.sightings.iter().copied()).collect();
         seen.sort_by_key(|sighting| sighting.tsc);
-        self.writing().expect(2 * seen.len());
+        self.expect(2 * seen.len());
         self.record("sighted_seq", seen.iter().map(|sighting| sighting.seq));
         self.record("sighted_tsc", seen.iter().map(|sighting| sighting.tsc));
         let pairs = self.pairs.lock().expect("noting does not panic").clone();
@@ -215,7 +224,7 @@ impl Session {
             return None;
         }
         let packets: usize = ways.iter().map(|way| way.seen().len()).sum();
-        self.writing().expect(5 * packets);
+        self.expect(5 * packets);
         let seen = || ways.iter().flat_map(|way| way.seen());
         self.record("passed_seq", seen().map(|passage| passage.seq));
         self.record("passed_polled_tsc", seen().map(|passage| passage.polled));

@@ -1,4 +1,4 @@
-//! How far a program is with writing what it recorded: told once a second, as long as values are written.
+//! How far a program is with writing what it recorded: told when it begins, and once a second as long as values are written.
 
 use crate::events;
 use serde_json::Value;
@@ -25,12 +25,15 @@ pub struct Writing {
 impl Writing {
     /// Begins now; other fields of its events are as they were `told` last.
     pub fn new(told: Told) -> Self {
-        Self { told, began: Instant::now(), tell_at: TELL_EVERY, recorded: 0, written: 0 }
+        Self { told, began: Instant::now(), tell_at: Duration::ZERO, recorded: 0, written: 0 }
     }
 
     /// There are `values` more to be written.
     pub fn expect(&mut self, values: usize) {
         self.recorded += values as u64;
+        if self.tell_at.is_zero() {
+            self.tell();
+        }
     }
 
     /// One more is written.

@@ -112,7 +112,7 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         for seen in &seen {
             let packets = (seen.sent.get() + seen.received.get()) as usize;
             let frames = if CAPTURE { packets } else { 0 };
-            session.writing().expect(2 * (packets + seen.unsent.get() as usize) + frames);
+            session.expect(2 * (packets + seen.unsent.get() as usize) + frames);
         }
         let mut said = Vec::new();
         for at in 0..N {
@@ -325,13 +325,13 @@ fn write_captures<C: Content, I, const CAPTURE: bool>(
     for ((intended, departure), seq) in times.zip(0..) {
         content.copy(&mut frame, seq, ticks.unix_ns(intended), ticks.unix_ns(departure));
         pre.write(session.clock.unix(departure), frame.len() as u32, &frame)?;
-        session.writing().wrote();
+        session.wrote();
     }
     pre.finish()?;
     let mut post = create("post.pcapng.zst")?;
     for ((_, arrival), (bytes, len)) in book.arrivals.iter().zip(book.frames.iter()) {
         post.write(session.clock.unix(arrival), len, bytes)?;
-        session.writing().wrote();
+        session.wrote();
     }
     post.finish()?;
     Ok(())
