@@ -85,44 +85,63 @@ class Traffic:
         KeyboardInterrupt
             If interrupted before one has.
         """
-        plan = self._plan
-        with ExitStack() as stack:
-            power = stack.enter_context(
-                PowerRecorder(self._folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9)
-            )
-            power.rest("idle")
-            for instance in self._instances:
-                instance.start_dut(stack)
-            busy = stack.enter_context(
-                co_runners(self._folder, plan.co_runners, self._co_runner_cpus)
-            )
-            power.rest("running")
-            loaded = [each for each in self._instances if each.cpus.generator is not None]
-            stages, why_not = self._stages(stack)
-            recorder = stack.enter_context(self._recorder())
-            for instance in loaded:
-                instance.start_generator(stack)
-            problem = self._follow(loaded, progress, ended)
-            try:
-                with uninterrupted():
-                    gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
-                    way = self._stages_outcome(stages, why_not)
-            except KeyboardInterrupt as interrupt:
-                problem = problem or interrupt
-            ways: list[EndedInstance | None] = []
-            for each in self._instances:
-                try:
-                    found = each.finish(gone, noise, drawn, way)
-                except (TailscopeError, KeyboardInterrupt) as error:
-                    problem = problem or error
-                    ways += [None] * (plan.runs // len(loaded))
-                    continue
-                ways += [] if found is None else found.by_direction()
-                if each.hurried:
-                    problem = problem or KeyboardInterrupt()
+        ways: list[EndedInstance | None] = []
+        problem: BaseException | None = None
+        try:
+            with ExitStack() as stack:
+                problem = self._carry_out(stack, progress, ended, ways)
+        except (TailscopeError, OSError, KeyboardInterrupt) as error:
+            problem = problem or error
         if problem is not None and not any(ways):
             raise problem
         return EndedTraffic(ways, problem)
+
+    def _carry_out(
+        self,
+        stack: ExitStack,
+        progress: Progress | None,
+        ended: Callable[[bool], None],
+        ways: list[EndedInstance | None],
+    ) -> BaseException | None:
+        """Do what `run` does, but for taking down what it put up; `ways` grow by what was recorded.
+
+        Returns
+        -------
+        BaseException or None
+            As `EndedTraffic.problem`.
+        """
+        plan = self._plan
+        power = stack.enter_context(
+            PowerRecorder(self._folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9)
+        )
+        power.rest("idle")
+        for instance in self._instances:
+            instance.start_dut(stack)
+        busy = stack.enter_context(co_runners(self._folder, plan.co_runners, self._co_runner_cpus))
+        power.rest("running")
+        loaded = [each for each in self._instances if each.cpus.generator is not None]
+        stages, why_not = self._stages(stack)
+        recorder = stack.enter_context(self._recorder())
+        for instance in loaded:
+            instance.start_generator(stack)
+        problem = self._follow(loaded, progress, ended)
+        try:
+            with uninterrupted():
+                gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
+                way = self._stages_outcome(stages, why_not)
+        except KeyboardInterrupt as interrupt:
+            problem = problem or interrupt
+        for each in self._instances:
+            try:
+                found = each.finish(gone, noise, drawn, way)
+            except (TailscopeError, KeyboardInterrupt) as error:
+                problem = problem or error
+                ways += [None] * (plan.runs // len(loaded))
+                continue
+            ways += [] if found is None else found.by_direction()
+            if each.hurried:
+                problem = problem or KeyboardInterrupt()
+        return problem
 
     def _stages_outcome(self, stages: StageRecorder | None, why_not: str | None) -> StagesOutcome:
         if stages is None:
