@@ -10,12 +10,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from command import COMMAND
-from measurements import QUICK
+from measurements import QUICK, children
+from msgspec.structs import replace
 from runs import sound
 
 from tailscope.exceptions import RunUnfinishedError
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from measurements import Place
+
+    from tailscope.testbed.messages import GeneratorProgress
 
 pytestmark = pytest.mark.usefixtures("dataplane")
 
@@ -97,6 +101,28 @@ def test_a_killed_analysis_costs_no_measurement(
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     refused = tailscope("run", "--dut", "l2fwd", *QUICK, "--out", out)
     assert f"hint: `tailscope finish {out}` analyses it" in refused.stderr
+    finished(tailscope, out)
+
+
+def test_ctrl_c_waits_for_what_is_being_written(
+    tailscope: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The first one lets the run be finished, and the second one leaves out the analysis."""
+    plan = replace(PLAN, rate_pps=1_000_000, duration_ns=2_000_000_000)
+    own, out, stopped = os.getpid(), tmp_path / "out", []
+
+    def progress(event: GeneratorProgress) -> None:
+        if event.state != "writing" or stopped:
+            return
+        stopped.append(children(own)["gen"])
+        os.kill(stopped[0], signal.SIGSTOP)
+        for later_s in (0.1, 0.8):
+            threading.Timer(later_s, os.kill, [own, signal.SIGINT]).start()
+        threading.Timer(1.6, os.kill, [stopped[0], signal.SIGCONT]).start()
+
+    with pytest.raises(KeyboardInterrupt, match="what was recorded is kept"):
+        execute(plan, plan.cores(), out=out, progress=progress)
+    assert stopped
     finished(tailscope, out)
 
 
