@@ -117,7 +117,6 @@ def execute_in_lab(
             patience = stack.enter_context(patient(ending or _say_nothing, asked=cut_short))
 
         found = _measure(plan, hosts, folder, progress, finish)
-        stack.enter_context(_counts_told(found))
         run, tables = reported_run(plan, found)
         captures = [found.pre, found.post]
 
@@ -130,7 +129,8 @@ def execute_in_lab(
         with kept(writer, run, spare=folder.spare, write=write, move=move) as recording:
             there = recording.parent / layout.CAPTURES if plan.captures else recording
             find = of_captures(*(there / path.name for path in captures))
-            done = analysed(run, find, read_recorded(writer.path, run.info), writer)
+            with _counts_told(found, there):
+                done = analysed(run, find, read_recorded(writer.path, run.info), writer)
     measured = Measured(done.analysis, done.info, None, None, False, out, tuple(done.lacks))
     return replace(measured, interrupted=patience.asked)
 
@@ -164,13 +164,13 @@ def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
 
 
 @contextmanager
-def _counts_told(found: Reported) -> Iterator[None]:
+def _counts_told(found: Reported, captures: Path) -> Iterator[None]:
     """Where nothing follows from the captures, say what the load generator counted, too."""
     try:
         yield
     except AnalysisError as error:
         counted = found.sent.result.gen
-        said = str(error)
+        said = str(error).replace(f"{captures}/", "")
         text = (
             f"{said}; the load generator sent {count_text(counted.sent)} packets, and"
             f" {count_text(counted.matched)} came back to it"
