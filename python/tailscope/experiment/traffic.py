@@ -185,10 +185,12 @@ class Traffic:
     ) -> BaseException | None:
         """Listen until all generators have ended; why what they recorded is only to be kept.
 
-        Ctrl-C ends the traffic, and a second one everything; but what is being written then is
-        waited for. While packets are on their way it sleeps until somebody has something to say:
-        its CPU may be one that is measured. From when the traffic should have ended on, it looks
-        now and then whether all work.
+        Ctrl-C ends the traffic. A second one leaves out what follows, and waits until what was
+        recorded is written; a third one gives it up.
+
+        While packets are on their way it sleeps until somebody has something to say: its CPU may be
+        one that is measured. From when the traffic should have ended on, it looks now and then
+        whether all work.
         """
         look_s = time.monotonic() + (self._plan.warm_up_ns + self._plan.duration_ns) / 1e9
         bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -214,9 +216,10 @@ class Traffic:
                     with suppress(queue.Empty):
                         bell.get(timeout=max(0.0, pause_s))
             except KeyboardInterrupt as interrupt:
-                if problem is not None or (loaded[0].interrupted and not has_ended):
+                was_asked = has_ended or loaded[0].interrupted
+                if problem is not None or (was_asked and not all(each.sends for each in loaded)):
                     raise
-                if has_ended:
+                if was_asked:
                     problem = interrupt
                     continue
                 for instance in loaded:
