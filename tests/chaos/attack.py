@@ -365,6 +365,10 @@ class Attack:
         self.look()
         self.expect(ENDED_WELL, self.command("clean"))
         self.expect(ENDED_WELL, self.command("clean"))
+        for kept in self.place.path.glob("*/tailscope-*-recording*"):
+            # It is nobody's to remove but the user's.
+            self.expect(ENDED_WELL, self.command("finish", str(kept)))
+            shutil.rmtree(kept)
         folders = [path for name in ("run", "tmp") for path in self.place.path.glob(f"{name}/*")]
         left = [*map(str, folders), *self.place.left(), *carrying(self.names)]
         left += [*shared_memory(), *semaphores()]

@@ -270,6 +270,16 @@ def test_tables_fit_the_terminal_and_say_the_same(
     assert sorted(terminal.said.replace("─", "").split()) == sorted(whole.replace("─", "").split())
 
 
+def test_a_recording_that_is_written_says_how_long_that_takes() -> None:
+    pace = Pace(1, 29)
+    pace.parts(at(30.0))
+    recorded: dict[str, Any] = {"state": "writing", "recorded": 1_000}
+    first = pace.parts(at(31.0, **recorded, written=200))
+    second = pace.parts(at(33.0, **recorded, written=400))
+    assert first == {"what": "writing 20%"}
+    assert second == {"what": "writing 40%", "left": "6.0 s left"}
+
+
 def test_a_terminal_that_becomes_narrower(terminals: Any) -> None:
     terminal = terminals(120)
     pace = Pace(1, 29)

@@ -36,7 +36,7 @@ def test_packets_are_seen_between_both_ends(kind: str, tmp_path: Path) -> None:
     with over_memif() as pair:
         device = pair.dut(program, [*OPTIONS[kind], f"--record={folders['dut']}"])
         with device, pair.generator([*RATE, f"--record={folders['generator']}"]) as generator:
-            result = generator.finish(30)
+            result = generator.finish()
             device.stop()
             ended = device.finish()
     assert result is not None and ended is not None and not ended.partial
@@ -71,7 +71,7 @@ def test_the_counter_is_read_beside_unix_time_all_along(tmp_path: Path) -> None:
     with over_memif() as pair:
         device = pair.dut(FORWARDERS["l2fwd"], [f"--record={tmp_path}"])
         with device, pair.generator(["--rate=1k", "--warm-up=0ns", "--duration=2500ms"]) as load:
-            assert load.finish(30) is not None
+            assert load.finish() is not None
             device.stop()
             ended = device.finish()
     assert ended is not None

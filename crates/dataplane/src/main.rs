@@ -45,6 +45,7 @@ mod template;
 mod ticks;
 mod turns;
 mod values;
+mod writing;
 
 use std::process::ExitCode;
 

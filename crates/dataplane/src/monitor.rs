@@ -3,6 +3,7 @@
 use crate::cpus::Cpus;
 use crate::events;
 use crate::links::Links;
+use crate::writing::Told;
 use dpdk::tsc;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,11 +27,12 @@ pub struct Monitor<'scope> {
 }
 
 impl<'scope> Monitor<'scope> {
-    /// Starts it on `cpus`; `tid` becomes its number, and `pairs` grow once a second. `state` gives the fields of a progress event.
+    /// Starts it on `cpus`; `tid` becomes its number, and `pairs` grow once a second. `state` gives the fields of a progress event, the last of which
+    /// is left in `told`.
     pub fn start(
         cpus: Cpus,
         scope: &'scope Scope<'scope, '_>,
-        (mut links, pairs): (Links, Pairs),
+        (mut links, pairs, told): (Links, Pairs, Told),
         tid: &Arc<AtomicU64>,
         mut state: impl FnMut() -> Value + Send + 'scope,
     ) -> Self {
@@ -44,6 +46,7 @@ impl<'scope> Monitor<'scope> {
             let mut tell = || {
                 let mut fields = state();
                 fields["elapsed_s"] = started.elapsed().as_secs_f64().into();
+                *told.lock().expect("telling does not panic") = fields.clone();
                 events::progress(fields);
             };
             let mut next = PROGRESS_EVERY;

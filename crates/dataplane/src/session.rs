@@ -12,6 +12,7 @@ use crate::passages::Passages;
 use crate::sightings::Sighting;
 use crate::stalls::{Stall, StallLog};
 use crate::stop::Stop;
+use crate::writing::{Told, Writing};
 use dpdk::{Eal, Info, Lcore, Mempool, Port, PortConfig, RxQueue, TxQueue, tsc};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +49,10 @@ pub struct Session {
     /// The counter and Unix time, read at once now and then.
     pairs: Pairs,
     started_tsc: u64,
+    /// What was told of its progress last.
+    told: Told,
+    /// How far it is with writing, once it writes.
+    writing: Option<Writing>,
     /// The CPUs for everything but the loops.
     pub housekeeping: Cpus,
     // Dropped after the ports were closed.
@@ -122,6 +127,8 @@ impl Session {
             monitor_tid: Arc::default(),
             pairs: Arc::new(Mutex::new(vec![pair])),
             started_tsc: tsc::now(),
+            told: Told::default(),
+            writing: None,
             housekeeping,
             eal,
         })
@@ -152,16 +159,31 @@ impl Session {
         scope: &'scope std::thread::Scope<'scope, 'env>,
         state: impl FnMut() -> Value + Send + 'scope,
     ) -> Monitor<'scope> {
-        let (links, pairs) = (self.links.clone(), self.pairs.clone());
-        Monitor::start(self.housekeeping, scope, (links, pairs), &self.monitor_tid, state)
+        let shared = (self.links.clone(), self.pairs.clone(), self.told.clone());
+        Monitor::start(self.housekeeping, scope, shared, &self.monitor_tid, state)
+    }
+
+    /// There are `values` more to be written, if anything is.
+    pub fn expect(&mut self, values: usize) {
+        if self.common.record.is_some() {
+            self.writing.get_or_insert_with(|| Writing::new(self.told.clone())).expect(values);
+        }
+    }
+
+    /// One more value is written.
+    #[inline]
+    pub fn wrote(&mut self) {
+        if let Some(writing) = &mut self.writing {
+            writing.wrote();
+        }
     }
 
     /// Writes one array into the folder of `--record`, where there is one. What cannot be written
     /// makes the result a partial one.
     pub fn record(&mut self, name: &str, values: impl Iterator<Item = u64>) {
-        let Some(folder) = &self.common.record else { return };
+        let Some(folder) = self.common.record.clone() else { return };
         let name = format!("{name}.npy");
-        match npy::write(&folder.join(&name), values) {
+        match npy::write(&folder.join(&name), values.inspect(|_| self.wrote())) {
             Ok(()) => self.recorded.push(name),
             Err(error) => self.partial.push(error.to_string()),
         }
@@ -174,6 +196,7 @@ impl Session {
             all.extend(lane.log.stalls().iter().map(|stall| (*stall, lane.lcore.0)));
         }
         all.sort_by_key(|(stall, _)| stall.start);
+        self.expect(3 * all.len());
         let name = |stem: &str| format!("{part}{stem}");
         self.record(&name("stall_start_tsc"), all.iter().map(|(stall, _)| stall.start));
         self.record(&name("stall_duration_tsc"), all.iter().map(|(stall, _)| stall.duration));
@@ -185,6 +208,7 @@ impl Session {
         let mut seen: Vec<Sighting> =
             lanes.iter().flat_map(|lane| lane.sightings.iter().copied()).collect();
         seen.sort_by_key(|sighting| sighting.tsc);
+        self.expect(2 * seen.len());
         self.record("sighted_seq", seen.iter().map(|sighting| sighting.seq));
         self.record("sighted_tsc", seen.iter().map(|sighting| sighting.tsc));
         let pairs = self.pairs.lock().expect("noting does not panic").clone();
@@ -199,13 +223,14 @@ impl Session {
         if ways.is_empty() {
             return None;
         }
+        let packets: usize = ways.iter().map(|way| way.seen().len()).sum();
+        self.expect(5 * packets);
         let seen = || ways.iter().flat_map(|way| way.seen());
         self.record("passed_seq", seen().map(|passage| passage.seq));
         self.record("passed_polled_tsc", seen().map(|passage| passage.polled));
         self.record("passed_received_tsc", seen().map(|passage| passage.received));
         self.record("passed_handed_on_tsc", seen().map(|passage| passage.handed_on));
         self.record("passed_sent_tsc", seen().map(|passage| passage.sent));
-        let packets: usize = ways.iter().map(|way| way.seen().len()).sum();
         let lost: u64 = ways.iter().map(|way| way.lost()).sum();
         Some(json!({ "packets": packets, "lost": lost }))
     }

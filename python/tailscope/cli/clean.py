@@ -16,6 +16,7 @@ def command(
 ) -> int:
     from tailscope.exceptions import TestbedError
     from tailscope.testbed.clean import clean
+    from tailscope.testbed.folder import find_recordings
     from tailscope.units import printable
 
     found, failed = False, []
@@ -25,6 +26,14 @@ def command(
             print(printable(("would remove " if dry_run else "removed ") + what))
         else:
             failed.append(f"{what}: it cannot be removed: {reason}")
+    for path in find_recordings():
+        found = True
+        print(
+            printable(
+                f"left {path}: a measurement that is not analysed: `tailscope finish {path}`"
+                " analyses it; if you do not need it, remove it yourself"
+            )
+        )
     if failed:
         raise TestbedError(
             "; ".join(failed),

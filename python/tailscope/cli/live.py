@@ -107,9 +107,13 @@ class Pace:
         self._warm_up_s, self._duration_s = warm_up_s, duration_s
         self._measuring_since_s: float | None = None
         self._before_s, self._before_packets = 0.0, 0
+        self._writing_since: tuple[float, int] | None = None
 
     def parts(self, event: GeneratorProgress) -> dict[str, str]:
         """What a progress event of the generator says."""
+        if event.state == "writing":
+            return self._writing(event)
+        self._writing_since = None
         if event.elapsed_s < self._before_s or event.rx_packets < self._before_packets:
             self._before_s, self._before_packets, self._measuring_since_s = 0.0, 0, None
         if event.state != "warm-up" and self._measuring_since_s is None:
@@ -136,6 +140,18 @@ class Pace:
         found["stalls"] = f"stalls {count_text(event.stalls)}"
         stalled = event.stall_ns_total / 1e9 / max(event.elapsed_s, 1e-9)
         found["stalled"] = f"stalled {min(stalled, 1.0):.1%}"
+        return found
+
+    def _writing(self, event: ProgressEvent) -> dict[str, str]:
+        """How much of a recording is written, and how long the rest takes at this pace."""
+        found = {"what": f"writing {event.written / max(1, event.recorded):.0%}"}
+        since_s, written = self._writing_since = self._writing_since or (
+            event.elapsed_s,
+            event.written,
+        )
+        if event.written > written:
+            pace_s = (event.elapsed_s - since_s) / (event.written - written)
+            found["left"] = f"{long_text((event.recorded - event.written) * pace_s)} left"
         return found
 
     def loop_parts(self, event: LoopProgress) -> dict[str, str]:

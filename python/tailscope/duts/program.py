@@ -5,12 +5,12 @@ from __future__ import annotations
 import queue
 import re
 import signal
-import time
 from typing import TYPE_CHECKING
 
 from tailscope.duts.dut import Running
 from tailscope.exceptions import TestbedError
 from tailscope.testbed.programs import search_path
+from tailscope.testbed.waiting import Countdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,18 +103,17 @@ def wait_for(
     TestbedError
         If it is not, or ends: with its own words.
     """
-    deadline_s = time.monotonic() + timeout_s
+    countdown = Countdown(timeout_s)
     if isinstance(ready, str):
         waits_for = f"{ready!r} in its output"
     while True:
         if not isinstance(ready, str) and ready():
             return
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
+        if countdown.is_over():
             waited = "" if waits_for is None else f", waiting for {waits_for}"
             raise failure(name, process, f"not ready within {timeout_s:g} s{waited}")
         try:
-            line = process.next_line(min(_POLL_S, left_s))
+            line = process.next_line(min(_POLL_S, countdown.left_s))
         except queue.Empty:
             continue
         if line is None:

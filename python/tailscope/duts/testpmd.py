@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import re
 import signal
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from tailscope.duts.dut import Dut, DutContext, Running, one_of
 from tailscope.duts.program import RunningProgram, wait_for
 from tailscope.exceptions import UsageError
 from tailscope.host.cpus import cpu_list
+from tailscope.testbed.waiting import Countdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,9 +120,11 @@ class _Running(RunningProgram):
     def stop(self) -> DutCounts | None:
         """End it, and listen to what it says of its ports."""
         self._process.signal(signal.SIGTERM)
-        deadline_s = time.monotonic() + _END_S
-        with suppress(queue.Empty):
-            while (line := self._process.next_line(deadline_s - time.monotonic())) is not None:
+        countdown = Countdown(_END_S)
+        while not countdown.is_over():
+            with suppress(queue.Empty):
+                if (line := self._process.next_line(countdown.pause_s)) is None:
+                    break
                 self._said.append(line)
         return super().stop()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
+import secrets
 import shutil
 import time
 from contextlib import contextmanager
@@ -16,8 +15,9 @@ import tailscope
 from tailscope.exceptions import OtherKernelError, RunError, RunExistsError, TailscopeError
 from tailscope.store.atomic import write_text
 from tailscope.store.campaign import read_record
-from tailscope.store.layout import CAMPAIGN
+from tailscope.store.layout import CAMPAIGN, RECORDED
 from tailscope.store.machine import this_host
+from tailscope.store.owner import is_vacant, owned
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import as_content, encode
 from tailscope.store.records.campaign import (
@@ -40,8 +40,6 @@ __all__ = ["FINISHED", "Campaign"]
 
 FINISHED = ("done",)
 """States of cells that are not run again."""
-
-_LOCK = ".lock"
 
 
 class Campaign:
@@ -73,7 +71,7 @@ class Campaign:
         RunError
             If it is to be resumed, and is no campaign.
         """
-        if not resume and self.path.exists() and any(self.path.iterdir()):
+        if not resume and self.path.exists() and not is_vacant(self.path):
             raise RunExistsError(
                 f"{self.path}: exists and is not empty",
                 hint="--resume continues a campaign; or choose another --out",
@@ -93,20 +91,13 @@ class Campaign:
             If it is to be resumed, and is not of this experiment.
         """
         self.check(resume=resume)
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.open(self.path / _LOCK, flags, 0o600)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunExistsError(f"{self.path}: another process is working on it") from None
+        with owned(self.path):
+            # What was there before it was ours may have changed.
+            self.check(resume=resume)
             if resume:
                 self._read()
             self._write()
             yield
-        finally:
-            os.close(lock)
 
     @property
     def left(self) -> list[Cell]:
@@ -205,9 +196,11 @@ class Campaign:
         )
 
     def _clear(self, cell: Cell) -> None:
-        """Take away what an earlier try left, which was ours."""
+        """Take away what an earlier try left, which was ours; a measurement goes aside."""
         folder = self.path / cell.name
-        if folder.exists():
+        if any(folder.rglob(RECORDED)):
+            folder.rename(folder.with_name(f"{folder.name}-kept-{secrets.token_hex(2)}"))
+        elif folder.exists():
             shutil.rmtree(folder)
 
     def _write(self) -> None:

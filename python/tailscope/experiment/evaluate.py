@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.analysis import Clock, Recording, analyze, analyze_recording
 from tailscope.exceptions import (
     AnalysisError,
     CaptureError,
     DataplaneError,
-    RunUnfinishedError,
     SwappedError,
+    TailscopeError,
     said,
 )
 from tailscope.experiment.account import (
@@ -22,12 +23,14 @@ from tailscope.experiment.account import (
     with_losses,
 )
 from tailscope.experiment.instance import PLATFORM_PART
+from tailscope.experiment.keeping import kept, move_recording
 from tailscope.experiment.measured import Measured, own_figures
 from tailscope.signals import uninterrupted
 from tailscope.store.records.plan import MeasurementPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import numpy as np
@@ -54,7 +57,6 @@ if TYPE_CHECKING:
 __all__ = [
     "analysed",
     "evaluate",
-    "kept_unfinished",
     "of_captures",
     "of_recording",
     "with_own_work",
@@ -97,6 +99,7 @@ def evaluate(
     packets: int,
     writer: RunWriter | None,
     *,
+    spare: Path,
     later: bool = False,
 ) -> Measured:
     """Analyse what was recorded, and write it down.
@@ -112,6 +115,8 @@ def evaluate(
         Sent on all wires together.
     writer : RunWriter or None
         None where nothing is to be kept.
+    spare : Path
+        Where to keep what was recorded if the run directory does not take it.
     later : bool
         Whether to keep it only, as if interrupted: somebody does not want to wait.
 
@@ -120,7 +125,7 @@ def evaluate(
     DataplaneError
         If nothing was sent, or the generator could not write everything down.
     AnalysisError, RunUnfinishedError
-        If it cannot be analysed: the recordings are kept in the run directory.
+        If it cannot be analysed: the recordings are kept, and the error says where.
     KeyboardInterrupt
         If interrupted: so they are, unless there was nothing yet.
     """
@@ -139,7 +144,11 @@ def evaluate(
     with uninterrupted():
         clock = Clock(**asdict(ended.result.clock))
         recording = Recording.load(folder, clock)
-        sides = _sides(ended, clock)
+        try:
+            sides = _sides(ended, clock)
+        except (TailscopeError, OSError) as error:
+            ended = _without_events(ended, error)
+            sides = _sides(ended, clock)
         instrument, dut = sides
         own = own_work(ended)
         energy = RunEnergy(ended.power, sending_ns(recording), packets)
@@ -147,11 +156,18 @@ def evaluate(
         record = measurement_record(plan, cores, tuning, ended, sides, energy)
         run = recorded_run(plan, ended, record)
     blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own)
-    with ExitStack() as stack:
-        if writer is not None:
-            kept = partial(writer.keep_recording, run, recording, folder)
-            stack.enter_context(kept_unfinished(writer, kept))
-            _write_recorded(writer, plan, ended, sides, energy, clock)
+    keeping: AbstractContextManager[Path] = nullcontext(folder)
+    if writer is not None:
+        keeping = kept(
+            writer,
+            run,
+            spare=spare,
+            write=partial(
+                _write_recorded, plan=plan, ended=ended, sides=sides, energy=energy, clock=clock
+            ),
+            move=partial(move_recording, recording, folder),
+        )
+    with keeping:
         if later:
             raise KeyboardInterrupt
         found = analysed(run, of_recording(recording), blocked, writer)
@@ -211,37 +227,6 @@ def of_captures(pre: Path, post: Path) -> Find:
     return find
 
 
-@contextmanager
-def kept_unfinished(writer: RunWriter, keep: Callable[[BaseException], None]) -> Iterator[None]:
-    """Keep what was recorded where the analysis in a block fails, or is interrupted.
-
-    Also where nothing can be made of it, now or later: people may see in it why.
-
-    Parameters
-    ----------
-    writer : RunWriter
-    keep : callable
-        Keeps it, because of what it receives.
-
-    Raises
-    ------
-    AnalysisError
-        If nothing follows from what was recorded.
-    RunUnfinishedError
-        If the analysis fails otherwise.
-    KeyboardInterrupt
-        If interrupted.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if not writer.is_whole:
-            with suppress(OSError):
-                keep(error)
-                _say_kept(writer.path, error)
-        raise
-
-
 def analysed(
     run: RecordedRun, find: Find, blocked: Blocked | None, writer: RunWriter | None
 ) -> Analysed:
@@ -290,19 +275,6 @@ def _explain(
     return tail, explained.columns()
 
 
-def _say_kept(path: Path, error: BaseException) -> NoReturn:
-    """Raise what ended an analysis again, and say that nothing is lost."""
-    if isinstance(error, AnalysisError):
-        raise AnalysisError(f"{error}; {path} keeps what was recorded", hint=error.hint) from error
-    hint = f"`tailscope finish {path}` analyses it"
-    if isinstance(error, KeyboardInterrupt):
-        raise KeyboardInterrupt(f"{path}: what was recorded is kept; {hint}") from error
-    if not isinstance(error, Exception):
-        raise error
-    why = f"{path}: recorded and kept, but not analysed: {said(error)}"
-    raise RunUnfinishedError(why, hint=hint) from error
-
-
 def _check_recorded(ended: EndedInstance) -> None:
     written = set(ended.result.record)
     missing = [name for name in Recording._fields[1:] if f"{name}.npy" not in written]
@@ -335,6 +307,12 @@ def with_own_work(recording: Recording, start_ns: Integers, end_ns: Integers) ->
         stall_start_tsc=start.astype(np.uint64),
         stall_duration_tsc=(end - start).astype(np.uint64),
     )
+
+
+def _without_events(ended: EndedInstance, error: Exception) -> EndedInstance:
+    """The same without kernel events, which cannot be read: a measurement does without."""
+    noise = replace(ended.noise, events=None, why_not=said(error))
+    return replace(ended, noise=noise, partial=[*ended.partial, f"no causes: {said(error)}"])
 
 
 def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tailscope.exceptions import RunCorruptError
+from tailscope.exceptions import RunCorruptError, RunExistsError
 from tailscope.store import layout
-from tailscope.store.atomic import write_text
+from tailscope.store.atomic import sync_folder, write_text
+from tailscope.store.directory import RunWriter, check_whole, is_complete
 from tailscope.store.files import (
     MOST_RECORD_BYTES,
     is_there,
@@ -15,6 +17,7 @@ from tailscope.store.files import (
     size_of,
 )
 from tailscope.store.kept import keep
+from tailscope.store.owner import owned
 from tailscope.store.reader import open_packets, read_run
 from tailscope.store.records.base import read_record
 from tailscope.store.records.recorded import RECORDED_FORMAT, RecordedRun
@@ -52,14 +55,33 @@ def finish(path: Path, *, command: Sequence[str]) -> list[str]:
     ------
     RunError
         If it is none, was never finished, or is not what was written.
+    RunExistsError
+        If another process owns it.
     AnalysisError
         If nothing can be made of what was recorded.
     """
-    if is_there(path, layout.RECORDED):
-        return _analysed(path)
+    if is_there(path, layout.RECORDED) and not is_complete(path):
+        try:
+            return _analysed(path)
+        except RunExistsError:
+            # Perhaps another process has just finished it.
+            if not is_complete(path):
+                raise
     run = read_run(path)
+    lacks_page = not (path / layout.REPORT).exists()
+    if not (lacks_page or _lacks_explanation(run) or is_there(path, layout.RECORDING)):
+        return []
+    with owned(path):
+        return _completed(run, path, command)
+
+
+def _completed(run: Run, path: Path, command: Sequence[str]) -> list[str]:
+    """Make what a complete run lacks."""
+    if is_there(path, layout.RECORDING):
+        sync_folder(path)
+        shutil.rmtree(path / layout.RECORDING)
     written = []
-    if run.explanation is None and _can_be_explained(run.info):
+    if _lacks_explanation(run):
         run = _explained(run, path, command)
         written.append(layout.EXPLANATION)
     if written or not (path / layout.REPORT).exists():
@@ -68,6 +90,10 @@ def finish(path: Path, *, command: Sequence[str]) -> list[str]:
         write_text(path / layout.REPORT, page([run]))
         written.append(layout.REPORT)
     return written
+
+
+def _lacks_explanation(run: Run) -> bool:
+    return run.explanation is None and _can_be_explained(run.info)
 
 
 def _can_be_explained(info: RunInfo) -> bool:
@@ -81,15 +107,13 @@ def _analysed(path: Path) -> list[str]:
     """Analyse what was recorded, and not analysed when it was measured."""
     from tailscope.experiment.evaluate import analysed
     from tailscope.noise.table import read_recorded
-    from tailscope.store.directory import RunWriter, check_whole
 
-    file = path / layout.RECORDED
-    content = read_file(path, layout.RECORDED, most_bytes=MOST_RECORD_BYTES)
-    run = read_record(content, RecordedRun, file, newest=RECORDED_FORMAT)
-    find = _kept(path, run)
     before = {each.name for each in path.iterdir()}
     with RunWriter(path, resumes=True) as writer:
-        found = analysed(run, find, read_recorded(path, run.info), writer)
+        file = path / layout.RECORDED
+        content = read_file(path, layout.RECORDED, most_bytes=MOST_RECORD_BYTES)
+        run = read_record(content, RecordedRun, file, newest=RECORDED_FORMAT)
+        found = analysed(run, _kept(path, run), read_recorded(path, run.info), writer)
     check_whole(path, found.lacks)
     return sorted(each.name for each in path.iterdir() if each.name not in before)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec.structs import asdict, replace
 
 from tailscope.duts.dut import DutContext
+from tailscope.exceptions import TailscopeError, said
 from tailscope.testbed.places import Here
 from tailscope.testbed.process import Dataplane
 
@@ -193,6 +194,10 @@ class Instance:
         Of its wire, once that is put up; a loop has none.
     interrupted : bool
         Whether its traffic was ended before its time.
+    writes : bool
+        Whether its traffic has ended, and the generator writes what it recorded, or has written it.
+    hurried : bool
+        Whether somebody did not want to wait for the end of its device.
     """
 
     ends: WireEnds
@@ -205,7 +210,8 @@ class Instance:
         cpus: InstanceCpus,
         number: int | None,
     ) -> None:
-        self.cpus, self.interrupted = cpus, False
+        self.cpus = cpus
+        self.interrupted = self.writes = self.hurried = False
         self._plan, self._cores, self._number = plan, cores, number
         self._folder = folder if number is None else folder.part(str(number))
         self._folders = {"generator": self._folder.make("generator")}
@@ -321,12 +327,20 @@ class Instance:
             except queue.Empty:
                 break
             if event is None or self._generator.result is not None:
+                self.writes = self._generator.result is not None
                 return False
-            if isinstance(event, GeneratorProgress) and progress is not None:
-                progress(event)
+            if isinstance(event, GeneratorProgress):
+                self.writes = event.state == "writing"
+                if progress is not None:
+                    progress(event)
         if not self.sends and self._running is not None and not self._running.is_running:
             raise self._running.failure()
         return True
+
+    def check_progress(self) -> None:
+        """Look whether the generator works, as `Dataplane.check_progress`."""
+        assert self._generator is not None
+        self._generator.check_progress()
 
     def interrupt(self) -> None:
         """End the traffic before its time."""
@@ -360,11 +374,18 @@ class Instance:
             If that is because it was interrupted.
         """
         partial = [reason] if reason else []
-        counts = self._stop_dut(partial)
+        counts = None
+        try:
+            counts = self._stop_dut(partial)
+            if self._generator is not None:
+                self._generator.stop()
+                self._generator.finish()
+        except KeyboardInterrupt:
+            self.hurried = True
+            partial.append("nobody waited for the device to say what it counted")
         if self._generator is None:
             return None
-        self._generator.stop()
-        result = self._generator.finish()
+        result = self._generator.result
         if result is None:
             # A generator that has only just started is ended by Ctrl-C, without a result.
             if self.interrupted:
@@ -412,7 +433,11 @@ class Instance:
         if self._running is None:
             return None
         died = not self._running.is_running
-        counts = self._running.stop()
+        try:
+            counts = self._running.stop()
+        except (TailscopeError, OSError) as error:
+            partial.append(f"the device: {said(error)}")
+            return None
         if died or counts is None:
             partial.append(str(self._running.failure()))
         else:

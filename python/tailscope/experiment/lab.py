@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tailscope.exceptions import AnalysisError, HostError
-from tailscope.experiment.evaluate import analysed, kept_unfinished, of_captures
+from tailscope.experiment.evaluate import analysed, of_captures
 from tailscope.experiment.hosts import by_role, cpus_of
+from tailscope.experiment.keeping import kept
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.reported import Reported, reported_run, write_reported
 from tailscope.noise.table import read_recorded
@@ -38,6 +39,7 @@ from tailscope.testbed.protocol import (
     StopOrder,
     TimestamperReady,
 )
+from tailscope.testbed.waiting import LOOK_S, Countdown
 from tailscope.units import count_text
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ __all__ = ["clean_hosts", "execute_in_lab"]
 
 _READY_S = 300.0
 _MARGIN_S = 60.0
+_SILENCE_S = 180.0
+"""Longer than an agent waits for a generator that is stuck."""
 _RESULT_S = 600.0
 """Captures are summed up, and kernel events understood, where they were recorded."""
 _QUESTIONS = 32
@@ -101,7 +105,7 @@ def execute_in_lab(
         At the second Ctrl-C; if the captures are here by then, they are kept. At the first one, if
         nothing was sent yet.
     """
-    from tailscope.store.directory import RunWriter
+    from tailscope.store.directory import RunWriter, move_all
 
     with ExitStack() as stack:
         writer = stack.enter_context(RunWriter(out))
@@ -113,16 +117,20 @@ def execute_in_lab(
             patience = stack.enter_context(patient(ending or _say_nothing, asked=cut_short))
 
         found = _measure(plan, hosts, folder, progress, finish)
-        stack.enter_context(_counts_told(found))
         run, tables = reported_run(plan, found)
         captures = [found.pre, found.post]
-        with kept_unfinished(writer, partial(writer.keep_captures, run, captures)):
+
+        def write(place: RunWriter) -> None:
             if plan.captures:
-                writer.add_captures(found.pre.parent)
-                captures[:] = [writer.path / layout.CAPTURES / path.name for path in captures]
-            write_reported(writer, tables)
-            blocked = read_recorded(writer.path, run.info)
-            done = analysed(run, of_captures(*captures), blocked, writer)
+                place.add_captures(found.pre.parent)
+            write_reported(place, tables)
+
+        move = partial(move_all, [] if plan.captures else captures)
+        with kept(writer, run, spare=folder.spare, write=write, move=move) as recording:
+            there = recording.parent / layout.CAPTURES if plan.captures else recording
+            find = of_captures(*(there / path.name for path in captures))
+            with _counts_told(found, there):
+                done = analysed(run, find, read_recorded(writer.path, run.info), writer)
     measured = Measured(done.analysis, done.info, None, None, False, out, tuple(done.lacks))
     return replace(measured, interrupted=patience.asked)
 
@@ -156,14 +164,13 @@ def clean_hosts(hosts: Hosts) -> Iterator[Leftover]:
 
 
 @contextmanager
-def _counts_told(found: Reported) -> Iterator[None]:
+def _counts_told(found: Reported, captures: Path) -> Iterator[None]:
     """Where nothing follows from the captures, say what the load generator counted, too."""
     try:
         yield
     except AnalysisError as error:
         counted = found.sent.result.gen
-        # The private folder, where captures are until they are kept, is gone by then.
-        said = str(error).replace(f"{found.pre.parent}/", "")
+        said = str(error).replace(f"{captures}/", "")
         text = (
             f"{said}; the load generator sent {count_text(counted.sent)} packets, and"
             f" {count_text(counted.matched)} came back to it"
@@ -293,8 +300,8 @@ def _send(
 ) -> tuple[SentEvent, bool]:
     """Let the load generator, which is the last, send; listen to all machines meanwhile.
 
-    Ctrl-C ends the traffic, a second one all. It sleeps until one of them has something to say:
-    this machine may be one of them.
+    Ctrl-C ends the traffic, a second one all. It sleeps most of the time: this machine may be one
+    of them. The load generator is waited for as long as it says something.
 
     Returns
     -------
@@ -307,28 +314,30 @@ def _send(
     for agent in agents:
         agent.bell = bell
     loadgen.say(SendOrder(duration_ns=duration_ns))
-    deadline_s = time.monotonic() + duration_ns / 1e9 + _MARGIN_S
-    cut_short = False
-    while (left_s := deadline_s - time.monotonic()) > 0:
+    ends_s = time.monotonic() + duration_ns / 1e9
+    silence, cut_short = Countdown(_SILENCE_S), False
+    while not silence.is_over() or time.monotonic() < ends_s:
         try:
             for agent in agents:
                 with suppress(queue.Empty):
                     event = agent.hear(0)
                     if isinstance(event, SentEvent):
                         return event, cut_short
+                    if agent is loadgen:
+                        silence = Countdown(_SILENCE_S)
                     if isinstance(event, GeneratorProgress) and progress is not None:
                         progress(event)
             with suppress(queue.Empty):
-                bell.get(timeout=left_s)
+                bell.get(timeout=LOOK_S)
         except KeyboardInterrupt:
             if cut_short:
                 raise
             cut_short = True
             loadgen.say(EndOrder())
-            deadline_s = time.monotonic() + _MARGIN_S
+            ends_s = time.monotonic()
         except HostError as error:
             # A generator that has only just started is ended by it, without a result.
             if cut_short:
                 raise KeyboardInterrupt from error
             raise
-    raise loadgen.error(f"no result {_MARGIN_S:g} s after it should have ended")
+    raise loadgen.error(f"no result, and nothing said for {_SILENCE_S:g} s")

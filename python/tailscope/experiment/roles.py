@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict as asdict_of
@@ -54,6 +55,7 @@ from tailscope.testbed.protocol import (
 from tailscope.testbed.session import keep_session_on
 from tailscope.testbed.stamping import KernelLinks, Stamping, by_kernel, by_ports, stamping
 from tailscope.testbed.tcpdump import Tap, recording
+from tailscope.testbed.waiting import LOOK_S
 from tailscope.testbed.wires import are_links, cards, check_cards
 
 if TYPE_CHECKING:
@@ -294,7 +296,11 @@ def _sent(place: Here, eal: list[str], options: list[str], cores: Cores, talk: _
         talk.traffic_ends.add_done_callback(lambda _: generator.process.signal(signal.SIGINT))
         try:
             while True:
-                event = generator.next_event(None)
+                try:
+                    event = generator.next_event(LOOK_S)
+                except queue.Empty:
+                    generator.check_progress()
+                    continue
                 if event is None:
                     break
                 if isinstance(event, GeneratorProgress):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from msgspec import structs
 
-from tailscope.exceptions import RunUnfinishedError, TestbedError
+from tailscope.exceptions import TailscopeError, TestbedError
 from tailscope.experiment.evaluate import evaluate
 from tailscope.experiment.instance import Instance
 from tailscope.experiment.room import check_room
@@ -117,21 +117,31 @@ def execute(
                     recorded = structs.replace(plan, noise="stalls", power="none", stages="off")
                 ended = Traffic(recorded, instances, folder, cores).run(progress, finish)
             found = []
-            packets = sum(each.sent for each in ended)
-            failed: list[BaseException] = []
-            for each, writer in zip_longest(ended, writers):
+            packets = sum(each.sent for each in ended.ways if each is not None)
+            failed = [] if ended.problem is None else [ended.problem]
+            for number, (each, writer) in enumerate(zip_longest(ended.ways, writers), 1):
+                if each is None:
+                    continue
+                spare = folder.spare if plan.runs == 1 else folder.spare.with_suffix(f".{number}")
                 try:
                     measured = evaluate(
-                        plan, cores, tuning, each, packets, writer, later=bool(failed)
+                        plan,
+                        cores,
+                        tuning,
+                        each,
+                        packets,
+                        writer,
+                        spare=spare,
+                        later=bool(failed),
                     )
-                except (KeyboardInterrupt, RunUnfinishedError) as error:
+                except (KeyboardInterrupt, TailscopeError, OSError, MemoryError) as error:
                     failed.append(error)
                     continue
                 if inspect is not None:
                     inspect(measured)
                 found.append(measured)
             if failed:
-                raise failed[0]
+                raise _failure(failed)
     return [replace(each, interrupted=patience.asked) for each in found]
 
 
@@ -152,6 +162,18 @@ def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) ->
     if measured.info.partial:
         raise TestbedError(f"a partial result: {'; '.join(measured.info.partial)}")
     return measured
+
+
+def _failure(errors: Sequence[BaseException]) -> BaseException:
+    """What ended a measurement first, with where everything that was recorded is kept."""
+    first, *others = errors
+    places = [str(each) for each in others if each.args]
+    if not places:
+        return first
+    if isinstance(first, KeyboardInterrupt):
+        return KeyboardInterrupt("; ".join([*map(str, first.args), *places]))
+    hint = first.hint if isinstance(first, TailscopeError) else None
+    return TestbedError("; ".join([str(first), *places]), hint=hint)
 
 
 def _say_nothing() -> None:

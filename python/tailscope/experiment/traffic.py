@@ -5,14 +5,16 @@ from __future__ import annotations
 import queue
 import time
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tailscope.exceptions import DataplaneError, TestbedError
+from tailscope.exceptions import TailscopeError, TestbedError, said
 from tailscope.experiment.instance import StagesOutcome
 from tailscope.host.cpus import parse_cpus
 from tailscope.noise.recorder import NoiseRecorder
+from tailscope.signals import uninterrupted
 from tailscope.testbed.co_runners import co_runners
 from tailscope.testbed.power import PowerRecorder
+from tailscope.testbed.waiting import LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,11 +25,25 @@ if TYPE_CHECKING:
     from tailscope.testbed.folder import Folder
     from tailscope.testbed.stage_recorder import StageRecorder
 
-__all__ = ["Traffic"]
+__all__ = ["EndedTraffic", "Traffic"]
 
-_MARGIN_S = 30.0
 _START_S = 0.1
 """How often to look whether a device is there, until there are packets."""
+
+
+class EndedTraffic(NamedTuple):
+    """What traffic has left.
+
+    Attributes
+    ----------
+    ways : list of EndedInstance or None
+        Each direction of each instance that got traffic; None where nothing was recorded.
+    problem : BaseException or None
+        Why there is no time, or no point, in analysing what was recorded at once.
+    """
+
+    ways: list[EndedInstance | None]
+    problem: BaseException | None
 
 
 class Traffic:
@@ -51,7 +67,7 @@ class Traffic:
             cores.housekeeping if plan.co_runner_cpus is None else parse_cpus(plan.co_runner_cpus)
         )
 
-    def run(self, progress: Progress | None, ended: Callable[[bool], None]) -> list[EndedInstance]:
+    def run(self, progress: Progress | None, ended: Callable[[bool], None]) -> EndedTraffic:
         """Start devices, co-runners and generators, and follow all to their end.
 
         Parameters
@@ -62,35 +78,78 @@ class Traffic:
             Called when the last packet is there, before anything is stopped; with whether Ctrl-C
             ended the traffic.
 
+        Raises
+        ------
+        TestbedError
+            If something fails, and no generator has recorded anything.
+        KeyboardInterrupt
+            If interrupted before one has.
+        """
+        ways: list[EndedInstance | None] = []
+        problem: BaseException | None = None
+        try:
+            with ExitStack() as stack:
+                problem = self._carry_out(stack, progress, ended, ways)
+        except (TailscopeError, OSError, KeyboardInterrupt) as error:
+            problem = problem or error
+        if problem is not None and not any(ways):
+            raise problem
+        return EndedTraffic(ways, problem)
+
+    def _carry_out(
+        self,
+        stack: ExitStack,
+        progress: Progress | None,
+        ended: Callable[[bool], None],
+        ways: list[EndedInstance | None],
+    ) -> BaseException | None:
+        """Do what `run` does, but for taking down what it put up; `ways` grow by what was recorded.
+
         Returns
         -------
-        list of EndedInstance
-            Those that got traffic, each direction for itself.
+        BaseException or None
+            As `EndedTraffic.problem`.
         """
         plan = self._plan
-        with ExitStack() as stack:
-            power = stack.enter_context(
-                PowerRecorder(self._folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9)
-            )
-            power.rest("idle")
-            for instance in self._instances:
-                instance.start_dut(stack)
-            busy = stack.enter_context(
-                co_runners(self._folder, plan.co_runners, self._co_runner_cpus)
-            )
-            power.rest("running")
-            loaded = [each for each in self._instances if each.cpus.generator is not None]
-            stages, why_not = self._stages(stack)
-            recorder = stack.enter_context(self._recorder())
-            for instance in loaded:
-                instance.start_generator(stack)
-            self._follow(loaded, progress)
-            ended(any(each.interrupted for each in loaded))
-            gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
-            passed = None if stages is None else stages.recorded()
-            way = StagesOutcome(passed, why_not)
-            found = [each.finish(gone, noise, drawn, way) for each in self._instances]
-        return [way for each in found if each is not None for way in each.by_direction()]
+        power = stack.enter_context(
+            PowerRecorder(self._folder.path, plan.power, phase_s=plan.power_phase_ns / 1e9)
+        )
+        power.rest("idle")
+        for instance in self._instances:
+            instance.start_dut(stack)
+        busy = stack.enter_context(co_runners(self._folder, plan.co_runners, self._co_runner_cpus))
+        power.rest("running")
+        loaded = [each for each in self._instances if each.cpus.generator is not None]
+        stages, why_not = self._stages(stack)
+        recorder = stack.enter_context(self._recorder())
+        for instance in loaded:
+            instance.start_generator(stack)
+        problem = self._follow(loaded, progress, ended)
+        try:
+            with uninterrupted():
+                gone, noise, drawn = busy.failure(), recorder.finish(), power.finish()
+                way = self._stages_outcome(stages, why_not)
+        except KeyboardInterrupt as interrupt:
+            problem = problem or interrupt
+        for each in self._instances:
+            try:
+                found = each.finish(gone, noise, drawn, way)
+            except (TailscopeError, KeyboardInterrupt) as error:
+                problem = problem or error
+                ways += [None] * (plan.runs // len(loaded))
+                continue
+            ways += [] if found is None else found.by_direction()
+            if each.hurried:
+                problem = problem or KeyboardInterrupt()
+        return problem
+
+    def _stages_outcome(self, stages: StageRecorder | None, why_not: str | None) -> StagesOutcome:
+        if stages is None:
+            return StagesOutcome(None, why_not)
+        try:
+            return StagesOutcome(stages.recorded())
+        except TestbedError as error:
+            return StagesOutcome(None, said(error))
 
     def _stages(self, stack: ExitStack) -> tuple[StageRecorder | None, str | None]:
         """Record stages in the kernel where that is wanted; else, why there are none, if at all."""
@@ -118,36 +177,52 @@ class Traffic:
             counter_interval_s=plan.counter_interval_ns / 1e9 or None,
         )
 
-    def _follow(self, loaded: Sequence[Instance], progress: Progress | None) -> None:
-        """Listen until all generators have ended. Ctrl-C ends the traffic, a second one all.
+    def _follow(
+        self,
+        loaded: Sequence[Instance],
+        progress: Progress | None,
+        ended: Callable[[bool], None],
+    ) -> BaseException | None:
+        """Listen until all generators have ended; why what they recorded is only to be kept.
+
+        Ctrl-C ends the traffic. A second one leaves out what follows, and waits until what was
+        recorded is written; a third one gives it up.
 
         While packets are on their way it sleeps until somebody has something to say: its CPU may be
-        one that is measured.
+        one that is measured. From when the traffic should have ended on, it looks now and then
+        whether all work.
         """
-        lasts_s = (self._plan.warm_up_ns + self._plan.duration_ns) / 1e9 + _MARGIN_S
-        deadline_s = time.monotonic() + lasts_s
+        look_s = time.monotonic() + (self._plan.warm_up_ns + self._plan.duration_ns) / 1e9
         bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         for instance in loaded:
             instance.ring(bell)
-        left = list(loaded)
+        left, problem, has_ended = list(loaded), None, False
         while left:
             try:
                 left = [
                     each for each in left if each.listen(progress if each is loaded[0] else None)
                 ]
+                if not has_ended and all(each.writes for each in left):
+                    has_ended = True
+                    ended(any(each.interrupted for each in loaded))
+                if left and time.monotonic() >= look_s:
+                    look_s = time.monotonic() + LOOK_S
+                    for each in left:
+                        each.check_progress()
                 if left:
-                    pause_s = deadline_s - time.monotonic()
+                    pause_s = look_s - time.monotonic()
                     if not all(each.sends for each in left):
                         pause_s = min(pause_s, _START_S)
                     with suppress(queue.Empty):
                         bell.get(timeout=max(0.0, pause_s))
-            except KeyboardInterrupt:
-                if loaded[0].interrupted:
+            except KeyboardInterrupt as interrupt:
+                was_asked = has_ended or loaded[0].interrupted
+                if problem is not None or (was_asked and not all(each.sends for each in loaded)):
                     raise
+                if was_asked:
+                    problem = interrupt
+                    continue
                 for instance in loaded:
                     instance.interrupt()
-                deadline_s = time.monotonic() + _MARGIN_S
-            if left and time.monotonic() > deadline_s:
-                raise DataplaneError(
-                    f"generator: no result {_MARGIN_S:g} s after it should have ended"
-                )
+                look_s = time.monotonic()
+        return problem

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from tailscope.exceptions import TestbedError
+from tailscope.exceptions import TestbedError, said
 from tailscope.noise.counters import (
     COUNTER_THREAD,
     SAMPLING_WARNING,
@@ -266,8 +266,12 @@ class NoiseRecorder:
 
     def finish(self) -> RecordedNoise:
         """Stop, and say what was recorded; the folder keeps it."""
-        supervisor = own_threads()
-        events = None if self._tracer is None else self._tracer.finish()
+        supervisor, events = own_threads(), None
+        if self._tracer is not None:
+            try:
+                events = self._tracer.finish()
+            except (TestbedError, OSError) as error:
+                self._why_not = said(error)
         threads = marked_threads(self._folder.name)
         self._stack.close()
         after = read_steal_ns()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailscope.exceptions import NotSharedError, RunExistsError
 from tailscope.store.atomic import TEMPORARY_SUFFIX
 from tailscope.store.directory import refuse_foreign
+from tailscope.store.owner import owned
 from tailscope.store.reader import read_info, read_mark
 
 if TYPE_CHECKING:
@@ -143,7 +144,8 @@ def _put_in_place(run: Path, target: Path) -> None:
         return
     refuse_foreign(target)
     if target.exists():
-        target.rename(run.with_name("unfinished"))
+        with owned(target):
+            target.rename(run.with_name("unfinished"))
     try:
         run.rename(target)
     except OSError:

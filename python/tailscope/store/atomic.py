@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TEMPORARY_SUFFIX", "replacing", "write_bytes", "write_text"]
+__all__ = ["TEMPORARY_SUFFIX", "replacing", "sync_folder", "write_bytes", "write_text"]
 
 TEMPORARY_SUFFIX = ".part"
 
@@ -54,7 +54,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         ):
             error.filename = str(path)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -68,7 +68,8 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode("utf-8", "backslashreplace"))
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder outlast a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

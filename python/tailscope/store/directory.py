@@ -1,7 +1,8 @@
 """A run is a directory: writing it.
 
 ``run.json`` is written twice: first as a mark that a run is being written, last with the checksums
-of all other files but the page. A run is complete when ``run.json`` says so.
+of all other files but the page. A run is complete when ``run.json`` says so. What was recorded of a
+measurement is in it from before the analysis until that has succeeded.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -26,6 +26,7 @@ from tailscope.store import layout, tables
 from tailscope.store.atomic import TEMPORARY_SUFFIX, replacing, write_text
 from tailscope.store.files import is_there
 from tailscope.store.latency import LatencyFile
+from tailscope.store.owner import is_vacant, owned, refuse_owned
 from tailscope.store.parquet import write_parquet
 from tailscope.store.reader import read_mark
 from tailscope.store.records.base import encode, encode_content
@@ -41,16 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import (
-        Analysis,
-        Counts,
-        Figure,
-        Marks,
-        Nanoseconds,
-        Recording,
-        Side,
-        Worst,
-    )
+    from tailscope.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.recorded import RecordedRun
     from tailscope.store.records.run import RunInfo
@@ -63,7 +55,14 @@ if TYPE_CHECKING:
 _RECORDED = (layout.NOISE, layout.STAGES, layout.INTERRUPTS, layout.POWER)
 """Tables of what was recorded: nothing has to be analysed for them."""
 
-__all__ = ["RunWriter", "check_whole", "refuse_foreign", "write_noise"]
+__all__ = [
+    "RunWriter",
+    "check_whole",
+    "is_complete",
+    "move_all",
+    "refuse_foreign",
+    "write_noise",
+]
 
 
 def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: NewColumns) -> None:
@@ -77,6 +76,7 @@ def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: N
         The content of ``noise.json``.
     noise, samples : Mapping
         Of ``noise.parquet`` and ``interrupts.parquet``.
+
     """
     path.mkdir(mode=0o700, parents=True)
     try:
@@ -89,7 +89,9 @@ def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: N
 
 
 class RunWriter:
-    """Writes one run; a context that leaves nothing behind when the run fails.
+    """Writes one run, and owns its directory meanwhile; a context.
+
+    A run that fails leaves nothing behind, but what was recorded if `keep` was called.
 
     Parameters
     ----------
@@ -110,15 +112,14 @@ class RunWriter:
     Raises
     ------
     RunExistsError
-        If it holds a complete run or anything else.
+        If it holds a complete run or anything else, or another process owns it.
     """
 
     def __init__(self, path: Path, *, has_packets: bool = True, resumes: bool = False) -> None:
         self.path = Path(path)
         self._has_packets = has_packets
         self._resumes = self._is_recorded = resumes
-        self._stack = ExitStack()
-        self._made = False
+        self._stack, self._ownership = ExitStack(), ExitStack()
         self._written: list[str] = []
         self._latency: LatencyFile | None = None
         self._explain: Explain | None = None
@@ -126,12 +127,17 @@ class RunWriter:
 
     def __enter__(self) -> Self:
         refuse_foreign(self.path, resumes=self._resumes)
+        self._ownership.enter_context(owned(self.path))
+        try:
+            # What was there before it was ours may have changed.
+            _refuse_held(self.path, resumes=self._resumes)
+        except BaseException:
+            self._ownership.close()
+            raise
         if self._resumes:
             self._written += [name for name in _RECORDED if (self.path / name).exists()]
             captures = sorted((self.path / layout.CAPTURES).glob("*"))
             self._written += [f"{layout.CAPTURES}/{path.name}" for path in captures]
-        self._made = not self.path.exists()
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for leftover in self.path.glob(f".*{TEMPORARY_SUFFIX}"):
             leftover.unlink()
         try:
@@ -150,10 +156,14 @@ class RunWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
-            self._stack.__exit__(kind, error, trace)
-        finally:
-            if error is not None and not self.is_whole:
+        with self._ownership:
+            if error is None:
+                self._stack.close()
+                return
+            # A file that cannot be closed either says nothing new.
+            with suppress(Exception):
+                self._stack.__exit__(kind, error, trace)
+            if not self.is_whole:
                 self._undo()
 
     def sink(
@@ -230,66 +240,47 @@ class RunWriter:
             Files that are in it become ``captures/``.
         """
         (self.path / layout.CAPTURES).mkdir(exist_ok=True)
-        for path in sorted(path for path in folder.iterdir() if path.is_file()):
-            name = f"{layout.CAPTURES}/{path.name}"
-            shutil.move(path, self.path / name)
-            self._written.append(name)
+        captures = sorted(path for path in folder.iterdir() if path.is_file())
+        move_all(captures, self.path / layout.CAPTURES)
+        self._written += [f"{layout.CAPTURES}/{path.name}" for path in captures]
 
-    def keep_recording(
-        self, run: RecordedRun, recording: Recording, folder: Path, error: BaseException
-    ) -> None:
-        """Keep what was recorded, in place of what was to be made of it.
+    def keep(self, run: RecordedRun, move: Callable[[Path], None]) -> Path:
+        """Keep what was recorded until the run is complete, whatever ends the analysis before.
 
         Parameters
         ----------
         run : RecordedRun
-        recording : Recording
-        folder : Path
-            Where its arrays are; those that are mapped from there move into the run.
-        error : BaseException
-            What ended the analysis.
+        move : callable
+            Moves what was recorded into a folder: all of it, or nothing.
+
+        Returns
+        -------
+        Path
+            Where it is now.
 
         Raises
         ------
         OSError
-            If there is no room for them: then nothing is kept.
+            If it cannot be moved there: it is where it was.
         """
-        self._keep(run, partial(_move_recording, recording, folder), error)
-
-    def keep_captures(
-        self, run: RecordedRun, captures: Sequence[Path], error: BaseException
-    ) -> None:
-        """Keep captures of a timestamper, in place of what was to be made of them.
-
-        Parameters
-        ----------
-        run : RecordedRun
-        captures : sequence of Path
-            They move into the run; those that are there already stay where they are.
-        error : BaseException
-            What ended the analysis.
-
-        Raises
-        ------
-        OSError
-            If there is no room for them: then nothing is kept.
-        """
-        elsewhere = [path for path in captures if self.path not in path.parents]
-        self._keep(run, partial(_move_captures, elsewhere), error)
-
-    def _keep(self, run: RecordedRun, move: Callable[[Path], None], error: BaseException) -> None:
-        self._stack.__exit__(type(error), error, error.__traceback__)
-        self._is_recorded = True
-        self._undo()
+        folder = self.path / layout.RECORDING
+        folder.mkdir(mode=0o700, exist_ok=True)
         try:
-            kept = self.path / layout.RECORDING
-            kept.mkdir(mode=0o700, exist_ok=True)
-            move(kept)
             write_text(self.path / layout.RECORDED, encode(run))
+            move(folder)
         except BaseException:
-            self._is_recorded = False
-            shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
+            with suppress(OSError):
+                (self.path / layout.RECORDED).unlink()
+                folder.rmdir()
             raise
+        self._is_recorded = True
+        return folder
+
+    def withdraw(self) -> None:
+        """Take back what was written: what was recorded is analysed, or kept elsewhere."""
+        shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
+        self._is_recorded = False
+        self._undo()
 
     def finish(
         self,
@@ -386,12 +377,18 @@ class RunWriter:
         lasting = [name for name in self._written if name != layout.RUN]
         files = {name: _checksum(self.path / name) for name in lasting}
         finished = structs.replace(run.info, written_unix_ns=time.time_ns(), files=files)
-        with uninterrupted():
-            self._write(layout.RUN, encode(finished))
-            self.is_whole = True
-        shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
-        # A page is no source of anything: it may be drawn again when there is more to say.
         lacks: list[str] = []
+        with uninterrupted():
+            try:
+                self._write(layout.RUN, encode(finished))
+            except OSError as error:
+                if not is_complete(self.path):
+                    raise
+                lacks.append(f"not known to outlast a power cut: {said(error)}")
+            self.is_whole = True
+        if not lacks:
+            shutil.rmtree(self.path / layout.RECORDING, ignore_errors=True)
+        # A page is no source of anything: it may be drawn again when there is more to say.
         with _kept_going("no page", lacks):
             write_text(self.path / layout.REPORT, report(replace(run, info=finished)))
         return lacks
@@ -428,9 +425,12 @@ class RunWriter:
                 (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):
             (self.path / layout.CAPTURES).rmdir()
-        if self._made:
-            with suppress(OSError):
-                self.path.rmdir()
+
+
+def is_complete(path: Path) -> bool:
+    """Whether what is on the disk is a complete run."""
+    mark = read_mark(path)
+    return mark is not None and mark.complete
 
 
 @contextmanager
@@ -444,20 +444,15 @@ def _kept_going(lack: str, lacks: list[str]) -> Iterator[None]:
         lacks.append(f"{lack}: {said(error)}")
 
 
-def _move_recording(recording: Recording, folder: Path, kept: Path) -> None:
-    import numpy as np
-
-    for name in recording._fields[1:]:
-        array = getattr(recording, name)
-        if isinstance(array, np.memmap):
-            shutil.move(folder / f"{name}.npy", kept / f"{name}.npy")
-        else:
-            np.save(kept / f"{name}.npy", array)
-
-
-def _move_captures(captures: Sequence[Path], kept: Path) -> None:
-    for path in captures:
-        shutil.move(path, kept / path.name)
+def move_all(
+    paths: Sequence[Path], folder: Path, *, move: Callable[[Path, Path], object] = shutil.move
+) -> None:
+    """Move files into a folder: all of them, or none."""
+    with ExitStack() as undo:
+        for path in paths:
+            move(path, folder / path.name)
+            undo.callback(move, folder / path.name, path)
+        undo.pop_all()
 
 
 def check_whole(path: Path, lacks: Sequence[str]) -> None:
@@ -487,8 +482,14 @@ def refuse_foreign(path: Path, *, resumes: bool = False) -> None:
     Raises
     ------
     RunExistsError
-        If it holds a complete run or anything else.
+        If it holds a complete run or anything else, or another process owns it.
     """
+    refuse_owned(path)
+    _refuse_held(path, resumes=resumes)
+
+
+def _refuse_held(path: Path, *, resumes: bool) -> None:
+    """Refuse what a directory holds."""
     mark = read_mark(path)
     if mark is not None and mark.complete:
         raise RunExistsError(
@@ -499,7 +500,7 @@ def refuse_foreign(path: Path, *, resumes: bool = False) -> None:
             f"{path}: holds a measurement that was recorded and not analysed",
             hint=f"`tailscope finish {path}` analyses it; or choose another directory",
         )
-    if mark is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if mark is None and path.exists() and not (path.is_dir() and is_vacant(path)):
         raise RunExistsError(
             f"{path}: exists and is not an empty directory", hint="choose another directory"
         )

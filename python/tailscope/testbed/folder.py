@@ -26,6 +26,7 @@ __all__ = [
     "Folder",
     "RunFolder",
     "find_folders",
+    "find_recordings",
     "folders_of",
     "is_held",
     "may_remove",
@@ -35,6 +36,8 @@ __all__ = [
 
 _PREFIX = "tailscope-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{8}}")
+_KEPT = "-recording"
+"""Ends the name of what was recorded in a folder, and is kept."""
 _NEW = re.compile(r"\.[0-9a-f]{8}")
 """Ends the name of a folder while its lock is not held yet."""
 LOCK = "lock"
@@ -80,6 +83,11 @@ class RunFolder(Folder):
         name = f"{_PREFIX}{os.getuid()}-{secrets.token_hex(4)}"
         super().__init__(name, _base() / name)
         self._lock = -1
+
+    @property
+    def spare(self) -> Path:
+        """Where to keep what was recorded in it, if the run directory does not take it."""
+        return self.path.with_name(f"{self.name}{_KEPT}")
 
     def __enter__(self) -> Self:
         try:
@@ -134,6 +142,18 @@ def find_folders() -> Iterator[Path]:
                 owner = owner_of(_named(path.name))
                 if owner is not None and may_remove(owner) and _is_made(path):
                     yield path
+
+
+def find_recordings() -> list[Path]:
+    """Find what measurements of this user, or for root of all, have kept beside their folders."""
+    found = []
+    for base in _bases():
+        with suppress(OSError):
+            for path in sorted(base.glob(f"{_PREFIX}*{_KEPT}*")):
+                owner = owner_of(path.name)
+                if owner is not None and may_remove(owner) and path.is_dir():
+                    found.append(path)
+    return found
 
 
 def folders_of(name: str) -> list[Path]:

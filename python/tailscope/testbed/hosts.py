@@ -29,6 +29,7 @@ from tailscope.testbed.protocol import (
     as_line,
     read_message,
 )
+from tailscope.testbed.waiting import Countdown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Coroutine
@@ -162,15 +163,15 @@ class Agent(ABC):
         HostError
             If it does not come.
         """
-        deadline_s = time.monotonic() + timeout_s
+        countdown = Countdown(timeout_s)
         while True:
-            try:
-                event = self.hear(deadline_s - time.monotonic())
-            except queue.Empty:
+            with contextlib.suppress(queue.Empty):
+                event = self.hear(countdown.pause_s)
+                if isinstance(event, kind):
+                    return event
+            if countdown.is_over():
                 name = kind.__struct_config__.tag
-                raise self.error(f"no {name} within {timeout_s} s") from None
-            if isinstance(event, kind):
-                return event
+                raise self.error(f"no {name} within {timeout_s} s")
 
     def ask(self, times: int) -> None:
         """Ask what the time is there, one question after the other; nothing else is to be said.

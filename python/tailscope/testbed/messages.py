@@ -96,12 +96,17 @@ class ErrorEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="err
 
 
 class ProgressEvent(Section, frozen=True, kw_only=True, tag_field="event", tag="progress"):
-    """How far it is, once a second."""
+    """How far it is, once a second.
+
+    While it writes, of the ``recorded`` values ``written`` are written; both are 0 before that.
+    """
 
     elapsed_s: float
-    state: Literal["warm-up", "measuring", "draining", "forwarding", "recording"]
+    state: Literal["warm-up", "measuring", "draining", "forwarding", "recording", "writing"]
     rx_packets: Count
     stalls: Count
+    recorded: Count = 0
+    written: Count = 0
 
 
 class GeneratorProgress(ProgressEvent, frozen=True, kw_only=True):

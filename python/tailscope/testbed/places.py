@@ -8,13 +8,14 @@ import queue
 import signal
 import subprocess
 import threading
-import time
 from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING, Self
 
 from tailscope.exceptions import TestbedError
 from tailscope.testbed.cores import staying_on
 from tailscope.testbed.programs import search_path, which
+from tailscope.testbed.tasks import work_of_session
+from tailscope.testbed.waiting import Countdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,6 +50,7 @@ class Process(ABC):
 
     def __init__(self) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue()
+        self._heard = 0
         self.urgent = False
         self.bell: queue.SimpleQueue[None] | None = None
 
@@ -60,6 +62,7 @@ class Process(ABC):
 
     def heard(self, line: str | None) -> None:
         """Take a line that it has said; None when it has said all."""
+        self._heard += 1
         self._lines.put(line)
         if self.bell is not None:
             self.bell.put(None)
@@ -84,12 +87,17 @@ class Process(ABC):
 
     def wait_end(self, timeout_s: float) -> bool:
         """Wait until it has said all; whether it did."""
-        deadline_s = time.monotonic() + timeout_s
-        with contextlib.suppress(queue.Empty):
-            while self.next_line(deadline_s - time.monotonic()) is not None:
-                pass
-            return True
-        return False
+        countdown = Countdown(timeout_s)
+        while True:
+            with contextlib.suppress(queue.Empty):
+                if self.next_line(countdown.pause_s) is None:
+                    return True
+            if countdown.is_over():
+                return False
+
+    def work(self) -> tuple[int, ...]:
+        """What it has done so far, in counts that grow as long as it works."""
+        return (self._heard,)
 
     @property
     @abstractmethod
@@ -315,6 +323,10 @@ class _Child(Process):
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         self._process.send_signal(number)
+
+    def work(self) -> tuple[int, ...]:
+        """Lines, CPU time and bytes: of itself, and of what it has started."""
+        return (*super().work(), *work_of_session(self.pid))
 
     def how_it_ended(self) -> str:
         """Say how it ended."""

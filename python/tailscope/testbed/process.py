@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from tailscope.exceptions import DataplaneError
+from tailscope.testbed.waiting import LOOK_S, Countdown, Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +25,6 @@ _BINARY = Path(__file__).parents[1] / "bin" / "tailscope-dp"
 _INSTALL = "install DPDK (Debian, Ubuntu: apt install libdpdk-dev), then run `make setup`"
 _EAL = ("--no-telemetry", "--log-level=warning")
 _READY_S = 30.0
-_END_S = 20.0
 _LAST_WORDS_S = 1.0
 
 P = TypeVar("P", bound="ProgressEvent")
@@ -123,6 +123,7 @@ class Dataplane(Generic[P, R]):
         self.ready: ReadyEvent | None = None
         self.result: R | None = None
         self._refused: DataplaneError | None = None
+        self._watchdog: Watchdog | None = None
 
     def __enter__(self) -> Self:
         self._process = self._place.start(self.role, self.command, cpus=self._cpus, urgent=True)
@@ -150,16 +151,15 @@ class Dataplane(Generic[P, R]):
         DataplaneError
             If the process says why not, ends, or says nothing.
         """
-        deadline_s = time.monotonic() + timeout_s
+        countdown = Countdown(timeout_s)
         while self.ready is None:
-            try:
-                event = self.next_event(deadline_s - time.monotonic())
-            except queue.Empty:
+            with contextlib.suppress(queue.Empty):
+                if self.next_event(countdown.pause_s) is None:
+                    raise self.failure()
+            if self.ready is None and countdown.is_over():
                 raise DataplaneError(
                     f"{self.role}: not ready within {timeout_s:g} s{self._last_words()}"
-                ) from None
-            if event is None:
-                raise self.failure()
+                )
 
     def next_event(self, timeout_s: float | None) -> ReadyEvent | P | R | None:
         """Wait for the next event; None when the process has ended.
@@ -207,13 +207,30 @@ class Dataplane(Generic[P, R]):
         """Ask it to end with a result."""
         self.process.signal(signal.SIGTERM)
 
-    def finish(self, timeout_s: float = _END_S) -> R | None:
-        """Wait for its end, and return its result; None when there is none."""
-        deadline_s = time.monotonic() + timeout_s
-        with contextlib.suppress(queue.Empty, DataplaneError):
-            while self.next_event(deadline_s - time.monotonic()) is not None:
-                pass
+    def finish(self) -> R | None:
+        """Wait for its end as long as it works, and return its result; None when there is none."""
+        with contextlib.suppress(DataplaneError):
+            while True:
+                try:
+                    if self.next_event(LOOK_S) is None:
+                        break
+                except queue.Empty:
+                    self.check_progress()
         return self.result
+
+    def check_progress(self) -> None:
+        """Look whether it works; to be called every `LOOK_S`.
+
+        Raises
+        ------
+        DataplaneError
+            If it is stuck.
+        """
+        if self._watchdog is None:
+            self._watchdog = Watchdog(self.process.work)
+        if self._watchdog.is_stuck():
+            self._refused = DataplaneError(f"{self.role}: given up: {self._watchdog.why}")
+            raise self._refused
 
     def failure(self) -> DataplaneError:
         """Say how it ended, or what it said that it should not say."""

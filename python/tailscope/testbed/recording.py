@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import queue
 import signal
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import msgspec
@@ -14,16 +12,16 @@ from tailscope.exceptions import DataplaneError
 from tailscope.store.records.base import Section
 from tailscope.testbed.messages import ErrorEvent, what_is_wrong
 from tailscope.testbed.process import find_binary
+from tailscope.testbed.waiting import LOOK_S, Countdown, Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tailscope.testbed.places import Place, Process
 
 __all__ = ["RecordingProgram", "RecordingReady"]
 
 _READY_S = 10.0
-_END_S = 60.0
 _SHOWN = 200
 
 
@@ -74,7 +72,8 @@ class RecordingProgram(Generic[Result]):
     def __enter__(self) -> Self:
         self._process = self._place.start(self._role, self._command, cpus=self._cpus)
         try:
-            self._hear(RecordingReady, _READY_S)
+            ready = Countdown(_READY_S)
+            self._hear(RecordingReady, ready.is_over, f"not ready within {_READY_S:g} s")
         except BaseException:
             self._process.kill()
             raise
@@ -90,29 +89,35 @@ class RecordingProgram(Generic[Result]):
         return self._process
 
     def finish(self) -> Result:
-        """End it, and return what it has recorded.
+        """End it, and return what it has recorded; it takes as long as it works.
 
         Raises
         ------
         DataplaneError
-            If it says why not, or ends without a result.
+            If it says why not, ends without a result, or is stuck.
         """
         self.process.signal(signal.SIGTERM)
-        return self._hear(self._result, _END_S)
+        watchdog = Watchdog(self.process.work)
+        return self._hear(self._result, watchdog.is_stuck, f"given up: {watchdog.why}")
 
-    def _hear(self, expected: type[Event], timeout_s: float) -> Event:
-        deadline_s = time.monotonic() + timeout_s
-        with suppress(queue.Empty):
-            while (line := self.process.next_line(deadline_s - time.monotonic())) is not None:
-                event = self._read(line)
-                if isinstance(event, ErrorEvent):
-                    raise DataplaneError(f"{self._role}: {event.message}", hint=event.hint)
-                if isinstance(event, expected):
-                    return event
-            words = self.process.last_words()
-            how = f"{self.process.how_it_ended()}{f'; it said: {words}' if words else ''}"
-            raise DataplaneError(f"{self._role}: {how}")
-        raise DataplaneError(f"{self._role}: no answer within {timeout_s:g} s")
+    def _hear(self, expected: type[Event], is_over: Callable[[], bool], why: str) -> Event:
+        while True:
+            try:
+                line = self.process.next_line(LOOK_S)
+            except queue.Empty:
+                if is_over():
+                    raise DataplaneError(f"{self._role}: {why}") from None
+                continue
+            if line is None:
+                break
+            event = self._read(line)
+            if isinstance(event, ErrorEvent):
+                raise DataplaneError(f"{self._role}: {event.message}", hint=event.hint)
+            if isinstance(event, expected):
+                return event
+        words = self.process.last_words()
+        how = f"{self.process.how_it_ended()}{f'; it said: {words}' if words else ''}"
+        raise DataplaneError(f"{self._role}: {how}")
 
     def _read(self, line: str) -> object:
         try:

@@ -6,7 +6,18 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["comm_of", "environment_of", "parent_of", "processes", "status_of", "threads_of"]
+__all__ = [
+    "comm_of",
+    "environment_of",
+    "parent_of",
+    "processes",
+    "status_of",
+    "threads_of",
+    "work_of_session",
+]
+
+_SESSION, _USER_TICKS, _SYSTEM_TICKS = 3, 11, 12
+"""Places in ``/proc/PID/stat`` behind the name."""
 
 
 def processes() -> list[int]:
@@ -28,6 +39,23 @@ def parent_of(pid: int) -> int:
     """Who started a process; 0 for nobody."""
     fields = _text(pid, "stat").rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 else 0
+
+
+def work_of_session(leader: int) -> tuple[int, int]:
+    """What all processes of a session have done: ticks of CPU time, and bytes written.
+
+    Bytes are those of processes that this user may look at.
+    """
+    ticks = written = 0
+    for pid in processes():
+        fields = _text(pid, "stat").rpartition(")")[2].split()
+        if len(fields) <= _SYSTEM_TICKS or int(fields[_SESSION]) != leader:
+            continue
+        ticks += int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+        for line in _text(pid, "io").splitlines():
+            if line.startswith("wchar:"):
+                written += int(line.split()[1])
+    return ticks, written
 
 
 def status_of(tid: int) -> dict[str, str]:

@@ -109,6 +109,11 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
         });
         let (measured, ended): ([Schedule; N], u64) = measured?.remove(0);
         self.note_partial(&mut session, measured[0].start_tsc, ended, &downs);
+        for seen in &seen {
+            let packets = (seen.sent.get() + seen.received.get()) as usize;
+            let frames = if CAPTURE { packets } else { 0 };
+            session.expect(2 * (packets + seen.unsent.get() as usize) + frames);
+        }
         let mut said = Vec::new();
         for at in 0..N {
             let (book, schedule) = (&books[at], &measured[at]);
@@ -121,7 +126,7 @@ impl<C: Content + Sync + Send, const N: usize> Measurement<C, N> {
             if let Some(folder) = &self.captures {
                 let folder = folder.join(PARTS[at]);
                 if let Err(error) =
-                    write_captures(&folder, &session, content, ticks, schedule, book)
+                    write_captures(&folder, &mut session, content, ticks, schedule, book)
                 {
                     session.partial.push(error.to_string());
                 }
@@ -306,7 +311,7 @@ fn progress(
 /// Writes what left and what arrived, at the times that the recording has.
 fn write_captures<C: Content, I, const CAPTURE: bool>(
     folder: &Path,
-    session: &Session,
+    session: &mut Session,
     content: &C,
     ticks: Ticks,
     measured: &Schedule,
@@ -320,11 +325,13 @@ fn write_captures<C: Content, I, const CAPTURE: bool>(
     for ((intended, departure), seq) in times.zip(0..) {
         content.copy(&mut frame, seq, ticks.unix_ns(intended), ticks.unix_ns(departure));
         pre.write(session.clock.unix(departure), frame.len() as u32, &frame)?;
+        session.wrote();
     }
     pre.finish()?;
     let mut post = create("post.pcapng.zst")?;
     for ((_, arrival), (bytes, len)) in book.arrivals.iter().zip(book.frames.iter()) {
         post.write(session.clock.unix(arrival), len, bytes)?;
+        session.wrote();
     }
     post.finish()?;
     Ok(())

@@ -1,0 +1,111 @@
+"""Who may write into a directory: the one process that holds its lock.
+
+Runs and campaigns are written where they are read later, and the lock is held from before the first
+file until behind the last one. So no two processes ever write into one directory, and what one of
+them takes back is its own. The kernel releases the lock of a process that dies: then the directory
+is free again, and what is in it tells the next owner what to do with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import RunExistsError
+from tailscope.store.atomic import TEMPORARY_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["LOCK", "is_vacant", "owned", "refuse_owned"]
+
+LOCK = ".lock"
+"""The file in a directory that its owner has locked; it is there only as long as there is one."""
+
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_HELD = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+@contextmanager
+def owned(path: Path) -> Iterator[None]:
+    """Own a directory within a block; one that was made and is still empty at its end is removed.
+
+    Parameters
+    ----------
+    path : Path
+        Made, with access for its owner only, if it is not there.
+
+    Raises
+    ------
+    RunExistsError
+        If another process owns it.
+    """
+    was_made = not path.exists()
+    lock = _taken(path)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            (path / LOCK).unlink()
+            if was_made:
+                path.rmdir()
+        os.close(lock)
+
+
+def refuse_owned(path: Path) -> None:
+    """Refuse to work on a directory that another process owns.
+
+    Raises
+    ------
+    RunExistsError
+        If one does.
+    """
+    try:
+        lock = os.open(path / LOCK, _FLAGS)
+    except OSError:
+        return
+    try:
+        _lock(lock, path)
+    finally:
+        os.close(lock)
+
+
+def is_vacant(path: Path) -> bool:
+    """Whether there is nothing in a directory but what an owner that has died began with."""
+    names = (each.name for each in path.iterdir())
+    return all(
+        name == LOCK or (name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)) for name in names
+    )
+
+
+def _taken(path: Path) -> int:
+    while True:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock = os.open(path / LOCK, _FLAGS | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            continue  # Its owner has just removed it.
+        try:
+            _lock(lock, path)
+        except BaseException:
+            os.close(lock)
+            raise
+        if os.fstat(lock).st_nlink:
+            return lock
+        os.close(lock)  # Its owner has just let go of it.
+
+
+def _lock(lock: int, path: Path) -> None:
+    """Lock the file of a directory; on a disk without locks, nobody else has."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            raise RunExistsError(
+                f"{path}: another process is working on it",
+                hint="wait until it has ended, or choose another directory",
+            ) from None

@@ -1,0 +1,158 @@
+"""A directory has one owner: no two processes write into it, and each takes back only its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import captures
+import pytest
+
+from tailscope.analysis import analyze
+from tailscope.cli import main
+from tailscope.exceptions import RunExistsError
+from tailscope.store.directory import RunWriter, refuse_foreign
+from tailscope.store.owner import LOCK, owned
+from tailscope.store.provenance import analysis_info
+from tailscope.store.records.plan import AnalysisPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LATENCIES = [1_000 + at * 7 % 500 for at in range(300)]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    return [*captures.pair(tmp_path, LATENCIES)]
+
+
+def finish(writer: RunWriter, pair: list[Path]) -> None:
+    """Write the run of a pair."""
+    analysis = analyze(*pair, sink=writer.sink)
+    plan = AnalysisPlan(
+        pre=str(pair[0]),
+        post=str(pair[1]),
+        match_on="auto",
+        clocks="same",
+        trim_ns=0,
+        window_ns=5_000_000_000,
+        bucket_ns=100,
+        worst=10,
+    )
+    info = analysis_info(plan, analysis.summary, None)
+    assert not writer.finish(analysis, info=info, bucket_ns=100, report=lambda _: "")
+
+
+def assert_whole(run: Path) -> None:
+    """A run is complete, every file is the one that was written, and no other is there."""
+    mark = json.loads((run / "run.json").read_text())
+    assert mark["complete"] is True
+    sizes = {name: (run / name).stat().st_size for name in mark["files"]}
+    assert sizes == {name: file["size_bytes"] for name, file in mark["files"].items()}
+    names = {path.name for path in run.iterdir()}
+    assert names == {"run.json", "report.html", *mark["files"]}
+
+
+def in_child(work: Callable[[], Any]) -> int:
+    """Do something in a process of its own; its number."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def test_a_second_writer_is_refused_and_harms_nothing(pair: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with RunWriter(out) as first:
+        with pytest.raises(RunExistsError, match="another process is working on it") as refused:
+            RunWriter(out).__enter__()
+        assert refused.value.hint == "wait until it has ended, or choose another directory"
+        finish(first, pair)
+    assert_whole(out)
+
+
+def test_a_writer_that_fails_leaves_a_later_one_alone(pair: list[Path], tmp_path: Path) -> None:
+    """The directory that the first one has left is made anew by the second."""
+    out = tmp_path / "run"
+    with pytest.raises(KeyError), RunWriter(out):
+        raise KeyError
+    assert not out.exists()
+    with RunWriter(out) as second:
+        finish(second, pair)
+    assert_whole(out)
+
+
+def test_the_name_is_free_again_when_its_owner_was_killed(pair: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def write() -> None:
+        with RunWriter(out):
+            signal.pause()
+
+    pid = in_child(write)
+    try:
+        deadline_s = time.monotonic() + 60
+        while not (out / "run.json").exists():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        with pytest.raises(RunExistsError):
+            RunWriter(out).__enter__()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    refuse_foreign(out)
+    with RunWriter(out) as second:
+        finish(second, pair)
+    assert_whole(out)
+
+
+def test_a_directory_that_was_there_stays(tmp_path: Path) -> None:
+    made, there = tmp_path / "made", tmp_path / "there"
+    there.mkdir()
+    for path in (made, there):
+        with owned(path):
+            assert (path / LOCK).exists()
+    assert not made.exists()
+    assert [*there.iterdir()] == []
+
+
+@pytest.mark.parametrize("writers", [2, 6])
+def test_of_several_commands_with_one_name_one_wins(
+    pair: list[Path], tmp_path: Path, writers: int
+) -> None:
+    chance = random.Random(writers)
+    for round_ in range(3):
+        out = tmp_path / f"run{round_}"
+        delays_s = [chance.random() * 0.05 for _ in range(writers)]
+
+        def command(number: int, delay_s: float, out: Path = out) -> None:
+            log = os.open(f"{out}.{number}", os.O_CREAT | os.O_WRONLY, 0o600)
+            for stream in (1, 2):
+                os.dup2(log, stream)
+            sys.stdout, sys.stderr = (os.fdopen(at, "w", closefd=False) for at in (1, 2))
+            time.sleep(delay_s)
+            status = main(["analyze", *map(str, pair), "--out", str(out)])
+            sys.stderr.flush()
+            os._exit(status)
+
+        pids = [
+            in_child(lambda at=at, delay_s=delay_s: command(at, delay_s))
+            for at, delay_s in enumerate(delays_s)
+        ]
+        statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        said = [(tmp_path / f"run{round_}.{at}").read_text() for at in range(writers)]
+        assert sorted(statuses) == [0, *[1] * (writers - 1)], said
+        for status, text in zip(statuses, said, strict=True):
+            refused = ("another process is working on it", "already holds a complete run")
+            assert status == 0 or (any(each in text for each in refused) and "hint: " in text)
+        assert_whole(out)
