@@ -1,0 +1,230 @@
+"""When neighbours held the CPUs of a device: from the best that was recorded of them.
+
+Kernel events say it exactly. Without them the run delay of the device's threads says how long these
+waited, and the stalls of the device's loops say when, where it has such.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.noise.held import longest_within
+from tailscope.noise.intervals import union
+from tailscope.store.parquet import TableFile
+from tailscope.store.records.run import NeighbourProgram, NeighboursRecord
+from tailscope.store.tables import NEIGHBOURS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.noise.neighbour_sampler import RecordedNeighbours, RunDelay
+    from tailscope.noise.timeline import Timeline
+
+    Integers = NDArray[np.int64]
+
+__all__ = [
+    "Held",
+    "HeldIntervals",
+    "held_by_neighbours",
+    "held_by_tasks",
+    "held_windows",
+    "read_held",
+    "unknown_neighbours",
+]
+
+_TASK = "task "
+_WORKER = "task kworker/"
+"""Kernel threads that come and go."""
+_PID = re.compile(r"\bpid (\d+)")
+_MOST_PROGRAMS = 5
+_CLOCKS_NS = 1_000_000
+"""How far the clock of `/proc` may be off that of the packets."""
+
+
+class HeldIntervals(NamedTuple):
+    """When neighbours may have held the CPUs of a device.
+
+    Attributes
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n,)
+        In order of their starts.
+    held_ns : ndarray of int64, shape (n,)
+        For how long of each interval, at most.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    held_ns: Integers
+
+    @classmethod
+    def none(cls) -> HeldIntervals:
+        """No interval."""
+        return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
+
+    @classmethod
+    def whole(cls, start_ns: Integers, end_ns: Integers) -> HeldIntervals:
+        """Intervals that neighbours held from the beginning to the end."""
+        start, end = union(start_ns, end_ns)
+        return cls(start, end, end - start)
+
+    def columns(self) -> Mapping[str, Integers]:
+        """The columns of ``neighbours.parquet``."""
+        return self._asdict()
+
+
+class Held(NamedTuple):
+    """What is known of neighbours on the CPUs of a device, and when they held them."""
+
+    intervals: HeldIntervals
+    record: NeighboursRecord
+
+
+def held_by_neighbours(
+    recorded: RecordedNeighbours,
+    mark: str,
+    cpus: Collection[int],
+    *,
+    timelines: Sequence[Timeline] | None,
+    stalls: tuple[Integers, Integers] | None,
+) -> Held:
+    """Say when neighbours held the CPUs of a device.
+
+    Parameters
+    ----------
+    recorded : RecordedNeighbours
+    mark : str
+        By which programs of the device are known.
+    cpus : collection of int
+        Where it runs.
+    timelines : sequence of Timeline or None
+        Of these CPUs; None where kernel events were not recorded, or only in part.
+    stalls : tuple of two ndarray of int64, shape (n,), or None
+        Starts and ends of all stalls of its loops; None where they are not known.
+    """
+    programs = recorded.programs_on(cpus)
+    delays = recorded.delays.get(mark, [])
+    if timelines is not None:
+        intervals, programs = held_by_tasks(timelines, recorded.platform)
+        return _held("events", intervals, programs, recorded)
+    if not delays:
+        return unknown_neighbours("this kernel does not say how long threads wait for a CPU")
+    windows = held_windows(delays, recorded.most_ns(cpus))
+    if stalls is None:
+        return _held("run delay", windows, programs, recorded)
+    start, end = union(*stalls)
+    chosen = longest_within(windows, start, end, end - start)
+    return _held("stalls", HeldIntervals.whole(start[chosen], end[chosen]), programs, recorded)
+
+
+def unknown_neighbours(reason: str) -> Held:
+    """Nothing is known of neighbours, for a reason."""
+    record = NeighboursRecord(
+        known_from=None,
+        unknown_because=reason,
+        held_ns=0,
+        watched_ns=0,
+        programs=(),
+        sampling_ns=0,
+    )
+    return Held(HeldIntervals.none(), record)
+
+
+def read_held(content: bytes, name: str) -> HeldIntervals:
+    """Read ``neighbours.parquet`` back; `name` is what it is called in errors.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is none.
+    """
+    with TableFile(content, name, NEIGHBOURS) as file:
+        columns = file.read(NEIGHBOURS.names)
+    return HeldIntervals(**{each: columns[each].astype(np.int64) for each in NEIGHBOURS.names})
+
+
+def held_by_tasks(
+    timelines: Sequence[Timeline], platform: Collection[int]
+) -> tuple[HeldIntervals, Counter[str]]:
+    """When neighbours ran on CPUs whose kernel events were recorded, and which for how long.
+
+    Parameters
+    ----------
+    timelines : sequence of Timeline
+        Of these CPUs; the measured threads have no events.
+    platform : collection of int
+        Threads that are no neighbours.
+    """
+    programs: Counter[str] = Counter()
+    starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for timeline in timelines:
+        is_neighbour = np.zeros(len(timeline.cause), bool)
+        pairs, which = np.unique(
+            np.stack([timeline.cause, timeline.detail]).astype(np.int64), axis=1, return_inverse=True
+        )
+        for at, (cause, detail) in enumerate(pairs.T.tolist()):
+            name = timeline.causes[cause]
+            if _is_neighbour(name, timeline.details[detail], platform):
+                is_neighbour |= which.reshape(-1) == at
+        pieces = is_neighbour[timeline.event] if len(timeline.event) else np.zeros(0, bool)
+        start, end = timeline.start_ns[pieces], timeline.end_ns[pieces]
+        causes = timeline.cause[timeline.event[pieces]]
+        for cause in np.unique(causes).tolist():
+            of_cause = causes == cause
+            name = timeline.causes[cause].removeprefix(_TASK)
+            programs[name] += int((end[of_cause] - start[of_cause]).sum())
+        starts.append(start)
+        ends.append(end)
+    return HeldIntervals.whole(np.concatenate(starts), np.concatenate(ends)), programs
+
+
+def _is_neighbour(cause: str, detail: str, platform: Collection[int]) -> bool:
+    if not cause.startswith(_TASK) or cause.startswith(_WORKER):
+        return False
+    pid = _PID.search(detail)
+    return pid is None or int(pid[1]) not in platform
+
+
+def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
+    """The windows between readings in which a device waited for its CPU.
+
+    A wait is counted when it ends: it may have begun that much before the window did.
+
+    Parameters
+    ----------
+    delays : sequence of RunDelay
+    most_ns : int
+        For how long neighbours can have run in all; what the device waited beyond that it waited
+        for others.
+    """
+    at_ns = np.array([each.unix_ns for each in delays], np.int64)
+    waited_ns = np.diff(np.array([each.waited_ns for each in delays], np.int64))
+    held_ns = waited_ns
+    if (total_ns := int(waited_ns.sum())) > most_ns:
+        held_ns = np.ceil(waited_ns * (most_ns / total_ns)).astype(np.int64)
+    has = held_ns > 0
+    start = at_ns[:-1] - waited_ns - _CLOCKS_NS
+    return HeldIntervals(start[has], at_ns[1:][has] + _CLOCKS_NS, held_ns[has])
+
+
+def _held(
+    known_from: str, intervals: HeldIntervals, programs: Counter[str], recorded: RecordedNeighbours
+) -> Held:
+    record = NeighboursRecord(
+        known_from=known_from,  # type: ignore[arg-type]
+        unknown_because=None,
+        held_ns=int(intervals.held_ns.sum()),
+        watched_ns=recorded.watched_ns,
+        programs=tuple(
+            NeighbourProgram(name=name, run_ns=ns)
+            for name, ns in programs.most_common(_MOST_PROGRAMS)
+            if ns
+        ),
+        sampling_ns=recorded.sampling_ns,
+    )
+    return Held(intervals, record)
