@@ -11,6 +11,7 @@ from tailscope.noise.held import held_packets
 from tailscope.noise.neighbours import read_held
 from tailscope.store import layout
 from tailscope.store.floor import FLOOR_GRID
+from tailscope.store.info import neighbours_of
 from tailscope.store.packets import Packets
 from tailscope.units import QUANTILES
 
@@ -37,18 +38,18 @@ def with_unusable(info: RunInfo, path: Path, analysis: Analysis) -> RunInfo:
         Where its packets are, and when neighbours held the device's CPUs.
     analysis : Analysis
     """
-    noise = info.noise
-    if noise is None or noise.neighbours is None or not noise.neighbours.held_ns:
+    noise, record = info.noise, neighbours_of(info)
+    if noise is None or record is None or not record.held_ns:
         return info
     held = read_held((path / layout.NEIGHBOURS).read_bytes(), str(path / layout.NEIGHBOURS))
     file = path / layout.LATENCY
     with Packets(file.open("rb"), str(file)) as packets:
-        prepared = held_packets(held, packets)
+        prepared = held_packets(held, packets, is_exact=record.is_exact)
         bounds, least = prepared.bounds(), Distribution()
         for pre_ns, latency_ns in packets.batches("pre_ns", "latency_ns"):
             least.record(latency_ns - bounds.of(pre_ns, latency_ns))
     neighbours = structs.replace(
-        noise.neighbours, unusable=(*_times(analysis, least), *_loss(analysis, prepared.most_lost))
+        record, unusable=(*_times(analysis, least), *_loss(analysis, prepared.most_lost))
     )
     return structs.replace(info, noise=structs.replace(noise, neighbours=neighbours))
 

@@ -37,6 +37,9 @@ __all__ = ["HeldPackets", "PacketBounds", "held_packets", "longest_within"]
 
 _TIMES = 2
 """How much longer than the CPU was held packets may wait for that: a queue has to be emptied."""
+_WINDOW_SHARE = 4
+_CLOCKS_NS = 1_000_000
+"""How far the clock of `/proc` may be off that of the packets."""
 _UNDISTURBED = 0.25
 """The quantile of undisturbed latencies that a packet needs without a queue."""
 _ENOUGH = 100
@@ -46,7 +49,11 @@ _SLICE_NS = 1_000_000
 def longest_within(
     windows: HeldIntervals, start_ns: Integers, end_ns: Integers, lasted_ns: Integers
 ) -> NDArray[np.bool_]:
-    """Choose intervals that neighbours may have caused: in each window the longest ones.
+    """Choose intervals that waits for neighbours may be.
+
+    In each window those are the longest ones of which the wait ended there, until they make up
+    twice the waits of the window. Where these are a quarter of the window or more, the device may
+    not have emptied its queue in between: it is every interval that touches it.
 
     Parameters
     ----------
@@ -54,15 +61,25 @@ def longest_within(
     start_ns, end_ns : ndarray of int64, shape (n,)
         In order, disjoint.
     lasted_ns : ndarray of int64, shape (n,)
-        By what they are chosen, until they make up twice as long as the CPU was held.
+        How long the wait lasted with which each of them begins.
     """
     chosen = np.zeros(len(start_ns), bool)
-    first = np.searchsorted(end_ns, windows.start_ns, "right")
-    last = np.searchsorted(start_ns, windows.end_ns, "left")
-    for begin, end, held in zip(first.tolist(), last.tolist(), windows.held_ns, strict=True):
-        order = begin + np.argsort(-lasted_ns[begin:end], kind="stable")
-        before = np.cumsum(lasted_ns[order]) - lasted_ns[order]
-        chosen[order[before < _TIMES * held]] = True
+    by_end = np.argsort(start_ns + lasted_ns, kind="stable")
+    ended_ns = (start_ns + lasted_ns)[by_end]
+    for begin_ns, until_ns, held_ns in zip(*(each.tolist() for each in windows), strict=True):
+        if held_ns * _WINDOW_SHARE >= until_ns - begin_ns:
+            chosen[(end_ns > begin_ns - held_ns) & (start_ns < until_ns)] = True
+            continue
+        first = np.searchsorted(ended_ns, begin_ns - _CLOCKS_NS, "left")
+        last = np.searchsorted(ended_ns, until_ns + _CLOCKS_NS, "right")
+        here = by_end[first:last]
+        here = here[lasted_ns[here] <= _TIMES * held_ns]
+        here = here[np.argsort(-lasted_ns[here], kind="stable")]
+        ended = start_ns[here] + lasted_ns[here]
+        # What ended at the edge of a window may be counted in the other one.
+        is_inside = (ended > begin_ns + _CLOCKS_NS) & (ended < until_ns - _CLOCKS_NS)
+        spent = np.where(is_inside, lasted_ns[here], 0)
+        chosen[here[np.cumsum(spent) - spent < _TIMES * held_ns]] = True
     return chosen
 
 
@@ -123,22 +140,21 @@ class PacketBounds:
         return bound.view(np.uint64)
 
 
-def held_packets(held: HeldIntervals, packets: Packets) -> HeldPackets:
+def held_packets(held: HeldIntervals, packets: Packets, *, is_exact: bool) -> HeldPackets:
     """Prepare to bound packets.
 
     Parameters
     ----------
     held : HeldIntervals
     packets : Packets
+    is_exact : bool
+        Whether it is known when the CPU was held, and not only for how long within each interval.
     """
-    is_exact = held.held_ns >= held.end_ns - held.start_ns
-    start, end = (each[is_exact] for each in held[:2])
-    if not is_exact.all():
-        windows = held._replace(**{n: c[~is_exact] for n, c in held._asdict().items()})
+    start, end = held.start_ns, held.end_ns
+    if not is_exact:
         since, until, waited = _busy_periods(packets)
-        chosen = longest_within(windows, since, until, waited)
-        start, end = np.concatenate([start, since[chosen]]), np.concatenate([end, until[chosen]])
-    start, end = union(start, end)
+        chosen = longest_within(held, since, until, waited)
+        start, end = union(since[chosen], until[chosen])
     # Until a queue is emptied, packets wait for what is over.
     wide_start, wide_end = union(start, start + _TIMES * (end - start))
     undisturbed, departures = Distribution(), _Departures()
@@ -164,7 +180,7 @@ def _low(undisturbed: Distribution) -> int:
 
 
 def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
-    """When the device had work without a break, and how long packets took then at most."""
+    """When the device had work without a break, and how long packets waited then at most."""
     latencies = Distribution()
     for _, latency_ns in _stays(packets):
         latencies.record(latency_ns.astype(np.uint64))
@@ -181,7 +197,7 @@ def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
             (
                 pre_ns[first],
                 np.maximum.reduceat(post_ns, first),
-                np.maximum.reduceat(latency_ns, first),
+                np.maximum(np.maximum.reduceat(latency_ns, first) - service_ns, 0),
             )
         )
         last_ns = int(post_ns[-1])

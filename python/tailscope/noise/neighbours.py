@@ -14,6 +14,7 @@ import numpy as np
 
 from tailscope.noise.held import longest_within
 from tailscope.noise.intervals import union
+from tailscope.noise.timeline import UNNAMED
 from tailscope.store.parquet import TableFile
 from tailscope.store.records.run import NeighbourProgram, NeighboursRecord
 from tailscope.store.tables import NEIGHBOURS
@@ -43,8 +44,6 @@ _WORKER = "task kworker/"
 """Kernel threads that come and go."""
 _PID = re.compile(r"\bpid (\d+)")
 _MOST_PROGRAMS = 5
-_CLOCKS_NS = 1_000_000
-"""How far the clock of `/proc` may be off that of the packets."""
 
 
 class HeldIntervals(NamedTuple):
@@ -55,7 +54,7 @@ class HeldIntervals(NamedTuple):
     start_ns, end_ns : ndarray of int64, shape (n,)
         In order of their starts.
     held_ns : ndarray of int64, shape (n,)
-        For how long of each interval, at most.
+        For how long, at most: of each interval, or in waits that have ended in it.
     """
 
     start_ns: Integers
@@ -109,12 +108,12 @@ def held_by_neighbours(
     """
     programs = recorded.programs_on(cpus)
     delays = recorded.delays.get(mark, [])
+    windows = held_windows(delays, recorded.most_ns(cpus))
     if timelines is not None:
-        intervals, programs = held_by_tasks(timelines, recorded.platform)
+        intervals, programs = held_by_tasks(timelines, recorded.platform, windows)
         return _held("events", intervals, programs, recorded)
     if not delays:
         return unknown_neighbours("this kernel does not say how long threads wait for a CPU")
-    windows = held_windows(delays, recorded.most_ns(cpus))
     if stalls is None:
         return _held("run delay", windows, programs, recorded)
     start, end = union(*stalls)
@@ -149,7 +148,7 @@ def read_held(content: bytes, name: str) -> HeldIntervals:
 
 
 def held_by_tasks(
-    timelines: Sequence[Timeline], platform: Collection[int]
+    timelines: Sequence[Timeline], platform: Collection[int], windows: HeldIntervals
 ) -> tuple[HeldIntervals, Counter[str]]:
     """When neighbours ran on CPUs whose kernel events were recorded, and which for how long.
 
@@ -159,6 +158,9 @@ def held_by_tasks(
         Of these CPUs; the measured threads have no events.
     platform : collection of int
         Threads that are no neighbours.
+    windows : HeldIntervals
+        When the device waited for its CPU: kernels leave out some switches between tasks, so that
+        stalls may have no name.
     """
     programs: Counter[str] = Counter()
     starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -178,8 +180,11 @@ def held_by_tasks(
             of_cause = causes == cause
             name = timeline.causes[cause].removeprefix(_TASK)
             programs[name] += int((end[of_cause] - start[of_cause]).sum())
-        starts.append(start)
-        ends.append(end)
+        unnamed = timeline.of([UNNAMED])
+        lasted = unnamed.end_ns - unnamed.start_ns
+        chosen = longest_within(windows, unnamed.start_ns, unnamed.end_ns, lasted)
+        starts += [start, unnamed.start_ns[chosen]]
+        ends += [end, unnamed.end_ns[chosen]]
     return HeldIntervals.whole(np.concatenate(starts), np.concatenate(ends)), programs
 
 
@@ -193,7 +198,7 @@ def _is_neighbour(cause: str, detail: str, platform: Collection[int]) -> bool:
 def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
     """The windows between readings in which a device waited for its CPU.
 
-    A wait is counted when it ends: it may have begun that much before the window did.
+    A wait is counted when it ends: it may have begun before the window did, and last longer.
 
     Parameters
     ----------
@@ -202,14 +207,15 @@ def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
         For how long neighbours can have run in all; what the device waited beyond that it waited
         for others.
     """
+    if not delays:
+        return HeldIntervals.none()
     at_ns = np.array([each.unix_ns for each in delays], np.int64)
     waited_ns = np.diff(np.array([each.waited_ns for each in delays], np.int64))
     held_ns = waited_ns
     if (total_ns := int(waited_ns.sum())) > most_ns:
         held_ns = np.ceil(waited_ns * (most_ns / total_ns)).astype(np.int64)
     has = held_ns > 0
-    start = at_ns[:-1] - waited_ns - _CLOCKS_NS
-    return HeldIntervals(start[has], at_ns[1:][has] + _CLOCKS_NS, held_ns[has])
+    return HeldIntervals(at_ns[:-1][has], at_ns[1:][has], held_ns[has])
 
 
 def _held(

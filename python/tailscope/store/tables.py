@@ -233,8 +233,8 @@ NEIGHBOURS = Table(
         TableColumn(
             "held_ns",
             "int64",
-            "For how long of it neighbours held the CPU at most: all of it where the kernel's events"
-            " or the device's stalls say when; less where only the run delay within it is known.",
+            "For how long neighbours held the CPU at most: all of the interval where the kernel's"
+            " events or the device's stalls say when; else, in waits that ended in the interval.",
         ),
     ),
 )

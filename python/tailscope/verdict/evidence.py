@@ -311,7 +311,8 @@ def _held(path: Path, info: RunInfo) -> HeldPackets | None:
         return None
     content = verified(path, info, layout.NEIGHBOURS)
     with open_packets(path, info) as packets:
-        return held_packets(read_held(content, str(path / layout.NEIGHBOURS)), packets)
+        held = read_held(content, str(path / layout.NEIGHBOURS))
+        return held_packets(held, packets, is_exact=record.is_exact)
 
 
 def _read(path: Path, info: RunInfo, held: HeldPackets | None) -> _Packets:

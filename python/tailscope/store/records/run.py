@@ -308,7 +308,13 @@ class NeighboursRecord(Section, frozen=True, kw_only=True):
     """How long it took to read all this from `/proc`."""
     unusable: tuple[str, ...] = ()
     """Quantiles of the latency, such as `p50`, and `max`, that may be the neighbours': the least
-    that they can have been without is more than a tenth below their interval."""
+    that they can have been without is more than a tenth below their interval; `loss` if more than a
+    tenth of it may be theirs."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is known when neighbours held a CPU, and not only for how long."""
+        return self.known_from in ("events", "stalls")
 
 
 class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
