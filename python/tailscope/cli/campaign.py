@@ -23,7 +23,8 @@ from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.run import execute
 from tailscope.experiment.spec import load_experiment
-from tailscope.store.info import EMULATED
+from tailscope.noise.load import load_text
+from tailscope.store.info import EMULATED, unusable_text
 from tailscope.testbed.clean import clean
 from tailscope.units import (
     count_text,
@@ -92,6 +93,8 @@ def run_experiment(
         left = [cell for cell in campaign.left if cell.name in names]
         if experiment.hosts is None:
             _refuse_other_kernel(left)
+        if experiment.hosts is None and left:
+            _say_load(left[0].plan)
         try:
             with LiveLine(quiet=quiet) as line:
                 _run(campaign, experiment, left, lines, line)
@@ -104,6 +107,13 @@ def run_experiment(
     if json_file != STANDARD:
         _conclude(campaign, out)
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
+
+
+def _say_load(plan: RunPlan) -> None:
+    """Say who else uses the CPUs that will be measured, before anything is started."""
+    text = load_text(plan.cores().pollers)
+    if text:
+        print(printable(text), file=sys.stderr)
 
 
 def _cleaned(hosts: Hosts | None) -> Iterator[Leftover]:
@@ -169,13 +179,15 @@ def _run(
                 )
                 warnings += found.info.warnings
                 return [found]
-            return execute(
+            measured = execute(
                 cell.plan,
                 cell.plan.cores(),
                 out=folder,
                 progress=show,
                 ending=line.say_finishing,
             )
+            warnings += filter(None, (unusable_text(each.info) for each in measured))
+            return measured
 
         try:
             campaign.run_cell(cell, measure)
