@@ -1,16 +1,14 @@
 """How much of each packet's latency neighbours can explain at most, who held the device's CPU.
 
-A packet waits for what holds the CPU while it is in the device, and for what the packet before it
-had waited for already if that was still waiting when it came. So the delay of packet i by others is
-at most::
+A packet waits for what holds the CPU while it is in the device, and for the packet before it if
+that was still there. With latencies L, what the CPU was held h, and the latency of a packet that
+nothing is in the way of, s, the delay b of packet i is at most::
 
-    b(i) = min(latency(i), held(from when the packet before left, or i came, until i left)
-                           + min(b(i-1), for how long the packet before still waited when i came))
+    b(i) = min(L(i), h(since the packet before left, or i came) + carried)
+    carried = min(b(i-1), for how long the packet before was still there, L(i-1) - s)
 
-A packet waits from the moment on at which an undisturbed one would have left. Where it is only
-known how long the CPU was held within a window, and not when, the busy periods of the device with
-the longest waits are taken for it, until they make up twice that time: behind who had to wait, there
-is a queue.
+Where it is only known how long the CPU was held within a window, and not when, the busy periods of
+the device with the longest waits are taken for it (`longest_within`), and b(i) is L(i) - s at most.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ def longest_within(
         first = np.searchsorted(ended_ns, begin_ns - _CLOCKS_NS, "left")
         last = np.searchsorted(ended_ns, until_ns + _CLOCKS_NS, "right")
         here = by_end[first:last]
-        here = here[lasted_ns[here] <= _TIMES * held_ns]
+        here = here[(lasted_ns[here] > 0) & (lasted_ns[here] <= _TIMES * held_ns)]
         here = here[np.argsort(-lasted_ns[here], kind="stable")]
         ended = start_ns[here] + lasted_ns[here]
         # What ended at the edge of a window may be counted in the other one.
@@ -91,16 +89,19 @@ class HeldPackets(NamedTuple):
     start_ns, end_ns : ndarray of int64, shape (n,)
         When the CPU was held; in order, disjoint.
     undisturbed_ns : int
-        What a packet needs that nothing is in the way of; 0 where there are none to tell.
+        The latency of a packet that nothing is in the way of; 0 where there are none to tell.
     most_lost : int
-        Packets that the device can have lost for it, at most: as many as it forwards in that time
-        when it is busiest.
+        Packets that the device can have lost for it, at most: twice as many as come in that time
+        at the highest rate that was seen.
+    is_exact : bool
+        Whether that is when it was held, and not only when it may have been.
     """
 
     start_ns: Integers
     end_ns: Integers
     undisturbed_ns: int
     most_lost: int
+    is_exact: bool = True
 
     def bounds(self) -> PacketBounds:
         """What bounds packets from the first one on."""
@@ -112,7 +113,7 @@ class PacketBounds:
 
     def __init__(self, held: HeldPackets) -> None:
         self._coverage = Coverage(held.start_ns, held.end_ns)
-        self._undisturbed_ns = held.undisturbed_ns
+        self._undisturbed_ns, self._is_exact = held.undisturbed_ns, held.is_exact
         self._bound_ns = self._latency_ns = self._pre_ns = 0
 
     def of(self, came_ns: Unsigned, took_ns: Unsigned) -> Unsigned:
@@ -129,7 +130,9 @@ class PacketBounds:
         before_latency = np.concatenate([[self._latency_ns], latency_ns[:-1]])
         since = np.minimum(np.maximum(pre_ns, before_pre + before_latency), post_ns)
         own = self._coverage.within(since, post_ns)
-        still = before_pre + before_latency - self._undisturbed_ns - pre_ns
+        still = np.minimum(
+            before_pre + before_latency - pre_ns, before_latency - self._undisturbed_ns
+        )
         most = np.minimum(latency_ns, own + np.maximum(still, 0))
         # b(i) = min(most(i), own(i) + b(i-1)), from which own is taken off up to each packet.
         total = np.cumsum(own)
@@ -137,6 +140,8 @@ class PacketBounds:
         self._pre_ns, self._latency_ns = int(pre_ns[-1]), int(latency_ns[-1])
         self._bound_ns = int(least[-1] + total[-1])
         bound = np.maximum(least + total, self._coverage.within(pre_ns, post_ns))
+        if not self._is_exact:
+            bound = np.minimum(bound, np.maximum(latency_ns - self._undisturbed_ns, 0))
         return bound.view(np.uint64)
 
 
@@ -157,14 +162,14 @@ def held_packets(held: HeldIntervals, packets: Packets, *, is_exact: bool) -> He
         start, end = union(since[chosen], until[chosen])
     # Until a queue is emptied, packets wait for what is over.
     wide_start, wide_end = union(start, start + _TIMES * (end - start))
-    undisturbed, departures = Distribution(), _Departures()
+    undisturbed, arrivals = Distribution(), _Arrivals()
     for pre_ns, latency_ns in _stays(packets):
         post_ns = pre_ns + latency_ns
         free = covered(pre_ns, post_ns, wide_start, wide_end) == 0
         undisturbed.record(latency_ns[free].astype(np.uint64))
-        departures.add(post_ns)
-    most_lost = -(-int(held.held_ns.sum()) // _SLICE_NS) * departures.most
-    return HeldPackets(start, end, _low(undisturbed), most_lost)
+        arrivals.add(pre_ns)
+    most_lost = _TIMES * -(-int(held.held_ns.sum()) // _SLICE_NS) * arrivals.most
+    return HeldPackets(start, end, _low(undisturbed), most_lost, is_exact)
 
 
 def _stays(packets: Packets) -> Iterator[tuple[Integers, Integers]]:
@@ -186,12 +191,10 @@ def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
         latencies.record(latency_ns.astype(np.uint64))
     service_ns = _low(latencies)
     pieces: list[tuple[Integers, ...]] = []
-    last_ns = 0
     for pre_ns, latency_ns in _stays(packets):
         post_ns = pre_ns + latency_ns
-        before_ns = np.concatenate([[last_ns], post_ns[:-1]])
-        begins = before_ns - service_ns <= pre_ns
-        begins[0] = True
+        begins = np.ones(len(pre_ns), bool)
+        begins[1:] = (post_ns[:-1] <= pre_ns[1:]) | (latency_ns[:-1] <= service_ns)
         first = np.flatnonzero(begins)
         pieces.append(
             (
@@ -200,26 +203,23 @@ def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
                 np.maximum(np.maximum.reduceat(latency_ns, first) - service_ns, 0),
             )
         )
-        last_ns = int(post_ns[-1])
     none = (np.zeros(0, np.int64),) * 3
     start, end, waited = (np.concatenate(each) for each in zip(none, *pieces, strict=True))
-    # Several at once do not overlap what follows: it is longest_within that wants them in order.
+    # Those of packets that the device works on at once overlap.
     end = np.minimum(end, np.append(start[1:], end[-1:]))
     return start, end, waited
 
 
-class _Departures:
-    """Counts the packets that leave the device in the busiest millisecond."""
+class _Arrivals:
+    """Counts the packets that come in the busiest millisecond."""
 
     def __init__(self) -> None:
         self.most = 0
-        self._slices = self._counts = np.zeros(0, np.int64)
+        self._last, self._count = -1, 0
 
-    def add(self, post_ns: Integers) -> None:
-        found, more = np.unique(post_ns // _SLICE_NS, return_counts=True)
-        slices, place = np.unique(np.concatenate([self._slices, found]), return_inverse=True)
-        counts = np.concatenate([self._counts, more])
-        total = np.bincount(place.reshape(-1), counts).astype(np.int64)
-        self.most = max(self.most, int(total.max(initial=0)))
-        # Some of the next batch may have left at the same time.
-        self._slices, self._counts = slices[-2:], total[-2:]
+    def add(self, pre_ns: Integers) -> None:
+        slices, counts = np.unique(pre_ns // _SLICE_NS, return_counts=True)
+        if slices[0] == self._last:
+            counts[0] += self._count
+        self.most = max(self.most, int(counts.max()))
+        self._last, self._count = int(slices[-1]), int(counts[-1])
