@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +15,7 @@ from tailscope.noise.neighbour_sampler import RecordedNeighbours
 from tailscope.noise.neighbours import HeldIntervals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 MARK = "the device"
+LOOP = "while True: pass"
 
 
 def latencies(came_ns: Integers, work_ns: int, held: HeldIntervals) -> Integers:
@@ -65,3 +71,19 @@ def recorded(
         watched_ns=10**9,
         sampling_ns=1,
     )
+
+
+@contextmanager
+def busy_neighbour(cpu: int) -> Iterator[None]:
+    """Keep a CPU busy by a program that is no child of this process."""
+    command = ["taskset", "-c", str(cpu), sys.executable, "-c", LOOP]
+    start = (
+        f"import subprocess as s; print(s.Popen({command!r}, stdout=s.DEVNULL).pid, flush=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", start], stdout=subprocess.PIPE, check=True, text=True
+    )
+    try:
+        yield
+    finally:
+        os.kill(int(done.stdout), signal.SIGKILL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from neighbours import MARK, holds, latencies, recorded
+from neighbours import LOOP, MARK, busy_neighbour, holds, latencies, recorded
 from single_packets import packets
 
 from tailscope.noise.held import HeldPackets, held_packets, longest_within
@@ -31,8 +30,6 @@ from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import MARK as ENVIRONMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     Integers = NDArray[np.int64]
@@ -202,29 +199,9 @@ def test_a_stall_without_a_name_may_be_a_neighbour_where_the_device_waited() -> 
     assert held.start_ns.tolist() == [10, 90, 110]
 
 
-LOOP = "while True: pass"
-
-
-@pytest.fixture
-def neighbour() -> Iterator[tuple[int, str]]:
-    """A program that nobody here has started, always busy on a CPU: that, and its name."""
-    cpu = max(os.sched_getaffinity(0))
-    command = ["taskset", "-c", str(cpu), sys.executable, "-c", LOOP]
-    start = (
-        f"import subprocess as s; print(s.Popen({command!r}, stdout=s.DEVNULL).pid, flush=True)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", start], stdout=subprocess.PIPE, check=True, text=True
-    )
-    pid = int(done.stdout)
-    yield cpu, Path(sys.executable).name[:15]
-    os.kill(pid, signal.SIGKILL)
-
-
-def test_programs_that_are_not_ours_are_seen(neighbour: tuple[int, str]) -> None:
-    cpu, name = neighbour
-    own = subprocess.Popen([sys.executable, "-c", LOOP])
-    try:
+def test_programs_that_are_not_ours_are_seen() -> None:
+    cpu, name = max(os.sched_getaffinity(0)), Path(sys.executable).name[:15]
+    with busy_neighbour(cpu), subprocess.Popen([sys.executable, "-c", LOOP]) as own:
         times = ProgramTimes()
         times.look()
         deadline_s = time.monotonic() + 60
@@ -234,16 +211,14 @@ def test_programs_that_are_not_ours_are_seen(neighbour: tuple[int, str]) -> None
             times.look()
         assert own.pid in times.platform
         text = load_text([cpu])
-    finally:
         own.kill()
-        own.wait()
     assert text is not None
     assert f"of CPU {cpu}, which will be measured" in text
 
 
-def test_a_device_that_waits_for_its_cpu_is_seen_to(neighbour: tuple[int, str]) -> None:
-    cpu, _ = neighbour
-    with RunFolder() as folder:
+def test_a_device_that_waits_for_its_cpu_is_seen_to() -> None:
+    cpu = max(os.sched_getaffinity(0))
+    with busy_neighbour(cpu), RunFolder() as folder:
         mark = folder.part("platform").name
         environment = {**os.environ, ENVIRONMENT: mark}
         command = ["taskset", "-c", str(cpu), sys.executable, "-c", LOOP]

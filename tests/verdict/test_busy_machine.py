@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from neighbours import MARK, holds, latencies, recorded
+from neighbours import MARK, busy_neighbour, holds, latencies, recorded
 from synthetic import PACKETS, write_run
 
 from tailscope.noise.neighbour_sampler import RunDelay
@@ -17,6 +18,7 @@ from tailscope.noise.neighbours import Held, HeldIntervals, held_by_neighbours
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from measurements import Place
     from numpy.typing import NDArray
 
 Run = Callable[..., Any]
@@ -24,6 +26,7 @@ Run = Callable[..., Any]
 GAP_NS = 100_000
 WORK_NS = 10_000
 LASTS_NS = PACKETS * GAP_NS
+LIVE = ("--duration", "500ms", "--warm-up", "50ms", "--rate", "20k")
 SLO = "p50<13us, p99<100us"
 NAMED = "other programs (browser, stress-ng) held the device's CPU"
 
@@ -137,3 +140,19 @@ def test_a_busy_machine_is_no_regression(tailscope: Run, tmp_path: Path) -> None
     done = tailscope("compare", before, after, "--fail-on", "p50>+10%")
     assert done.returncode == 3, done.stdout
     assert "browser" in done.stdout
+
+
+@pytest.mark.usefixtures("dataplane")
+@pytest.mark.parametrize("noise", ["auto", "stalls"])
+def test_a_busy_loop_on_the_cpu_of_a_device_fails_no_gate(
+    tailscope: Run, place: Place, noise: str
+) -> None:
+    """Beside a loop, a fast device waits 4 ms at a time."""
+    out = place.path / "run"
+    options = ("--dut", "l2fwd", *LIVE, "--noise", noise, "--out", out)
+    with busy_neighbour(max(os.sched_getaffinity(0))):
+        done = tailscope("run", *options, env=place.environment)
+    assert done.returncode == 0, done.stderr
+    assert "Not usable for " in done.stdout.splitlines()[0]
+    judged = tailscope("verify", out, "--slo", "p50<1s, p90<100us, loss<1e-2")
+    assert judged.returncode in (0, 3), judged.stdout

@@ -110,8 +110,9 @@ def held_by_neighbours(
     delays = recorded.delays.get(mark, [])
     windows = held_windows(delays, recorded.most_ns(cpus))
     if timelines is not None:
-        intervals, programs = held_by_tasks(timelines, recorded.platform, windows)
-        return _held("events", intervals, programs, recorded)
+        intervals, tasks = held_by_tasks(timelines, recorded.platform, windows)
+        # Threads have names of their own; what came and went between two looks has only those.
+        return _held("events", intervals, programs or tasks, recorded)
     if not delays:
         return unknown_neighbours("this kernel does not say how long threads wait for a CPU")
     if stalls is None:
