@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tailscope.noise.held import HeldIntervals
 from tailscope.noise.neighbour_sampler import RecordedNeighbours
-from tailscope.noise.neighbours import HeldIntervals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,9 +77,7 @@ def recorded(
 def busy_neighbour(cpu: int) -> Iterator[None]:
     """Keep a CPU busy by a program that is no child of this process."""
     command = ["taskset", "-c", str(cpu), sys.executable, "-c", LOOP]
-    start = (
-        f"import subprocess as s; print(s.Popen({command!r}, stdout=s.DEVNULL).pid, flush=True)"
-    )
+    start = f"import subprocess as s; print(s.Popen({command!r}, stdout=s.DEVNULL).pid, flush=True)"
     done = subprocess.run(
         [sys.executable, "-c", start], stdout=subprocess.PIPE, check=True, text=True
     )

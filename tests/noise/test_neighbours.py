@@ -1,4 +1,4 @@
-"""What neighbours of a device can explain of its latencies at most, against a queue of known truth."""
+"""What neighbours can explain of latencies at most, against a queue of known truth."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from neighbours import LOOP, MARK, busy_neighbour, holds, latencies, recorded
 from single_packets import packets
 
-from tailscope.noise.held import HeldPackets, held_packets, longest_within
+from tailscope.noise.held import HeldIntervals, HeldPackets, held_packets, longest_within
 from tailscope.noise.load import load_text
 from tailscope.noise.neighbour_sampler import NeighbourSampler, ProgramTimes, RunDelay
 from tailscope.noise.neighbours import (
-    HeldIntervals,
     held_by_neighbours,
     held_by_tasks,
     held_windows,

@@ -13,13 +13,15 @@ from neighbours import MARK, busy_neighbour, holds, latencies, recorded
 from synthetic import PACKETS, write_run
 
 from tailscope.noise.neighbour_sampler import RunDelay
-from tailscope.noise.neighbours import Held, HeldIntervals, held_by_neighbours
+from tailscope.noise.neighbours import Held, held_by_neighbours
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from measurements import Place
     from numpy.typing import NDArray
+
+    from tailscope.noise.held import HeldIntervals
 
 Run = Callable[..., Any]
 
@@ -74,9 +76,7 @@ def test_a_busy_machine_is_inconclusive_and_says_who(
 
 
 @pytest.mark.parametrize("how", ["stalls", "run delay"])
-def test_a_slower_device_on_a_quiet_machine_fails(
-    tailscope: Run, tmp_path: Path, how: str
-) -> None:
+def test_a_slower_device_on_a_quiet_machine_fails(tailscope: Run, tmp_path: Path, how: str) -> None:
     held = busy(0.0005, 50_000)
     for name, work_ns, status in (("as before", WORK_NS, 0), ("slower", WORK_NS * 13 // 10, 2)):
         run = write_run(
@@ -85,9 +85,7 @@ def test_a_slower_device_on_a_quiet_machine_fails(
         assert tailscope("verify", run, "--slo", SLO).returncode == status, name
 
 
-def test_lost_packets_may_be_theirs_as_many_as_came_then(
-    tailscope: Run, tmp_path: Path
-) -> None:
+def test_lost_packets_may_be_theirs_as_many_as_came_then(tailscope: Run, tmp_path: Path) -> None:
     held, quiet = busy(0.2), busy(0.0005, 50_000)
     for name, of, lost, status in (("few", held, 500, 3), ("most", held, PACKETS // 2, 2)):
         run = write_run(
@@ -107,11 +105,9 @@ def test_lost_packets_may_be_theirs_as_many_as_came_then(
 
 def test_a_run_says_first_what_it_is_not_usable_for(tailscope: Run, tmp_path: Path) -> None:
     held = busy(0.55)
-    run = write_run(
-        tmp_path / "run", took(held), rate_pps=10_000, neighbours=known(held, "stalls")
-    )
+    run = write_run(tmp_path / "run", took(held), rate_pps=10_000, neighbours=known(held, "stalls"))
     record = json.loads((run / "run.json").read_text())["noise"]["neighbours"]
-    assert {"p50", "p99", "max"} <= {*record["unusable"]}
+    assert {"p50", "p99"} <= {*record["unusable"]}
     assert record["known_from"] == "stalls"
     shown = tailscope("show", run)
     assert shown.stdout.startswith("Not usable for p50, p90, p99")
@@ -122,9 +118,7 @@ def test_a_run_says_first_what_it_is_not_usable_for(tailscope: Run, tmp_path: Pa
 
 def test_a_quiet_run_is_usable(tailscope: Run, tmp_path: Path) -> None:
     held = busy(0.0001, 20_000)
-    run = write_run(
-        tmp_path / "run", took(held), rate_pps=10_000, neighbours=known(held, "stalls")
-    )
+    run = write_run(tmp_path / "run", took(held), rate_pps=10_000, neighbours=known(held, "stalls"))
     assert not tailscope("show", run).stdout.startswith("Not usable for p50")
     assert tailscope("verify", run, "--slo", SLO).returncode == 0
 

@@ -137,9 +137,9 @@ class Sides:
     def differences(self, figure: Figure, error: float, factor: float = 1.0) -> list[Bounds]:
         """Candidate less baseline: as they are, the least it can be, and the most.
 
-        It is the least if the instrument's stalls, or neighbours, delayed the candidate's packets alone, and the
-        most if they delayed the baseline's alone. Latencies are widened by the resolution of the
-        timestamps.
+        It is the least if the instrument's stalls, or neighbours, delayed the candidate's packets
+        alone, and the most if they delayed the baseline's alone. Latencies are widened by the
+        resolution of the timestamps.
         """
         ends = [(False, False)]
         if any(sample.least is not None for sample in self.samples):

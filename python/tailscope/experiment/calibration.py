@@ -135,11 +135,13 @@ def known_delay(through: Measured, held: Measured) -> KnownDelay:
     if abs(found_ns - DELAY_NS) > _MOST_ERROR * DELAY_NS:
         busy = dict.fromkeys(filter(None, (held_text(each.info) for each in (through, held))))
         raise EvidenceError(
-            "; ".join([
-                f"calibration: got {duration_text(found_ns)} for a known delay of"
-                f" {duration_text(DELAY_NS)}",
-                *busy,
-            ]),
+            "; ".join(
+                [
+                    f"calibration: got {duration_text(found_ns)} for a known delay of"
+                    f" {duration_text(DELAY_NS)}",
+                    *busy,
+                ]
+            ),
             hint="nothing was written, and a floor that was kept before stays: calibrate again when"
             " the machine is quiet",
         )

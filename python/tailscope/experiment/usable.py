@@ -55,15 +55,13 @@ def with_unusable(info: RunInfo, path: Path, analysis: Analysis) -> RunInfo:
 
 
 def _times(analysis: Analysis, least: Distribution) -> Iterator[str]:
-    """Quantiles, and the maximum, the least of which is more than a tenth below their interval."""
-    summary, count = analysis.summary, least.count
+    """Quantiles the least of which is more than a tenth below their interval."""
+    summary = analysis.summary
     for (name, label), q in zip(QUANTILES.items(), FLOOR_GRID, strict=True):
         low_ns = summary[f"latency_ns_{name}_ci_low"]
         is_supported = summary[f"latency_ns_{name}_supported"]
         if is_supported and low_ns is not None and least.at(q) < (1 - _TENTH) * float(low_ns):
             yield label
-    if count and least.at_ranks([count])[0] < (1 - _TENTH) * float(summary["latency_ns_max"] or 0):
-        yield "max"
 
 
 def _loss(analysis: Analysis, most_lost: int) -> Iterator[str]:

@@ -21,17 +21,16 @@ from tailscope.analysis import Distribution
 from tailscope.noise.intervals import Coverage, covered, union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from tailscope.noise.neighbours import HeldIntervals
     from tailscope.store.packets import Packets
 
     Integers = NDArray[np.int64]
     Unsigned = NDArray[np.uint64]
 
-__all__ = ["HeldPackets", "PacketBounds", "held_packets", "longest_within"]
+__all__ = ["HeldIntervals", "HeldPackets", "PacketBounds", "held_packets", "longest_within"]
 
 _TIMES = 2
 """How much longer than the CPU was held packets may wait for that: a queue has to be emptied."""
@@ -42,6 +41,37 @@ _UNDISTURBED = 0.25
 """The quantile of undisturbed latencies that a packet needs without a queue."""
 _ENOUGH = 100
 _SLICE_NS = 1_000_000
+
+
+class HeldIntervals(NamedTuple):
+    """When neighbours may have held the CPUs of a device.
+
+    Attributes
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n,)
+        In order of their starts.
+    held_ns : ndarray of int64, shape (n,)
+        For how long, at most: of each interval, or in waits that have ended in it.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    held_ns: Integers
+
+    @classmethod
+    def none(cls) -> HeldIntervals:
+        """No interval."""
+        return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
+
+    @classmethod
+    def whole(cls, start_ns: Integers, end_ns: Integers) -> HeldIntervals:
+        """Intervals that neighbours held from the beginning to the end."""
+        start, end = union(start_ns, end_ns)
+        return cls(start, end, end - start)
+
+    def columns(self) -> Mapping[str, Integers]:
+        """The columns of ``neighbours.parquet``."""
+        return self._asdict()
 
 
 def longest_within(

@@ -99,9 +99,7 @@ class RecordedNeighbours:
 
     def most_ns(self, cpus: Iterable[int]) -> int:
         """For how long others than the measurement may have run on some CPUs."""
-        return sum(
-            max(0, self.busy_ns.get(cpu, 0) - self.own_ns.get(cpu, 0)) for cpu in set(cpus)
-        )
+        return sum(max(0, self.busy_ns.get(cpu, 0) - self.own_ns.get(cpu, 0)) for cpu in set(cpus))
 
 
 class ProgramTimes:
@@ -119,8 +117,6 @@ class ProgramTimes:
         By name and CPU, for neighbours.
     own_ns : Counter of int
         By CPU, for programs of the measurement.
-    own_processes : dict of int to str
-        The measurement's processes, and their marks.
     platform : set of int
         Threads of the kernel and of the measurement.
     """
@@ -145,6 +141,7 @@ class ProgramTimes:
 
     @property
     def own_processes(self) -> dict[int, str]:
+        """The measurement's processes, and their marks."""
         return {pid: mark for pid, mark in self._own.items() if mark is not None}
 
     def _look_at(self, pid: int, now_ns: dict[int, int]) -> None:
@@ -192,9 +189,7 @@ class NeighbourSampler:
     """
 
     def __init__(self, name: str, devices: Mapping[str, frozenset[int]]) -> None:
-        self._devices = {
-            mark: _DeviceDelay(cpus, []) for mark, cpus in devices.items() if mark
-        }
+        self._devices = {mark: _DeviceDelay(cpus, []) for mark, cpus in devices.items() if mark}
         self._programs = ProgramTimes(name)
         self._clock = SteadyClock()
         self._end = threading.Event()
@@ -239,7 +234,14 @@ class NeighbourSampler:
         )
 
     def _sample(self) -> None:
-        """Read at intervals that keep what it takes below a share of a CPU."""
+        """Read at intervals that keep what it takes below a share of a CPU.
+
+        On the device's CPU it would be a neighbour itself; on the generator's its time is a stall
+        that the generator sees.
+        """
+        of_devices = frozenset[int]().union(*(each.cpus for each in self._devices.values()))
+        if others := os.sched_getaffinity(0) - of_devices:
+            os.sched_setaffinity(0, others)
         delay_s, programs_s, looked_s = _DELAY_S, _PROGRAMS_S, time.monotonic()
         while not self._end.wait(delay_s):
             began_ns = time.thread_time_ns()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.noise.held import longest_within
+from tailscope.noise.held import HeldIntervals, longest_within
 from tailscope.noise.intervals import union
 from tailscope.noise.timeline import UNNAMED
 from tailscope.store.parquet import TableFile
@@ -20,7 +20,7 @@ from tailscope.store.records.run import NeighbourProgram, NeighboursRecord
 from tailscope.store.tables import NEIGHBOURS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Held",
-    "HeldIntervals",
     "held_by_neighbours",
     "held_by_tasks",
     "held_windows",
@@ -44,37 +43,6 @@ _WORKER = "task kworker/"
 """Kernel threads that come and go."""
 _PID = re.compile(r"\bpid (\d+)")
 _MOST_PROGRAMS = 5
-
-
-class HeldIntervals(NamedTuple):
-    """When neighbours may have held the CPUs of a device.
-
-    Attributes
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n,)
-        In order of their starts.
-    held_ns : ndarray of int64, shape (n,)
-        For how long, at most: of each interval, or in waits that have ended in it.
-    """
-
-    start_ns: Integers
-    end_ns: Integers
-    held_ns: Integers
-
-    @classmethod
-    def none(cls) -> HeldIntervals:
-        """No interval."""
-        return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
-
-    @classmethod
-    def whole(cls, start_ns: Integers, end_ns: Integers) -> HeldIntervals:
-        """Intervals that neighbours held from the beginning to the end."""
-        start, end = union(start_ns, end_ns)
-        return cls(start, end, end - start)
-
-    def columns(self) -> Mapping[str, Integers]:
-        """The columns of ``neighbours.parquet``."""
-        return self._asdict()
 
 
 class Held(NamedTuple):
@@ -166,15 +134,14 @@ def held_by_tasks(
     programs: Counter[str] = Counter()
     starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for timeline in timelines:
-        is_neighbour = np.zeros(len(timeline.cause), bool)
-        pairs, which = np.unique(
-            np.stack([timeline.cause, timeline.detail]).astype(np.int64), axis=1, return_inverse=True
-        )
-        for at, (cause, detail) in enumerate(pairs.T.tolist()):
-            name = timeline.causes[cause]
-            if _is_neighbour(name, timeline.details[detail], platform):
-                is_neighbour |= which.reshape(-1) == at
-        pieces = is_neighbour[timeline.event] if len(timeline.event) else np.zeros(0, bool)
+        codes = np.stack([timeline.cause, timeline.detail]).astype(np.int64)
+        pairs, which = np.unique(codes, axis=1, return_inverse=True)
+        are_neighbours = [
+            _is_neighbour(timeline.causes[cause], timeline.details[detail], platform)
+            for cause, detail in pairs.T.tolist()
+        ]
+        is_neighbour = np.array(are_neighbours, bool)[which.reshape(-1)]
+        pieces = is_neighbour[timeline.event]
         start, end = timeline.start_ns[pieces], timeline.end_ns[pieces]
         causes = timeline.cause[timeline.event[pieces]]
         for cause in np.unique(causes).tolist():
@@ -211,7 +178,8 @@ def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
     if not delays:
         return HeldIntervals.none()
     at_ns = np.array([each.unix_ns for each in delays], np.int64)
-    waited_ns = np.diff(np.array([each.waited_ns for each in delays], np.int64))
+    total = np.array([each.waited_ns for each in delays], np.int64)
+    waited_ns: Integers = total[1:] - total[:-1]
     held_ns = waited_ns
     if (total_ns := int(waited_ns.sum())) > most_ns:
         held_ns = np.ceil(waited_ns * (most_ns / total_ns)).astype(np.int64)

@@ -2,6 +2,7 @@
 # Measures an experiment, and judges it: gate.sh EXPERIMENT OUT
 #
 #   SLO        service level, such as 'p99<1ms, loss<1e-4'; empty judges by the baseline alone
+#   AS_IT_IS   true judges the device with the other programs on its CPU
 #   BASELINE   what `tailscope baseline save` wrote of the state to compare with, if that is there
 #   FAIL_ON    how much worse than it runs may be: limits, separated by commas
 #
@@ -11,7 +12,7 @@ set -uo pipefail
 
 experiment=${1:?expected an experiment}
 out=${2:?expected a folder for results}
-slo=${SLO:-} baseline=${BASELINE:-}
+slo=${SLO:-} as_it_is=${AS_IT_IS:-} baseline=${BASELINE:-}
 IFS=, read -r -a limits <<<"${FAIL_ON:-p99>+10%,lost>+0.1%}"
 
 format=text
@@ -30,7 +31,9 @@ tailscope run "$experiment" --out "$out/runs" || exit
 judge tailscope report "$out/runs" --out "$out/report.html"
 judge tailscope baseline save "$out/runs" --out "$out/baseline.json"
 if [[ -n "$slo" ]]; then
-    judge tailscope verify "$out/runs" --slo "$slo" --format "$format" --junit "$out/verdicts.xml"
+    options=(--slo "$slo" --format "$format" --junit "$out/verdicts.xml")
+    [[ "$as_it_is" != true ]] || options+=(--as-it-is)
+    judge tailscope verify "$out/runs" "${options[@]}"
 fi
 if [[ -n "$baseline" && -f "$baseline" ]]; then
     judge tailscope baseline compare "$baseline" "$out/runs" "${limits[@]/#/--fail-on=}" \

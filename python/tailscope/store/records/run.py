@@ -307,9 +307,9 @@ class NeighboursRecord(Section, frozen=True, kw_only=True):
     sampling_ns: Count
     """How long it took to read all this from `/proc`."""
     unusable: tuple[str, ...] = ()
-    """Quantiles of the latency, such as `p50`, and `max`, that may be the neighbours': the least
-    that they can have been without is more than a tenth below their interval; `loss` if more than a
-    tenth of it may be theirs."""
+    """Quantiles of the latency, such as `p50`, that may be the neighbours': the least that they can
+    have been without is more than a tenth below their interval; `loss` if more than a tenth of it
+    may be theirs."""
 
     @property
     def is_exact(self) -> bool:

@@ -1,11 +1,11 @@
 """Gates on a busy machine: none may fail a device that has not changed, and a slower one must fail.
 
-    python -m experiments.busy_gate --gates 20             # beside a busy loop and a browser
-    python -m experiments.busy_gate --gates 10 --quiet     # with code that is 30 % slower
+    python -m tests.chaos.busy_gate --gates 20             # beside a busy loop and a browser
+    python -m tests.chaos.busy_gate --gates 10 --quiet     # with code that is 30 % slower
 
 The devices are `forwarder.c`, over veth as root, and `l2fwd`, over memif. It prints a line for each
-gate, and ends with 1 if one has the wrong exit status: 2 on a busy machine, anything else on a quiet
-one, where the machine has to be idle.
+gate, and ends with 1 if one has the wrong exit status: 2 on a busy machine, and anything else on a
+quiet one, which has to be idle.
 """
 
 from __future__ import annotations
