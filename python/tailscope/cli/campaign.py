@@ -111,9 +111,9 @@ def run_experiment(
 
 def _say_load(plan: RunPlan) -> None:
     """Say who else uses the CPUs that will be measured, before anything is started."""
-    text = load_text(plan.cores().pollers)
-    if text:
-        print(printable(text), file=sys.stderr)
+    with suppress(TailscopeError):
+        if text := load_text(plan.cores().pollers):
+            print(printable(text), file=sys.stderr)
 
 
 def _cleaned(hosts: Hosts | None) -> Iterator[Leftover]:
@@ -153,6 +153,7 @@ def _run(
     for cell in left:
         done += 1
         warnings: list[str] = []
+        doubts: list[str] = []
         pace = Pace()
 
         def show(event: GeneratorProgress, cell: Cell = cell, pace: Pace = pace) -> None:
@@ -162,6 +163,7 @@ def _run(
             cell: Cell,
             folder: Path,
             warnings: list[str] = warnings,
+            doubts: list[str] = doubts,
             show: Progress = show,
         ) -> Sequence[Measured]:
             line.show(state.parts(cell))
@@ -186,7 +188,7 @@ def _run(
                 progress=show,
                 ending=line.say_finishing,
             )
-            warnings += filter(None, (unusable_text(each.info) for each in measured))
+            doubts += filter(None, (unusable_text(each.info) for each in measured))
             return measured
 
         try:
@@ -197,7 +199,7 @@ def _run(
             state.finished(cell, record.lasted_s or 0.0)
             line.clear()
             head = f"[{done:>{len(str(total))}}/{total}]"
-            _print(f"{head} {cell.name:<{width}}  {_outcome(record)}")
+            _print("  ".join([f"{head} {cell.name:<{width}}", _outcome(record), *doubts]))
             # What machines lack, they lack in every cell: once is enough.
             for warning in warnings:
                 if warning not in warned:
