@@ -66,7 +66,7 @@ _MEASURING = re.compile(
     r"|python -m experiments\."
 )
 _ALONE = re.compile(
-    r"tailscope (host apply|host revert|tune|clean|model overload|run\b.*--tune)\b(?!.*--dry-run)"
+    r"tailscope (host apply|host revert|tune|clean|calibrate|model overload|run\b.*--tune)\b(?!.*--dry-run)"
 )
 _NAMED_CPU = 3
 """The highest CPU that pages name."""
@@ -208,7 +208,7 @@ def measures(path: Path) -> bool:
 
 
 def needs_the_machine(path: Path) -> bool:
-    """Whether a page changes settings of the host, cleans it, or compares times."""
+    """Whether a page changes settings of the host, cleans it, or depends on times."""
     return _does(path, _ALONE)
 
 
