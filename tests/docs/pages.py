@@ -66,7 +66,8 @@ _MEASURING = re.compile(
     r"|python -m experiments\."
 )
 _ALONE = re.compile(
-    r"tailscope (host apply|host revert|tune|clean|calibrate|model overload|run\b.*--tune)\b(?!.*--dry-run)"
+    r"tailscope (host apply|host revert|tune|clean|calibrate|model overload|run\b.*--tune)\b"
+    r"(?!.*--dry-run)"
 )
 _NAMED_CPU = 3
 """The highest CPU that pages name."""

@@ -133,15 +133,10 @@ def known_delay(through: Measured, held: Measured) -> KnownDelay:
     """
     found_ns = _median(held.analysis) - _median(through.analysis)
     if abs(found_ns - DELAY_NS) > _MOST_ERROR * DELAY_NS:
-        busy = dict.fromkeys(filter(None, (held_text(each.info) for each in (through, held))))
+        busy = held_text(held.info) or held_text(through.info)
         raise EvidenceError(
-            "; ".join(
-                [
-                    f"calibration: got {duration_text(found_ns)} for a known delay of"
-                    f" {duration_text(DELAY_NS)}",
-                    *busy,
-                ]
-            ),
+            f"calibration: got {duration_text(found_ns)} for a known delay of"
+            f" {duration_text(DELAY_NS)}{f'; {busy}' if busy else ''}",
             hint="nothing was written, and a floor that was kept before stays: calibrate again when"
             " the machine is quiet",
         )

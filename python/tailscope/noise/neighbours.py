@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tailscope.noise.neighbour_sampler import RecordedNeighbours, RunDelay
     from tailscope.noise.timeline import Timeline
+    from tailscope.store.records.run import KnownFrom
 
     Integers = NDArray[np.int64]
 
@@ -188,10 +189,13 @@ def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
 
 
 def _held(
-    known_from: str, intervals: HeldIntervals, programs: Counter[str], recorded: RecordedNeighbours
+    known_from: KnownFrom,
+    intervals: HeldIntervals,
+    programs: Counter[str],
+    recorded: RecordedNeighbours,
 ) -> Held:
     record = NeighboursRecord(
-        known_from=known_from,  # type: ignore[arg-type]
+        known_from=known_from,
         unknown_because=None,
         held_ns=int(intervals.held_ns.sum()),
         watched_ns=recorded.watched_ns,

@@ -26,6 +26,7 @@ __all__ = [
     "Instrument",
     "KernelEvents",
     "KernelNoise",
+    "KnownFrom",
     "MachineInfo",
     "NeighbourProgram",
     "NeighboursRecord",
@@ -51,6 +52,9 @@ ClockSource: TypeAlias = Literal[
     "capture-file", "imported", "tsc", "kernel-software", "kernel-hardware", "nic-hardware"
 ]
 """Where times come from."""
+
+KnownFrom: TypeAlias = Literal["events", "stalls", "run delay"]
+"""What says when neighbours held a CPU, or for how long."""
 
 
 class Input(Section, frozen=True, kw_only=True):
@@ -293,7 +297,7 @@ class NeighbourProgram(Section, frozen=True, kw_only=True):
 class NeighboursRecord(Section, frozen=True, kw_only=True):
     """What is known of neighbours on the CPUs of the device."""
 
-    known_from: Literal["events", "stalls", "run delay"] | None
+    known_from: KnownFrom | None
     """`events`: the kernel's; `stalls`: those of the device's loops, as long as its threads waited
     for their CPU; `run delay`: how long these waited, without when. Null if nothing is known."""
     unknown_because: str | None
