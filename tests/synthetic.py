@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import convert
+from msgspec import convert, structs
 
 from tailscope.analysis import Clock, Recording, analyze_recording
 from tailscope.experiment.plan import RunPlan
+from tailscope.experiment.usable import with_unusable
 from tailscope.store.directory import RunWriter
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.base import as_content
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from tailscope.noise.neighbours import Held
 
 PACKETS = 20_000
 """Enough for p99.9, not for p99.99."""
@@ -72,6 +76,7 @@ def write_run(
     host: dict[str, Any] | None = None,
     platform: dict[str, Any] | None = None,
     causes: dict[str, float] | None = None,
+    neighbours: Held | None = None,
     info: dict[str, Any] | None = None,
     platform_name: str = "bare",
     **fields: Any,
@@ -95,6 +100,8 @@ def write_run(
         What differs from a plain machine.
     causes : dict of str to float, optional
         What the tail is explained by.
+    neighbours : Held, optional
+        When other programs held the device's CPU, after the first packet was sent.
     fields
         Of the plan.
     """
@@ -118,9 +125,19 @@ def write_run(
         if causes is not None:
             writer.explain_by(lambda _latency, _worst: (_explained(causes), {}))
         record = _about(plan, lost, dropped, unsent, platform, events=causes is not None)
+        if neighbours is not None:
+            assert record.noise is not None
+            noise = structs.replace(record.noise, neighbours=neighbours.record)
+            record = replace(record, noise=noise)
+            columns = neighbours.intervals.columns()
+            first_ns = _CLOCK.unix_ns + 1_000_000
+            times = {name: columns[name] + first_ns for name in ("start_ns", "end_ns")}
+            writer.add_neighbours({**columns, **times})
         about = as_content(measurement_info(plan.record(), record))
         changes = {"host": {**_HOST, **(host or {})}, **(info or {})}
         whole = convert({**about, **changes}, RunInfo)
+        writer.close_packets()
+        whole = with_unusable(whole, writer.path, analysis)
         writer.finish(analysis, info=whole, bucket_ns=100, report=lambda _: "")
     return path
 

@@ -101,6 +101,7 @@ RUN = (
     tables.GAPS,
     tables.RATE,
     tables.NOISE,
+    tables.NEIGHBOURS,
     tables.STAGES,
     tables.INTERRUPTS,
     RecordFile(layout.EXPLANATION, "What the tail of a measurement is made of.", Explanation),

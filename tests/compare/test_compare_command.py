@@ -271,7 +271,7 @@ def test_a_difference_that_the_instrument_made_is_unclear(tailscope: Run, runs: 
     each = by_name["p99.9"]
     assert each["verdict"] == "unclear" and each["difference"] > 50_000
     assert (
-        "200 samples that overlap its stalls: higher or no difference within its bounds"
+        "200 samples that overlap its stalls: higher or no difference within these bounds"
         in each["reason"]
     )
     assert each["difference_ci_low"] < 0 < 50_000 < each["difference_ci_high"]

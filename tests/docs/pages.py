@@ -70,7 +70,8 @@ _MEASURING = re.compile(
     r"|python -m experiments\."
 )
 _ALONE = re.compile(
-    r"tailscope (host apply|host revert|tune|model overload|run\b.*--tune)\b(?!.*--dry-run)"
+    r"tailscope (host apply|host revert|tune|calibrate|model overload|run\b.*--tune)\b"
+    r"(?!.*--dry-run)"
 )
 _STATUS = re.compile(r"#.*exit status (\d+(?:(?:, | or )\d+)*)")
 _NAMED = re.compile(r"# ([\w.-]+\.\w+)$")
@@ -209,7 +210,7 @@ def measures(path: Path) -> bool:
 
 
 def needs_the_machine(path: Path) -> bool:
-    """Whether a page changes settings of the host, or compares times."""
+    """Whether a page changes settings of the host, or depends on times."""
     return _does(path, _ALONE)
 
 

@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from measurements import Place, quick, started
 from msgspec import convert
-from synthetic import floor_of
+from msgspec.structs import replace
+from synthetic import floor_of, info_of
 
+from tailscope.cli import main
+from tailscope.cli.status import UNDECIDED
+from tailscope.exceptions import EvidenceError
+from tailscope.experiment.calibration import known_delay
 from tailscope.experiment.plan import RunPlan
 from tailscope.store import floor
 from tailscope.store.records.floor import FloorQuantile, FloorRecord
+from tailscope.store.records.run import NeighbourProgram, NeighboursRecord
+from tailscope.testbed.cores import Cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tailscope.experiment.measured import Measured
 
 
 def quantile(
@@ -75,6 +85,62 @@ def test_drivers_have_floors_of_their_own() -> None:
     assert instrument("veth") != instrument("veth", driver="af_xdp")
     cards = [instrument("pci", generator=f"0000:0{n}:00.0+0000:0{n}:00.1", dut="a+b") for n in "12"]
     assert cards[0] != cards[1]
+
+
+def through(p50_ns: int, held_ns: int = 0) -> Measured:
+    """A run through a device, of which others held the CPU for so long of a second."""
+    programs = (NeighbourProgram(name="browser", run_ns=held_ns),)
+    neighbours = NeighboursRecord(
+        known_from="stalls",
+        unknown_because=None,
+        held_ns=held_ns,
+        watched_ns=1_000_000_000,
+        programs=programs if held_ns else (),
+        sampling_ns=0,
+    )
+    info = info_of()
+    assert info.noise is not None
+    info = replace(info, noise=replace(info.noise, neighbours=neighbours))
+    analysis = SimpleNamespace(summary={"latency_ns_p50": p50_ns})
+    return cast("Measured", SimpleNamespace(analysis=analysis, info=info))
+
+
+@pytest.mark.parametrize("found_ns", [19_900, 20_000, 28_000])
+def test_a_known_delay_is_found(found_ns: int) -> None:
+    delay = known_delay(through(5_000), through(5_000 + found_ns))
+    assert (delay.expected_ns, delay.found_ns) == (20_000, found_ns)
+
+
+@pytest.mark.parametrize(
+    ("found_ns", "held_ns", "said"),
+    [
+        (1_930_000, 550_000_000, "got 1.930000 ms .*; other programs .browser. held .* 55 % of"),
+        (-700_000, 100_000_000, "browser"),
+        (1_000, 0, "got 1.000 µs for a known delay of 20.000 µs\nhint"),
+    ],
+)
+def test_a_floor_is_not_believed_whose_known_delay_was_not_found(
+    found_ns: int, held_ns: int, said: str
+) -> None:
+    with pytest.raises(EvidenceError, match=said):
+        known_delay(through(1_000_000), through(1_000_000 + found_ns, held_ns))
+
+
+def test_a_refused_calibration_keeps_the_former_floor(
+    monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", place.environment["XDG_STATE_HOME"])
+    path = floor.save(convert(floor_of(1, 2, None), FloorRecord))
+    before = path.read_bytes()
+
+    def busy(*_plan: object, **_how: object) -> Measured:
+        return through(next(medians_ns), 500_000_000)
+
+    medians_ns = iter((1_000, 5_000, 1_935_000))
+    monkeypatch.setattr("tailscope.experiment.calibration.execute_whole", busy)
+    monkeypatch.setattr("tailscope.testbed.cores.pick_cores", lambda *_: Cores((0, 1), (0, 1)))
+    assert main(["calibrate", "--quiet"]) == UNDECIDED
+    assert path.read_bytes() == before
 
 
 @pytest.mark.usefixtures("dataplane")

@@ -244,7 +244,8 @@ def test_what_was_recorded_is_analysed_later(
             execute(plan, plan.cores(), out=out)
     assert isinstance(raised.value, KeyboardInterrupt) == isinstance(error, KeyboardInterrupt)
     kept = {path.name for path in out.iterdir()}
-    assert kept == {"run.json", "noise.parquet", "interrupts.parquet", "recording"}
+    recorded = {"noise.parquet", "neighbours.parquet", "interrupts.parquet"}
+    assert kept == {"run.json", *recorded, "recording"}
     for arguments in (("show", out), ("report", out)):
         refused = tailscope(*arguments)
         assert refused.returncode == 1

@@ -23,7 +23,8 @@ from tailscope.experiment.matrix import Cell, cells_of, only_cells
 from tailscope.experiment.measured import Measured
 from tailscope.experiment.run import execute
 from tailscope.experiment.spec import load_experiment
-from tailscope.store.info import EMULATED
+from tailscope.noise.load import load_text
+from tailscope.store.info import EMULATED, unusable_text
 from tailscope.testbed.clean import clean
 from tailscope.units import (
     count_text,
@@ -92,6 +93,8 @@ def run_experiment(
         left = [cell for cell in campaign.left if cell.name in names]
         if experiment.hosts is None:
             _refuse_other_kernel(left)
+        if experiment.hosts is None and left:
+            _say_load(left[0].plan)
         try:
             with LiveLine(quiet=quiet) as line:
                 _run(campaign, experiment, left, lines, line)
@@ -104,6 +107,13 @@ def run_experiment(
     if json_file != STANDARD:
         _conclude(campaign, out)
     return 0 if all(campaign.records[name].state == "done" for name in names) else 1
+
+
+def _say_load(plan: RunPlan) -> None:
+    """Say who else uses the CPUs that will be measured, before anything is started."""
+    with suppress(TailscopeError):
+        if text := load_text(plan.cores().pollers):
+            print(printable(text), file=sys.stderr)
 
 
 def _cleaned(hosts: Hosts | None) -> Iterator[Leftover]:
@@ -143,6 +153,7 @@ def _run(
     for cell in left:
         done += 1
         warnings: list[str] = []
+        doubts: list[str] = []
         pace = Pace()
 
         def show(event: GeneratorProgress, cell: Cell = cell, pace: Pace = pace) -> None:
@@ -152,6 +163,7 @@ def _run(
             cell: Cell,
             folder: Path,
             warnings: list[str] = warnings,
+            doubts: list[str] = doubts,
             show: Progress = show,
         ) -> Sequence[Measured]:
             line.show(state.parts(cell))
@@ -169,13 +181,15 @@ def _run(
                 )
                 warnings += found.info.warnings
                 return [found]
-            return execute(
+            measured = execute(
                 cell.plan,
                 cell.plan.cores(),
                 out=folder,
                 progress=show,
                 ending=line.say_finishing,
             )
+            doubts += filter(None, (unusable_text(each.info) for each in measured))
+            return measured
 
         try:
             campaign.run_cell(cell, measure)
@@ -185,7 +199,7 @@ def _run(
             state.finished(cell, record.lasted_s or 0.0)
             line.clear()
             head = f"[{done:>{len(str(total))}}/{total}]"
-            _print(f"{head} {cell.name:<{width}}  {_outcome(record)}")
+            _print("  ".join([f"{head} {cell.name:<{width}}", _outcome(record), *doubts]))
             # What machines lack, they lack in every cell: once is enough.
             for warning in warnings:
                 if warning not in warned:

@@ -10,6 +10,7 @@ from itertools import repeat, zip_longest
 from typing import TYPE_CHECKING
 
 from tailscope.cli.terminal import GAP, columns_of, say, width_of
+from tailscope.store.info import unusable_text
 from tailscope.store.records.plan import AnalysisPlan
 from tailscope.units import printable
 from tailscope.wording import (
@@ -59,6 +60,8 @@ def print_table(
     ]
     info = None if isinstance(about, AnalysisPlan) else about
     if info is not None:
+        if doubt := unusable_text(info):
+            say(f"{printable(doubt)}.")
         sections += [instrument_rows(analysis.summary, info), energy_rows(info)]
     for line in aligned(_HEADER, sections):
         print(line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,9 +50,17 @@ def command(
         str, typer.Option("--format", metavar="NAME", help="text, or github for its annotations.")
     ] = "text",
     keep: Keep = False,
+    as_it_is: Annotated[
+        bool,
+        typer.Option(
+            "--as-it-is",
+            help="Judge the device with the other programs that held its CPU: they are named, not"
+            " discounted.",
+        ),
+    ] = False,
 ) -> int:
     """Exit status 0: they meet it; 2: they do not; 3: there is not enough evidence."""
-    plan = _plan(runs, slo, json_file, junit_file, text_format)
+    plan = replace(_plan(runs, slo, json_file, junit_file, text_format), as_it_is=as_it_is)
     return _run(plan, (context.obj or ()) if keep else None)
 
 
@@ -65,6 +73,7 @@ class VerifyRequest:
     json_file: str | None
     junit_file: Path | None
     text_format: str
+    as_it_is: bool = False
 
 
 def _plan(
@@ -132,6 +141,7 @@ def _record(plan: VerifyRequest, verdicts: list[RunVerdict]) -> VerdictRecord:
         slo=plan.level.text,
         verdict=worst(each.outcome for each in verdicts).value,
         level=LEVEL,
+        as_it_is=plan.as_it_is,
         runs=tuple(each.record() for each in verdicts),
     )
 
@@ -161,11 +171,11 @@ def _verdicts(plan: VerifyRequest) -> list[tuple[Path | None, RunVerdict]]:
             missing = RunVerdict(name, Outcome.INCONCLUSIVE, reason=f"no run: {reason}")
             verdicts.append((None, missing))
             continue
-        verdicts.append((path, _judged(path, name, plan.level, len(found))))
+        verdicts.append((path, _judged(plan, path, name, len(found))))
     return verdicts
 
 
-def _judged(path: Path, name: str, level: Level, runs: int) -> RunVerdict:
+def _judged(plan: VerifyRequest, path: Path, name: str, runs: int) -> RunVerdict:
     """Judge a run by its packets, or an import by what it holds."""
     from tailscope.store.info import foreign_text
     from tailscope.store.reader import check_sizes, read_info, read_run
@@ -173,11 +183,12 @@ def _judged(path: Path, name: str, level: Level, runs: int) -> RunVerdict:
     from tailscope.verdict.imported import judge_import
     from tailscope.verdict.verdict import judge
 
-    info = read_info(path)
+    info, level = read_info(path), plan.level
     if foreign_text(info) is not None:
         judged = judge_import(level, read_run(path, label=name), runs=runs)
     else:
-        judged = judge(level, read_evidence(path, level, name=name), runs=runs)
+        evidence = read_evidence(path, level, name=name, with_neighbours=plan.as_it_is)
+        judged = judge(level, evidence, runs=runs)
     check_sizes(path, info)
     return judged
 
@@ -218,6 +229,8 @@ def _print_run(verdict: RunVerdict) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import printable
 
+    if verdict.neighbours:
+        say(printable(f"{verdict.neighbours}."))
     say(printable(f"{verdict.name}: {verdict.outcome}"))
     if verdict.reason is not None:
         say(f"  {printable(verdict.reason)}")
@@ -296,10 +309,13 @@ def _sentences(verdict: RunVerdict) -> list[tuple[tuple[str, Outcome], str]]:
     """For each term: its text and outcome, and what is said of it in one line."""
     if verdict.reason is not None:
         return [(("", verdict.outcome), verdict.reason)]
-    return [((each.term.text, each.outcome), _sentence(each)) for each in verdict.terms]
+    return [
+        ((each.term.text, each.outcome), _sentence(each, verdict.neighbours))
+        for each in verdict.terms
+    ]
 
 
-def _sentence(verdict: TermVerdict) -> str:
+def _sentence(verdict: TermVerdict, neighbours: str) -> str:
     from tailscope.units import count_text
 
     finding, term = verdict.as_is, verdict.term
@@ -308,7 +324,7 @@ def _sentence(verdict: TermVerdict) -> str:
         parts.append(f"{_beyond(verdict)} of {count_text(finding.packets)} packets are beyond")
     if finding.share is not None:
         parts.append(f"a share of {_share(verdict)}, {term.allowed:.6g} is allowed")
-    return "; ".join([*parts, *verdict.reasons])
+    return "; ".join([*parts, *verdict.reasons, *([neighbours] if neighbours else [])])
 
 
 def _annotation(run: str, term: str, outcome: Outcome, said: str) -> str:

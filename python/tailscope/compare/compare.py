@@ -137,9 +137,9 @@ class Sides:
     def differences(self, figure: Figure, error: float, factor: float = 1.0) -> list[Bounds]:
         """Candidate less baseline: as they are, the least it can be, and the most.
 
-        It is the least if the instrument's stalls delayed the candidate's packets alone, and the
-        most if they delayed the baseline's alone. Latencies are widened by the resolution of the
-        timestamps.
+        It is the least if the instrument's stalls, or neighbours, delayed the candidate's packets
+        alone, and the most if they delayed the baseline's alone. Latencies are widened by the
+        resolution of the timestamps.
         """
         ends = [(False, False)]
         if any(sample.least is not None for sample in self.samples):
@@ -262,7 +262,7 @@ def _find(figure: Figure, sides: Sides, error: float) -> FigureChange:
         return FigureChange(figure, verdicts[0], baseline, candidate, most)
     spoilt = "; ".join(dict.fromkeys(each.spoilt for each in sides.samples if each.spoilt))
     said = " or ".join(map(str, verdicts))
-    why = f"it depends on the instrument, {spoilt}: {said} within its bounds"
+    why = f"it depends on {spoilt}: {said} within these bounds"
     return FigureChange(figure, Verdict.UNCLEAR, baseline, candidate, most, why)
 
 

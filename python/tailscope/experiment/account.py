@@ -28,6 +28,7 @@ from tailscope.store.records.run import (
     ClockRecord,
     DutRecord,
     Instrument,
+    NeighboursRecord,
     NoiseRecord,
     OwnWork,
     PlatformRecord,
@@ -78,6 +79,7 @@ def measurement_record(
     ended: EndedInstance,
     sides: Sequence[SideNoise],
     energy: RunEnergy,
+    neighbours: NeighboursRecord | None,
 ) -> MeasurementRecord:
     """Collect what ``run.json`` keeps of all sides of an instance, but for lost packets.
 
@@ -90,6 +92,7 @@ def measurement_record(
     ended : EndedInstance
     sides : sequence of SideNoise
     energy : RunEnergy
+    neighbours : NeighboursRecord or None
     """
     generator = ended.result.gen
     held_back = _held_back(ended, sides[0])
@@ -129,6 +132,7 @@ def measurement_record(
         noise=NoiseRecord(
             **asdict(ended.noise.record(sides)),
             own_work=own_work(ended),
+            neighbours=neighbours,
             stages=None if (way := ended.stages.recorded) is None else way.record,
             stages_missing_because=ended.stages.why_not,
         ),

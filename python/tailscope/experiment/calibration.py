@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tailscope.analysis import load_ticks
+from tailscope.exceptions import EvidenceError
 from tailscope.experiment.plan import RunPlan
 from tailscope.experiment.run import execute_whole
 from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.store.floor import FLOOR_GRID, believed_up_to
+from tailscope.store.info import held_text
 from tailscope.store.records.floor import FloorQuantile, FloorRecord, InjectedStalls, KnownDelay
-from tailscope.units import QUANTILES
+from tailscope.units import QUANTILES, duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, GeneratorProgress], None]
 
-__all__ = ["DELAY_NS", "STALLS", "calibrate", "check_stalls"]
+__all__ = ["DELAY_NS", "STALLS", "calibrate", "check_stalls", "known_delay"]
 
 DELAY_NS = 20_000
+_MOST_ERROR = 0.5
 STALLS = {"stall-period": "20ms", "stall-jitter": "1ms", "stall-duration": "5us,50us,500us,5ms"}
 
 
@@ -62,6 +65,11 @@ def calibrate(
     FloorRecord
         Latency of the first run (``latency_ns_*``), the quantile up to
         which it stays low (``believed_up_to``), departure error, ``delay`` and ``stalls``.
+
+    Raises
+    ------
+    EvidenceError
+        If the known delay is not found: then nothing else that was measured can be believed.
     """
     base = RunPlan(
         dut="loop",
@@ -75,13 +83,14 @@ def calibrate(
 
     def run(
         what: str, plan: RunPlan, inspect: Callable[[Measured], None] | None = None
-    ) -> Analysis:
+    ) -> Measured:
         tell = None if progress is None else (lambda event: progress(what, event))
-        return execute_whole(plan, cores, progress=tell, inspect=inspect).analysis
+        return execute_whole(plan, cores, progress=tell, inspect=inspect)
 
-    loop = run("floor", base)
+    loop = run("floor", base).analysis
     through = run("delay of 0 ns", half)
     held = run("delay of 20 µs", replace(half, dut_options={"law": f"fixed:{DELAY_NS}ns"}))
+    delay = known_delay(through, held)
     truth: list[InjectedStalls] = []
     run("stalls", replace(half, dut_options=STALLS), lambda found: truth.append(_truth(found)))
     quantiles = tuple(
@@ -105,9 +114,33 @@ def calibrate(
         **figures,  # type: ignore[arg-type]
         quantiles=quantiles,
         believed_up_to=believed_up_to(quantiles),
-        delay=KnownDelay(expected_ns=DELAY_NS, found_ns=_median(held) - _median(through)),
+        delay=delay,
         stalls=truth[0],
     )
+
+
+def known_delay(through: Measured, held: Measured) -> KnownDelay:
+    """Compare runs through a device that holds no packet, and one that holds each for 20 µs.
+
+    Parameters
+    ----------
+    through, held : Measured
+
+    Raises
+    ------
+    EvidenceError
+        If what is found is less than half of that, or more than one and a half times as much.
+    """
+    found_ns = _median(held.analysis) - _median(through.analysis)
+    if abs(found_ns - DELAY_NS) > _MOST_ERROR * DELAY_NS:
+        busy = held_text(held.info) or held_text(through.info)
+        raise EvidenceError(
+            f"calibration: got {duration_text(found_ns)} for a known delay of"
+            f" {duration_text(DELAY_NS)}{f'; {busy}' if busy else ''}",
+            hint="nothing was written, and a floor that was kept before stays: calibrate again when"
+            " the machine is quiet",
+        )
+    return KnownDelay(expected_ns=DELAY_NS, found_ns=found_ns)
 
 
 def _median(analysis: Analysis) -> int:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tailscope.experiment.plan import RunPlan
     from tailscope.host.apply import KnobOutcome
     from tailscope.noise.attribution import Blocked
+    from tailscope.noise.neighbours import Held
     from tailscope.noise.stages import Stages
     from tailscope.noise.table import SideNoise
     from tailscope.store.directory import RunWriter
@@ -153,7 +154,10 @@ def evaluate(
         own = own_work(ended)
         energy = RunEnergy(ended.power, sending_ns(recording), packets)
         recording = with_own_work(recording, *own_work_ns(dut.timelines, own))
-        record = measurement_record(plan, cores, tuning, ended, sides, energy)
+        held = _neighbours(ended, dut)
+        record = measurement_record(
+            plan, cores, tuning, ended, sides, energy, None if held is None else held.record
+        )
         run = recorded_run(plan, ended, record)
     blocked = blocked_by(dut.timelines, instrument.timelines, own_work=own)
     keeping: AbstractContextManager[Path] = nullcontext(folder)
@@ -163,7 +167,13 @@ def evaluate(
             run,
             spare=spare,
             write=partial(
-                _write_recorded, plan=plan, ended=ended, sides=sides, energy=energy, clock=clock
+                _write_recorded,
+                plan=plan,
+                ended=ended,
+                sides=sides,
+                energy=energy,
+                clock=clock,
+                held=held,
             ),
             move=partial(move_recording, recording, folder),
         )
@@ -248,11 +258,14 @@ def analysed(
     info = with_losses(run, analysis)
     lacks: list[str] = []
     if writer is not None:
+        from tailscope.experiment.usable import with_unusable
         from tailscope.noise.stages import read_recorded_stages
         from tailscope.report.page import page
 
         if blocked is not None:
             writer.explain_by(partial(_explain, blocked, read_recorded_stages(writer.path, info)))
+        writer.close_packets()
+        info = with_unusable(info, writer.path, analysis)
         lacks = writer.finish(
             analysis,
             info=info,
@@ -341,6 +354,36 @@ def _sides(ended: EndedInstance, clock: Clock) -> list[SideNoise]:
     return sides
 
 
+def _neighbours(ended: EndedInstance, dut: SideNoise) -> Held | None:
+    """When other programs held the device's CPUs; None without a device."""
+    from tailscope.noise.neighbours import held_by_neighbours, unknown_neighbours
+
+    noise, cpus = ended.noise, ended.cpus.dut_anywhere or ended.cpus.dut
+    if noise.neighbours is None or ended.platform is None:
+        return None
+    if ended.dut.in_softirqs:
+        return unknown_neighbours(
+            "packets pass the device in softirqs of the kernel, which go before programs"
+        )
+    events = noise.events
+    is_told = (
+        events is not None
+        and not ended.cpus.dut_anywhere
+        and not events.ended_because
+        and not any(events.lost.get(cpu) for cpu in cpus)
+    )
+    loops = ended.dut_lcores if "dut" in ended.folders else []
+    is_logged = bool(loops) and not any(loop.stalls_unrecorded for loop in loops)
+    start_ns, lasted_ns = dut.stalls_ns()
+    return held_by_neighbours(
+        noise.neighbours,
+        ended.dut_mark,
+        cpus,
+        timelines=dut.timelines if is_told else None,
+        stalls=(start_ns, start_ns + lasted_ns) if is_logged else None,
+    )
+
+
 def _write_recorded(
     writer: RunWriter,
     plan: RunPlan,
@@ -348,6 +391,7 @@ def _write_recorded(
     sides: Sequence[SideNoise],
     energy: RunEnergy,
     clock: Clock,
+    held: Held | None,
 ) -> None:
     """Write down what was recorded beside the packets, and the captures."""
     from tailscope.noise.counters import columns as counter_columns
@@ -357,6 +401,8 @@ def _write_recorded(
     writer.add_interrupts(counter_columns(ended.noise.samples))
     if (power := energy.columns()) is not None:
         writer.add_power(power)
+    if held is not None:
+        writer.add_neighbours(held.intervals.columns())
     if (passed := ended.stages.recorded) is not None:
         from tailscope.noise.passed import columns as stage_columns
 

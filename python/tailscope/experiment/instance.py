@@ -287,6 +287,12 @@ class Instance:
         )
 
     @property
+    def device_cpus(self) -> dict[str, frozenset[int]]:
+        """The CPUs of its device, by what processes of that are known by; none without one."""
+        cpus = frozenset(self.cpus.dut_anywhere or self.cpus.dut)
+        return {self._dut_mark: cpus} if self._dut_mark else {}
+
+    @property
     def sends(self) -> bool:
         """Whether the generator has its ports: packets may be on their way."""
         return self._generator is not None and self._generator.ready is not None

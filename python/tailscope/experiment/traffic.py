@@ -175,6 +175,11 @@ class Traffic:
             [*generators, *(cpu for each in cpus for cpu in each.dut)],
             what=plan.noise,
             counter_interval_s=plan.counter_interval_ns / 1e9 or None,
+            devices={
+                mark: cpus
+                for instance in self._instances
+                for mark, cpus in instance.device_cpus.items()
+            },
         )
 
     def _follow(

@@ -16,6 +16,7 @@ from tailscope.noise.counters import (
     increments,
     read_steal_ns,
 )
+from tailscope.noise.neighbour_sampler import NEIGHBOUR_THREAD, NeighbourSampler
 from tailscope.noise.tracer import TRACER_THREAD, Tracer
 from tailscope.plan import NOISE
 from tailscope.store.records.run import KernelEvents, KernelNoise
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope.noise.counters import CounterSample
+    from tailscope.noise.neighbour_sampler import RecordedNeighbours
     from tailscope.noise.table import SideNoise
     from tailscope.noise.tracer import RecordedTrace
     from tailscope.testbed.folder import Folder
@@ -53,6 +55,7 @@ __all__ = [
 _PURPOSES = {
     TRACER_THREAD: "tracer",
     COUNTER_THREAD: "reader of interrupt counters",
+    NEIGHBOUR_THREAD: "reader of run delays",
     POWER_THREAD: "reader of power",
 }
 _DISTURBER = "disturb"
@@ -105,6 +108,8 @@ class RecordedNoise:
         Threads of this process, and what they are for.
     clock_set_by_ns : int
         By how much the machine's clock was set meanwhile.
+    neighbours : RecordedNeighbours or None
+        What other programs took of the devices' CPUs; None where nobody has looked.
     """
 
     events: RecordedTrace | None
@@ -115,6 +120,7 @@ class RecordedNoise:
     threads: list[Thread]
     supervisor: dict[int, str]
     clock_set_by_ns: int = 0
+    neighbours: RecordedNeighbours | None = None
 
     def own_threads(self, devices: str, working: Sequence[int]) -> dict[int, str]:
         """Threads of tailscope itself, and what they are for.
@@ -215,6 +221,9 @@ class NoiseRecorder:
         How often to read the counters of interrupts in between.
     trace_clock : str, optional
         The clock of kernel events; that of packets which are timed by the counter by default.
+    devices : Mapping of str to frozenset of int, optional
+        CPUs of devices that have been started, by the marks of their programs: those whose
+        neighbours to watch.
 
     Raises
     ------
@@ -230,7 +239,9 @@ class NoiseRecorder:
         what: str = NOISE[0],
         counter_interval_s: float | None = None,
         trace_clock: str | None = None,
+        devices: Mapping[str, frozenset[int]] | None = None,
     ) -> None:
+        self._neighbours = NeighbourSampler(folder.name, devices or {})
         self._trace_clock = trace_clock
         self._folder, self._cpus, self._what = folder, tuple(sorted(set(cpus))), what
         self._stack = ExitStack()
@@ -247,6 +258,7 @@ class NoiseRecorder:
                 self._why_not = "not requested"
             self._steal_ns = read_steal_ns()
             stack.enter_context(self._counters)
+            stack.enter_context(self._neighbours)
             self._stack = stack.pop_all()
         return self
 
@@ -267,6 +279,7 @@ class NoiseRecorder:
     def finish(self) -> RecordedNoise:
         """Stop, and say what was recorded; the folder keeps it."""
         supervisor, events = own_threads(), None
+        neighbours = self._neighbours.finish()
         if self._tracer is not None:
             try:
                 events = self._tracer.finish()
@@ -285,6 +298,7 @@ class NoiseRecorder:
             threads,
             supervisor,
             self._counters.clock_set_by_ns,
+            neighbours,
         )
 
 

@@ -33,7 +33,7 @@ from tailscope.report.formats import CELLS, COLOURS
 from tailscope.report.material import Material
 from tailscope.report.picture import difference_ticks
 from tailscope.store import layout
-from tailscope.store.info import host_of
+from tailscope.store.info import host_of, unusable_text
 from tailscope.units import percentile_name, printable
 from tailscope.wording import (
     BOUND_NOTE,
@@ -399,6 +399,8 @@ def _worst(run: Run) -> list[dict[str, Any]]:
 def _about(run: Run) -> dict[str, Any]:
     # In a laboratory the machine where the command was typed measures nothing.
     hosts = run.info.hosts or {"": host_of(run.info)}
+    doubt = unusable_text(run.info)
+    first = f"{printable(doubt)}. " if doubt else ""
     return {
         "label": run.label,
         "headline": _headline(run),
@@ -410,8 +412,8 @@ def _about(run: Run) -> dict[str, Any]:
         "has_noise": layout.NOISE in run.info.files,
         "verdict": verdict_text(run.kept.verdict),
         "tail": None if run.explanation is None else _tail(run.explanation),
-        "heading": heading(run.summary),
-        "sentence": sentence(run.summary),
+        "heading": first + heading(run.summary),
+        "sentence": first + sentence(run.summary),
         "warnings": [
             *run.info.warnings,
             *run.warnings,

@@ -75,7 +75,8 @@ _STYLE = "screen"
 _MADE = (INDEX, MARK, CHECKSUMS, EXPERIMENT, ENVIRONMENT, layout.CAMPAIGN)
 _COPIED = (
     *(layout.PERCENTILES, layout.HISTOGRAM, layout.HLOG, layout.GAPS, layout.RATE, layout.WORST),
-    *(layout.LATENCY, layout.NOISE, layout.STAGES, layout.INTERRUPTS, layout.POWER),
+    *(layout.LATENCY, layout.NOISE, layout.NEIGHBOURS, layout.STAGES),
+    *(layout.INTERRUPTS, layout.POWER),
 )
 _REWRITTEN = (layout.SUMMARY, layout.EXPLANATION)
 _ODD_IN_NAMES = r"[^A-Za-z0-9=,.+-]"

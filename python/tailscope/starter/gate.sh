@@ -4,6 +4,7 @@
 #   EXPERIMENT   runs must meet its service_levels; experiment.yaml beside this script by default
 #   OUT          folder for results; tail-latency-results by default
 #   SLO          service level in place of those of the experiment, such as 'p99<1ms, loss<1e-4'
+#   AS_IT_IS     true judges the device with the other programs on its CPU
 #   BASELINE     what `tailscope baseline save` wrote of the state to compare with; compared if it is there;
 #                baseline.json beside the experiment by default
 #   FAIL_ON      how much worse than it runs may be: limits, separated by commas
@@ -14,7 +15,7 @@ set -uo pipefail
 
 experiment=${1:-$(dirname "${BASH_SOURCE[0]}")/experiment.yaml}
 out=${2:-tail-latency-results}
-slo=${SLO:-}
+slo=${SLO:-} as_it_is=${AS_IT_IS:-}
 baseline=${BASELINE:-$(dirname "$experiment")/baseline.json}
 IFS=, read -r -a limits <<<"${FAIL_ON:-p99>+10%,lost>+0.1%}"
 
@@ -43,7 +44,10 @@ tailscope run "$experiment" --out "$out/runs" || exit
 judge tailscope report "$out/runs" --out "$out/report.html"
 judge tailscope baseline save "$out/runs" --out "$out/baseline.json"
 if "$has_level"; then
-    judge tailscope verify "$out/runs" ${slo:+--slo "$slo"} --format "$format" --junit "$out/verdicts.xml"
+    options=(--format "$format" --junit "$out/verdicts.xml")
+    [[ -z "$slo" ]] || options+=(--slo "$slo")
+    [[ "$as_it_is" != true ]] || options+=(--as-it-is)
+    judge tailscope verify "$out/runs" "${options[@]}"
 fi
 if [[ -f "$baseline" ]]; then
     judge tailscope baseline compare "$baseline" "$out/runs" "${limits[@]/#/--fail-on=}" \

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     Explain = Callable[[Path, Worst], tuple[Explanation, NewColumns]]
 
-_RECORDED = (layout.NOISE, layout.STAGES, layout.INTERRUPTS, layout.POWER)
+_RECORDED = (layout.NOISE, layout.NEIGHBOURS, layout.STAGES, layout.INTERRUPTS, layout.POWER)
 """Tables of what was recorded: nothing has to be analysed for them."""
 
 __all__ = [
@@ -190,6 +190,20 @@ class RunWriter:
         """
         self._write_table(layout.NOISE, noise)
 
+    def add_neighbours(self, held: NewColumns) -> None:
+        """Write ``neighbours.parquet``: when other programs held the device's CPUs.
+
+        Parameters
+        ----------
+        held : Mapping of str to array, each of shape (n_intervals,)
+            As `tailscope.noise.neighbours.HeldIntervals.columns` makes them.
+        """
+        self._write_table(layout.NEIGHBOURS, held)
+
+    def close_packets(self) -> None:
+        """Write the rest of ``latency.parquet``: no match will follow."""
+        self._stack.close()
+
     def add_stages(self, passed: NewColumns) -> None:
         """Write ``stages.parquet``: when packets passed points of the kernel.
 
@@ -313,7 +327,7 @@ class RunWriter:
         list of str
             What it lacks, and why.
         """
-        self._stack.close()
+        self.close_packets()
         self._written.append(layout.LATENCY)
         run = Run.of(
             analysis,

@@ -9,7 +9,9 @@ from tailscope.store.records.host import HostRecord
 from tailscope.store.records.plan import ImportPlan, MeasurementPlan
 
 if TYPE_CHECKING:
-    from tailscope.store.records.run import RunInfo
+    from collections.abc import Sequence
+
+    from tailscope.store.records.run import NeighboursRecord, RunInfo
 
 __all__ = [
     "EMULATED",
@@ -17,12 +19,20 @@ __all__ = [
     "about_of",
     "clock_of",
     "foreign_text",
+    "held_text",
     "host_of",
     "is_emulated",
     "kernel",
+    "named_programs",
+    "neighbours_of",
+    "programs_text",
     "shown_as",
     "technology",
+    "unusable_text",
 ]
+
+_NAMED = 2
+"""How many programs a sentence names."""
 
 EMULATED = "EMULATED"
 """What stands beside everything that was measured where times mean nothing."""
@@ -39,6 +49,40 @@ FOREIGN = {
 def is_emulated(info: RunInfo) -> bool:
     """Whether the device ran where times mean nothing."""
     return info.platform is not None and info.platform.representative is False
+
+
+def neighbours_of(info: RunInfo) -> NeighboursRecord | None:
+    """What is known of neighbours of the device; None where nobody has looked."""
+    return None if info.noise is None else info.noise.neighbours
+
+
+def named_programs(names: Sequence[str]) -> str:
+    """Call other programs by their names, the first ones of many."""
+    named = ", ".join([*names[:_NAMED], *(["…"] if len(names) > _NAMED else [])])
+    return f"other programs ({named})" if named else "other programs"
+
+
+def programs_text(info: RunInfo) -> str:
+    """Name the neighbours of the device."""
+    record = neighbours_of(info)
+    return named_programs([] if record is None else [each.name for each in record.programs])
+
+
+def held_text(info: RunInfo) -> str:
+    """Say how long neighbours held the device's CPU; empty where they did not."""
+    record = neighbours_of(info)
+    if record is None or not record.held_ns:
+        return ""
+    share = min(1.0, record.held_ns / max(1, record.watched_ns))
+    return f"{programs_text(info)} held the device's CPU {100 * share:.2g} % of the time"
+
+
+def unusable_text(info: RunInfo) -> str:
+    """Say for what a run is not usable because of neighbours; empty where it is for everything."""
+    record = neighbours_of(info)
+    if record is None or not record.unusable:
+        return ""
+    return f"Not usable for {', '.join(record.unusable)}: {held_text(info)}"
 
 
 def host_of(info: RunInfo) -> HostRecord:

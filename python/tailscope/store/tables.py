@@ -19,6 +19,7 @@ __all__ = [
     "HISTOGRAM",
     "INTERRUPTS",
     "LATENCY",
+    "NEIGHBOURS",
     "NOISE",
     "PAIRS",
     "PERCENTILES",
@@ -224,6 +225,21 @@ NOISE = Table(
         TableColumn("duration_ns", "int64", "How long it lasted."),
     ),
 )
+NEIGHBOURS = Table(
+    layout.NEIGHBOURS,
+    "When neighbours held the device's CPUs ([noise.md](../noise.md#neighbours)): an interval per"
+    " row, in order of time.",
+    (
+        TableColumn("start_ns", "int64", "When the interval began, on the clock of the packets."),
+        TableColumn("end_ns", "int64", "When it ended."),
+        TableColumn(
+            "held_ns",
+            "int64",
+            "For how long neighbours held the CPU at most: all of the interval where the kernel's"
+            " events or the device's stalls say when; else, in waits that ended in the interval.",
+        ),
+    ),
+)
 _PASSED = "; null where it did not."
 STAGES = Table(
     layout.STAGES,
@@ -334,6 +350,7 @@ TABLES = (
     GAPS,
     RATE,
     NOISE,
+    NEIGHBOURS,
     STAGES,
     INTERRUPTS,
     POWER,

@@ -5,19 +5,46 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = [
+    "ThreadTimes",
     "comm_of",
     "environment_of",
     "parent_of",
     "processes",
     "status_of",
     "threads_of",
+    "times_of",
     "work_of_session",
 ]
 
-_SESSION, _USER_TICKS, _SYSTEM_TICKS = 3, 11, 12
+_PARENT, _SESSION, _FLAGS, _USER_TICKS, _SYSTEM_TICKS, _CPU = 1, 3, 6, 11, 12, 36
 """Places in ``/proc/PID/stat`` behind the name."""
+_KERNEL_THREAD = 0x0020_0000
+"""`PF_KTHREAD` of the kernel."""
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+class ThreadTimes(NamedTuple):
+    """What the kernel says of a thread's time on CPUs.
+
+    Attributes
+    ----------
+    parent : int
+        The process that started its own.
+    is_kernel : bool
+        Whether it is a thread of the kernel.
+    run_ns : int
+        How long it has run, in ticks: 10 ms, mostly.
+    cpu : int
+        Where it ran last.
+    """
+
+    parent: int
+    is_kernel: bool
+    run_ns: int
+    cpu: int
 
 
 def processes() -> list[int]:
@@ -38,7 +65,7 @@ def comm_of(tid: int) -> str:
 def parent_of(pid: int) -> int:
     """Who started a process; 0 for nobody."""
     fields = _text(pid, "stat").rpartition(")")[2].split()
-    return int(fields[1]) if len(fields) > 1 else 0
+    return int(fields[_PARENT]) if len(fields) > _PARENT else 0
 
 
 def work_of_session(leader: int) -> tuple[int, int]:
@@ -56,6 +83,16 @@ def work_of_session(leader: int) -> tuple[int, int]:
             if line.startswith("wchar:"):
                 written += int(line.split()[1])
     return ticks, written
+
+
+def times_of(pid: int, tid: int) -> ThreadTimes | None:
+    """Read the times of a thread of a process; None if it is gone."""
+    fields = _text(pid, f"task/{tid}/stat").rpartition(")")[2].split()
+    if not fields:
+        return None
+    ran_ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+    is_kernel = bool(int(fields[_FLAGS]) & _KERNEL_THREAD)
+    return ThreadTimes(int(fields[_PARENT]), is_kernel, ran_ticks * _TICK_NS, int(fields[_CPU]))
 
 
 def status_of(tid: int) -> dict[str, str]:

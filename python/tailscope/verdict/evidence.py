@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tailscope.exceptions import RunCorruptError, RunError, UsageError
-from tailscope.store.info import is_emulated
+from tailscope.store.info import (
+    held_text,
+    is_emulated,
+    neighbours_of,
+    programs_text,
+    unusable_text,
+)
 from tailscope.verdict.taken import Taken
 
 if TYPE_CHECKING:
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope.analysis import Distribution, Figure
+    from tailscope.noise.held import HeldPackets
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
     from tailscope.verdict.slo import Level, Term
@@ -82,11 +89,13 @@ class RunSample:
     as_is : PacketSample
         The upper end: all of a latency is the device's.
     least : PacketSample or None
-        The lower end: each latency less what the instrument stalled meanwhile, without packets that
-        it lost or could not send, and without lost ones that captures do not prove; packets alike
-        that are not matched took no time. None where that is the same, or it does not tell.
+        The lower end: each latency less what the instrument stalled meanwhile, and for how long
+        neighbours may have held the device's CPU; without packets that the instrument lost or could
+        not send, or that may be lost because of neighbours, and without lost ones that captures do
+        not prove; packets alike that are not matched took no time. None where that is the same, or
+        it does not tell.
     spoilt : str
-        What the instrument may have spoilt.
+        What the instrument, or neighbours, may have spoilt.
     resolution_ns : int
         Of the timestamps.
     floor : sequence of (quantile, ns)
@@ -94,6 +103,8 @@ class RunSample:
         not known.
     doubts, time_doubts : tuple of Doubt
         Of all terms, and of those that speak of times.
+    neighbours : str
+        What neighbours took of the device's CPU; empty where that is nothing, or not known.
     """
 
     name: str
@@ -105,6 +116,7 @@ class RunSample:
     floor: tuple[tuple[float, float], ...] = ()
     doubts: tuple[Doubt, ...] = ()
     time_doubts: tuple[Doubt, ...] = ()
+    neighbours: str = ""
 
     def doubts_of(self, term: Term) -> list[Doubt]:
         """What stands against a verdict on a term."""
@@ -126,7 +138,9 @@ class RunSample:
         return [Doubt(reason, of_pass=False)]
 
 
-def read_evidence(path: Path, level: Level, *, name: str | None = None) -> RunSample:
+def read_evidence(
+    path: Path, level: Level, *, name: str | None = None, with_neighbours: bool = False
+) -> RunSample:
     """Read what a run directory knows of a service level.
 
     Parameters
@@ -136,6 +150,8 @@ def read_evidence(path: Path, level: Level, *, name: str | None = None) -> RunSa
     level : Level
     name : str, optional
         What the run is called; the name of the directory by default.
+    with_neighbours : bool
+        Whether other programs on the device's CPU belong to what is judged.
 
     Raises
     ------
@@ -147,10 +163,10 @@ def read_evidence(path: Path, level: Level, *, name: str | None = None) -> RunSa
     run = read_run(path, label=name)
     if any(term.name == "dropped" for term in level.terms):
         _Counts(run.summary, path).needed("dropped_by_dut")
-    return evidence_of(path, run)
+    return evidence_of(path, run, with_neighbours=with_neighbours)
 
 
-def evidence_of(path: Path, run: Run) -> RunSample:
+def evidence_of(path: Path, run: Run, *, with_neighbours: bool = False) -> RunSample:
     """What a run that was read knows of its packets.
 
     Parameters
@@ -158,6 +174,8 @@ def evidence_of(path: Path, run: Run) -> RunSample:
     path : Path
         Where its single packets are.
     run : Run
+    with_neighbours : bool
+        Whether other programs on the device's CPU belong to what is judged.
 
     Raises
     ------
@@ -172,7 +190,8 @@ def evidence_of(path: Path, run: Run) -> RunSample:
             f"{path / layout.LATENCY}: missing",
             hint="a verdict counts single packets: keep this file with the run",
         )
-    packets, counts = _read(path, info), _Counts(summary, path)
+    held = None if with_neighbours else _held(path, info)
+    packets, counts = _read(path, info, held), _Counts(summary, path)
     if packets.as_is.count != counts.of("count"):
         raise RunCorruptError(
             f"{path}: latency.parquet: expected {counts.of('count')} packets, as count says,"
@@ -190,6 +209,7 @@ def evidence_of(path: Path, run: Run) -> RunSample:
         floor=_floor(info),
         doubts=_doubts(summary, info),
         time_doubts=_time_doubts(counts, summary, info),
+        neighbours=_neighbours(info, is_judged=with_neighbours),
     )
 
 
@@ -227,48 +247,91 @@ class _Packets:
     path : Path
         Of the run.
     info : RunInfo
+    held : HeldPackets or None
+        When neighbours held the device's CPU; None where that is nothing, or is judged as it is.
     as_is, least : Distribution
-        Of latencies, and of these without what the instrument stalled meanwhile.
-    stalled : int
-        Packets that overlap a stall of the instrument.
+        Of latencies, and of these without what others can explain of them.
+    stalled, held_up : int
+        Packets that overlap a stall of the instrument, and that may have waited for neighbours.
     first_seq : int
     """
 
     path: Path
     info: RunInfo
+    held: HeldPackets | None
     as_is: Distribution
     least: Distribution
     stalled: int
+    held_up: int
     first_seq: int
 
     def batches(self, *, with_spoilt: bool) -> Iterator[tuple[Unsigned, Unsigned]]:
         """The numbers of packets, and what they took."""
-        for seq, latency_ns, stall_ns in _batches(self.path, self.info):
-            yield seq, latency_ns if with_spoilt or stall_ns is None else latency_ns - stall_ns
+        for each in _batches(self.path, self.info, self.held):
+            yield each.seq, each.latency_ns if with_spoilt else each.least_ns
 
 
-def _batches(path: Path, info: RunInfo) -> Iterator[list[Any]]:
+class _Batch(NamedTuple):
+    """Packets, what they took, and how much of it others can explain at most."""
+
+    seq: Unsigned
+    latency_ns: Unsigned
+    stall_ns: Unsigned | None
+    held_ns: Unsigned | None
+
+    @property
+    def least_ns(self) -> Unsigned:
+        """The least that the device can have taken."""
+        left = self.latency_ns
+        for other in (self.stall_ns, self.held_ns):
+            left = left if other is None else left - np.minimum(left, other)
+        return left
+
+
+def _batches(path: Path, info: RunInfo, held: HeldPackets | None) -> Iterator[_Batch]:
     from tailscope.store.reader import open_packets
 
+    bounds = None if held is None else held.bounds()
     with open_packets(path, info) as packets:
-        yield from packets.batches("seq", "latency_ns", "instrument_stall_ns")
+        for seq, pre_ns, latency_ns, stall_ns in packets.batches(
+            "seq", "pre_ns", "latency_ns", "instrument_stall_ns"
+        ):
+            held_ns = None if bounds is None else bounds.of(pre_ns, latency_ns)
+            yield _Batch(seq, latency_ns, stall_ns, held_ns)
 
 
-def _read(path: Path, info: RunInfo) -> _Packets:
+def _held(path: Path, info: RunInfo) -> HeldPackets | None:
+    """When neighbours held the device's CPU; None where they did not, or that is not known."""
+    from tailscope.noise.held import held_packets
+    from tailscope.noise.neighbours import read_held
+    from tailscope.store import layout
+    from tailscope.store.reader import open_packets, verified
+
+    record = neighbours_of(info)
+    if record is None or not record.held_ns or layout.NEIGHBOURS not in info.files:
+        return None
+    content = verified(path, info, layout.NEIGHBOURS)
+    with open_packets(path, info) as packets:
+        held = read_held(content, str(path / layout.NEIGHBOURS))
+        return held_packets(held, packets, is_exact=record.is_exact)
+
+
+def _read(path: Path, info: RunInfo, held: HeldPackets | None) -> _Packets:
     from tailscope.analysis import Distribution
 
     as_is, least = Distribution(), Distribution()
-    stalled, first_seq = 0, None
-    for seq, latency_ns, stall_ns in _batches(path, info):
-        first_seq = int(seq[0]) if first_seq is None else first_seq
-        as_is.record(latency_ns)
-        least.record(latency_ns if stall_ns is None else latency_ns - stall_ns)
-        stalled += 0 if stall_ns is None else int(np.count_nonzero(stall_ns))
-    return _Packets(path, info, as_is, least, stalled, first_seq or 0)
+    stalled, held_up, first_seq = 0, 0, None
+    for each in _batches(path, info, held):
+        first_seq = int(each.seq[0]) if first_seq is None else first_seq
+        as_is.record(each.latency_ns)
+        least.record(each.least_ns)
+        stalled += 0 if each.stall_ns is None else int(np.count_nonzero(each.stall_ns))
+        held_up += 0 if each.held_ns is None else int(np.count_nonzero(each.held_ns))
+    return _Packets(path, info, held, as_is, least, stalled, held_up, first_seq or 0)
 
 
 def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str]:
-    """The lower end of what packets took, and what the instrument has spoilt."""
+    """The lower end of what packets took, and what others than the device have spoilt."""
     spoilt = {
         "samples that overlap its stalls": packets.stalled,
         "packets that it lost": counts.of("lost_in_instrument"),
@@ -276,6 +339,10 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
     }
     said = " and ".join(f"{count:,} {what}" for what, count in spoilt.items() if count)
     reasons = [f"the instrument, {said}"] if said else []
+    if packets.held_up or (packets.held is not None and _lost_by_neighbours(packets, counts)):
+        reasons.append(
+            f"{programs_text(packets.info)}, for which {packets.held_up:,} packets may have waited"
+        )
     if unproven := counts.unproven():
         reasons.append(
             f"{unproven:,} packets that are not proven to be lost: as many are only known from"
@@ -291,6 +358,12 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
     return _reading(packets, counts, with_spoilt=False), "; ".join(reasons)
 
 
+def _lost_by_neighbours(packets: _Packets, counts: _Counts) -> int:
+    """Packets that the device can have lost because of neighbours, at most."""
+    lost = counts.of("lost") - counts.of("dropped_by_dut") - counts.of("lost_in_instrument")
+    return 0 if packets.held is None else max(0, min(lost, packets.held.most_lost))
+
+
 def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> PacketSample:
     dropped, alike = counts.of("dropped_by_dut"), counts.of("ambiguous")
     lost = counts.of("lost") - dropped
@@ -298,7 +371,7 @@ def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> Packet
     if with_spoilt:
         lost += alike
     else:
-        lost = max(0, lost - counts.unproven())
+        lost = max(0, lost - counts.unproven() - _lost_by_neighbours(packets, counts))
     ends = (packets.as_is, packets.least) if with_spoilt else (packets.least, packets.as_is)
     taken = Taken(
         ends[0],
@@ -346,6 +419,14 @@ def _resolution_ns(summary: Mapping[str, Figure]) -> int:
 def _floor(info: RunInfo) -> tuple[tuple[float, float], ...]:
     quantiles = () if info.floor is None else info.floor.quantiles
     return tuple((each.q, each.alone_ns) for each in quantiles)
+
+
+def _neighbours(info: RunInfo, *, is_judged: bool) -> str:
+    """What neighbours took, where that may matter to a verdict."""
+    if not is_judged:
+        return unusable_text(info)
+    text = held_text(info)
+    return f"{text[0].upper()}{text[1:]}; the device is judged with them" if text else ""
 
 
 def _doubts(summary: Mapping[str, Figure], info: RunInfo) -> tuple[Doubt, ...]:

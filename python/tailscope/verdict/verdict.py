@@ -171,6 +171,8 @@ class RunVerdict:
     rate_pps : float or None
     reason : str or None
         Why it could not be judged.
+    neighbours : str
+        What other programs took of the device's CPU, where that may matter.
     """
 
     name: str
@@ -178,6 +180,7 @@ class RunVerdict:
     terms: tuple[TermVerdict, ...] = ()
     rate_pps: float | None = None
     reason: str | None = None
+    neighbours: str = ""
 
     def record(self) -> JudgedRun:
         """It as JSON has it."""
@@ -186,6 +189,7 @@ class RunVerdict:
             verdict=self.outcome.value,
             rate_pps=self.rate_pps,
             reason=self.reason,
+            neighbours=self.neighbours or None,
             terms=tuple(each.record(self.rate_pps) for each in self.terms),
         )
 
@@ -198,8 +202,8 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
     5 %, divided by the number of such terms in all runs, so that all verdicts together hold with
     95 % (Bonferroni). Other terms speak of the packets of the run alone and cannot err.
 
-    What the instrument may have spoilt is a bound of what packets took: a term passes when even the
-    upper ends meet it, and fails when even the lower ends do not.
+    What the instrument, or neighbours of the device, may have spoilt is a bound of what packets
+    took: a term passes when even the upper ends meet it, and fails when even the lower ends do not.
 
     Parameters
     ----------
@@ -216,7 +220,11 @@ def judge(level: Level, evidence: RunSample, *, runs: int = 1) -> RunVerdict:
             reading.taken.look_for(ns for term in asked for ns in _marked_from(term, reading))
     terms = tuple(_judge_term(term, evidence, error) for term in level.terms)
     return RunVerdict(
-        evidence.name, worst(each.outcome for each in terms), terms, evidence.rate_pps
+        evidence.name,
+        worst(each.outcome for each in terms),
+        terms,
+        evidence.rate_pps,
+        neighbours=evidence.neighbours,
     )
 
 

@@ -26,7 +26,10 @@ __all__ = [
     "Instrument",
     "KernelEvents",
     "KernelNoise",
+    "KnownFrom",
     "MachineInfo",
+    "NeighbourProgram",
+    "NeighboursRecord",
     "NoiseRecord",
     "OwnWork",
     "PlatformRecord",
@@ -49,6 +52,9 @@ ClockSource: TypeAlias = Literal[
     "capture-file", "imported", "tsc", "kernel-software", "kernel-hardware", "nic-hardware"
 ]
 """Where times come from."""
+
+KnownFrom: TypeAlias = Literal["events", "stalls", "run delay"]
+"""What says when neighbours held a CPU, or for how long."""
 
 
 class Input(Section, frozen=True, kw_only=True):
@@ -279,11 +285,50 @@ class OwnWork(Section, frozen=True, kw_only=True):
     """Those of the device."""
 
 
+class NeighbourProgram(Section, frozen=True, kw_only=True):
+    """A neighbour: a program that tailscope neither started nor was told of."""
+
+    name: str
+    """Its name."""
+    run_ns: Count
+    """How long it ran on the CPUs of the device."""
+
+
+class NeighboursRecord(Section, frozen=True, kw_only=True):
+    """What is known of neighbours on the CPUs of the device."""
+
+    known_from: KnownFrom | None
+    """`events`: the kernel's; `stalls`: those of the device's loops, as long as its threads waited
+    for their CPU; `run delay`: how long these waited, without when. Null if nothing is known."""
+    unknown_because: str | None
+    """Why nothing is known."""
+    held_ns: Count
+    """For how long neighbours held the device's CPUs, at most."""
+    watched_ns: Count
+    """For how long they were watched."""
+    programs: tuple[NeighbourProgram, ...]
+    """Those that ran on these CPUs, the longest first, at most five."""
+    sampling_ns: Count
+    """How long it took to read all this from `/proc`."""
+    unusable: tuple[str, ...] = ()
+    """Quantiles of the latency, such as `p50`, that may be the neighbours': the least that they can
+    have been without is more than a tenth below their interval; `loss` if more than a tenth of it
+    may be theirs."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is known when neighbours held a CPU, and not only for how long."""
+        return self.known_from in ("events", "stalls")
+
+
 class NoiseRecord(KernelNoise, frozen=True, kw_only=True):
     """What was recorded of noise during a measurement."""
 
     own_work: OwnWork
     """How causes begin that are a side's own work, not noise."""
+    neighbours: NeighboursRecord | None = None
+    """What is known of other programs on the device's CPUs; older versions did not look, nor does a
+    laboratory. Null without a device."""
     stages: StagesRecord | None = None
     """What was recorded of the way of packets through the device; null where nothing was."""
     stages_missing_because: str | None = None

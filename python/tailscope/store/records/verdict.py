@@ -52,8 +52,9 @@ class JudgedTerm(JudgedReading, frozen=True, kw_only=True):
     """Whether the verdict differs with the least that packets can have taken."""
     least: JudgedReading | None
     """The same with the least that packets can have taken: without the instrument's stalls
-    meanwhile, and without packets that it lost or could not send. Null if that is the same, or not
-    known."""
+    meanwhile, without what neighbours held the device's CPU, and without packets that the
+    instrument lost or could not send, or that the device may have lost because of neighbours. Null
+    if that is the same, or not known."""
     more_packets: Count | None
     """Number of further packets that would settle it; null if none would, or it is settled."""
     more_s: float | None
@@ -73,6 +74,8 @@ class JudgedRun(Section, frozen=True, kw_only=True):
     """Rate at which packets were sent."""
     reason: str | None
     """Why the run could not be judged; null if it could."""
+    neighbours: str | None = None
+    """What other programs took of the device's CPU; null where nothing, or that is not known."""
     terms: tuple[JudgedTerm, ...]
     """The terms of the service level."""
 
@@ -88,6 +91,8 @@ class VerdictRecord(Record, frozen=True, kw_only=True):
     """`pass`, `fail` or `inconclusive`: the worst of all runs."""
     level: float
     """Confidence with which all verdicts hold together."""
+    as_it_is: bool = False
+    """Whether the device was judged with the other programs on its CPU (`--as-it-is`)."""
     runs: tuple[JudgedRun, ...]
     """The runs that were judged: in a run directory, this one."""
     kept: Origin | None = None

@@ -1,0 +1,255 @@
+"""How much of each packet's latency neighbours can explain at most, who held the device's CPU.
+
+A packet waits for what holds the CPU while it is in the device, and for the packet before it if
+that was still there. With latencies L, what the CPU was held h, and the latency of a packet that
+nothing is in the way of, s, the delay b of packet i is at most::
+
+    b(i) = min(L(i), h(since the packet before left, or i came) + carried)
+    carried = min(b(i-1), for how long the packet before was still there, L(i-1) - s)
+
+Where it is only known how long the CPU was held within a window, and not when, the busy periods of
+the device with the longest waits are taken for it (`longest_within`), and b(i) is L(i) - s at most.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.analysis import Distribution
+from tailscope.noise.intervals import Coverage, covered, union
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from tailscope.store.packets import Packets
+
+    Integers = NDArray[np.int64]
+    Unsigned = NDArray[np.uint64]
+
+__all__ = ["HeldIntervals", "HeldPackets", "PacketBounds", "held_packets", "longest_within"]
+
+_TIMES = 2
+"""How much longer than the CPU was held packets may wait for that: a queue has to be emptied."""
+_WINDOW_SHARE = 4
+_CLOCKS_NS = 1_000_000
+"""How far the clock of `/proc` may be off that of the packets."""
+_UNDISTURBED = 0.25
+"""The quantile of undisturbed latencies that a packet needs without a queue."""
+_ENOUGH = 100
+_SLICE_NS = 1_000_000
+
+
+class HeldIntervals(NamedTuple):
+    """When neighbours may have held the CPUs of a device.
+
+    Attributes
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n,)
+        In order of their starts.
+    held_ns : ndarray of int64, shape (n,)
+        For how long, at most: of each interval, or in waits that have ended in it.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    held_ns: Integers
+
+    @classmethod
+    def none(cls) -> HeldIntervals:
+        """No interval."""
+        return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
+
+    @classmethod
+    def whole(cls, start_ns: Integers, end_ns: Integers) -> HeldIntervals:
+        """Intervals that neighbours held from the beginning to the end."""
+        start, end = union(start_ns, end_ns)
+        return cls(start, end, end - start)
+
+    def columns(self) -> Mapping[str, Integers]:
+        """The columns of ``neighbours.parquet``."""
+        return self._asdict()
+
+
+def longest_within(
+    windows: HeldIntervals, start_ns: Integers, end_ns: Integers, lasted_ns: Integers
+) -> NDArray[np.bool_]:
+    """Choose intervals that waits for neighbours may be.
+
+    In each window those are the longest ones of which the wait ended there, until they make up
+    twice the waits of the window. Where these are a quarter of the window or more, the device may
+    not have emptied its queue in between: it is every interval that touches it.
+
+    Parameters
+    ----------
+    windows : HeldIntervals
+    start_ns, end_ns : ndarray of int64, shape (n,)
+        In order, disjoint.
+    lasted_ns : ndarray of int64, shape (n,)
+        How long the wait lasted with which each of them begins.
+    """
+    chosen = np.zeros(len(start_ns), bool)
+    by_end = np.argsort(start_ns + lasted_ns, kind="stable")
+    ended_ns = (start_ns + lasted_ns)[by_end]
+    for begin_ns, until_ns, held_ns in zip(*(each.tolist() for each in windows), strict=True):
+        if held_ns * _WINDOW_SHARE >= until_ns - begin_ns:
+            chosen[(end_ns > begin_ns - held_ns) & (start_ns < until_ns)] = True
+            continue
+        first = np.searchsorted(ended_ns, begin_ns - _CLOCKS_NS, "left")
+        last = np.searchsorted(ended_ns, until_ns + _CLOCKS_NS, "right")
+        here = by_end[first:last]
+        here = here[(lasted_ns[here] > 0) & (lasted_ns[here] <= _TIMES * held_ns)]
+        here = here[np.argsort(-lasted_ns[here], kind="stable")]
+        ended = start_ns[here] + lasted_ns[here]
+        # What ended at the edge of a window may be counted in the other one.
+        is_inside = (ended > begin_ns + _CLOCKS_NS) & (ended < until_ns - _CLOCKS_NS)
+        spent = np.where(is_inside, lasted_ns[here], 0)
+        chosen[here[np.cumsum(spent) - spent < _TIMES * held_ns]] = True
+    return chosen
+
+
+class HeldPackets(NamedTuple):
+    """What it takes to bound the packets of a run.
+
+    Attributes
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n,)
+        When the CPU was held; in order, disjoint.
+    undisturbed_ns : int
+        The latency of a packet that nothing is in the way of; 0 where there are none to tell.
+    most_lost : int
+        Packets that the device can have lost for it, at most: twice as many as come in that time
+        at the highest rate that was seen.
+    is_exact : bool
+        Whether that is when it was held, and not only when it may have been.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    undisturbed_ns: int
+    most_lost: int
+    is_exact: bool = True
+
+    def bounds(self) -> PacketBounds:
+        """What bounds packets from the first one on."""
+        return PacketBounds(self)
+
+
+class PacketBounds:
+    """Bounds packets in the order in which they came, a batch at a time."""
+
+    def __init__(self, held: HeldPackets) -> None:
+        self._coverage = Coverage(held.start_ns, held.end_ns)
+        self._undisturbed_ns, self._is_exact = held.undisturbed_ns, held.is_exact
+        self._bound_ns = self._latency_ns = self._pre_ns = 0
+
+    def of(self, came_ns: Unsigned, took_ns: Unsigned) -> Unsigned:
+        """How much of each latency neighbours can explain at most, shape (n,).
+
+        Parameters
+        ----------
+        came_ns, took_ns : ndarray of uint64, shape (n,)
+            When packets came, and their latencies.
+        """
+        pre_ns, latency_ns = came_ns.view(np.int64), took_ns.view(np.int64)
+        post_ns = pre_ns + latency_ns
+        before_pre = np.concatenate([[self._pre_ns], pre_ns[:-1]])
+        before_latency = np.concatenate([[self._latency_ns], latency_ns[:-1]])
+        since = np.minimum(np.maximum(pre_ns, before_pre + before_latency), post_ns)
+        own = self._coverage.within(since, post_ns)
+        still = np.minimum(
+            before_pre + before_latency - pre_ns, before_latency - self._undisturbed_ns
+        )
+        most = np.minimum(latency_ns, own + np.maximum(still, 0))
+        # b(i) = min(most(i), own(i) + b(i-1)), from which own is taken off up to each packet.
+        total = np.cumsum(own)
+        least = np.minimum.accumulate(np.concatenate([[self._bound_ns], most - total]))[1:]
+        self._pre_ns, self._latency_ns = int(pre_ns[-1]), int(latency_ns[-1])
+        self._bound_ns = int(least[-1] + total[-1])
+        bound = np.maximum(least + total, self._coverage.within(pre_ns, post_ns))
+        if not self._is_exact:
+            bound = np.minimum(bound, np.maximum(latency_ns - self._undisturbed_ns, 0))
+        return bound.view(np.uint64)
+
+
+def held_packets(held: HeldIntervals, packets: Packets, *, is_exact: bool) -> HeldPackets:
+    """Prepare to bound packets.
+
+    Parameters
+    ----------
+    held : HeldIntervals
+    packets : Packets
+    is_exact : bool
+        Whether it is known when the CPU was held, and not only for how long within each interval.
+    """
+    start, end = held.start_ns, held.end_ns
+    if not is_exact:
+        since, until, waited = _busy_periods(packets)
+        chosen = longest_within(held, since, until, waited)
+        start, end = union(since[chosen], until[chosen])
+    # Until a queue is emptied, packets wait for what is over.
+    wide_start, wide_end = union(start, start + _TIMES * (end - start))
+    undisturbed, arrivals = Distribution(), _Arrivals()
+    for pre_ns, latency_ns in _stays(packets):
+        post_ns = pre_ns + latency_ns
+        free = covered(pre_ns, post_ns, wide_start, wide_end) == 0
+        undisturbed.record(latency_ns[free].astype(np.uint64))
+        arrivals.add(pre_ns)
+    most_lost = _TIMES * -(-int(held.held_ns.sum()) // _SLICE_NS) * arrivals.most
+    return HeldPackets(start, end, _low(undisturbed), most_lost, is_exact)
+
+
+def _stays(packets: Packets) -> Iterator[tuple[Integers, Integers]]:
+    """When packets came, and their latencies, a batch at a time."""
+    for pre_ns, latency_ns in packets.batches("pre_ns", "latency_ns"):
+        yield pre_ns.view(np.int64), latency_ns.view(np.int64)
+
+
+def _low(undisturbed: Distribution) -> int:
+    if undisturbed.count < _ENOUGH:
+        return 0
+    return int(undisturbed.at_ranks([max(1, int(_UNDISTURBED * undisturbed.count))])[0])
+
+
+def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
+    """When the device had work without a break, and how long packets waited then at most."""
+    latencies = Distribution()
+    for _, latency_ns in _stays(packets):
+        latencies.record(latency_ns.astype(np.uint64))
+    service_ns = _low(latencies)
+    pieces: list[tuple[Integers, ...]] = []
+    for pre_ns, latency_ns in _stays(packets):
+        post_ns = pre_ns + latency_ns
+        begins = np.ones(len(pre_ns), bool)
+        begins[1:] = (post_ns[:-1] <= pre_ns[1:]) | (latency_ns[:-1] <= service_ns)
+        first = np.flatnonzero(begins)
+        pieces.append(
+            (
+                pre_ns[first],
+                np.maximum.reduceat(post_ns, first),
+                np.maximum(np.maximum.reduceat(latency_ns, first) - service_ns, 0),
+            )
+        )
+    none = (np.zeros(0, np.int64),) * 3
+    start, end, waited = (np.concatenate(each) for each in zip(none, *pieces, strict=True))
+    # Those of packets that the device works on at once overlap.
+    end = np.minimum(end, np.append(start[1:], end[-1:]))
+    return start, end, waited
+
+
+class _Arrivals:
+    """Counts the packets that come in the busiest millisecond."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._last, self._count = -1, 0
+
+    def add(self, pre_ns: Integers) -> None:
+        slices, counts = np.unique(pre_ns // _SLICE_NS, return_counts=True)
+        if slices[0] == self._last:
+            counts[0] += self._count
+        self.most = max(self.most, int(counts.max()))
+        self._last, self._count = int(slices[-1]), int(counts[-1])

@@ -1,0 +1,58 @@
+"""Who uses CPUs before anything is measured on them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tailscope.noise.neighbour_sampler import ProgramTimes, busy_ns
+from tailscope.store.info import named_programs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["load_text"]
+
+_LOOK_S = 0.2
+_WORTH = 0.1
+"""The share of a CPU from which on it is said."""
+
+
+def load_text(cpus: Collection[int]) -> str | None:
+    """Look for a moment who uses CPUs, and say so; None where hardly anybody does.
+
+    Parameters
+    ----------
+    cpus : collection of int
+        Those that will be measured.
+    """
+    times, before = ProgramTimes(), busy_ns()
+    times.look()
+    began = time.monotonic()
+    time.sleep(_LOOK_S)
+    times.look()
+    lasted_ns = (time.monotonic() - began) * 1e9
+    shares = {
+        cpu: min(1.0, (ns - before.get(cpu, ns)) / lasted_ns)
+        for cpu, ns in busy_ns().items()
+        if cpu in cpus
+    }
+    return _text(shares, times.programs_ns)
+
+
+def _text(shares: dict[int, float], programs_ns: Counter[tuple[str, int]]) -> str | None:
+    """Say how much of which CPUs others use."""
+    busy = {cpu: share for cpu, share in shares.items() if share >= _WORTH}
+    if not busy:
+        return None
+    programs: Counter[str] = Counter()
+    for (name, cpu), ns in programs_ns.items():
+        if cpu in busy:
+            programs[name] += ns
+    named = named_programs([name for name, _ in programs.most_common()])
+    used = ", ".join(f"{share:.0%} of CPU {cpu}" for cpu, share in sorted(busy.items()))
+    return (
+        f"{named[0].upper()}{named[1:]} use {used.replace('%', ' %')}, which will be measured:"
+        " expect inconclusive verdicts, or wait"
+    )

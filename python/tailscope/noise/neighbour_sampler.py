@@ -1,0 +1,322 @@
+"""What neighbours take of CPUs, read from ``/proc`` without privilege while something is measured.
+
+Neighbours are programs that tailscope neither started nor was told of. Threads of the kernel are
+none: they belong to the platform.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from tailscope.testbed.folder import owner_of
+from tailscope.testbed.places import MARK
+from tailscope.testbed.steady import SteadyClock
+from tailscope.testbed.tasks import (
+    comm_of,
+    environment_of,
+    parent_of,
+    processes,
+    threads_of,
+    times_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "NEIGHBOUR_THREAD",
+    "NeighbourSampler",
+    "ProgramTimes",
+    "RecordedNeighbours",
+    "RunDelay",
+    "busy_ns",
+]
+
+NEIGHBOUR_THREAD = "tailscope-neigh"
+"""The thread of this process that samples; the kernel keeps 15 bytes of its name."""
+
+_DELAY_S, _PROGRAMS_S = 0.1, 1.0
+"""How often to read run delays, and to look at all programs, at most."""
+_MOST_SHARE = 1 / 400
+"""Of a CPU, for each of these."""
+_STAT = Path("/proc/stat")
+
+
+class RunDelay(NamedTuple):
+    """How long the threads of a device waited for a CPU until some time.
+
+    Attributes
+    ----------
+    unix_ns : int
+    waited_ns : int
+        Since sampling began; a wait counts once it has ended.
+    """
+
+    unix_ns: int
+    waited_ns: int
+
+
+@dataclass(frozen=True)
+class RecordedNeighbours:
+    """What was sampled.
+
+    Attributes
+    ----------
+    delays : Mapping of str to list of RunDelay
+        For each device, by the mark of its programs.
+    busy_ns, own_ns : Mapping of int to int
+        For each CPU, how long it ran tasks, and those of the measurement among them.
+    programs_ns : Mapping of (str, int) to int
+        How long each neighbour ran on each CPU, by its name.
+    platform : frozenset of int
+        Threads that are no neighbours: the kernel's and the measurement's.
+    watched_ns, sampling_ns : int
+        For how long it was sampled, and how long that took.
+    """
+
+    delays: Mapping[str, list[RunDelay]]
+    busy_ns: Mapping[int, int]
+    own_ns: Mapping[int, int]
+    programs_ns: Mapping[tuple[str, int], int]
+    platform: frozenset[int]
+    watched_ns: int
+    sampling_ns: int
+
+    def programs_on(self, cpus: Iterable[int]) -> Counter[str]:
+        """How long neighbours ran on some CPUs, by their names."""
+        found: Counter[str] = Counter()
+        for (name, cpu), ns in self.programs_ns.items():
+            if cpu in cpus:
+                found[name] += ns
+        return found
+
+    def most_ns(self, cpus: Iterable[int]) -> int:
+        """For how long others than the measurement may have run on some CPUs."""
+        return sum(max(0, self.busy_ns.get(cpu, 0) - self.own_ns.get(cpu, 0)) for cpu in set(cpus))
+
+
+class ProgramTimes:
+    """How long programs run on each CPU, from the first look at all of them on.
+
+    Parameters
+    ----------
+    name : str, optional
+        Of a measurement's folder: programs that it has started are its own, beside this process and
+        its children.
+
+    Attributes
+    ----------
+    programs_ns : Counter of (str, int)
+        By name and CPU, for neighbours.
+    own_ns : Counter of int
+        By CPU, for programs of the measurement.
+    platform : set of int
+        Threads of the kernel and of the measurement.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._before_ns: dict[int, int] = {}
+        self._own: dict[int, str | None] = {os.getpid(): name, 0: None}
+        self._kernel: set[int] = set()
+        self._has_looked = False
+        self.programs_ns: Counter[tuple[str, int]] = Counter()
+        self.own_ns: Counter[int] = Counter()
+        self.platform: set[int] = set()
+
+    def look(self) -> None:
+        """Look at all threads."""
+        now_ns: dict[int, int] = {}
+        for pid in processes():
+            if pid not in self._kernel:
+                self._look_at(pid, now_ns)
+        self._before_ns, self._has_looked = now_ns, True
+
+    @property
+    def own_processes(self) -> dict[int, str]:
+        """The measurement's processes, and their marks."""
+        return {pid: mark for pid, mark in self._own.items() if mark is not None}
+
+    def _look_at(self, pid: int, now_ns: dict[int, int]) -> None:
+        name = ""
+        for tid in threads_of(pid):
+            times = times_of(pid, tid)
+            if times is None:
+                continue
+            if times.is_kernel:
+                self._kernel.add(pid)
+                self.platform.add(tid)
+                return
+            is_own = self._mark_of(pid) is not None
+            if is_own:
+                self.platform.add(tid)
+            now_ns[tid] = times.run_ns
+            # A thread that was not there before has run since then.
+            before_ns = self._before_ns.get(tid, 0 if self._has_looked else times.run_ns)
+            if not (ran_ns := times.run_ns - before_ns):
+                continue
+            if is_own:
+                self.own_ns[times.cpu] += ran_ns
+            else:
+                name = name or comm_of(pid)
+                self.programs_ns[name, times.cpu] += ran_ns
+
+    def _mark_of(self, pid: int) -> str | None:
+        """By what a process of the measurement is known; None for one of others."""
+        if pid not in self._own:
+            mark = environment_of(pid).get(MARK, "") if self._name else ""
+            is_marked = bool(mark) and owner_of(mark) == self._name
+            self._own[pid] = mark if is_marked else self._mark_of(parent_of(pid))
+        return self._own[pid]
+
+
+class NeighbourSampler:
+    """Samples within a block, in a thread of its own.
+
+    Parameters
+    ----------
+    name : str
+        Of the measurement's folder.
+    devices : Mapping of str to set of int
+        The CPUs of each device, by the mark of its programs.
+    """
+
+    def __init__(self, name: str, devices: Mapping[str, frozenset[int]]) -> None:
+        self._devices = {mark: _DeviceDelay(cpus, []) for mark, cpus in devices.items() if mark}
+        self._programs = ProgramTimes(name)
+        self._clock = SteadyClock()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name=NEIGHBOUR_THREAD, daemon=True)
+        self._stack = ExitStack()
+        self._busy_ns: dict[int, int] = {}
+        self._began_ns = self._sampling_ns = 0
+
+    def __enter__(self) -> Self:
+        if self._devices:
+            self._began_ns = self._clock.now_ns()
+            self._look()
+            self._busy_ns = busy_ns()
+            self._read_delays()
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for device in self._devices.values():
+            device.close()
+
+    def finish(self) -> RecordedNeighbours | None:
+        """Stop, and return what was sampled; None without a device."""
+        if not self._devices:
+            return None
+        self._end.set()
+        self._thread.join()
+        self._look()
+        self._read_delays()
+        busy = {cpu: ns - self._busy_ns.get(cpu, ns) for cpu, ns in busy_ns().items()}
+        return RecordedNeighbours(
+            {mark: each.delays for mark, each in self._devices.items() if each.was_followed},
+            busy,
+            self._programs.own_ns,
+            self._programs.programs_ns,
+            frozenset(self._programs.platform),
+            self._clock.now_ns() - self._began_ns,
+            self._sampling_ns,
+        )
+
+    def _sample(self) -> None:
+        """Read at intervals that keep what it takes below a share of a CPU.
+
+        On the device's CPU it would be a neighbour itself; on the generator's its time is a stall
+        that the generator sees.
+        """
+        of_devices = frozenset[int]().union(*(each.cpus for each in self._devices.values()))
+        if others := os.sched_getaffinity(0) - of_devices:
+            os.sched_setaffinity(0, others)
+        delay_s, programs_s, looked_s = _DELAY_S, _PROGRAMS_S, time.monotonic()
+        while not self._end.wait(delay_s):
+            began_ns = time.thread_time_ns()
+            self._read_delays()
+            read_ns = time.thread_time_ns()
+            delay_s = max(_DELAY_S, (read_ns - began_ns) / 1e9 / _MOST_SHARE)
+            if time.monotonic() - looked_s >= programs_s:
+                self._look()
+                looked_s = time.monotonic()
+                programs_s = max(_PROGRAMS_S, (time.thread_time_ns() - read_ns) / 1e9 / _MOST_SHARE)
+            self._sampling_ns += time.thread_time_ns() - began_ns
+
+    def _look(self) -> None:
+        self._programs.look()
+        own = self._programs.own_processes
+        for mark, device in self._devices.items():
+            device.follow(pid for pid, of in own.items() if of == mark)
+
+    def _read_delays(self) -> None:
+        now_ns = self._clock.now_ns()
+        for device in self._devices.values():
+            device.read(now_ns)
+
+
+@dataclass
+class _DeviceDelay:
+    """How long the threads of one device wait for its CPUs."""
+
+    cpus: frozenset[int]
+    delays: list[RunDelay]
+    _files: dict[int, int] = field(default_factory=dict)
+    _before_ns: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def was_followed(self) -> bool:
+        """Whether the kernel has said of any thread how long it waits."""
+        return bool(self._before_ns)
+
+    def follow(self, pids: Iterable[int]) -> None:
+        """Open what the kernel says of threads that may run on the device's CPUs."""
+        for tid in (tid for pid in pids for tid in threads_of(pid)):
+            with suppress(OSError):
+                if tid not in self._files and os.sched_getaffinity(tid) & self.cpus:
+                    file = os.open(f"/proc/{tid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+                    self._files[tid] = file
+
+    def read(self, now_ns: int) -> None:
+        """Add what they waited since the last reading."""
+        waited_ns = self.delays[-1].waited_ns if self.delays else 0
+        for tid, file in [*self._files.items()]:
+            try:
+                total_ns = int(os.pread(file, 128, 0).split()[1])
+            except (OSError, IndexError):
+                os.close(self._files.pop(tid))
+                continue
+            waited_ns += total_ns - self._before_ns.get(tid, total_ns)
+            self._before_ns[tid] = total_ns
+        self.delays.append(RunDelay(now_ns, waited_ns))
+
+    def close(self) -> None:
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+
+def busy_ns(stat: Path = _STAT) -> dict[int, int]:
+    """How long each CPU has run tasks since the machine was booted, in ticks.
+
+    Interrupts and what a hypervisor took are not among it.
+    """
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    found = {}
+    with suppress(OSError):
+        for line in stat.read_text().splitlines():
+            name, *fields = line.split()
+            if name.startswith("cpu") and name[3:].isdecimal():
+                user, nice, system = map(int, fields[:3])
+                found[int(name[3:])] = (user + nice + system) * tick_ns
+    return found

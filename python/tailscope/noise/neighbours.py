@@ -1,0 +1,209 @@
+"""When neighbours held the CPUs of a device: from the best that was recorded of them.
+
+Kernel events say it exactly. Without them the run delay of the device's threads says how long these
+waited, and the stalls of the device's loops say when, where it has such.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tailscope.noise.held import HeldIntervals, longest_within
+from tailscope.noise.intervals import union
+from tailscope.noise.timeline import UNNAMED
+from tailscope.store.parquet import TableFile
+from tailscope.store.records.run import NeighbourProgram, NeighboursRecord
+from tailscope.store.tables import NEIGHBOURS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.noise.neighbour_sampler import RecordedNeighbours, RunDelay
+    from tailscope.noise.timeline import Timeline
+    from tailscope.store.records.run import KnownFrom
+
+    Integers = NDArray[np.int64]
+
+__all__ = [
+    "Held",
+    "held_by_neighbours",
+    "held_by_tasks",
+    "held_windows",
+    "read_held",
+    "unknown_neighbours",
+]
+
+_TASK = "task "
+_WORKER = "task kworker/"
+"""Kernel threads that come and go."""
+_PID = re.compile(r"\bpid (\d+)")
+_MOST_PROGRAMS = 5
+
+
+class Held(NamedTuple):
+    """What is known of neighbours on the CPUs of a device, and when they held them."""
+
+    intervals: HeldIntervals
+    record: NeighboursRecord
+
+
+def held_by_neighbours(
+    recorded: RecordedNeighbours,
+    mark: str,
+    cpus: Collection[int],
+    *,
+    timelines: Sequence[Timeline] | None,
+    stalls: tuple[Integers, Integers] | None,
+) -> Held:
+    """Say when neighbours held the CPUs of a device.
+
+    Parameters
+    ----------
+    recorded : RecordedNeighbours
+    mark : str
+        By which programs of the device are known.
+    cpus : collection of int
+        Where it runs.
+    timelines : sequence of Timeline or None
+        Of these CPUs; None where kernel events were not recorded, or only in part.
+    stalls : tuple of two ndarray of int64, shape (n,), or None
+        Starts and ends of all stalls of its loops; None where they are not known.
+    """
+    programs = recorded.programs_on(cpus)
+    delays = recorded.delays.get(mark, [])
+    windows = held_windows(delays, recorded.most_ns(cpus))
+    if timelines is not None:
+        intervals, tasks = held_by_tasks(timelines, recorded.platform, windows)
+        # Threads have names of their own; what came and went between two looks has only those.
+        return _held("events", intervals, programs or tasks, recorded)
+    if not delays:
+        return unknown_neighbours("this kernel does not say how long threads wait for a CPU")
+    if stalls is None:
+        return _held("run delay", windows, programs, recorded)
+    start, end = union(*stalls)
+    chosen = longest_within(windows, start, end, end - start)
+    return _held("stalls", HeldIntervals.whole(start[chosen], end[chosen]), programs, recorded)
+
+
+def unknown_neighbours(reason: str) -> Held:
+    """Nothing is known of neighbours, for a reason."""
+    record = NeighboursRecord(
+        known_from=None,
+        unknown_because=reason,
+        held_ns=0,
+        watched_ns=0,
+        programs=(),
+        sampling_ns=0,
+    )
+    return Held(HeldIntervals.none(), record)
+
+
+def read_held(content: bytes, name: str) -> HeldIntervals:
+    """Read ``neighbours.parquet`` back; `name` is what it is called in errors.
+
+    Raises
+    ------
+    RunCorruptError
+        If it is none.
+    """
+    with TableFile(content, name, NEIGHBOURS) as file:
+        columns = file.read(NEIGHBOURS.names)
+    return HeldIntervals(**{each: columns[each].astype(np.int64) for each in NEIGHBOURS.names})
+
+
+def held_by_tasks(
+    timelines: Sequence[Timeline], platform: Collection[int], windows: HeldIntervals
+) -> tuple[HeldIntervals, Counter[str]]:
+    """When neighbours ran on CPUs whose kernel events were recorded, and which for how long.
+
+    Parameters
+    ----------
+    timelines : sequence of Timeline
+        Of these CPUs; the measured threads have no events.
+    platform : collection of int
+        Threads that are no neighbours.
+    windows : HeldIntervals
+        When the device waited for its CPU: kernels leave out some switches between tasks, so that
+        stalls may have no name.
+    """
+    programs: Counter[str] = Counter()
+    starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for timeline in timelines:
+        codes = np.stack([timeline.cause, timeline.detail]).astype(np.int64)
+        pairs, which = np.unique(codes, axis=1, return_inverse=True)
+        are_neighbours = [
+            _is_neighbour(timeline.causes[cause], timeline.details[detail], platform)
+            for cause, detail in pairs.T.tolist()
+        ]
+        is_neighbour = np.array(are_neighbours, bool)[which.reshape(-1)]
+        pieces = is_neighbour[timeline.event]
+        start, end = timeline.start_ns[pieces], timeline.end_ns[pieces]
+        causes = timeline.cause[timeline.event[pieces]]
+        for cause in np.unique(causes).tolist():
+            of_cause = causes == cause
+            name = timeline.causes[cause].removeprefix(_TASK)
+            programs[name] += int((end[of_cause] - start[of_cause]).sum())
+        unnamed = timeline.of([UNNAMED])
+        lasted = unnamed.end_ns - unnamed.start_ns
+        chosen = longest_within(windows, unnamed.start_ns, unnamed.end_ns, lasted)
+        starts += [start, unnamed.start_ns[chosen]]
+        ends += [end, unnamed.end_ns[chosen]]
+    return HeldIntervals.whole(np.concatenate(starts), np.concatenate(ends)), programs
+
+
+def _is_neighbour(cause: str, detail: str, platform: Collection[int]) -> bool:
+    if not cause.startswith(_TASK) or cause.startswith(_WORKER):
+        return False
+    pid = _PID.search(detail)
+    return pid is None or int(pid[1]) not in platform
+
+
+def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
+    """The windows between readings in which a device waited for its CPU.
+
+    A wait is counted when it ends: it may have begun before the window did, and last longer.
+
+    Parameters
+    ----------
+    delays : sequence of RunDelay
+    most_ns : int
+        For how long neighbours can have run in all; what the device waited beyond that it waited
+        for others.
+    """
+    if not delays:
+        return HeldIntervals.none()
+    at_ns = np.array([each.unix_ns for each in delays], np.int64)
+    total = np.array([each.waited_ns for each in delays], np.int64)
+    waited_ns: Integers = total[1:] - total[:-1]
+    held_ns = waited_ns
+    if (total_ns := int(waited_ns.sum())) > most_ns:
+        held_ns = np.ceil(waited_ns * (most_ns / total_ns)).astype(np.int64)
+    has = held_ns > 0
+    return HeldIntervals(at_ns[:-1][has], at_ns[1:][has], held_ns[has])
+
+
+def _held(
+    known_from: KnownFrom,
+    intervals: HeldIntervals,
+    programs: Counter[str],
+    recorded: RecordedNeighbours,
+) -> Held:
+    record = NeighboursRecord(
+        known_from=known_from,
+        unknown_because=None,
+        held_ns=int(intervals.held_ns.sum()),
+        watched_ns=recorded.watched_ns,
+        programs=tuple(
+            NeighbourProgram(name=name, run_ns=ns)
+            for name, ns in programs.most_common(_MOST_PROGRAMS)
+            if ns
+        ),
+        sampling_ns=recorded.sampling_ns,
+    )
+    return Held(intervals, record)
