@@ -93,6 +93,7 @@ def main() -> int:
     parser.add_argument("--gates", type=int, default=20, help="number of gates for each device")
     parser.add_argument("--quiet", action="store_true", help="slower code, nothing else runs")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     wrong = 0
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
         folder = Path(home)
