@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from command import COMMAND
-from measurements import QUICK, children
+from measurements import children, quick
 from msgspec.structs import replace
 from runs import sound
 
@@ -65,7 +65,7 @@ def test_a_disk_that_fills_up_costs_no_measurement(
 ) -> None:
     disk, home = place.path / "disk", place.path / "run"
     disk.mkdir()
-    run = ["run", "--dut", "l2fwd", *QUICK, "--duration", "1s", "--out", str(disk / "out")]
+    run = ["run", "--dut", "l2fwd", *quick("--duration", "1s", "--out", str(disk / "out"))]
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", FILL, "sh", disk, home, COMMAND, *run],
         env=place.environment,
@@ -99,7 +99,7 @@ def test_a_killed_analysis_costs_no_measurement(
             os._exit(1)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-    refused = tailscope("run", "--dut", "l2fwd", *QUICK, "--out", out)
+    refused = tailscope("run", "--dut", "l2fwd", *quick("--out", out))
     assert f"hint: `tailscope finish {out}` analyses it" in refused.stderr
     finished(tailscope, out)
 
