@@ -184,6 +184,7 @@ def test_a_campaign_takes_a_line_and_one_for_each_cell(
         raise TestbedError("the device died " * 8)
 
     monkeypatch.setattr(campaign, "execute", execute)
+    monkeypatch.setattr(campaign, "load_text", lambda _: None)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     terminal = terminals(columns)
     status = campaign.run_experiment(
@@ -379,6 +380,12 @@ def test_the_important_parts_stay() -> None:
     assert fitting(widths, "cab", 1) == {"c"}
 
 
+def begins_with_results(lines: list[str]) -> bool:
+    """Whether nothing precedes the table, but for what a busy machine makes of it."""
+    [table, *_] = [at for at, line in enumerate(lines) if line.startswith("packets, latency")]
+    return table == 0 or lines[0].startswith("Not usable for ")
+
+
 @pytest.mark.usefixtures("dataplane")
 @pytest.mark.parametrize("press", [None, "\x03"], ids=["ends", "Ctrl-C"])
 def test_a_run_leaves_its_results_alone(place: Place, press: str | None) -> None:
@@ -390,7 +397,7 @@ def test_a_run_leaves_its_results_alone(place: Place, press: str | None) -> None
     assert status == (0 if press is None else 130)
     assert fits(terminal.frames, 80)
     assert any("p99.9 " in frame and " left" in frame for frame in terminal.frames)
-    assert terminal.lines[0].startswith("packets, latency")
+    assert begins_with_results(terminal.lines)
     assert ("^C" in terminal.said) == (press is not None)
     rubbish = [line for line in terminal.lines if "^C" in line or " s left" in line]
     assert rubbish == []
@@ -402,4 +409,4 @@ def test_a_quiet_run_shows_results_alone(place: Place) -> None:
     traffic = ("--dut", "l2fwd", "--rate", "1k", "--warm-up", "50ms", "--duration", "1200ms")
     arguments = ("run", *traffic, "--quiet", "--out", place.path / "out")
     assert terminal.run(*arguments, env=place.environment) == 0
-    assert terminal.frames == [] and terminal.lines[0].startswith("packets, latency")
+    assert terminal.frames == [] and begins_with_results(terminal.lines)

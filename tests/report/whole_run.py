@@ -69,8 +69,8 @@ _EXPLANATION = {
     "threshold_ns": 1,
     "service_ns": 1,
     "packets": 1,
-    "latency_ns": 0,
-    "excess_ns": 0,
+    "latency_ns": 4,
+    "excess_ns": 3,
     "parts_ns": {},
     "causes": [
         {**_WAITED, "part": "dut", "cause": "local timer", "share": 0.75},
