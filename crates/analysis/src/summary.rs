@@ -374,9 +374,10 @@ impl Analysis {
         warn(
             counts.ambiguous,
             ["packet looks", "packets look"],
-            "like others within the window, and nothing proves which is which: not matched, latency and loss \
-             unknown. Send packets with a counter in the payload; of equal ones only those are matched that \
-             leave before the next one enters, where both captures begin before them with a packet that differs",
+            "like others within the window, and nothing proves which is which. They are not matched: their \
+             latency and loss are not known. Send packets with a counter in the payload. Equal ones are only \
+             matched if each comes out before the next one goes in, and both captures begin with a packet that \
+             differs",
         );
         let dropped = self.post.info.as_ref().and_then(|info| info.dropped_packets).unwrap_or(0);
         warn(
