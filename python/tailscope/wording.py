@@ -821,7 +821,10 @@ def heading(summary: Mapping[str, Figure]) -> str:
 def _losses(summary: Mapping[str, Figure]) -> str:
     if summary["lost"] is None:
         return "losses unknown"
-    return f"{lost_text(summary)} of {_count(summary['sent'])} packets lost"
+    outside = int(summary.get("outside") or 0)
+    judged = int(summary["sent"] or 0) - outside
+    text = f"{lost_text(summary)} of {count_text(judged)} packets lost"
+    return f"{text}, {count_text(outside)} not judged" if outside else text
 
 
 def median_and_tail(summary: Mapping[str, Figure]) -> tuple[str, str]:

@@ -338,6 +338,25 @@ def test_captures_of_equal_packets_are_inconclusive(tailscope: Run, tmp_path: Pa
         assert f"{len(pre):,} packets that look alike" in term["reasons"][0]
 
 
+def test_a_device_that_dies_does_not_pass(tailscope: Run, tmp_path: Path) -> None:
+    """Nothing comes out any more, so that nothing tells whether the capture behind it went on."""
+    pre, post = captures.pair(tmp_path / "captures", [10_000] * 2_000)
+    record = len(captures.pcap(captures.stream([0]))) - len(captures.pcap([]))
+    post.write_bytes(post.read_bytes()[: len(captures.pcap([])) + 1_000 * record])
+    done = tailscope("analyze", pre, post, "--trim", "0s", "--out", tmp_path / "run")
+    assert "1000 packets are outside of what both captures saw" in done.stdout + done.stderr
+    run = tmp_path / "run"
+    levels = "p99<1ms, loss<1e-2, lost=0, max<1ms, reordered=0"
+    for term in judged(tailscope, run, levels, 3)["runs"][0]["terms"]:
+        assert term["verdict"] == "inconclusive", term
+        assert "1,000 packets that are outside" in term["reasons"][0]
+    assert judged(tailscope, run, "p40<1ms", 0)["verdict"] == "pass"
+    assert judged(tailscope, run, "p99<1us", 2)["verdict"] == "fail"
+    page = tmp_path / "page.html"
+    assert tailscope("report", run, "--out", page).returncode == 0
+    assert "0 of 1,000 packets lost, 1,000 not judged" in page.read_text()
+
+
 def test_negative_latencies_leave_times_undecided(
     tailscope: Run, runs: Path, tmp_path: Path
 ) -> None:

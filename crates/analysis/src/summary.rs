@@ -387,7 +387,8 @@ impl Analysis {
                 "outside of what both captures saw, or among those that the capture behind the device \
                  dropped: not judged"
             } else {
-                "outside of what both captures saw: not judged"
+                "outside of what both captures saw: not judged. The capture behind the device holds nothing from \
+                 that time; if it was running, they were lost"
             },
         );
         warn(

@@ -92,8 +92,8 @@ class RunSample:
         The lower end: each latency less what the instrument stalled meanwhile, and for how long
         neighbours may have held the device's CPU; without packets that the instrument lost or could
         not send, or that may be lost because of neighbours, and without lost ones that captures do
-        not prove; packets alike that are not matched took no time. None where that is the same, or
-        it does not tell.
+        not prove, or that are outside of what both saw; packets alike that are not matched took no
+        time. None where that is the same, or it does not tell.
     spoilt : str
         What the instrument, or neighbours, may have spoilt.
     resolution_ns : int
@@ -353,6 +353,11 @@ def _least(packets: _Packets, counts: _Counts) -> tuple[PacketSample | None, str
             f"{alike:,} packets that look alike and are not matched, so that any of them may have"
             " been lost or taken any time"
         )
+    if outside := counts.of("outside"):
+        reasons.append(
+            f"{outside:,} packets that are outside of what both captures saw: they were lost if the"
+            " capture behind the device was running then"
+        )
     if not reasons:
         return None, ""
     return _reading(packets, counts, with_spoilt=False), "; ".join(reasons)
@@ -366,10 +371,11 @@ def _lost_by_neighbours(packets: _Packets, counts: _Counts) -> int:
 
 def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> PacketSample:
     dropped, alike = counts.of("dropped_by_dut"), counts.of("ambiguous")
+    unknown = alike + counts.of("outside")
     lost = counts.of("lost") - dropped
     lost += counts.of("unsent") if with_spoilt else -counts.of("lost_in_instrument")
     if with_spoilt:
-        lost += alike
+        lost += unknown
     else:
         lost = max(0, lost - counts.unproven() - _lost_by_neighbours(packets, counts))
     ends = (packets.as_is, packets.least) if with_spoilt else (packets.least, packets.as_is)
@@ -381,11 +387,11 @@ def _reading(packets: _Packets, counts: _Counts, *, with_spoilt: bool) -> Packet
         instant=0 if with_spoilt else alike,
     )
     found = {name: counts.of(name) for name in ("reordered", "duplicated", "corrupt", "late")}
-    if with_spoilt and alike:
-        found["late"] += alike
-        found["duplicated"] += counts.of("post_ambiguous")
+    if with_spoilt and unknown:
+        found["late"] += unknown
+        found["duplicated"] += counts.of("post_ambiguous") + counts.of("outside")
         # One that overtook may have been any of them.
-        found["reordered"] = alike + counts.of("count")
+        found["reordered"] = unknown + counts.of("count")
     return PacketSample(
         taken,
         lost,
