@@ -55,12 +55,16 @@ class RunDelay(NamedTuple):
     Attributes
     ----------
     unix_ns : int
+        When reading it began.
     waited_ns : int
         Since sampling began; a wait counts once it has ended.
+    reading_ns : int
+        For how long it was read.
     """
 
     unix_ns: int
     waited_ns: int
+    reading_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,11 @@ class RecordedNeighbours:
     delays : Mapping of str to list of RunDelay
         For each device, by the mark of its programs.
     busy_ns, own_ns : Mapping of int to int
-        For each CPU, how long it ran tasks, and those of the measurement among them.
+        For each CPU, how long it ran tasks, and those that the measurement has started among them.
     programs_ns : Mapping of (str, int) to int
         How long each neighbour ran on each CPU, by its name.
     platform : frozenset of int
-        Threads that are no neighbours: the kernel's and the measurement's.
+        Threads that are no neighbours: the kernel's, and those that the measurement has started.
     watched_ns, sampling_ns : int
         For how long it was sampled, and how long that took.
     """
@@ -98,7 +102,7 @@ class RecordedNeighbours:
         return found
 
     def most_ns(self, cpus: Iterable[int]) -> int:
-        """For how long others than the measurement may have run on some CPUs."""
+        """For how long others than the kernel and what was started may have run on some CPUs."""
         return sum(max(0, self.busy_ns.get(cpu, 0) - self.own_ns.get(cpu, 0)) for cpu in set(cpus))
 
 
@@ -116,9 +120,10 @@ class ProgramTimes:
     programs_ns : Counter of (str, int)
         By name and CPU, for neighbours.
     own_ns : Counter of int
-        By CPU, for programs of the measurement.
+        By CPU, for programs that the measurement has started. This process is not among them: what
+        it takes of a device's CPU is not the device's.
     platform : set of int
-        Threads of the kernel and of the measurement.
+        Threads of the kernel, and of these programs.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -155,16 +160,17 @@ class ProgramTimes:
                 self.platform.add(tid)
                 return
             is_own = self._mark_of(pid) is not None
-            if is_own:
+            is_started = is_own and pid != os.getpid()
+            if is_started:
                 self.platform.add(tid)
             now_ns[tid] = times.run_ns
             # A thread that was not there before has run since then.
             before_ns = self._before_ns.get(tid, 0 if self._has_looked else times.run_ns)
             if not (ran_ns := times.run_ns - before_ns):
                 continue
-            if is_own:
+            if is_started:
                 self.own_ns[times.cpu] += ran_ns
-            else:
+            elif not is_own:
                 name = name or comm_of(pid)
                 self.programs_ns[name, times.cpu] += ran_ns
 
@@ -201,8 +207,8 @@ class NeighbourSampler:
     def __enter__(self) -> Self:
         if self._devices:
             self._began_ns = self._clock.now_ns()
-            self._look()
             self._busy_ns = busy_ns()
+            self._look()
             self._read_delays()
             self._thread.start()
         return self
@@ -261,9 +267,8 @@ class NeighbourSampler:
             device.follow(pid for pid, of in own.items() if of == mark)
 
     def _read_delays(self) -> None:
-        now_ns = self._clock.now_ns()
         for device in self._devices.values():
-            device.read(now_ns)
+            device.read(self._clock)
 
 
 @dataclass
@@ -288,8 +293,9 @@ class _DeviceDelay:
                     file = os.open(f"/proc/{tid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
                     self._files[tid] = file
 
-    def read(self, now_ns: int) -> None:
+    def read(self, clock: SteadyClock) -> None:
         """Add what they waited since the last reading."""
+        began_ns = clock.now_ns()
         waited_ns = self.delays[-1].waited_ns if self.delays else 0
         for tid, file in [*self._files.items()]:
             try:
@@ -299,7 +305,7 @@ class _DeviceDelay:
                 continue
             waited_ns += total_ns - self._before_ns.get(tid, total_ns)
             self._before_ns[tid] = total_ns
-        self.delays.append(RunDelay(now_ns, waited_ns))
+        self.delays.append(RunDelay(began_ns, waited_ns, clock.now_ns() - began_ns))
 
     def close(self) -> None:
         while self._files:
