@@ -16,10 +16,17 @@ from hypothesis import strategies as st
 from neighbours import LOOP, MARK, busy_neighbour, holds, latencies, recorded
 from single_packets import packets
 
+from tailscope.noise import neighbour_sampler
 from tailscope.noise.held import HeldIntervals, HeldPackets, held_packets, longest_within
 from tailscope.noise.intervals import covered
 from tailscope.noise.load import load_text
-from tailscope.noise.neighbour_sampler import NeighbourSampler, ProgramTimes, RunDelay
+from tailscope.noise.neighbour_sampler import (
+    NeighbourSampler,
+    ProgramTimes,
+    RunDelay,
+    busy_ns,
+    idle_ns,
+)
 from tailscope.noise.neighbours import (
     held_by_neighbours,
     held_by_tasks,
@@ -28,6 +35,7 @@ from tailscope.noise.neighbours import (
 from tailscope.noise.timeline import UNNAMED, Timeline
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import MARK as ENVIRONMENT
+from tailscope.testbed.tasks import TICK_NS, ThreadTimes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -264,6 +272,29 @@ def test_what_this_process_takes_is_not_the_devices() -> None:
     times.look()
     assert not times.own_ns
     assert os.getpid() not in times.platform
+
+
+def test_a_cpu_that_serves_interrupts_is_not_idle(tmp_path: Path) -> None:
+    """Who waits for others waits for what interrupts them, too."""
+    (tmp_path / "stat").write_text("cpu 1 1 1\ncpu1 50 1 9 30 2 4 8 6 0 0\nintr 5\n")
+    assert idle_ns(tmp_path / "stat") == {1: 32 * TICK_NS}
+    assert busy_ns(tmp_path / "stat") == {1: 60 * TICK_NS}
+
+
+def test_ticks_of_the_device_hide_no_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is counted one tick has run between nothing and two."""
+    times = ProgramTimes("a measurement")
+    monkeypatch.setattr(neighbour_sampler, "processes", lambda: [5])
+    monkeypatch.setattr(neighbour_sampler, "threads_of", lambda pid: [pid])
+    monkeypatch.setattr(neighbour_sampler, "parent_of", lambda _pid: os.getpid())
+    for ticks in (7, 8):
+        monkeypatch.setattr(
+            neighbour_sampler,
+            "times_of",
+            lambda _pid, _tid, ticks=ticks: ThreadTimes(1, False, ticks * TICK_NS, 1),
+        )
+        times.look()
+    assert not times.own_ns[1]
 
 
 def test_a_device_that_waits_for_its_cpu_is_seen_to() -> None:
