@@ -21,15 +21,20 @@ def packets(
     pre_ns: Sequence[int] | NDArray[np.int64],
     latency_ns: Sequence[int] | NDArray[np.int64],
     tainted: NDArray[np.bool_] | None = None,
+    stall_ns: NDArray[np.int64] | None = None,
 ) -> Packets:
-    """Packets as a run keeps them, numbered from 0."""
+    """Packets as a run keeps them, numbered from 0; tainted where the instrument stalled."""
     file = io.BytesIO()
     columns = np.arange(len(pre_ns)), np.array(pre_ns), np.array(latency_ns)
     series = Series(*(column.astype(np.uint64) for column in columns))
+    if tainted is None and stall_ns is not None:
+        tainted = stall_ns > 0
     if tainted is not None:
-        nothing = np.zeros(len(tainted), np.uint64)
+        stalled = np.zeros(len(tainted)) if stall_ns is None else stall_ns
         series = series._replace(
-            intended_ns=series.pre_ns, tainted=tainted, instrument_stall_ns=nothing
+            intended_ns=series.pre_ns,
+            tainted=tainted,
+            instrument_stall_ns=stalled.astype(np.uint64),
         )
     with LatencyFile(file) as written:
         written.write(series)

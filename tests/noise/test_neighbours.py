@@ -16,9 +16,17 @@ from hypothesis import strategies as st
 from neighbours import LOOP, MARK, busy_neighbour, holds, latencies, recorded
 from single_packets import packets
 
+from tailscope.noise import neighbour_sampler
 from tailscope.noise.held import HeldIntervals, HeldPackets, held_packets, longest_within
+from tailscope.noise.intervals import covered
 from tailscope.noise.load import load_text
-from tailscope.noise.neighbour_sampler import NeighbourSampler, ProgramTimes, RunDelay
+from tailscope.noise.neighbour_sampler import (
+    NeighbourSampler,
+    ProgramTimes,
+    RunDelay,
+    busy_ns,
+    idle_ns,
+)
 from tailscope.noise.neighbours import (
     held_by_neighbours,
     held_by_tasks,
@@ -27,6 +35,7 @@ from tailscope.noise.neighbours import (
 from tailscope.noise.timeline import UNNAMED, Timeline
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.places import MARK as ENVIRONMENT
+from tailscope.testbed.tasks import TICK_NS, ThreadTimes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,6 +115,29 @@ def test_without_times_the_longest_waits_are_taken(share: float, mean_ns: int) -
     assert (left > limit_ns).mean() <= (took > limit_ns).mean() / 20
 
 
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_what_the_instrument_stalled_hides_no_wait(share: float) -> None:
+    """Others hold the generator's CPU, too: it sends late, and sees late what comes back."""
+    lasts_ns = SECOND
+    stalls = holds(8, lasts_ns, 0.5, 4_000_000)
+    came = np.sort(released(np.arange(1, 10_000, dtype=np.int64) * (lasts_ns // 10_000), stalls))
+    held = holds(7, lasts_ns, share, 4_000_000)
+    took = released(came + latencies(came, WORK_NS, held), stalls) - came
+    stall = covered(came, came + took, stalls.start_ns, stalls.end_ns)
+    known = held_packets(
+        windows(held, lasts_ns), packets(came, took, stall_ns=stall), is_exact=False
+    )
+    left = np.maximum(took - stall - bounds(came, took, known), 0)
+    alone = latencies(came, WORK_NS, NONE)
+    assert (left > alone + WORK_NS).mean() <= share / 20
+
+
+def released(at_ns: Integers, stalls: HeldIntervals) -> Integers:
+    """When a loop that stalls gets to what is due at these times."""
+    last = np.searchsorted(stalls.start_ns, at_ns, "right") - 1
+    return np.where(last < 0, at_ns, np.maximum(at_ns, stalls.end_ns[last]))
+
+
 def test_a_slow_device_on_a_quiet_machine_is_not_excused() -> None:
     """A tenth of a millisecond in a tenth of a second explains few of the packets that are slow."""
     came = np.arange(1, 20_000, dtype=np.int64) * 50_000
@@ -139,6 +171,22 @@ def test_a_wait_is_looked_for_where_it_ended() -> None:
     assert longest_within(little, start, end, lasted).tolist() == [False, False, False, True, False]
     much = second._replace(held_ns=np.array([25_000_000]))
     assert longest_within(much, start, end, lasted).tolist() == [False, True, True, True, True]
+
+
+def test_who_reads_may_lose_the_cpu_meanwhile() -> None:
+    """A reading begins at 100 ms, and reads what was counted until 250 ms."""
+    start = np.arange(0, 360, 10, dtype=np.int64) * 1_000_000
+    end = start + 4_000_000
+    waited = [4_000_000 * int((end <= at * 1_000_000).sum()) for at in (0, 250, 350)]
+    delays = [
+        RunDelay(0, 0),
+        RunDelay(100_000_000, waited[1], reading_ns=150_000_000),
+        RunDelay(350_000_000, waited[2]),
+    ]
+    known = held_by_neighbours(
+        recorded(delays), MARK, [1], timelines=None, stalls=(start, end)
+    ).intervals
+    assert known.start_ns.tolist() == start[end <= 350_000_000].tolist()
 
 
 def test_what_a_device_waits_for_others_than_neighbours_is_its_own() -> None:
@@ -213,6 +261,40 @@ def test_programs_that_are_not_ours_are_seen() -> None:
         own.kill()
     assert text is not None
     assert f"of CPU {cpu}, which will be measured" in text
+
+
+def test_what_this_process_takes_is_not_the_devices() -> None:
+    times = ProgramTimes()
+    times.look()
+    began_s = time.process_time()
+    while time.process_time() - began_s < 0.03:
+        pass
+    times.look()
+    assert not times.own_ns
+    assert os.getpid() not in times.platform
+
+
+def test_a_cpu_that_serves_interrupts_is_not_idle(tmp_path: Path) -> None:
+    """Who waits for others waits for what interrupts them, too."""
+    (tmp_path / "stat").write_text("cpu 1 1 1\ncpu1 50 1 9 30 2 4 8 6 0 0\nintr 5\n")
+    assert idle_ns(tmp_path / "stat") == {1: 32 * TICK_NS}
+    assert busy_ns(tmp_path / "stat") == {1: 60 * TICK_NS}
+
+
+def test_ticks_of_the_device_hide_no_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is counted one tick has run between nothing and two."""
+    times = ProgramTimes("a measurement")
+    monkeypatch.setattr(neighbour_sampler, "processes", lambda: [5])
+    monkeypatch.setattr(neighbour_sampler, "threads_of", lambda pid: [pid])
+    monkeypatch.setattr(neighbour_sampler, "parent_of", lambda _pid: os.getpid())
+    for ticks in (7, 8):
+        monkeypatch.setattr(
+            neighbour_sampler,
+            "times_of",
+            lambda _pid, _tid, ticks=ticks: ThreadTimes(1, False, ticks * TICK_NS, 1),
+        )
+        times.look()
+    assert not times.own_ns[1]
 
 
 def test_a_device_that_waits_for_its_cpu_is_seen_to() -> None:

@@ -12,6 +12,7 @@ import pytest
 from neighbours import MARK, busy_neighbour, holds, latencies, recorded
 from synthetic import PACKETS, write_run
 
+from tailscope.noise.held import HeldIntervals
 from tailscope.noise.neighbour_sampler import RunDelay
 from tailscope.noise.neighbours import Held, held_by_neighbours
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from measurements import Place
     from numpy.typing import NDArray
-
-    from tailscope.noise.held import HeldIntervals
 
 Run = Callable[..., Any]
 
@@ -43,11 +42,13 @@ def took(held: HeldIntervals, work_ns: int = WORK_NS) -> NDArray[np.int64]:
     return latencies(came, work_ns, held) + np.random.default_rng(4).integers(0, 300, PACKETS)
 
 
-def known(held: HeldIntervals, how: str) -> Held:
-    """What is known of neighbours by the kernel's events, the device's stalls, or its run delay."""
-    at = np.arange(0, LASTS_NS + 1, 100_000_000)
-    waited = [int(held.held_ns[held.end_ns <= each].sum()) for each in at]
-    sampled = recorded([*map(RunDelay, at.tolist(), waited)], programs=PROGRAMS)
+def known(held: HeldIntervals, how: str, reading_ns: int = 0) -> Held:
+    """What is known of neighbours by the stalls of the device, or only by its run delay."""
+    delays = [
+        RunDelay(at, int(held.held_ns[held.end_ns <= at + reading_ns].sum()), reading_ns)
+        for at in range(0, LASTS_NS + 1, 100_000_000 + reading_ns)
+    ]
+    sampled = recorded(delays, programs=PROGRAMS)
     stalls = (held.start_ns, held.end_ns) if how == "stalls" else None
     return held_by_neighbours(sampled, MARK, [1], timelines=None, stalls=stalls)
 
@@ -73,6 +74,21 @@ def test_a_busy_machine_is_inconclusive_and_says_who(
     found = json.loads(as_it_is.stdout)
     assert found["as_it_is"]
     assert NAMED in found["runs"][0]["neighbours"].replace("Other", "other")
+
+
+@pytest.mark.parametrize("how", ["stalls", "run delay"])
+def test_a_busy_machine_may_hold_up_the_sampler_too(
+    tailscope: Run, tmp_path: Path, how: str
+) -> None:
+    """Neighbours come for 0.4 s, and go; the sampler lost its CPU whenever it read."""
+    held = busy(0.6)
+    is_there = held.start_ns // 400_000_000 % 2 == 1
+    held = HeldIntervals(*(column[is_there] for column in held))
+    run = write_run(
+        tmp_path / "run", took(held), rate_pps=10_000, neighbours=known(held, how, 200_000_000)
+    )
+    done = tailscope("verify", run, "--slo", SLO)
+    assert done.returncode == 3, done.stdout
 
 
 @pytest.mark.parametrize("how", ["stalls", "run delay"])

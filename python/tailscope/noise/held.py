@@ -79,33 +79,41 @@ def longest_within(
 ) -> NDArray[np.bool_]:
     """Choose intervals that waits for neighbours may be.
 
-    In each window those are the longest ones of which the wait ended there, until they make up
-    twice the waits of the window. Where these are a quarter of the window or more, the device may
-    not have emptied its queue in between: it is every interval that touches it.
+    In each window those are the longest ones of which the wait may have ended there, until they
+    make up twice the waits of the window; what may have ended in another window is not counted.
+    Where the waits are a quarter of the window or more, the device may not have emptied its queue
+    in between: it is every interval that touches it.
 
     Parameters
     ----------
     windows : HeldIntervals
+        They overlap where a reading took its time.
     start_ns, end_ns : ndarray of int64, shape (n,)
-        In order, disjoint.
+        In order of their starts.
     lasted_ns : ndarray of int64, shape (n,)
-        How long the wait lasted with which each of them begins.
+        How long the wait of each of them lasted; it ended at the end of the interval at the latest.
     """
     chosen = np.zeros(len(start_ns), bool)
-    by_end = np.argsort(start_ns + lasted_ns, kind="stable")
-    ended_ns = (start_ns + lasted_ns)[by_end]
-    for begin_ns, until_ns, held_ns in zip(*(each.tolist() for each in windows), strict=True):
+    earliest = start_ns + lasted_ns - _CLOCKS_NS
+    latest = np.maximum(end_ns, start_ns + lasted_ns) + _CLOCKS_NS
+    most = np.maximum.accumulate(latest)
+    least = np.minimum.accumulate(earliest[::-1])[::-1]
+    # Of each window, what is in no other one.
+    alone_from = np.maximum(windows.start_ns, np.append(windows.start_ns[:1], windows.end_ns[:-1]))
+    alone_until = np.minimum(windows.end_ns, np.append(windows.start_ns[1:], windows.end_ns[-1:]))
+    columns = (*windows, alone_from, alone_until)
+    for begin_ns, until_ns, held_ns, own_begin_ns, own_until_ns in zip(
+        *(each.tolist() for each in columns), strict=True
+    ):
         if held_ns * _WINDOW_SHARE >= until_ns - begin_ns:
             chosen[(end_ns > begin_ns - held_ns) & (start_ns < until_ns)] = True
             continue
-        first = np.searchsorted(ended_ns, begin_ns - _CLOCKS_NS, "left")
-        last = np.searchsorted(ended_ns, until_ns + _CLOCKS_NS, "right")
-        here = by_end[first:last]
+        first, last = np.searchsorted(most, begin_ns), np.searchsorted(least, until_ns, "right")
+        here = np.arange(first, last)
+        here = here[(latest[here] >= begin_ns) & (earliest[here] <= until_ns)]
         here = here[(lasted_ns[here] > 0) & (lasted_ns[here] <= _TIMES * held_ns)]
         here = here[np.argsort(-lasted_ns[here], kind="stable")]
-        ended = start_ns[here] + lasted_ns[here]
-        # What ended at the edge of a window may be counted in the other one.
-        is_inside = (ended > begin_ns + _CLOCKS_NS) & (ended < until_ns - _CLOCKS_NS)
+        is_inside = (earliest[here] > own_begin_ns) & (latest[here] < own_until_ns)
         spent = np.where(is_inside, lasted_ns[here], 0)
         chosen[here[np.cumsum(spent) - spent < _TIMES * held_ns]] = True
     return chosen
@@ -193,19 +201,21 @@ def held_packets(held: HeldIntervals, packets: Packets, *, is_exact: bool) -> He
     # Until a queue is emptied, packets wait for what is over.
     wide_start, wide_end = union(start, start + _TIMES * (end - start))
     undisturbed, arrivals = Distribution(), _Arrivals()
-    for pre_ns, latency_ns in _stays(packets):
-        post_ns = pre_ns + latency_ns
-        free = covered(pre_ns, post_ns, wide_start, wide_end) == 0
-        undisturbed.record(latency_ns[free].astype(np.uint64))
+    for pre_ns, latency_ns, least_ns in _stays(packets):
+        free = covered(pre_ns, pre_ns + latency_ns, wide_start, wide_end) == 0
+        undisturbed.record(least_ns[free].astype(np.uint64))
         arrivals.add(pre_ns)
     most_lost = _TIMES * -(-int(held.held_ns.sum()) // _SLICE_NS) * arrivals.most
     return HeldPackets(start, end, _low(undisturbed), most_lost, is_exact)
 
 
-def _stays(packets: Packets) -> Iterator[tuple[Integers, Integers]]:
-    """When packets came, and their latencies, a batch at a time."""
-    for pre_ns, latency_ns in packets.batches("pre_ns", "latency_ns"):
-        yield pre_ns.view(np.int64), latency_ns.view(np.int64)
+def _stays(packets: Packets) -> Iterator[tuple[Integers, Integers, Integers]]:
+    """When packets came, and their latencies with and without stalls of the instrument."""
+    for pre_ns, latency_ns, stall_ns in packets.batches(
+        "pre_ns", "latency_ns", "instrument_stall_ns"
+    ):
+        least_ns = latency_ns if stall_ns is None else latency_ns - np.minimum(latency_ns, stall_ns)
+        yield pre_ns.view(np.int64), latency_ns.view(np.int64), least_ns.view(np.int64)
 
 
 def _low(undisturbed: Distribution) -> int:
@@ -215,13 +225,16 @@ def _low(undisturbed: Distribution) -> int:
 
 
 def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
-    """When the device had work without a break, and how long packets waited then at most."""
+    """When the device had work without a break, and how long packets waited then at most.
+
+    What the instrument stalled meanwhile is no part of the wait, but of the time in which it ended.
+    """
     latencies = Distribution()
-    for _, latency_ns in _stays(packets):
-        latencies.record(latency_ns.astype(np.uint64))
+    for _, _, least_ns in _stays(packets):
+        latencies.record(least_ns.astype(np.uint64))
     service_ns = _low(latencies)
     pieces: list[tuple[Integers, ...]] = []
-    for pre_ns, latency_ns in _stays(packets):
+    for pre_ns, latency_ns, least_ns in _stays(packets):
         post_ns = pre_ns + latency_ns
         begins = np.ones(len(pre_ns), bool)
         begins[1:] = (post_ns[:-1] <= pre_ns[1:]) | (latency_ns[:-1] <= service_ns)
@@ -230,7 +243,7 @@ def _busy_periods(packets: Packets) -> tuple[Integers, Integers, Integers]:
             (
                 pre_ns[first],
                 np.maximum.reduceat(post_ns, first),
-                np.maximum(np.maximum.reduceat(latency_ns, first) - service_ns, 0),
+                np.maximum(np.maximum.reduceat(least_ns, first) - service_ns, 0),
             )
         )
     none = (np.zeros(0, np.int64),) * 3

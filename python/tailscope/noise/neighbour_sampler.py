@@ -19,6 +19,7 @@ from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK
 from tailscope.testbed.steady import SteadyClock
 from tailscope.testbed.tasks import (
+    TICK_NS,
     comm_of,
     environment_of,
     parent_of,
@@ -37,6 +38,7 @@ __all__ = [
     "RecordedNeighbours",
     "RunDelay",
     "busy_ns",
+    "idle_ns",
 ]
 
 NEIGHBOUR_THREAD = "tailscope-neigh"
@@ -55,12 +57,16 @@ class RunDelay(NamedTuple):
     Attributes
     ----------
     unix_ns : int
+        When reading it began.
     waited_ns : int
         Since sampling began; a wait counts once it has ended.
+    reading_ns : int
+        For how long it was read.
     """
 
     unix_ns: int
     waited_ns: int
+    reading_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,12 @@ class RecordedNeighbours:
     delays : Mapping of str to list of RunDelay
         For each device, by the mark of its programs.
     busy_ns, own_ns : Mapping of int to int
-        For each CPU, how long it ran tasks, and those of the measurement among them.
+        For each CPU, how long it was not idle at most, and how long it ran what the measurement has
+        started at least.
     programs_ns : Mapping of (str, int) to int
         How long each neighbour ran on each CPU, by its name.
     platform : frozenset of int
-        Threads that are no neighbours: the kernel's and the measurement's.
+        Threads that are no neighbours: the kernel's, and those that the measurement has started.
     watched_ns, sampling_ns : int
         For how long it was sampled, and how long that took.
     """
@@ -98,7 +105,7 @@ class RecordedNeighbours:
         return found
 
     def most_ns(self, cpus: Iterable[int]) -> int:
-        """For how long others than the measurement may have run on some CPUs."""
+        """For how long others than what was started may have run on some CPUs."""
         return sum(max(0, self.busy_ns.get(cpu, 0) - self.own_ns.get(cpu, 0)) for cpu in set(cpus))
 
 
@@ -116,9 +123,10 @@ class ProgramTimes:
     programs_ns : Counter of (str, int)
         By name and CPU, for neighbours.
     own_ns : Counter of int
-        By CPU, for programs of the measurement.
+        By CPU, for programs that the measurement has started, at least: the kernel counts ticks.
+        This process is not among them: what it takes of a device's CPU is not the device's.
     platform : set of int
-        Threads of the kernel and of the measurement.
+        Threads of the kernel, and of these programs.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -155,16 +163,17 @@ class ProgramTimes:
                 self.platform.add(tid)
                 return
             is_own = self._mark_of(pid) is not None
-            if is_own:
+            is_started = is_own and pid != os.getpid()
+            if is_started:
                 self.platform.add(tid)
             now_ns[tid] = times.run_ns
             # A thread that was not there before has run since then.
             before_ns = self._before_ns.get(tid, 0 if self._has_looked else times.run_ns)
             if not (ran_ns := times.run_ns - before_ns):
                 continue
-            if is_own:
-                self.own_ns[times.cpu] += ran_ns
-            else:
+            if is_started:
+                self.own_ns[times.cpu] += ran_ns - TICK_NS
+            elif not is_own:
                 name = name or comm_of(pid)
                 self.programs_ns[name, times.cpu] += ran_ns
 
@@ -195,14 +204,14 @@ class NeighbourSampler:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sample, name=NEIGHBOUR_THREAD, daemon=True)
         self._stack = ExitStack()
-        self._busy_ns: dict[int, int] = {}
+        self._idle_ns: dict[int, int] = {}
         self._began_ns = self._sampling_ns = 0
 
     def __enter__(self) -> Self:
         if self._devices:
             self._began_ns = self._clock.now_ns()
+            self._idle_ns = idle_ns()
             self._look()
-            self._busy_ns = busy_ns()
             self._read_delays()
             self._thread.start()
         return self
@@ -222,14 +231,15 @@ class NeighbourSampler:
         self._thread.join()
         self._look()
         self._read_delays()
-        busy = {cpu: ns - self._busy_ns.get(cpu, ns) for cpu, ns in busy_ns().items()}
+        watched_ns = self._clock.now_ns() - self._began_ns
+        idle = {cpu: ns - self._idle_ns.get(cpu, 0) - TICK_NS for cpu, ns in idle_ns().items()}
         return RecordedNeighbours(
             {mark: each.delays for mark, each in self._devices.items() if each.was_followed},
-            busy,
+            {cpu: watched_ns - max(0, ns) for cpu, ns in idle.items()},
             self._programs.own_ns,
             self._programs.programs_ns,
             frozenset(self._programs.platform),
-            self._clock.now_ns() - self._began_ns,
+            watched_ns,
             self._sampling_ns,
         )
 
@@ -261,9 +271,8 @@ class NeighbourSampler:
             device.follow(pid for pid, of in own.items() if of == mark)
 
     def _read_delays(self) -> None:
-        now_ns = self._clock.now_ns()
         for device in self._devices.values():
-            device.read(now_ns)
+            device.read(self._clock)
 
 
 @dataclass
@@ -288,8 +297,9 @@ class _DeviceDelay:
                     file = os.open(f"/proc/{tid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
                     self._files[tid] = file
 
-    def read(self, now_ns: int) -> None:
+    def read(self, clock: SteadyClock) -> None:
         """Add what they waited since the last reading."""
+        began_ns = clock.now_ns()
         waited_ns = self.delays[-1].waited_ns if self.delays else 0
         for tid, file in [*self._files.items()]:
             try:
@@ -299,7 +309,7 @@ class _DeviceDelay:
                 continue
             waited_ns += total_ns - self._before_ns.get(tid, total_ns)
             self._before_ns[tid] = total_ns
-        self.delays.append(RunDelay(now_ns, waited_ns))
+        self.delays.append(RunDelay(began_ns, waited_ns, clock.now_ns() - began_ns))
 
     def close(self) -> None:
         while self._files:
@@ -311,12 +321,19 @@ def busy_ns(stat: Path = _STAT) -> dict[int, int]:
 
     Interrupts and what a hypervisor took are not among it.
     """
-    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return _times_ns(stat, slice(0, 3))
+
+
+def idle_ns(stat: Path = _STAT) -> dict[int, int]:
+    """How long each CPU has been idle, or waited for disks, since the machine was booted."""
+    return _times_ns(stat, slice(3, 5))
+
+
+def _times_ns(stat: Path, which: slice) -> dict[int, int]:
     found = {}
     with suppress(OSError):
         for line in stat.read_text().splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdecimal():
-                user, nice, system = map(int, fields[:3])
-                found[int(name[3:])] = (user + nice + system) * tick_ns
+                found[int(name[3:])] = sum(map(int, fields[which])) * TICK_NS
     return found

@@ -167,7 +167,9 @@ def _is_neighbour(cause: str, detail: str, platform: Collection[int]) -> bool:
 def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
     """The windows between readings in which a device waited for its CPU.
 
-    A wait is counted when it ends: it may have begun before the window did, and last longer.
+    A wait is counted when it ends: it may have begun before the window did, and last longer. A
+    window lasts until its reading is over, and the next one begins before that: whoever reads may
+    lose the CPU in between.
 
     Parameters
     ----------
@@ -178,14 +180,15 @@ def held_windows(delays: Sequence[RunDelay], most_ns: int) -> HeldIntervals:
     """
     if not delays:
         return HeldIntervals.none()
-    at_ns = np.array([each.unix_ns for each in delays], np.int64)
+    begin_ns = np.array([each.unix_ns for each in delays], np.int64)
+    end_ns = begin_ns + np.array([each.reading_ns for each in delays], np.int64)
     total = np.array([each.waited_ns for each in delays], np.int64)
     waited_ns: Integers = total[1:] - total[:-1]
     held_ns = waited_ns
     if (total_ns := int(waited_ns.sum())) > most_ns:
         held_ns = np.ceil(waited_ns * (most_ns / total_ns)).astype(np.int64)
     has = held_ns > 0
-    return HeldIntervals(at_ns[:-1][has], at_ns[1:][has], held_ns[has])
+    return HeldIntervals(begin_ns[:-1][has], end_ns[1:][has], held_ns[has])
 
 
 def _held(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 __all__ = [
+    "TICK_NS",
     "ThreadTimes",
     "comm_of",
     "environment_of",
@@ -23,7 +24,7 @@ _PARENT, _SESSION, _FLAGS, _USER_TICKS, _SYSTEM_TICKS, _CPU = 1, 3, 6, 11, 12, 3
 """Places in ``/proc/PID/stat`` behind the name."""
 _KERNEL_THREAD = 0x0020_0000
 """`PF_KTHREAD` of the kernel."""
-_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class ThreadTimes(NamedTuple):
@@ -92,7 +93,7 @@ def times_of(pid: int, tid: int) -> ThreadTimes | None:
         return None
     ran_ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
     is_kernel = bool(int(fields[_FLAGS]) & _KERNEL_THREAD)
-    return ThreadTimes(int(fields[_PARENT]), is_kernel, ran_ticks * _TICK_NS, int(fields[_CPU]))
+    return ThreadTimes(int(fields[_PARENT]), is_kernel, ran_ticks * TICK_NS, int(fields[_CPU]))
 
 
 def status_of(tid: int) -> dict[str, str]:
