@@ -94,7 +94,7 @@ dataplane: $(TOOLS)
 ## make demo     calibrate, measure l2fwd at three rates, and write demo/report.html
 demo: $(ENGINE) dataplane
 	@rm -rf demo
-	tailscope calibrate --duration 4s
+	tailscope calibrate --duration 4s || [[ $$? -eq 3 ]]
 	tailscope run --dut l2fwd --rate 10k --duration 5s --out demo/10k
 	tailscope run --dut l2fwd --rate 100k --duration 5s --out demo/100k
 	tailscope run --dut l2fwd --rate 1M --duration 5s --out demo/1M

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -112,6 +113,7 @@ def test_a_watch_of_other_options_is_refused(
     assert "belongs to another watch: rate_pps differ" in other.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_on_a_full_disk_it_measures_and_says_so(
     place: Place, tailscope: Tailscope, watch: Path
 ) -> None:

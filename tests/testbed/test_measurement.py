@@ -206,7 +206,7 @@ def woken(pid: int) -> int:
 
 
 def test_the_supervisor_sleeps_while_packets_fly(place: Place) -> None:
-    """It may share the device's CPU: it wakes when somebody has something to say, once a second."""
+    """It may share a CPU: it wakes once a second for what is said, four times for neighbours."""
     process = running(place)
     time.sleep(1)
     began_s, before = time.monotonic(), woken(process.pid)
@@ -214,7 +214,7 @@ def test_the_supervisor_sleeps_while_packets_fly(place: Place) -> None:
     often, lasted_s = woken(process.pid) - before, time.monotonic() - began_s
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert 0 < often < 8 * lasted_s
+    assert 0 < often < 12 * lasted_s
 
 
 def test_a_device_that_hands_on_nothing_is_said_and_kept(tailscope: Run, place: Place) -> None:

@@ -88,8 +88,6 @@ def test_profiles_are_levels_with_a_source() -> None:
         ("reordered=-1", "a number of packets"),
         (f"reordered={'9' * 5_000}", "a number of packets"),
         ("lost=\u0663", "a number of packets"),
-        ("p99<1ms, p99<2ms", "p99 twice"),
-        ("urllc-itu, p99.999<2ms", "p99.999 twice"),
     ],
 )
 def test_what_cannot_be_read_is_refused(text: str, said: str) -> None:
@@ -97,6 +95,11 @@ def test_what_cannot_be_read_is_refused(text: str, said: str) -> None:
         parse_level(text)
     assert str(refused.value).startswith("--slo: ")
     assert said in str(refused.value)
+
+
+def test_terms_of_the_same_figure_all_hold() -> None:
+    level = parse_level("urllc-itu, nf-350us, p99.999<2ms, p99.999<2ms")
+    assert [term.text for term in level.terms] == ["p99.999<=1ms", "p99.999<=350us", "p99.999<2ms"]
 
 
 @pytest.mark.parametrize(

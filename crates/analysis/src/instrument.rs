@@ -74,9 +74,9 @@ impl Instrument {
         });
         let ((all, least), (q, _)) = differs?;
         Some(format!(
-            "from p{q} on the instrument's own stalls show: p{q} lies between {} and {} ns",
-            least.value_ns,
-            all.value_ns,
+            "from p{q} on the instrument's own stalls show: p{q} lies between {:.3} and {:.3} µs",
+            least.value_ns as f64 / 1e3,
+            all.value_ns as f64 / 1e3,
             q = percent(q),
         ))
     }

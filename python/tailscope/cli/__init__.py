@@ -78,6 +78,8 @@ _MEASURING = (
     "watch",
 )
 
+_INTERRUPTED_BY_DUCKDB = "Query interrupted"
+"""What DuckDB makes of Ctrl-C while it works: a `RuntimeError` with this text."""
 _ALLOCATIONS_PER_COLLECTION = 10_000
 
 _app = typer.Typer(
@@ -201,8 +203,8 @@ def _run(arguments: list[str] | None) -> int:
     except MemoryError:
         return _failed("out of memory", None)
     except Exception as error:
-        # Python itself makes another error of what interrupts it in some places.
-        if isinstance(error.__cause__, KeyboardInterrupt):
+        # In some places Python makes another error of what interrupts it, and so does DuckDB.
+        if isinstance(error.__cause__, KeyboardInterrupt) or str(error) == _INTERRUPTED_BY_DUCKDB:
             return _failed("interrupted", None, INTERRUPTED)
         if sys.flags.dev_mode:
             raise

@@ -26,6 +26,9 @@ _FORMATS = ("text", "github")
 _COMMANDS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 _HEADER = ("term", "found", "beyond", "of", "share beyond", "allowed", "a burst", "verdict")
 _NOTHING = "-"
+_NEIGHBOURS_HINT = (
+    "Measure again without the other programs, or judge the device with them by --as-it-is."
+)
 
 
 def command(
@@ -221,6 +224,8 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
         say(kept("verdict"))
     for name in plan.level.profiles:
         say(f"{name} is {PROFILES[name].text}: {PROFILES[name].source}")
+    if any(each.neighbours and str(each.outcome) == "inconclusive" for each in verdicts):
+        say(_NEIGHBOURS_HINT)
     if len(verdicts) > 1:
         say(f"{len(verdicts)} runs: {outcome}")
 

@@ -44,7 +44,7 @@ __all__ = [
 NEIGHBOUR_THREAD = "tailscope-neigh"
 """The thread of this process that samples; the kernel keeps 15 bytes of its name."""
 
-_DELAY_S, _PROGRAMS_S = 0.1, 1.0
+_DELAY_S, _PROGRAMS_S = 0.25, 1.0
 """How often to read run delays, and to look at all programs, at most."""
 _MOST_SHARE = 1 / 400
 """Of a CPU, for each of these."""

@@ -53,6 +53,8 @@ if [[ -f "$baseline" ]]; then
     judge tailscope baseline compare "$baseline" "$out/runs" "${limits[@]/#/--fail-on=}" \
         --junit "$out/comparison.xml"
 else
-    echo "gate: no $baseline yet: keep $out/baseline.json as that of the state to compare with" >&2
+    next="keep the baseline.json of a gate that passes"
+    ((worst != 0)) || next="keep $out/baseline.json as that of the state to compare with"
+    echo "gate: no $baseline yet: $next" >&2
 fi
 exit "$worst"

@@ -139,12 +139,8 @@ def parse_level(text: str, name: str = "--slo") -> Level:
         If it cannot be understood.
     """
     parts = [part.strip() for part in text.split(",")]
-    terms = tuple(term for part in parts for term in _terms(part, name))
-    names = [term.name for term in terms]
-    for each in names:
-        if names.count(each) > 1:
-            raise UsageError(f"{name}: got {each} twice in {text!r}")
-    return Level(text.strip(), terms, tuple(part for part in parts if part in PROFILES))
+    terms = dict.fromkeys(term for part in parts for term in _terms(part, name))
+    return Level(text.strip(), tuple(terms), tuple(part for part in parts if part in PROFILES))
 
 
 def _terms(part: str, name: str) -> Iterator[Term]:

@@ -298,7 +298,9 @@ def _judge_term(term: Term, evidence: RunSample, error: float) -> TermVerdict:
         more, why = _to_settle(undecided, findings, term, evidence)
         reasons.append(why)
     doubts = [doubt.reason for doubt in evidence.doubts_of(term) if _is_against(doubt, outcome)]
-    if doubts:
+    if outcome is Outcome.INCONCLUSIVE:
+        doubts = [doubt.reason for doubt in evidence.doubts]
+    elif doubts:
         outcome, more = Outcome.INCONCLUSIVE, None
     return TermVerdict(term, outcome, as_is, least, (*doubts, *reasons), more)
 
