@@ -147,7 +147,7 @@ def test_each_capability_is_needed_for_what_the_page_says(place: Place, missing:
     assert done.returncode == 1
     [error] = [line for line in done.stderr.splitlines() if line.startswith("error")]
     assert error == f"error: wire veth: missing cap_{missing}"
-    assert "run as root, or with these capabilities (docs/security.md), or use" in done.stderr
+    assert "run as root, or with these capabilities (docs/security.md), or " in done.stderr
     assert not (place.path / "out").exists()
 
 
