@@ -22,6 +22,7 @@ __all__ = [
     "quantile_of",
     "quantity_text",
     "rate_pps",
+    "share_text",
     "shortened",
     "typed_duration",
     "value_label",
@@ -122,6 +123,18 @@ def count_text(count: int) -> str:
     '289,992'
     """
     return f"{count:,}"
+
+
+def share_text(share: float) -> str:
+    """Write a share in percent, with two digits.
+
+    Examples
+    --------
+    >>> share_text(0.0012), share_text(0.554), share_text(0.999)
+    ('0.12 %', '55 %', '100 %')
+    """
+    percent = 100 * share
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
 def counted(count: int, noun: str) -> str:

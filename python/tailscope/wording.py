@@ -16,6 +16,7 @@ from tailscope.units import (
     percentile_name,
     printable,
     quantity_text,
+    share_text,
     typed_duration,
 )
 
@@ -781,7 +782,7 @@ def reading(runs: Sequence[tuple[Mapping[str, Figure], RunInfo]]) -> str:
         parts.append(f"at {rate} packets/s the median is {_latency(summary, 'p50')}{tail}{loss}")
     tainted = sum(int(summary.get("tainted") or 0) for summary, _ in runs)
     matched = sum(int(summary["count"] or 0) for summary, _ in runs)
-    share = f"{100 * tainted / matched:.2g} %" if matched else NOTHING
+    share = share_text(tainted / matched) if matched else NOTHING
     text = "; ".join(parts)
     floor = runs[-1][1].floor
     believed = None if floor is None else floor.believed_up_to

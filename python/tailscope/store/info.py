@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.host import HostRecord
 from tailscope.store.records.plan import ImportPlan, MeasurementPlan
+from tailscope.units import share_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ def held_text(info: RunInfo) -> str:
     if record is None or not record.held_ns:
         return ""
     share = min(1.0, record.held_ns / max(1, record.watched_ns))
-    return f"{programs_text(info)} held the device's CPU {100 * share:.2g} % of the time"
+    return f"{programs_text(info)} held the device's CPU {share_text(share)} of the time"
 
 
 def unusable_text(info: RunInfo) -> str:
