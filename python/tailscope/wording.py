@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.plan import CAPTURED
 from tailscope.store.info import EMULATED, about_of, clock_of, foreign_text, is_emulated
+from tailscope.store.records.explanation import REST_OF_BATCH
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan
 from tailscope.units import (
     QUANTILES,
@@ -120,7 +121,6 @@ _PARTS = {
     "unexplained": "unexplained",
 }
 _MAYBE = "unexplained, may be {cause}"
-_BATCH = "the rest of its batch"
 _ENERGY = {
     "power_w_idle": ("power, idle", "W"),
     "power_w_running": ("power, running", "W"),
@@ -188,7 +188,7 @@ def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
 def part_text(part: str, cause: str) -> str:
     """Say what a packet waited for, or what that may have been."""
     name = _MAYBE if part == "unexplained" and cause else _PARTS[part]
-    if part == "queue" and cause == _BATCH:
+    if part == "queue" and cause == REST_OF_BATCH:
         name = "queue, for: {cause}"
     return name.format(cause=cause)
 

@@ -30,6 +30,7 @@ import numpy as np
 
 from tailscope.noise.events import OWN
 from tailscope.noise.intervals import Coverage, subtract, union
+from tailscope.store.records.explanation import REST_OF_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,8 +68,6 @@ SERVICE, UNEXPLAINED = "service", "unexplained"
 PARTS = (SERVICE, DUT, QUEUE, INSTRUMENT, UNEXPLAINED)
 EARLIER = "earlier packets"
 """What a packet waits for in a queue that nothing has held up."""
-REST_OF_BATCH = "the rest of its batch"
-"""What a packet waits for that leaves together with later ones."""
 
 
 class Blocked(NamedTuple):

@@ -12,6 +12,7 @@ from tailscope.store.records.kept import Origin
 from tailscope.store.records.stages import Way
 
 __all__ = [
+    "REST_OF_BATCH",
     "Alignment",
     "Associated",
     "AssociatedCounter",
@@ -28,6 +29,9 @@ __all__ = [
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Rate = Annotated[float, Meta(ge=0)]
+
+REST_OF_BATCH = "the rest of its batch"
+"""The cause of the wait of a packet that leaves together with later ones."""
 
 
 class ExplainedCause(Section, frozen=True, kw_only=True):
