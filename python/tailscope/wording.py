@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailscope.plan import CAPTURED
 from tailscope.store.info import EMULATED, about_of, clock_of, foreign_text, is_emulated
-from tailscope.store.records.explanation import REST_OF_BATCH
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan
 from tailscope.units import (
     QUANTILES,
@@ -187,6 +186,8 @@ def latency_rows(summary: Mapping[str, Figure]) -> list[Row]:
 
 def part_text(part: str, cause: str) -> str:
     """Say what a packet waited for, or what that may have been."""
+    from tailscope.store.records.explanation import REST_OF_BATCH
+
     name = _MAYBE if part == "unexplained" and cause else _PARTS[part]
     if part == "queue" and cause == REST_OF_BATCH:
         name = "queue, for: {cause}"

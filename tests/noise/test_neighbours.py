@@ -297,14 +297,34 @@ def test_ticks_of_the_device_hide_no_short_wait(monkeypatch: pytest.MonkeyPatch)
     assert not times.own_ns[1]
 
 
+def test_a_program_that_was_just_begun_is_known_by_its_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before a child begins its program, the kernel shows no mark of its own."""
+    with RunFolder() as folder:
+        mark = folder.part("platform").name
+        times = ProgramTimes(folder.name)
+        monkeypatch.setattr(neighbour_sampler, "processes", lambda: [5])
+        monkeypatch.setattr(neighbour_sampler, "threads_of", lambda pid: [pid])
+        monkeypatch.setattr(neighbour_sampler, "parent_of", lambda _pid: os.getpid())
+        run = ThreadTimes(1, False, 0, 1)
+        monkeypatch.setattr(neighbour_sampler, "times_of", lambda _pid, _tid: run)
+        for shown in ({"": ""}, {ENVIRONMENT: mark}):
+            monkeypatch.setattr(neighbour_sampler, "environment_of", lambda _pid, s=shown: s)
+            times.look()
+    assert times.own_processes[5] == mark
+
+
 def test_a_device_that_waits_for_its_cpu_is_seen_to() -> None:
     cpu = max(os.sched_getaffinity(0))
     with busy_neighbour(cpu), RunFolder() as folder:
         mark = folder.part("platform").name
         environment = {**os.environ, ENVIRONMENT: mark}
-        command = ["taskset", "-c", str(cpu), sys.executable, "-c", LOOP]
-        with subprocess.Popen(command, env=environment) as device:
+        command = ["taskset", "-c", str(cpu), sys.executable, "-c", f"print(flush=True)\n{LOOP}"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as device:
             try:
+                assert device.stdout is not None
+                device.stdout.readline()
                 with NeighbourSampler(folder.name, {mark: frozenset([cpu])}) as sampler:
                     time.sleep(0.5)
                     found = sampler.finish()

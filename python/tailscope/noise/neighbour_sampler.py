@@ -179,11 +179,18 @@ class ProgramTimes:
 
     def _mark_of(self, pid: int) -> str | None:
         """By what a process of the measurement is known; None for one of others."""
-        if pid not in self._own:
-            mark = environment_of(pid).get(MARK, "") if self._name else ""
-            is_marked = bool(mark) and owner_of(mark) == self._name
-            self._own[pid] = mark if is_marked else self._mark_of(parent_of(pid))
-        return self._own[pid]
+        if pid in self._own:
+            return self._own[pid]
+        mark = environment_of(pid).get(MARK, "") if self._name else ""
+        if mark and owner_of(mark) == self._name:
+            self._own[pid] = mark
+            return mark
+        parent = parent_of(pid)
+        inherited = self._mark_of(parent)
+        # A child of this process may get a mark of its own when it begins its program.
+        if parent != os.getpid():
+            self._own[pid] = inherited
+        return inherited
 
 
 class NeighbourSampler:
