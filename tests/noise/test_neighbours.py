@@ -291,7 +291,7 @@ def test_ticks_of_the_device_hide_no_short_wait(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(
             neighbour_sampler,
             "times_of",
-            lambda _pid, _tid, ticks=ticks: ThreadTimes(1, False, ticks * TICK_NS, 1),
+            lambda _pid, _tid, ticks=ticks: ThreadTimes(False, ticks * TICK_NS, 1),
         )
         times.look()
     assert not times.own_ns[1]
@@ -307,7 +307,7 @@ def test_a_program_that_was_just_begun_is_known_by_its_mark(
         monkeypatch.setattr(neighbour_sampler, "processes", lambda: [5])
         monkeypatch.setattr(neighbour_sampler, "threads_of", lambda pid: [pid])
         monkeypatch.setattr(neighbour_sampler, "parent_of", lambda _pid: os.getpid())
-        run = ThreadTimes(1, False, 0, 1)
+        run = ThreadTimes(False, 0, 1)
         monkeypatch.setattr(neighbour_sampler, "times_of", lambda _pid, _tid: run)
         for shown in ({"": ""}, {ENVIRONMENT: mark}):
             monkeypatch.setattr(neighbour_sampler, "environment_of", lambda _pid, s=shown: s)

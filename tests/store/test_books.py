@@ -68,7 +68,7 @@ def test_lines_without_room_are_written_with_the_next_one(
 def test_one_process_writes_them(tmp_path: Path) -> None:
     with (
         Books.open(tmp_path / "watch"),
-        pytest.raises(RunExistsError, match="another process is watching into it"),
+        pytest.raises(RunExistsError, match="another process is working on it"),
         Books.open(tmp_path / "watch"),
     ):
         pass

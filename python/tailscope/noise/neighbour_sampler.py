@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -210,7 +210,6 @@ class NeighbourSampler:
         self._clock = SteadyClock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sample, name=NEIGHBOUR_THREAD, daemon=True)
-        self._stack = ExitStack()
         self._idle_ns: dict[int, int] = {}
         self._began_ns = self._sampling_ns = 0
 

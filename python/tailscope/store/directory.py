@@ -76,7 +76,6 @@ def write_noise(path: Path, record: WatchedRecord, noise: NewColumns, samples: N
         The content of ``noise.json``.
     noise, samples : Mapping
         Of ``noise.parquet`` and ``interrupts.parquet``.
-
     """
     path.mkdir(mode=0o700, parents=True)
     try:

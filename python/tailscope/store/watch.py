@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import msgspec
 
 from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
 from tailscope.store import layout
+from tailscope.store.owner import is_vacant, owned
 from tailscope.store.records.base import as_content, read_record
 from tailscope.store.records.watch import WATCH_FORMAT, WatchedRun
 from tailscope.units import shortened
@@ -71,7 +71,7 @@ class Books:
     Parameters
     ----------
     file : int
-        Descriptor of ``watch.jsonl``, locked.
+        Descriptor of ``watch.jsonl``.
     path : Path
         The folder of the watch.
     runs : list of WatchedRun
@@ -110,23 +110,17 @@ class Books:
             If a line is none that was written.
         """
         name = path / layout.WATCH
-        if not name.exists() and path.exists() and any(path.iterdir()):
-            raise RunExistsError(
-                f"{path}: exists, and is no watch: no {layout.WATCH} in it",
-                hint="choose another --out",
-            )
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(name, flags, 0o600)
-        try:
+        _refuse_other(path)
+        with owned(path):
+            # What was there before it was ours may have changed.
+            _refuse_other(path)
+            flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(name, flags, 0o600)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunExistsError(f"{path}: another process is watching into it") from None
-            runs, size_bytes = _read(name)
-            yield cls(file, path, runs, size_bytes)
-        finally:
-            os.close(file)
+                runs, size_bytes = _read(name)
+                yield cls(file, path, runs, size_bytes)
+            finally:
+                os.close(file)
 
     @staticmethod
     def read(path: Path) -> list[WatchedRun]:
@@ -158,6 +152,15 @@ class Books:
         self._size_bytes += written
         self._waiting = b""
         return True
+
+
+def _refuse_other(path: Path) -> None:
+    """Refuse a folder that holds anything but a watch."""
+    if path.exists() and not (path / layout.WATCH).exists() and not is_vacant(path):
+        raise RunExistsError(
+            f"{path}: exists, and is no watch: no {layout.WATCH} in it",
+            hint="choose another --out",
+        )
 
 
 def _read(name: Path) -> tuple[list[WatchedRun], int]:

@@ -32,8 +32,6 @@ class ThreadTimes(NamedTuple):
 
     Attributes
     ----------
-    parent : int
-        The process that started its own.
     is_kernel : bool
         Whether it is a thread of the kernel.
     run_ns : int
@@ -42,7 +40,6 @@ class ThreadTimes(NamedTuple):
         Where it ran last.
     """
 
-    parent: int
     is_kernel: bool
     run_ns: int
     cpu: int
@@ -93,7 +90,7 @@ def times_of(pid: int, tid: int) -> ThreadTimes | None:
         return None
     ran_ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
     is_kernel = bool(int(fields[_FLAGS]) & _KERNEL_THREAD)
-    return ThreadTimes(int(fields[_PARENT]), is_kernel, ran_ticks * TICK_NS, int(fields[_CPU]))
+    return ThreadTimes(is_kernel, ran_ticks * TICK_NS, int(fields[_CPU]))
 
 
 def status_of(tid: int) -> dict[str, str]:

@@ -197,7 +197,7 @@ class Veth(Wire):
 
     def check(self) -> None:
         """Namespaces need capabilities, and AF_XDP needs more of them."""
-        otherwise = "measure a device over --wire memif, such as l2fwd, which needs none"
+        otherwise = "measure a device such as l2fwd over --wire memif, which needs no privileges"
         check_namespaces("wire veth", otherwise)
         if self._driver == "af_xdp":
             require(
