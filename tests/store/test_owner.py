@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import captures
@@ -17,7 +18,7 @@ from tailscope.analysis import analyze
 from tailscope.cli import main
 from tailscope.exceptions import RunExistsError
 from tailscope.store.directory import RunWriter, refuse_foreign
-from tailscope.store.owner import LOCK, owned
+from tailscope.store.owner import LOCK, is_vacant, owned
 from tailscope.store.provenance import analysis_info
 from tailscope.store.records.plan import AnalysisPlan
 
@@ -113,6 +114,27 @@ def test_the_name_is_free_again_when_its_owner_was_killed(pair: list[Path], tmp_
     refuse_foreign(out)
     with RunWriter(out) as second:
         finish(second, pair)
+    assert_whole(out)
+
+
+def test_a_writer_that_begins_while_another_one_looks_is_named(
+    pair: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first one has just begun is no strange directory."""
+    out = tmp_path / "run"
+    out.mkdir()
+    first = RunWriter(out)
+
+    def begun_meanwhile(path: Path) -> bool:
+        monkeypatch.undo()
+        stack.enter_context(first)
+        return is_vacant(path)
+
+    monkeypatch.setattr("tailscope.store.directory.is_vacant", begun_meanwhile)
+    with ExitStack() as stack:
+        with pytest.raises(RunExistsError, match="another process is working on it"):
+            RunWriter(out).__enter__()
+        finish(first, pair)
     assert_whole(out)
 
 

@@ -503,6 +503,8 @@ def refuse_foreign(path: Path, *, resumes: bool = False) -> None:
 
 def _refuse_held(path: Path, *, resumes: bool) -> None:
     """Refuse what a directory holds."""
+    # A run begins with its mark, so that is looked for last.
+    is_other = path.exists() and not (path.is_dir() and is_vacant(path))
     mark = read_mark(path)
     if mark is not None and mark.complete:
         raise RunExistsError(
@@ -513,7 +515,7 @@ def _refuse_held(path: Path, *, resumes: bool) -> None:
             f"{path}: holds a measurement that was recorded and not analysed",
             hint=f"`tailscope finish {path}` analyses it; or choose another directory",
         )
-    if mark is None and path.exists() and not (path.is_dir() and is_vacant(path)):
+    if mark is None and is_other:
         raise RunExistsError(
             f"{path}: exists and is not an empty directory", hint="choose another directory"
         )

@@ -156,7 +156,8 @@ class Books:
 
 def _refuse_other(path: Path) -> None:
     """Refuse a folder that holds anything but a watch."""
-    if path.exists() and not (path / layout.WATCH).exists() and not is_vacant(path):
+    # A watch begins with its books, so these are looked for last.
+    if path.exists() and not is_vacant(path) and not (path / layout.WATCH).exists():
         raise RunExistsError(
             f"{path}: exists, and is no watch: no {layout.WATCH} in it",
             hint="choose another --out",
