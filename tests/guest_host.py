@@ -245,7 +245,9 @@ class GuestHost:
         }
         settings = self.path / "controller.json"
         settings.write_text(json.dumps(how))
-        self.controller.write_text(_CONTROLLER.format(python=sys.executable, how=str(settings)))
+        self.controller.write_text(
+            _CONTROLLER.format(python=Path(sys.executable).resolve(), how=str(settings))
+        )
         self.controller.chmod(0o755)
 
     def _files(self, init: Path) -> list[Path]:

@@ -189,7 +189,8 @@ def _user(path: Path) -> Path:
     command = home / "tail scope"
     # The package under test, also where it is not the one that is installed.
     found_by = f"PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))}"
-    command.write_text(f'#!/bin/sh\nexec env {found_by} {sys.executable} -m tailscope "$@"\n')
+    python = shlex.quote(sys.executable)
+    command.write_text(f'#!/bin/sh\nexec env {found_by} {python} -m tailscope "$@"\n')
     command.chmod(0o755)
     lines = [
         f"Host {role}\n  HostName {address}\n  User root\n  Port 2222\n"

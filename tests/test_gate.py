@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,7 +128,9 @@ def test_the_job_installs_the_wheel_beside_it(project: Path, tmp_path: Path) -> 
 def test_what_cannot_be_measured_is_no_verdict(project: Path, place: Place) -> None:
     experiment = project / FOLDER / "experiment.yaml"
     experiment.write_text(experiment.read_text().replace("dut: command", "dut: comand"))
-    done = bash(f"bash {GATE} {experiment} results", project, **place.environment)
+    done = bash(
+        shlex.join(["bash", str(GATE), str(experiment), "results"]), project, **place.environment
+    )
     assert done.returncode == 1
     assert "comand" in done.stderr
 

@@ -184,7 +184,7 @@ def test_a_signal_while_the_device_is_being_stopped_keeps_the_run(
     """All packets are there, and a device that takes its time is all that is waited for."""
     out, stopping = place.path / "out", place.path / "stopping"
     slow = f"trap 'touch {stopping}; sleep 2; kill $!; exit' INT TERM; \"$@\" & wait"
-    words = f'sh -c "{slow.translate({34: chr(92) + chr(34)})}" - {dataplane} l2fwd -l {{cpus}}'
+    words = f"sh -c \"{slow.translate({34: chr(92) + chr(34)})}\" - '{dataplane}' l2fwd -l {{cpus}}"
     run = f"run={words} --no-telemetry {{eal}} -- --die-with-parent"
     given = ("--dut-option", run, "--dut-option", 'ready="event":"ready"')
     arguments = ("--rate", "20k", "--duration", "1s", "--out", str(out))

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,6 @@ from runs import AS_ROOT, needed, records, sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [AS_ROOT, pytest.mark.usefixtures("dataplane")]
 
@@ -56,7 +56,9 @@ class Machine:
         self.command_line("ro root=/dev/vda1")
         (path / "boot_id").write_text("first\n")
         self.controller = path / "boot it"
-        text = CONTROLLER.format(python=sys.executable, here=str(path), down_s=down_s)
+        text = CONTROLLER.format(
+            python=Path(sys.executable).resolve(), here=str(path), down_s=down_s
+        )
         self.controller.write_text(text)
         self.controller.chmod(stat.S_IRWXU)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, dataplane: Path) -> dict[str
     # Beside the package, it would stand in the package's way.
     program = Path(shutil.copy(dataplane, folder))
     paths = {"python": python, "script": script, "package": package.parent, "dataplane": program}
-    init.write_text(INIT.format(**paths))
+    init.write_text(INIT.format(**{name: shlex.quote(str(path)) for name, path in paths.items()}))
     init.chmod(0o755)
     build_initramfs(
         root,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -157,7 +158,7 @@ def test_a_device_whose_clocks_contradict_each_other_explains_nothing(
 ) -> None:
     command = tmp_path / "tailscope"
     found_by = f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
-    command.write_text(AHEAD.format(found_by=found_by, python=sys.executable))
+    command.write_text(AHEAD.format(found_by=found_by, python=shlex.quote(sys.executable)))
     command.chmod(0o755)
     hosts = apart(lab)
     hosts["dut"] = {**hosts["dut"], "command": str(command)}
