@@ -219,11 +219,22 @@ def test_what_does_not_fit_is_gone_afterwards(tailscope: Run, runs: Path) -> Non
     assert sorted(path.name for path in runs.parent.iterdir()) == ["cache", "runs"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_long_query_can_be_ended(runs: Path, number: signal.Signals) -> None:
-    query = "SELECT sum(a.seq * b.seq * c.seq) FROM latency a, latency b, latency c"
+ALL = "latency a, latency b, latency c"
+AT_ONCE = f"SELECT sum(a.seq * b.seq * c.seq) FROM {ALL}"
+AFTER_ROWS = (
+    "SELECT range FROM range(20_000)"
+    f" UNION ALL SELECT a.seq FROM {ALL} WHERE a.seq * b.seq * c.seq % 1000003 = 1000004"
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "query"),
+    [(signal.SIGINT, AT_ONCE), (signal.SIGTERM, AT_ONCE), (signal.SIGINT, AFTER_ROWS)],
+    ids=["sum", "sum, SIGTERM", "after rows"],
+)
+def test_a_long_query_can_be_ended(runs: Path, number: signal.Signals, query: str) -> None:
     with subprocess.Popen(
-        [COMMAND, "sql", query], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [COMMAND, "sql", query, "--json", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         while not list(runs.parent.glob("tmp*")):
             assert process.poll() is None

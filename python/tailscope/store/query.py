@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tailscope.exceptions import UsageError
 from tailscope.store import layout
@@ -16,7 +16,7 @@ from tailscope.store.columns import PACKETS, TABLES
 from tailscope.store.record import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tailscope.store.catalogue import Catalogue
 
 __all__ = ["Database", "QueryResult", "database_of"]
+
+T = TypeVar("T")
 
 _FILES = {
     "latency": layout.LATENCY,
@@ -34,6 +36,7 @@ _FILES = {
     "power": layout.POWER,
 }
 _FETCHED = 10_000
+_INTERRUPTED_EVERY_S = 0.1
 _POSITION = re.compile(r"\s*\n\s*LINE \d+:.*", re.DOTALL)
 _HINT = (
     "tables are "
@@ -89,18 +92,25 @@ class Database:
         KeyboardInterrupt
             If it is interrupted.
         """
-        with _in_our_words():
-            done = self._execute("FROM query($query)", {"query": plain(query)})
-        return QueryResult([column[0] for column in done.description], _rows(done))
+        values = {"query": plain(query)}
+        done = self._waited(lambda: self._connection.execute("FROM query($query)", values))
+        return QueryResult([column[0] for column in done.description], self._rows(done))
 
-    def _execute(self, statement: str, values: dict[str, str]) -> DuckDBPyConnection:
-        """Execute in a thread: DuckDB may work for long without a look at signals."""
-        with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(self._connection.execute, statement, values)
+    def _rows(self, done: DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
+        while rows := self._waited(lambda: done.fetchmany(_FETCHED)):
+            yield from rows
+
+    def _waited(self, work: Callable[[], T]) -> T:
+        """Let DuckDB work in a thread: it may do so for long without a look at signals."""
+        with _in_our_words(), ThreadPoolExecutor(1) as pool:
+            done = pool.submit(work)
             try:
                 return done.result()
             except KeyboardInterrupt:
-                self._connection.interrupt()
+                # What comes before DuckDB has begun, it forgets.
+                while not done.done():
+                    self._connection.interrupt()
+                    wait([done], _INTERRUPTED_EVERY_S)
                 raise
 
 
@@ -216,15 +226,6 @@ def _in_our_words() -> Iterator[None]:
         yield
     except duckdb.Error as error:
         raise UsageError(f"SQL: {_one_line(error)}", hint=_HINT) from None
-
-
-def _rows(done: DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
-    while True:
-        with _in_our_words():
-            rows = done.fetchmany(_FETCHED)
-        if not rows:
-            return
-        yield from rows
 
 
 def _one_line(error: Exception) -> str:
