@@ -79,6 +79,7 @@ def test_a_switch_forwards_between_links_and_drops_as_flows_say(
     assert device["rules_sha256"] and not left_behind()
 
 
+@AS_ROOT
 def test_an_ordinary_user_has_a_switch(place: Place, dataplane: Path) -> None:
     needed("ovs-vsctl")
     said = said_to_nobody(place, "run", "--dut", "ovs", *RATE, "--duration", "200ms", "--json", "-")

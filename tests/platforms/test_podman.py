@@ -39,6 +39,7 @@ def test_a_device_lives_in_a_container(measure_hidden: Measure, dut: str) -> Non
     assert not left_behind()
 
 
+@AS_ROOT
 def test_an_ordinary_user_has_containers(place: Place, dataplane: Path) -> None:
     options = ("--dut", "l2fwd", "--platform", "podman", *quick(*RATE))
     out = place.path / "out"
