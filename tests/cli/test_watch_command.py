@@ -8,7 +8,7 @@ import signal
 import subprocess
 import urllib.request
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import pytest
 from command import COMMAND
@@ -16,6 +16,7 @@ from measurements import wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tailscope.experiment.fields import plan_of
+from tailscope.experiment.run import execute
 from tailscope.experiment.watch import Watch
 from tailscope.store.reader import read_run
 from tailscope.store.watch import Books
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
     from conftest import Tailscope
     from measurements import Place
+
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.run import ExecuteOptions
+    from tailscope.testbed.cores import Cores
 
 QUICK = ("--dut", "l2fwd", "--warm-up", "50ms", "--every", "300ms", "--noise", "stalls")
 
@@ -96,6 +101,27 @@ def test_a_watch_is_killed_and_goes_on(place: Place, tailscope: Tailscope, watch
     explained = tailscope("explain", watch / kept[0])
     assert "latency.parquet was left out of this run" in explained.stderr
     assert "watched" in out and "packets" in out
+
+
+def test_a_signal_behind_a_run_that_is_whole_leaves_it_in_the_books(
+    place: Place, watch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) -> NoReturn:
+        execute(plan, cores, **how)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tailscope.experiment.watch.execute", interrupted)
+    for name, value in place.environment.items():
+        monkeypatch.setenv(name, value)
+    plan = plan_of({"dut": "l2fwd", "duration": "300ms", "warm_up": "50ms", "noise": "stalls"})
+    with Books.open(watch) as books:
+        watching = Watch(plan, plan.cores(), books, keep=1)
+        with pytest.raises(KeyboardInterrupt):
+            next(watching.runs(None, lambda: None))
+    [run] = Books.read(watch)
+    assert run.state == "done" and run.run is not None
+    assert run.figures is not None and run.figures.sent > 0
+    assert (watch / run.run / "latency.parquet").is_file()
 
 
 def test_a_watch_of_other_options_is_refused(

@@ -18,6 +18,7 @@ from tailscope.experiment.room import check_room_to_keep
 from tailscope.experiment.run import execute
 from tailscope.signals import uninterrupted
 from tailscope.store import layout
+from tailscope.store.directory import is_complete
 from tailscope.store.files import is_there
 from tailscope.store.reader import read_figures, read_info, read_mark
 from tailscope.store.records.base import as_content
@@ -101,29 +102,9 @@ class Watch:
         list of WatchedRun
             Their lines.
         """
-        known = {run.run for run in self.books.runs}
         found = []
-        for path in sorted(self.books.path.iterdir()):
-            mark = read_mark(path) if path.is_dir() else None
-            if mark is None or path.name in known:
-                continue
-            began_ns = self._began_ns(path)
-            if is_there(path, layout.RECORDED):
-                try:
-                    finish(path, command=command)
-                except (TailscopeError, OSError) as error:
-                    run = replace(self._failed(began_ns, said(error)), run=path.name)
-                    self.books.write(run)
-                    found.append(run)
-                    continue
-            elif not mark.complete:
-                shutil.rmtree(path)
-                run = self._failed(began_ns, "the watch was killed")
-                self.books.write(run)
-                found.append(run)
-                continue
-            read = read_figures(path)
-            run = _line(path.name, began_ns, read.info.written_unix_ns, read.summary, read.info)
+        for path in self._unwritten():
+            run = self._became(path, command)
             self.books.write(run)
             found.append(run)
         return found
@@ -162,14 +143,22 @@ class Watch:
         while ends_s is None or time.monotonic() < ends_s:
             started_ns = time.time_ns()
             try:
-                run, measured = self._run(started_ns, progress, ending)
-            except (TailscopeError, OSError) as error:
-                if not has_measured:
-                    raise
-                run, measured = self._failed(started_ns, said(error)), None
-            with uninterrupted():
-                self.books.write(run)
-                self._leave_out()
+                try:
+                    run, measured = self._run(started_ns, progress, ending)
+                except (TailscopeError, OSError) as error:
+                    if not has_measured:
+                        raise
+                    run, measured = self._failed(started_ns, said(error)), None
+                with uninterrupted():
+                    self.books.write(run)
+                    self._leave_out()
+            except KeyboardInterrupt:
+                # It may come once the run is whole, while the testbed is being taken down.
+                with uninterrupted():
+                    for path in self._unwritten():
+                        if is_complete(path):
+                            self.books.write(self._line_of(path, self._began_ns(path)))
+                raise
             yield run, measured
             if measured is None:
                 time.sleep(pause_s)
@@ -178,6 +167,31 @@ class Watch:
             pause_s, has_measured = _PAUSE_S[0], True
             if measured.interrupted:
                 return
+
+    def _unwritten(self) -> Iterator[Path]:
+        """Find the runs in the folder that have no line."""
+        known = {run.run for run in self.books.runs}
+        for path in sorted(self.books.path.iterdir()):
+            if path.name not in known and path.is_dir() and read_mark(path) is not None:
+                yield path
+
+    def _became(self, path: Path, command: Sequence[str]) -> WatchedRun:
+        """Make the line of a run that the watch was killed in, and finish or remove it."""
+        began_ns = self._began_ns(path)
+        if is_there(path, layout.RECORDED):
+            try:
+                finish(path, command=command)
+            except (TailscopeError, OSError) as error:
+                return replace(self._failed(began_ns, said(error)), run=path.name)
+        elif not is_complete(path):
+            shutil.rmtree(path)
+            return self._failed(began_ns, "the watch was killed")
+        return self._line_of(path, began_ns)
+
+    def _line_of(self, path: Path, began_ns: int) -> WatchedRun:
+        """Make the line of a complete run out of its files."""
+        read = read_figures(path)
+        return _line(path.name, began_ns, read.info.written_unix_ns, read.summary, read.info)
 
     def _run(
         self, started_ns: int, progress: Progress | None, ending: Callable[[], None]
