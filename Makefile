@@ -111,7 +111,7 @@ test: $(ENGINE) dataplane
 
 # The binding crate has no Rust tests: pytest tests it from Python.
 test-rust: $(TOOLS)
-	$(CARGO) test --profile quick --workspace --exclude tailscope-python $(WITHOUT_DPDK) $(WITH_STAGES)
+	$(CARGO) test --profile quick --no-fail-fast --workspace --exclude tailscope-python $(WITHOUT_DPDK) $(WITH_STAGES)
 
 # Tests that judge times have the machine for themselves; all others run side by side. In the order of
 # their folders: those that take long, of few tests each, would come last otherwise.
