@@ -416,13 +416,13 @@ def test_what_cannot_be_judged_is_refused(tailscope: Run, runs: Path, tmp_path: 
 
 @pytest.mark.usefixtures("alone")
 def test_the_gate_works_on_measurements(tailscope: Run, measure: Measure) -> None:
-    """In 50 ms the instrument always stalls a little: that is no reason not to decide."""
+    """In 5 ms the instrument always stalls a little: that is no reason not to decide."""
     forwarded = measure("--dut", "l2fwd")["out"]
     passed = tailscope("verify", forwarded, "--slo", "p50<100ms, loss<50%")
     assert passed.returncode == 0, passed.stdout
     too_short = tailscope("verify", forwarded, "--slo", "p99.99999<1s")
     assert too_short.returncode == 3, too_short.stdout
-    delayed = measure("--dut", "delay", "--dut-option", "law=fixed:50ms")["out"]
+    delayed = measure("--dut", "delay", "--dut-option", "law=fixed:5ms", "--rate", "100")["out"]
     failed = tailscope("verify", delayed, "--slo", "p50<1ms")
     assert failed.returncode == 2, failed.stdout
     passed = tailscope("verify", delayed, "--slo", "p50<1s")
