@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from bench.clock import say
 from bench.table import Row
-from tailscope.experiment.calibration import STALLS, check_stalls
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import execute_whole
+from tailscope.experiment.run.execute import execute_whole
+from tailscope.experiment.search.calibration import STALLS, check_stalls
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.messages import FORWARDERS, GENERATOR
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tailscope.experiment.measured import Measured
+    from tailscope.experiment.run.measured import Measured
 
 TESTPMD = "dpdk-testpmd"
 ROUNDS = 3

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Analysis, Histogram, Quantile, Rate, Series, Worst
+    from tailscope.engine.analysis import Analysis, Histogram, Quantile, Rate, Series, Worst
 
 
 class Found(NamedTuple):

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import execute_whole
+from tailscope.experiment.run.execute import execute_whole
 from tailscope.testbed.cores import Cores, pick_cores, read_topology
 
 BURSTS = (1, 2, 4, 8, 16, 32, 64)

@@ -18,7 +18,9 @@ from laboratory import ADDRESSES, SSHD
 from msgspec.structs import replace
 
 import tailscope
-from tailscope.experiment.machine import described
+from tailscope.extra.laboratory.own_machine import described
+from tailscope.extra.laboratory.protocol import CountsEvent, DutReady, as_line
+from tailscope.extra.laboratory.recorded import MachineRecording
 from tailscope.platforms.accelerator import find_accelerator, machine
 from tailscope.platforms.initramfs import build_initramfs, guest_kernel
 from tailscope.store.machine import this_host
@@ -26,8 +28,6 @@ from tailscope.store.records.dataplane import NoCounts
 from tailscope.store.records.run import KernelNoise, PlatformRecord
 from tailscope.store.tables import INTERRUPTS, NOISE, PAIRS, SIGHTINGS
 from tailscope.testbed.places import Here
-from tailscope.testbed.protocol import CountsEvent, DutReady, as_line
-from tailscope.testbed.recorded import MachineRecording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

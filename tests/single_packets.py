@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.analysis import Series
+from tailscope.engine.analysis import Series
 from tailscope.store.latency import LatencyFile
 from tailscope.store.packets import Packets
 

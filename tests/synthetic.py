@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import convert, structs
 
-from tailscope.analysis import Clock, Recording, analyze_recording
+from tailscope.engine.analysis import Clock, Recording, analyze_recording
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.usable import with_unusable
+from tailscope.experiment.run.usable import with_unusable
 from tailscope.store.directory import RunWriter
 from tailscope.store.provenance import MeasurementRecord, measurement_info
 from tailscope.store.records.base import as_content

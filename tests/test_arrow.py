@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tailscope.arrow import column, strings, table, values
+from tailscope.engine.arrow import column, strings, table, values
 
 CELLS: dict[str, Any] = {
     "numbers": np.arange(7, dtype=np.uint64)[2:],

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tailscope.starter.files import FOLDER
+from tailscope.extra.starter.files import FOLDER
 
 if TYPE_CHECKING:
     from measurements import Place
 
 ROOT = Path(__file__).parents[1]
-GATE = ROOT / "python/tailscope/starter/gate.sh"
+GATE = ROOT / "python/tailscope/extra/starter/gate.sh"
 EASY, HARD = "p10<10s, loss<0.9", "p50<1ns"
 MANY = "duration: 30s", "warm_up: 2s", "repeats: 3"
 FEW = "duration: 200ms", "warm_up: 50ms", "repeats: 1"

@@ -24,9 +24,9 @@ from shelves import CAUSES, edited
 from synthetic import PACKETS, latencies, write_campaign, write_run
 
 import tailscope
-from tailscope.analysis import Series
+from tailscope.engine.analysis import Series
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError, UsageError
-from tailscope.opened import Drawing
+from tailscope.opened.views import Drawing
 from tailscope.store import layout, parquet
 from tailscope.store.latency import LatencyFile
 from tailscope.store.packets import Packets

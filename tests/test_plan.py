@@ -14,10 +14,10 @@ from msgspec import ValidationError, convert, to_builtins
 from synthetic import info_of
 
 from tailscope.exceptions import UsageError
+from tailscope.experiment.campaign.matrix import cells_of
+from tailscope.experiment.campaign.spec import load_experiment, schema
 from tailscope.experiment.fields import FIELDS, TRAFFIC, plan_of
-from tailscope.experiment.matrix import cells_of
-from tailscope.experiment.spec import load_experiment, schema
-from tailscope.field import (
+from tailscope.plan.field import (
     COUNT,
     CPUS,
     DURATION,
@@ -27,7 +27,7 @@ from tailscope.field import (
     TEXT,
     fields_of,
 )
-from tailscope.plan import AboutFields, PairFields, PlanFields
+from tailscope.plan.fields import AboutFields, PairFields, PlanFields
 from tailscope.store.columns import ABOUT, PLAN, RUN
 from tailscope.store.records.base import as_content
 from tailscope.store.repeat import command_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tailscope.field import Field, Kind
+    from tailscope.plan.field import Field, Kind
 
 EVERY = {**fields_of(PlanFields), **fields_of(PairFields)}
 OPTIONS = {
@@ -201,7 +201,7 @@ def test_older_names_are_read(tailscope: Callable[..., Any], tmp_path: Path) -> 
 
 def test_the_declaration_knows_nothing_of_what_is_built_on_it() -> None:
     """What reads runs has it without devices, platforms and wires."""
-    program = "import sys, tailscope.plan; print(*(name for name in sys.modules))"
+    program = "import sys, tailscope.plan.fields; print(*(name for name in sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tailscope
-from tailscope import slices
+from tailscope.engine import slices
 from tailscope.exceptions import AnalysisError, CaptureError, UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailscope.exceptions import UsageError
-from tailscope.yaml_file import read_yaml
+from tailscope.plan.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path

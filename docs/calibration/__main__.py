@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from docs.calibration import aliasing, overload, recommendations, tail, verdicts
 
-import tailscope.promises
+import tailscope.words.promises
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from docs.calibration.section import Section
 
 PAGE = Path(__file__).parents[1] / "calibration.md"
-SENTENCES = Path(tailscope.promises.__file__).with_suffix(".json")
+SENTENCES = Path(tailscope.words.promises.__file__).with_suffix(".json")
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PARTS: dict[str, tuple[Callable[[int, Path], Section], int]] = {
     "verdicts": (verdicts.section, 1000),

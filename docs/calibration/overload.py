@@ -15,7 +15,7 @@ from docs.reference.markdown import table
 from numpy.typing import NDArray
 from scipy import stats
 
-from tailscope.analysis import Series, analyze
+from tailscope.engine.analysis import Series, analyze
 from tailscope.exceptions import EvidenceError
 from tailscope.models.estimate import Estimate
 from tailscope.models.overload.noise import Interruption, as_given, noise_of, noise_over_time

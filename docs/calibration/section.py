@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tailscope.promises import Model
+    from tailscope.words.promises import Model
 
 
 class Section(NamedTuple):

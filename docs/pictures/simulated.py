@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.analysis import Clock, Recording, analyze_recording
+from tailscope.engine.analysis import Clock, Recording, analyze_recording
 from tailscope.report.figures.latency import ODDS
 from tailscope.report.picture import Axis, Layer, Picture
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.experiment.spec import schema
+from tailscope.experiment.campaign.spec import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

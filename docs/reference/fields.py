@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from docs.reference.markdown import NOTE, code, joined, table
 
-from tailscope.field import fields_of
-from tailscope.plan import AboutFields, AnalysisFields, PairFields, PlanFields
+from tailscope.plan.field import fields_of
+from tailscope.plan.fields import AboutFields, AnalysisFields, PairFields, PlanFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tailscope.field import Field
+    from tailscope.plan.field import Field
 
 _GROUPS = {
     "dut": "Device under test",

@@ -14,6 +14,9 @@ from docs.reference.fields import plan_rows
 from docs.reference.markdown import NOTE, code, codes, joined, table
 from docs.reference.records import fields_of, schema
 
+from tailscope.extra.publish.records import EnvironmentsRecord, PublicationRecord
+from tailscope.extra.standards.records import StandardRecord
+from tailscope.extra.watch.records import WatchedRun
 from tailscope.store import layout, tables
 from tailscope.store.records.baseline import BaselineRecord
 from tailscope.store.records.campaign import CampaignRecord
@@ -33,15 +36,12 @@ from tailscope.store.records.kvm import KvmRecord
 from tailscope.store.records.notes import NotesRecord
 from tailscope.store.records.overload import OverloadRecord
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan
-from tailscope.store.records.publication import EnvironmentsRecord, PublicationRecord
 from tailscope.store.records.recorded import RecordedRun
 from tailscope.store.records.run import RunInfo
 from tailscope.store.records.search import SearchRecord
-from tailscope.store.records.standards import StandardRecord
 from tailscope.store.records.summary import GROUPS, Summary
 from tailscope.store.records.tail import TailRecord
 from tailscope.store.records.verdict import VerdictRecord
-from tailscope.store.records.watch import WatchedRun
 from tailscope.store.records.watched import WatchedRecord
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Union, get_args, get_origin, get_ty
 import msgspec
 from msgspec import Struct
 
-from tailscope.plan import AboutFields, AnalysisFields
-from tailscope.plan import fields_of as plan_fields_of
+from tailscope.plan.fields import AboutFields, AnalysisFields
+from tailscope.plan.fields import fields_of as plan_fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

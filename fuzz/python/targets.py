@@ -10,16 +10,18 @@ import hashlib
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tailscope.about import read_about_file
 from tailscope.compare.baseline import read_baseline
 from tailscope.exceptions import TailscopeError
-from tailscope.experiment.spec import load_experiment
-from tailscope.imports import hdr, moongen
-from tailscope.imports.authors import KINDS, grouped
-from tailscope.imports.figures import run_of
+from tailscope.experiment.campaign.spec import load_experiment
+from tailscope.extra.imports import hdr, moongen
+from tailscope.extra.imports.authors import KINDS, grouped
+from tailscope.extra.imports.figures import run_of
+from tailscope.extra.laboratory.protocol import read_message, read_order
 from tailscope.noise.counters import read_readings
 from tailscope.noise.traces import Trace
+from tailscope.plan.yaml_file import read_yaml
 from tailscope.store import layout
+from tailscope.store.about import read_about_file
 from tailscope.store.campaign import read_record as read_campaign
 from tailscope.store.notes import read_notes
 from tailscope.store.provenance import import_info
@@ -28,19 +30,17 @@ from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.base import LINES
 from tailscope.store.records.plan import ImportPlan
 from tailscope.testbed.messages import FORWARDERS, GENERATOR, STAMP, WATCH
-from tailscope.testbed.protocol import read_message, read_order
 from tailscope.units import duration_ns, quantile_of, rate_pps
-from tailscope.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from typing import TypeAlias
 
-    from tailscope.imports.foreign import ForeignRun
+    from tailscope.extra.imports.foreign import ForeignRun
+    from tailscope.extra.laboratory.protocol import Role
     from tailscope.noise.traces import Reader
     from tailscope.store.records.run import RunInfo
-    from tailscope.testbed.protocol import Role
 
     Target: TypeAlias = Callable[[bytes, Path], None]
 

@@ -9,10 +9,11 @@ the program can handle Ctrl-C before anything else.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tailscope import exceptions, slices
-    from tailscope.analysis import Analysis, analyze
+    from tailscope import exceptions
+    from tailscope.engine import slices
+    from tailscope.engine.analysis import Analysis, analyze
     from tailscope.exceptions import TailscopeError
-    from tailscope.opened import OpenedCampaign, OpenedRun, open  # noqa: A004
+    from tailscope.opened.views import OpenedCampaign, OpenedRun, open  # noqa: A004
 
 __all__ = [
     "Analysis",
@@ -27,27 +28,28 @@ __all__ = [
 ]
 
 
+_MODULES = {"exceptions": "tailscope.exceptions", "slices": "tailscope.engine.slices"}
+_HOMES = {
+    "Analysis": "tailscope.engine.analysis",
+    "OpenedCampaign": "tailscope.opened.views",
+    "OpenedRun": "tailscope.opened.views",
+    "TailscopeError": "tailscope.exceptions",
+    "analyze": "tailscope.engine.analysis",
+    "open": "tailscope.opened.views",
+}
+
+
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     if name == "__version__":
-        from tailscope import _engine
+        from tailscope._engine import VERSION
 
-        return _engine.VERSION
-    if name in ("Analysis", "analyze"):
-        from tailscope import analysis
-
-        return getattr(analysis, name)
-    if name in ("OpenedCampaign", "OpenedRun", "open"):
-        from tailscope import opened
-
-        return getattr(opened, name)
-    if name in ("exceptions", "slices"):
-        from importlib import import_module
-
-        return import_module(f"tailscope.{name}")
-    if name == "TailscopeError":
-        from tailscope import exceptions
-
-        return exceptions.TailscopeError
+        return VERSION
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'tailscope' has no attribute {name!r}")
 
 

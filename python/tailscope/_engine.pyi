@@ -1,4 +1,4 @@
-"""The engine, compiled from `crates/python`; `tailscope.analysis` documents what it offers."""
+"""The engine, compiled from `crates/python`; `tailscope.engine.analysis` documents it."""
 
 from collections.abc import Callable
 from typing import Final, Literal, TypedDict, final

@@ -242,7 +242,7 @@ def duration_ns(value: int | str, name: str) -> int:
         if value < 0:
             raise UsageError(f"{name}: a duration is not negative, got {value} ns")
         return value
-    from tailscope import _engine
+    import tailscope._engine as _engine
 
     try:
         return int(_engine.parse_duration_ns(value))
@@ -296,7 +296,7 @@ def rate_pps(text: str, option: str) -> int:
     UsageError
         If it is none.
     """
-    from tailscope import _engine
+    import tailscope._engine as _engine
 
     try:
         return int(_engine.parse_rate_pps(str(text)))

@@ -11,8 +11,8 @@ import captures
 import pytest
 from runs import write_mark
 
-from tailscope.about import NamePattern, labels_of
 from tailscope.exceptions import UsageError
+from tailscope.store.about import NamePattern, labels_of
 from tailscope.store.info import host_of
 from tailscope.store.reader import read_info, read_run
 

@@ -79,7 +79,7 @@ def test_while_a_class_names_its_attributes(tmp_path: Path) -> None:
     """Python makes a RuntimeError of an interruption there."""
     pair = captures.pair(tmp_path / "pair", [1_000] * 5)
     words = ("analyze", *pair)
-    done = killed(tmp_path, MODULE, signal.SIGINT, "tailscope.analysis", *words, NAMED="1")
+    done = killed(tmp_path, MODULE, signal.SIGINT, "tailscope.engine.analysis", *words, NAMED="1")
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
 
 

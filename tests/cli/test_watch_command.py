@@ -16,10 +16,10 @@ from measurements import wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tailscope.experiment.fields import plan_of
-from tailscope.experiment.run import execute
-from tailscope.experiment.watch import Watch
+from tailscope.experiment.run.execute import execute
+from tailscope.extra.watch.books import Books
+from tailscope.extra.watch.runs import Watch
 from tailscope.store.reader import read_run
-from tailscope.store.watch import Books
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from measurements import Place
 
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.run import ExecuteOptions
+    from tailscope.experiment.run.execute import ExecuteOptions
     from tailscope.testbed.cores import Cores
 
 QUICK = ("--dut", "l2fwd", "--warm-up", "50ms", "--every", "300ms", "--noise", "stalls")
@@ -110,7 +110,7 @@ def test_a_signal_behind_a_run_that_is_whole_leaves_it_in_the_books(
         execute(plan, cores, **how)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tailscope.experiment.watch.execute", interrupted)
+    monkeypatch.setattr("tailscope.extra.watch.runs.execute", interrupted)
     for name, value in place.environment.items():
         monkeypatch.setenv(name, value)
     plan = plan_of({"dut": "l2fwd", "duration": "300ms", "warm_up": "50ms", "noise": "stalls"})
@@ -216,7 +216,7 @@ def test_packets_that_cannot_be_left_out_are_tried_again(
     with Books.open(watch) as books:
         watching = Watch(plan, plan.cores(), books, keep=1)
         with monkeypatch.context() as patched:
-            patched.setattr("tailscope.experiment.watch.leave_out_packets", full)
+            patched.setattr("tailscope.extra.watch.runs.leave_out_packets", full)
             watching._leave_out()
         assert len([*watch.glob("*/latency.parquet")]) == 2
         watching._leave_out()

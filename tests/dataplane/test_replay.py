@@ -9,7 +9,7 @@ import pytest
 from processes import over_memif
 
 from tailscope import _engine, analyze
-from tailscope.analysis import load_ticks
+from tailscope.engine.analysis import load_ticks
 from tailscope.exceptions import DataplaneError
 from tailscope.testbed.messages import FORWARDERS
 

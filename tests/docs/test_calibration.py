@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 from documentation import DOCS
 
-import tailscope.promises
-from tailscope.promises import Model, kept
+import tailscope.words.promises
+from tailscope.words.promises import Model, kept
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def rows(text: str) -> list[list[str]]:
 def test_what_commands_quote_stands_on_the_page() -> None:
     page = (DOCS / "calibration.md").read_text()
     for model in get_args(Model):
-        sentence = kept(model).removesuffix(f" ({tailscope.promises.PAGE})")
+        sentence = kept(model).removesuffix(f" ({tailscope.words.promises.PAGE})")
         assert f"\n> {sentence}.\n" in page, model
 
 

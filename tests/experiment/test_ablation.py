@@ -16,7 +16,7 @@ from runs import AS_ROOT
 
 from tailscope.cli.tune import _complete, _knobs
 from tailscope.exceptions import TestbedError, UsageError
-from tailscope.experiment.ablation import ALL, NONE, arms_of, effects, order
+from tailscope.experiment.search.ablation import ALL, NONE, arms_of, effects, order
 from tailscope.host.apply import applicable
 from tailscope.host.machine import Machine
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tailscope.experiment.across import (
+from tailscope.extra.laboratory.across import (
     OWN_CLOCK,
     Captured,
     Machine,
@@ -16,10 +16,10 @@ from tailscope.experiment.across import (
     map_clock,
     noise_on_captures,
 )
-from tailscope.experiment.sightings import Sightings
+from tailscope.extra.laboratory.agents import Answers
+from tailscope.extra.laboratory.sightings import Sightings
 from tailscope.models.two_clocks import Bounds
 from tailscope.store.records.clocks import MachineClock
-from tailscope.testbed.hosts import Answers
 
 S = 1_000_000_000
 UNIX = 1_700_000_000 * S

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tailscope.experiment.blame import (
+from tailscope.experiment.run.blame import (
     GIVE_UP_NS,
     HeldBack,
     full_rings,

@@ -17,8 +17,8 @@ from synthetic import floor_of, info_of
 from tailscope.cli import main
 from tailscope.cli.status import UNDECIDED
 from tailscope.exceptions import EvidenceError
-from tailscope.experiment.calibration import known_delay
 from tailscope.experiment.plan import RunPlan
+from tailscope.experiment.search.calibration import known_delay
 from tailscope.store import floor
 from tailscope.store.records.floor import FloorQuantile, FloorRecord
 from tailscope.store.records.run import NeighbourProgram, NeighboursRecord
@@ -27,7 +27,7 @@ from tailscope.testbed.cores import Cores
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tailscope.experiment.measured import Measured
+    from tailscope.experiment.run.measured import Measured
 
 
 def quantile(
@@ -137,7 +137,7 @@ def test_a_refused_calibration_keeps_the_former_floor(
         return through(next(medians_ns), 500_000_000)
 
     medians_ns = iter((1_000, 5_000, 1_935_000))
-    monkeypatch.setattr("tailscope.experiment.calibration.execute_whole", busy)
+    monkeypatch.setattr("tailscope.experiment.search.calibration.execute_whole", busy)
     monkeypatch.setattr("tailscope.testbed.cores.pick_cores", lambda *_: Cores((0, 1), (0, 1)))
     assert main(["calibrate", "--quiet"]) == UNDECIDED
     assert path.read_bytes() == before

@@ -16,9 +16,9 @@ from measurements import polling, wait_until
 from runs import left_behind, needed, records, sound
 
 from tailscope.exceptions import TailscopeError
-from tailscope.experiment.campaign import Campaign
-from tailscope.experiment.matrix import cells_of
-from tailscope.experiment.spec import load_experiment
+from tailscope.experiment.campaign.campaign import Campaign
+from tailscope.experiment.campaign.matrix import cells_of
+from tailscope.experiment.campaign.spec import load_experiment
 from tailscope.host.kernel import KERNELS, running_kernel
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from runs import sound, write_mark
 
 from tailscope.exceptions import RunUnfinishedError
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import execute
+from tailscope.experiment.run.execute import execute
 from tailscope.signals import patient
 from tailscope.store.directory import RunWriter
 from tailscope.store.records.base import encode
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from measurements import Place
 
-    from tailscope.analysis import Analysis
+    from tailscope.engine.analysis import Analysis
     from tailscope.store.records.run import RunInfo
 
 Run = Callable[..., Any]
 
 STEPS = (
-    "tailscope.experiment.evaluate.analyze_recording",
+    "tailscope.experiment.run.evaluate.analyze_recording",
     "tailscope.store.directory.RunWriter._write_figures",
     "tailscope.store.directory._checksum",
 )
@@ -104,7 +104,7 @@ def test_neither_interrupts_nor_defects_cost_a_measurement(
     error: BaseException,
 ) -> None:
     from tailscope.exceptions import RunUnfinishedError
-    from tailscope.experiment.pair import PairPlan, analyze_pair
+    from tailscope.experiment.run.pair import PairPlan, analyze_pair
 
     def fail(*_: object) -> None:
         raise error
@@ -119,7 +119,7 @@ def test_neither_interrupts_nor_defects_cost_a_measurement(
 
 
 def test_what_was_not_whole_is_taken_away(pair: list[Path], tmp_path: Path) -> None:
-    from tailscope.analysis import analyze
+    from tailscope.engine.analysis import analyze
 
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt), RunWriter(out) as writer:

@@ -22,7 +22,7 @@ from runs import sound
 
 from tailscope.exceptions import RunUnfinishedError
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import execute
+from tailscope.experiment.run.execute import execute
 from tailscope.store import atomic
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("dataplane")
 
 PLAN = RunPlan(dut="l2fwd", rate_pps=20_000, duration_ns=100_000_000, warm_up_ns=0, noise="stalls")
-ANALYSIS = "tailscope.experiment.evaluate.analyze_recording"
+ANALYSIS = "tailscope.experiment.run.evaluate.analyze_recording"
 FILL = """
 mount -t tmpfs -o size=10m,mode=700 none "$1"
 (until ls "$2"/tailscope-*/generator.log; do sleep 0.02; done; head -c 20m /dev/zero > "$1/full") \

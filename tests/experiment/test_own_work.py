@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailscope.analysis import Clock, Recording, analyze_recording
-from tailscope.experiment.evaluate import with_own_work
+from tailscope.engine.analysis import Clock, Recording, analyze_recording
+from tailscope.experiment.run.evaluate import with_own_work
 
 CLOCK = Clock(tsc_hz=2_100_000_007, tsc=123_456_789_012, unix_ns=1_700_000_000_000_000_000)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailscope.exceptions import HostError
-from tailscope.experiment.lab import _send
-from tailscope.testbed.hosts import Agent
-from tailscope.testbed.protocol import AgentError, as_line
+from tailscope.extra.laboratory.agents import Agent
+from tailscope.extra.laboratory.control import _send
+from tailscope.extra.laboratory.protocol import AgentError, as_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailscope.exceptions import UsageError
-from tailscope.experiment.matrix import cells_of, only_cells
-from tailscope.experiment.spec import load_experiment, schema
+from tailscope.experiment.campaign.matrix import cells_of, only_cells
+from tailscope.experiment.campaign.spec import load_experiment, schema
 
 if TYPE_CHECKING:
-    from tailscope.experiment.matrix import Cell
+    from tailscope.experiment.campaign.matrix import Cell
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tailscope.analysis import Clock, Recording, load_ticks
-from tailscope.experiment.calibration import STALLS, check_stalls
+from tailscope.engine.analysis import Clock, Recording, load_ticks
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import execute
-from tailscope.experiment.truth import Queue, StallRecovery, find_injected, find_queues
+from tailscope.experiment.run.execute import execute
+from tailscope.experiment.search.calibration import STALLS, check_stalls
+from tailscope.experiment.search.truth import Queue, StallRecovery, find_injected, find_queues
 from tailscope.testbed.cores import pick_cores, read_topology
 
 if TYPE_CHECKING:
     from measurements import Place
 
-    from tailscope.experiment.measured import Measured
+    from tailscope.experiment.run.measured import Measured
 
 
 def ticks(*values: int) -> np.ndarray:

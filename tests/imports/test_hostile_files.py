@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 
 from tailscope.exceptions import CaptureError, UsageError
-from tailscope.imports import hdr, moongen
+from tailscope.extra.imports import hdr, moongen
 from tailscope.noise.counters import read_readings
 from tailscope.noise.traces import Trace
 from tailscope.store.authors import read_columns

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tailscope.exceptions import UsageError
-from tailscope.metrics.figures import WatchFigures
-from tailscope.metrics.protobuf import CONTENT_TYPE, messages
-from tailscope.metrics.server import application, serving
+from tailscope.extra.watch.figures import WatchFigures
+from tailscope.extra.watch.protobuf import CONTENT_TYPE, messages
+from tailscope.extra.watch.records import WatchedRun
+from tailscope.extra.watch.server import application, serving
 from tailscope.store.records.campaign import CellFigures
-from tailscope.store.records.watch import WatchedRun
 from tailscope.testbed.messages import GeneratorProgress
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"

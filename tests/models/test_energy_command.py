@@ -16,8 +16,8 @@ from documentation import undocumented
 from msgspec.structs import replace
 from runs import write_mark
 
-from tailscope.analysis import Clock, Recording
-from tailscope.experiment.energy import RunEnergy, sending_ns
+from tailscope.engine.analysis import Clock, Recording
+from tailscope.experiment.run.energy import RunEnergy, sending_ns
 from tailscope.models.energy import PHASES
 from tailscope.store.records.base import as_content
 from tailscope.testbed.power import Ipmi, PowerReading, RecordedPower

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from documentation import undocumented
 
-from tailscope.analysis import Clock
+from tailscope.engine.analysis import Clock
 from tailscope.noise.table import columns, side_noise
 from tailscope.noise.taken import taken_by
 from tailscope.store.directory import write_noise

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailscope.analysis import analyze
+from tailscope.engine.analysis import analyze
 from tailscope.exceptions import ModelError
 from tailscope.models.overload.queued import FEWEST_QUEUES, Queues, queued_time, queues_of
 

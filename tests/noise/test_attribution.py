@@ -31,7 +31,7 @@ from tailscope.noise.story import tell
 from tailscope.noise.timeline import Timeline
 from tailscope.store import parquet
 from tailscope.store.records.run import OwnWork
-from tailscope.wording import explained_text
+from tailscope.words.figures import explained_text
 
 NAMES = ["timer", "shootdown", "task"]
 

@@ -11,7 +11,7 @@ from tailscope.noise.attribution import EARLIER, REST_OF_BATCH, Attribution, Blo
 from tailscope.noise.explanation import explain_tail
 from tailscope.noise.queues import Delayed, Usual, delayed
 from tailscope.noise.story import tell
-from tailscope.wording import cause_rows, clocks_text, part_text
+from tailscope.words.figures import cause_rows, clocks_text, part_text
 
 NAMES = ["timer", "shootdown", "task"]
 Piece = tuple[int, int, int, bool]

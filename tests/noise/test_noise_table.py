@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailscope.analysis import Clock
+from tailscope.engine.analysis import Clock
 from tailscope.exceptions import RunCorruptError
 from tailscope.noise.attribution import blocked_by
 from tailscope.noise.recorder import RecordedNoise, Thread, marked_threads, own_threads

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from single_packets import packets
 
-from tailscope import _engine
-from tailscope.analysis import analyze
+import tailscope._engine as _engine
+from tailscope.engine.analysis import analyze
 from tailscope.noise.attribution import EARLIER, REST_OF_BATCH, Blocked
 from tailscope.noise.explanation import explain_tail
 from tailscope.noise.queues import Delayed, delayed, usual_of

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from single_packets import packets
 
-from tailscope.analysis import Clock
+from tailscope.engine.analysis import Clock
 from tailscope.exceptions import DataplaneError
 from tailscope.noise.attribution import Blocked
 from tailscope.noise.passed import columns

@@ -15,7 +15,7 @@ import pytest
 from measurements import NOBODY
 from runs import AS_ROOT, needed
 
-from tailscope.analysis import Clock
+from tailscope.engine.analysis import Clock
 from tailscope.exceptions import AnalysisError, TestbedError
 from tailscope.noise import tracer
 from tailscope.noise.events import read_events

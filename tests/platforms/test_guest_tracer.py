@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from test_vm import kernel
 
-from tailscope.analysis import Clock
+from tailscope.engine.analysis import Clock
 from tailscope.noise.events import read_events
 from tailscope.noise.tracer import RecordedTrace
 from tailscope.platforms.accelerator import machine

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from synthetic import OPTIMISED, PACKETS, floor_of, info_of, instrument, latencies, write_run
 
-from tailscope.plan import PlanFields
+from tailscope.plan.fields import PlanFields
 from tailscope.recommend.compare import (
     best_quantile,
     least,

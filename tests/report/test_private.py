@@ -15,9 +15,9 @@ from detect_secrets.plugins.keyword import DENYLIST
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailscope.extra.publish.neutral import REMOVED, Review, neutral, neutral_text
+from tailscope.extra.publish.private import SECRET_NAME, odd_in, without_private
 from tailscope.host.knobs.catalogue import KNOBS
-from tailscope.report.neutral import REMOVED, Review, neutral, neutral_text
-from tailscope.report.private import SECRET_NAME, odd_in, without_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,7 +285,7 @@ def test_what_is_usual_is_not_odd(text: str) -> None:
 
 
 def test_the_name_of_this_machine_is_odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tailscope.report import private
+    from tailscope.extra.publish import private
 
     private.odd_in.cache_clear()
     monkeypatch.setattr(private, "_own_names", lambda: ("lab3",))

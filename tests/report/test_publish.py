@@ -19,9 +19,9 @@ from documentation import undocumented
 from runs import write_mark
 
 from tailscope.exceptions import RunCorruptError, RunExistsError
-from tailscope.report import site as sites
-from tailscope.report.neutral import REMOVED, neutral, neutral_text
-from tailscope.report.site import plan_site, write_site
+from tailscope.extra.publish import site as sites
+from tailscope.extra.publish.neutral import REMOVED, neutral, neutral_text
+from tailscope.extra.publish.site import plan_site, write_site
 from tailscope.store.notes import add_note, change_tags
 from tailscope.store.reader import packets_of, read_run
 

@@ -26,10 +26,10 @@ from distributed.security import Security
 
 import tailscope
 from tailscope.exceptions import ClusterError, RunExistsError, UsageError, WorkerLostError
-from tailscope.experiment.pair import PairPlan, analyze_pair
-from tailscope.scale.cluster import differing_versions, open_cluster
-from tailscope.scale.shared import Shared, aside, shared_folders
-from tailscope.scale.tasks import Done, Task, map_tasks, run_tasks, stop_if_unwanted
+from tailscope.experiment.run.pair import PairPlan, analyze_pair
+from tailscope.extra.cluster.cluster import differing_versions, open_cluster
+from tailscope.extra.cluster.shared import Shared, aside, shared_folders
+from tailscope.extra.cluster.tasks import Done, Task, map_tasks, run_tasks, stop_if_unwanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,11 +18,11 @@ import pyarrow
 import pytest
 from command import COMMAND, run
 
-from tailscope.experiment.pair import PairPlan, analyze_pair
-from tailscope.scale import pairs
-from tailscope.scale.shared import shared_folders
-from tailscope.scale.tasks import Task, run_tasks
-from tailscope.slices import split
+from tailscope.engine.slices import split
+from tailscope.experiment.run.pair import PairPlan, analyze_pair
+from tailscope.extra.cluster import pairs
+from tailscope.extra.cluster.shared import shared_folders
+from tailscope.extra.cluster.tasks import Task, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

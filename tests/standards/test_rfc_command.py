@@ -18,7 +18,7 @@ from docs.reference import files
 from documentation import undescribed, undocumented
 from runs import AS_ROOT, left_behind
 
-from tailscope.standards.delays import Delays
+from tailscope.extra.standards.delays import Delays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,13 +17,14 @@ from MLRsearch.target_stat import TargetStat
 from msgspec.structs import replace as replaced
 
 from tailscope.exceptions import UsageError
-from tailscope.report.standard import standard_page
-from tailscope.standards.asked import STANDARDS, Asked, goals_of
-from tailscope.standards.bench import Bench, Offer, Trial
-from tailscope.standards.conformance import cannot_claim, stands
-from tailscope.standards.delays import Delays, spread_of
-from tailscope.standards.procedures import SizeTests
-from tailscope.standards.search import (
+from tailscope.extra.standards.asked import STANDARDS, Asked, goals_of
+from tailscope.extra.standards.bench import Bench, Offer, Trial
+from tailscope.extra.standards.conformance import cannot_claim, stands
+from tailscope.extra.standards.delays import Delays, spread_of
+from tailscope.extra.standards.page import standard_page
+from tailscope.extra.standards.procedures import SizeTests
+from tailscope.extra.standards.records import StandardRecord, StandardTrial
+from tailscope.extra.standards.search import (
     Goal,
     Load,
     Outcome,
@@ -33,10 +34,9 @@ from tailscope.standards.search import (
     search_goals,
     verified,
 )
-from tailscope.standards.words import result_tables
+from tailscope.extra.standards.words import result_tables
 from tailscope.store.machine import this_host
 from tailscope.store.records.base import decode, encode
-from tailscope.store.records.standards import StandardRecord, StandardTrial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

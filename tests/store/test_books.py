@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
+from tailscope.extra.watch.books import Account, Books
+from tailscope.extra.watch.records import WatchedRun
 from tailscope.store.layout import WATCH
-from tailscope.store.records.watch import WatchedRun
-from tailscope.store.watch import Account, Books
 
 if TYPE_CHECKING:
     from pathlib import Path

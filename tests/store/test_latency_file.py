@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailscope.analysis import Series
+from tailscope.engine.analysis import Series
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import parquet
 from tailscope.store.latency import LatencyFile

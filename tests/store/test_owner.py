@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import captures
 import pytest
 
-from tailscope.analysis import analyze
 from tailscope.cli import main
+from tailscope.engine.analysis import analyze
 from tailscope.exceptions import RunExistsError
 from tailscope.store.directory import RunWriter, refuse_foreign
 from tailscope.store.owner import LOCK, is_vacant, owned

@@ -27,11 +27,11 @@ from shelves import edited
 from synthetic import info_of, latencies, write_run
 
 import tailscope as package
-from tailscope.analysis import Clock, Recording, analyze_recording
 from tailscope.cli import main
+from tailscope.engine.analysis import Clock, Recording, analyze_recording
 from tailscope.exceptions import UsageError
+from tailscope.extra.postgresql.target import read_target
 from tailscope.store.directory import RunWriter
-from tailscope.store.postgres.target import read_target
 from tailscope.store.reader import read_packets, read_run
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def run(tmp_path: Path) -> Path:
     """A small run, with everything in it that makes matching hard."""
     settings = {"packets": 20_000, "rate_pps": 20_000, "seed": 7, "loss": 0.01}
     settings |= {"duplication": 0.01, "reordering": 0.01, "foreign": 0.01}
-    from tailscope import _engine
+    import tailscope._engine as _engine
 
     truth = _engine.simulate(str(tmp_path / "captures"), **settings, clock_offset_ns=-3_100)
     return analyzed(

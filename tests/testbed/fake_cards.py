@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tailscope.testbed.phc import ClockReading
-from tailscope.testbed.stamping import ALL_FRAMES, Offer
+from tailscope.extra.laboratory.stamps.phc import ClockReading
+from tailscope.extra.laboratory.stamps.stamping import ALL_FRAMES, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

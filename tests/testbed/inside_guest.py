@@ -13,8 +13,8 @@ FRAMES = 20
 
 def main(package: str, dataplane: str) -> None:
     sys.path.insert(0, package)
-    from tailscope.testbed.phc import ClockReading, KernelClock, compare
-    from tailscope.testbed.stamping import KernelLinks, stamping
+    from tailscope.extra.laboratory.stamps.phc import ClockReading, KernelClock, compare
+    from tailscope.extra.laboratory.stamps.stamping import KernelLinks, stamping
 
     class Ticking:
         name = "ticking"

@@ -11,10 +11,10 @@ import pytest
 from runs import needed
 
 from tailscope.exceptions import HostError, OtherKernelError
+from tailscope.extra.laboratory.boot.boot_loaders import BOOT_LOADERS
+from tailscope.extra.laboratory.boot.booting import Rebooter
+from tailscope.extra.laboratory.remote import Machine
 from tailscope.host.boot_line import Booted, BootLine, boot_line
-from tailscope.testbed.boot_loaders import BOOT_LOADERS
-from tailscope.testbed.booting import Rebooter
-from tailscope.testbed.remote import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

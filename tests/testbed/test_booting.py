@@ -226,7 +226,7 @@ def test_an_interrupt_says_that_the_machine_reboots(
 ENTERED = """
 import sys
 from tailscope.exceptions import HostError
-from tailscope.testbed.remote import SshMachine
+from tailscope.extra.laboratory.remote import SshMachine
 machine = SshMachine("dut", "dut", None)
 folder = sys.argv[1]
 path = f"{folder}/it's $(here)"

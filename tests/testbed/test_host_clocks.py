@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailscope.testbed.host_clocks import clock_reports, parse_chronyc, parse_pmc
+from tailscope.extra.laboratory.stamps.host_clocks import clock_reports, parse_chronyc, parse_pmc
 
 if TYPE_CHECKING:
     from pathlib import Path

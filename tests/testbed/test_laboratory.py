@@ -248,7 +248,7 @@ def test_what_the_devices_machine_lacks_is_said_before_anything_starts(
 
 INTERRUPTED = """
 import sys
-import tailscope.experiment.evaluate as evaluate
+import tailscope.experiment.run.evaluate as evaluate
 def interrupted(*_arguments, **_options):
     raise KeyboardInterrupt
 evaluate.analyze = interrupted

@@ -17,13 +17,13 @@ from captures import Packet, packets, pcapng_packets, probe_numbers, udp, unzstd
 from runs import AS_ROOT, needed
 
 from tailscope.exceptions import DataplaneError, TestbedError
-from tailscope.experiment.link_stamps import by_socket
+from tailscope.extra.laboratory.stamps.links import by_socket
+from tailscope.extra.laboratory.stamps.packet_sockets import SocketRecorder
+from tailscope.extra.laboratory.stamps.phc import ClockReading
+from tailscope.extra.laboratory.stamps.stamping import Stamping
 from tailscope.testbed.folder import RunFolder
 from tailscope.testbed.namespaces import command_in, inside, make_links, namespace
-from tailscope.testbed.packet_sockets import SocketRecorder
-from tailscope.testbed.phc import ClockReading
 from tailscope.testbed.places import Here
-from tailscope.testbed.stamping import Stamping
 from tailscope.testbed.tcpdump import Tap, recording
 
 if TYPE_CHECKING:

@@ -16,9 +16,17 @@ from msgspec.structs import replace
 from synthetic import info_of, instrument
 
 from tailscope import analyze
-from tailscope.analysis import retime
+from tailscope.engine.analysis import retime
 from tailscope.exceptions import CaptureError, TestbedError, UsageError
-from tailscope.experiment.link_stamps import on_one_clock
+from tailscope.extra.laboratory.stamps import phc
+from tailscope.extra.laboratory.stamps.links import on_one_clock
+from tailscope.extra.laboratory.stamps.phc import (
+    ClockReading,
+    Comparison,
+    KernelClock,
+    compare,
+    comparing,
+)
 from tailscope.store.records.base import as_content
 from tailscope.store.records.run import (
     CapturedFiles,
@@ -28,10 +36,8 @@ from tailscope.store.records.run import (
     TimestampedFile,
     TimestamperRecord,
 )
-from tailscope.testbed import phc
-from tailscope.testbed.phc import ClockReading, Comparison, KernelClock, compare, comparing
 from tailscope.units import duration_text
-from tailscope.wording import provenance
+from tailscope.words.figures import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 
 import tailscope
 from tailscope.exceptions import HostError
-from tailscope.store.machine import this_host
-from tailscope.store.records.dataplane import NoCounts
-from tailscope.store.records.run import KernelNoise, PlatformRecord, TimestampedFile
-from tailscope.testbed.hosts import Agent
-from tailscope.testbed.protocol import (
+from tailscope.extra.laboratory.agents import Agent
+from tailscope.extra.laboratory.protocol import (
     CountsEvent,
     DutReady,
     EndOrder,
@@ -30,12 +27,15 @@ from tailscope.testbed.protocol import (
     read_message,
     read_order,
 )
-from tailscope.testbed.recorded import MachineRecording
+from tailscope.extra.laboratory.recorded import MachineRecording
+from tailscope.store.machine import this_host
+from tailscope.store.records.dataplane import NoCounts
+from tailscope.store.records.run import KernelNoise, PlatformRecord, TimestampedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tailscope.testbed.protocol import Role
+    from tailscope.extra.laboratory.protocol import Role
 
 HELLO = json.dumps({"event": "hello", "version": str(tailscope.__version__)})
 READY = DutReady(

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from tailscope.testbed.hosts import SshAgent
+from tailscope.extra.laboratory.agents import SshAgent
 
 
 def test_ctrl_c_while_a_machine_does_not_answer_leaves_nothing_waiting(

@@ -8,8 +8,7 @@ import pytest
 from fake_cards import NOTHING, PTP_ONLY, FakeClock, FakeLinks, System, card
 from runs import AS_ROOT
 
-from tailscope.testbed.namespaces import inside, make_links, namespace
-from tailscope.testbed.stamping import (
+from tailscope.extra.laboratory.stamps.stamping import (
     ALL_FRAMES,
     KernelLinks,
     Offer,
@@ -17,6 +16,7 @@ from tailscope.testbed.stamping import (
     by_ports,
     stamping,
 )
+from tailscope.testbed.namespaces import inside, make_links, namespace
 
 PAIR = ("pre", "post")
 ON = (0, 0, ALL_FRAMES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from measurements import quick
 
-from tailscope import _engine
+import tailscope._engine as _engine
 from tailscope.store.reader import read_run
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from measurements import children, wait_until
 
 from tailscope.exceptions import DataplaneError
 from tailscope.experiment.plan import RunPlan
-from tailscope.experiment.run import execute
+from tailscope.experiment.run.execute import execute
 from tailscope.testbed import waiting
 from tailscope.testbed.places import Here
 from tailscope.testbed.waiting import Countdown, Watchdog
@@ -108,7 +108,7 @@ def test_a_generator_that_was_stopped_is_waited_for(tmp_path: Path, lasts_s: flo
 def test_a_generator_that_is_stuck_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tailscope.experiment.traffic.LOOK_S", 0.2)
+    monkeypatch.setattr("tailscope.experiment.run.traffic.LOOK_S", 0.2)
     with pytest.raises(DataplaneError, match="generator: given up: it said nothing, used no CPU"):
         execute(PLAN, PLAN.cores(), out=tmp_path / "out", progress=stop_once(None))
     assert not (tmp_path / "out").exists()

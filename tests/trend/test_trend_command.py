@@ -17,13 +17,13 @@ from synthetic import captured_runs, write_run
 
 from tailscope.cli import application, main
 from tailscope.compare.limits import parse_limit
+from tailscope.extra.trend.changes import trends_of
+from tailscope.extra.trend.metrics import METRICS
+from tailscope.extra.trend.series import MOST_STEPS, Order, experiments_of, parse_order
 from tailscope.models.changes import fewest_values
 from tailscope.store.catalogue import catalogue_of
 from tailscope.store.filters import choose
 from tailscope.store.notes import change_tags
-from tailscope.trend.changes import trends_of
-from tailscope.trend.metrics import METRICS
-from tailscope.trend.series import MOST_STEPS, Order, experiments_of, parse_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

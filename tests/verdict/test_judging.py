@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tailscope.analysis import Histogram
+from tailscope.engine.analysis import Histogram
 from tailscope.exceptions import UsageError
 from tailscope.models.counting import (
     design_effect,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailscope.analysis import Distribution
+from tailscope.engine.analysis import Distribution
 from tailscope.exceptions import UsageError
 from tailscope.models.counting import in_stretches, stretches_of
 from tailscope.verdict.taken import Taken

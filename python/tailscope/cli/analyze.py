@@ -27,9 +27,9 @@ from tailscope.units import positive_duration_ns
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from tailscope.about import Labels
     from tailscope.cli.pairs import Pair
-    from tailscope.experiment.pair import Figures, PairPlan
+    from tailscope.experiment.run.pair import Figures, PairPlan
+    from tailscope.store.about import Labels
 
     Plans = Mapping[str, PairPlan | UsageError]
 
@@ -95,7 +95,7 @@ def command(
     ] = None,
 ) -> int:
     """Write times as 1s, 5ms or 100ns."""
-    from tailscope.analysis import clock_difference
+    from tailscope.engine.analysis import clock_difference
     from tailscope.units import duration_ns
 
     clock_difference(clocks)
@@ -144,7 +144,7 @@ def _named_pairs(pre: list[str], post: list[str], captures: list[str]) -> list[l
 
 def _run_both(path: str, options: Options) -> int:
     """Analyse a capture of two interfaces, one before and one behind the device."""
-    from tailscope.analysis import interfaces
+    from tailscope.engine.analysis import interfaces
 
     listed = interfaces(path)
     used = [one for one in listed if one.packets]
@@ -187,7 +187,7 @@ class Options:
     def plan(self, pre: str, post: str, csv_folder: Path | None, out: Path | None) -> PairPlan:
         """What will be done with one pair."""
         from tailscope.cli.pairs import stem_of
-        from tailscope.experiment.pair import PairPlan
+        from tailscope.experiment.run.pair import PairPlan
 
         said = None if self.labels is None else self.labels.of(Path(pre), stem_of(pre))
         return PairPlan(
@@ -269,7 +269,7 @@ def _plan_found(folder: Path, pair: Pair, options: Options) -> PairPlan | UsageE
 def _run_pair(plan: PairPlan, json_file: str | None) -> int:
     from tailscope.cli.progress import ProgressBar
     from tailscope.cli.table import print_table
-    from tailscope.experiment.pair import analyze_pair
+    from tailscope.experiment.run.pair import analyze_pair
 
     with ProgressBar("analysing") as bar:
         figures = analyze_pair(plan, bar.callback)
@@ -313,7 +313,7 @@ def _analyses(plans: Plans, options: Options) -> Generator[Figures | Exception]:
 
 def _in_turn(plans: Plans) -> Generator[Figures | Exception]:
     from tailscope.cli.progress import ProgressBar
-    from tailscope.experiment.pair import analyze_pair
+    from tailscope.experiment.run.pair import analyze_pair
 
     for plan in plans.values():
         if isinstance(plan, UsageError):
@@ -332,7 +332,7 @@ def _on_workers(
     plans: Plans, scheduler: str, folders: list[Path]
 ) -> Generator[Figures | Exception]:
     from tailscope.cli.progress import TasksBar
-    from tailscope.scale.pairs import analyze_pairs
+    from tailscope.extra.cluster.pairs import analyze_pairs
 
     known = [plan for plan in plans.values() if not isinstance(plan, UsageError)]
     with TasksBar("pairs") as bar:

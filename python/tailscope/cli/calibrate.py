@@ -42,7 +42,7 @@ def command(
 ) -> int:
     from tailscope.cli.live import LiveLine, Pace
     from tailscope.duts.dataplane import Loop
-    from tailscope.experiment.calibration import calibrate
+    from tailscope.experiment.search.calibration import calibrate
     from tailscope.store import floor
     from tailscope.testbed.cores import pick_cores, read_topology
     from tailscope.units import printable

@@ -16,13 +16,13 @@ from tailscope.cli.live import LiveLine, Pace
 from tailscope.cli.options import STANDARD, write_json
 from tailscope.cli.terminal import columns_of, wrapped
 from tailscope.exceptions import OtherKernelError, TailscopeError, UsageError
-from tailscope.experiment.boots import Boots, boot_lines, grouped, runs_of
-from tailscope.experiment.campaign import Campaign
-from tailscope.experiment.hosts import check_plan, lacking, not_known_yet
-from tailscope.experiment.matrix import Cell, cells_of, only_cells
-from tailscope.experiment.measured import Measured
-from tailscope.experiment.run import execute
-from tailscope.experiment.spec import load_experiment
+from tailscope.experiment.campaign.campaign import Campaign
+from tailscope.experiment.campaign.matrix import Cell, cells_of, only_cells
+from tailscope.experiment.campaign.spec import load_experiment
+from tailscope.experiment.run.execute import execute
+from tailscope.experiment.run.measured import Measured
+from tailscope.extra.laboratory.boot.boots import Boots, boot_lines, grouped, runs_of
+from tailscope.extra.laboratory.machines import check_plan, lacking, not_known_yet
 from tailscope.noise.load import load_text
 from tailscope.store.info import EMULATED, unusable_text
 from tailscope.testbed.clean import clean
@@ -39,9 +39,9 @@ from tailscope.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tailscope.experiment.instance import Progress
+    from tailscope.experiment.campaign.spec import Document, Dut, Experiment, Hosts
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.spec import Document, Dut, Experiment, Hosts
+    from tailscope.experiment.run.instance import Progress
     from tailscope.host.boot_line import BootLine
     from tailscope.store.records.campaign import CellRecord
     from tailscope.testbed.clean import Leftover
@@ -120,7 +120,7 @@ def _cleaned(hosts: Hosts | None) -> Iterator[Leftover]:
     """Remove what an earlier try left behind, on this machine and others."""
     yield from clean()
     if hosts is not None:
-        from tailscope.experiment.lab import clean_hosts
+        from tailscope.extra.laboratory.control import clean_hosts
 
         yield from clean_hosts(hosts)
 
@@ -170,7 +170,7 @@ def _run(
             if boots is not None:
                 boots.boot_for(cell)
             if experiment.hosts is not None:
-                from tailscope.experiment.lab import execute_in_lab
+                from tailscope.extra.laboratory.control import execute_in_lab
 
                 found = execute_in_lab(
                     cell.plan,

@@ -12,7 +12,7 @@ from tailscope.cli.options import Quiet
 from tailscope.units import positive_duration_ns, rate_pps
 
 if TYPE_CHECKING:
-    from tailscope.experiment.instruments import Seen
+    from tailscope.experiment.search.instruments import Seen
 
 __all__ = ["command"]
 
@@ -30,7 +30,7 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     from tailscope.cli.live import LiveLine
-    from tailscope.experiment.instruments import TRUTH, compare
+    from tailscope.experiment.search.instruments import TRUTH, compare
     from tailscope.report.drawing import write_pictures
     from tailscope.report.instruments import instruments
     from tailscope.testbed.cores import pick_cores, read_topology
@@ -51,7 +51,7 @@ def command(
 
 
 def _print(found: list[Seen]) -> None:
-    from tailscope.experiment.instruments import HIGH_NS, LOW_NS
+    from tailscope.experiment.search.instruments import HIGH_NS, LOW_NS
     from tailscope.units import count_text, duration_text, printable
 
     names = ("p50", "p90", "p99", "p999")

@@ -102,7 +102,7 @@ def command(
 
 def _side(given: str, common: dict[str, object], name: str) -> Side:
     from tailscope.experiment.fields import field_named, plan_of
-    from tailscope.yaml_file import read_yaml, yaml_of
+    from tailscope.plan.yaml_file import read_yaml, yaml_of
 
     path = Path(given)
     content = (read_yaml(path) if path.is_file() else yaml_of(given, name)).content
@@ -128,7 +128,7 @@ def _measure(
 ) -> tuple[Judge, float]:
     from tailscope.cli.live import LiveLine
     from tailscope.compare.duet import Judge
-    from tailscope.experiment.duet import pairs
+    from tailscope.experiment.search.duet import pairs
     from tailscope.units import counted, long_text
 
     judge, began_s = Judge(limits), time.monotonic()

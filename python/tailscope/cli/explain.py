@@ -227,7 +227,7 @@ def _of_captures(
 def _print(request: ExplainRequest, tail: Explanation, story: Story | None, info: RunInfo) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import printable
-    from tailscope.wording import clock_rows, clocks_text
+    from tailscope.words.figures import clock_rows, clocks_text
 
     if request.packet is None:
         print_tail(tail)
@@ -253,7 +253,7 @@ def print_tail(tail: Explanation) -> None:
     """Print what is known to have delayed the tail, and what is associated with that."""
     from tailscope.cli.table import aligned
     from tailscope.noise.words import trace_lines
-    from tailscope.wording import cause_rows, explained_text
+    from tailscope.words.figures import cause_rows, explained_text
 
     if tail.evidence is not None:
         say(explained_text(tail))
@@ -277,7 +277,13 @@ def print_tail(tail: Explanation) -> None:
 def _print_stages(stages: ExplainedStages) -> None:
     """Print how long packets were in each stage, and why the kernel dropped some."""
     from tailscope.cli.table import aligned
-    from tailscope.wording import DROP_HEADER, STAGE_HEADER, drop_rows, stage_rows, stages_text
+    from tailscope.words.figures import (
+        DROP_HEADER,
+        STAGE_HEADER,
+        drop_rows,
+        stage_rows,
+        stages_text,
+    )
 
     print(f"{stages_text(stages)}\n")
     for line in aligned(STAGE_HEADER, [stage_rows(stages)]):
@@ -317,7 +323,7 @@ def print_association(tail: Explanation) -> None:
 def _print_story(story: Story) -> None:
     from tailscope.cli.table import aligned
     from tailscope.units import count_text, duration_text, printable
-    from tailscope.wording import part_text
+    from tailscope.words.figures import part_text
 
     say(
         f"packet {story.seq}, sent {duration_text(story.sent_after_ns)} after the first: rank"

@@ -13,8 +13,8 @@ import typer
 from tailscope.cli.options import named_values
 from tailscope.cli.panels import DUT, HOST, MEASUREMENT, TRAFFIC
 from tailscope.exceptions import UsageError
-from tailscope.field import COUNT, Field, fields_of
-from tailscope.plan import PairFields, PlanFields, fields_on
+from tailscope.plan.field import COUNT, Field, fields_of
+from tailscope.plan.fields import PairFields, PlanFields, fields_on
 
 __all__ = ["option_of", "with_fields"]
 

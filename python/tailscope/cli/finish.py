@@ -15,7 +15,7 @@ def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
 ) -> int:
     """A run is kept as soon as its figures are written. Nothing is measured again."""
-    from tailscope.experiment.finish import finish
+    from tailscope.experiment.run.finish import finish
     from tailscope.units import printable
 
     for run in runs:

@@ -134,7 +134,7 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
     """The columns of a terminal."""
     from tailscope.cli.table import local_time
     from tailscope.units import count_text, printable, shortened, typed_duration
-    from tailscope.wording import median_and_tail
+    from tailscope.words.figures import median_and_tail
 
     def said(name: str, show: Any = str) -> str:
         return _NOTHING if run[name] is None else cell(show(run[name]))

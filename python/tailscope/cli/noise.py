@@ -76,7 +76,7 @@ def _plan(
 ) -> WatchPlan:
     from tailscope.noise.table import DISTURBANCES
     from tailscope.noise.watch import WatchPlan
-    from tailscope.plan import NOISE
+    from tailscope.plan.fields import NOISE
 
     if noise not in NOISE:
         raise UsageError(f"--noise: got {noise!r}, expected one of {', '.join(NOISE)}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from tailscope.about import Labels
+    from tailscope.store.about import Labels
 
 __all__ = [
     "STANDARD",
@@ -218,7 +218,7 @@ def labels(file: Path | None, given: list[str] | None, pattern: str | None) -> L
     """
     if file is None and not given and pattern is None:
         return None
-    from tailscope.about import labels_of
+    from tailscope.store.about import labels_of
 
     return labels_of(file, named_values(given, "-D"), pattern)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from tailscope.scale.tasks import Done
+    from tailscope.extra.cluster.tasks import Done
 
 __all__ = ["ProgressBar", "TasksBar"]
 

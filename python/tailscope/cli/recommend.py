@@ -112,8 +112,8 @@ def _print_table(table: TailTables) -> None:
 
 
 def _print_answers(answers: list[tuple[Rule, RuleAnswer]]) -> None:
-    from tailscope.promises import kept
     from tailscope.units import printable
+    from tailscope.words.promises import kept
 
     for rule, answer in answers:
         if answer.recommendation is not None:

@@ -179,7 +179,7 @@ def _on_workers(
     plan: ReportRequest, path: Path, names: Sequence[str], take: Callable[[str], CampaignReading]
 ) -> Iterator[CampaignReading]:
     from tailscope.cli.progress import TasksBar
-    from tailscope.scale.runs import read_runs
+    from tailscope.extra.cluster.runs import read_runs
 
     assert plan.scheduler is not None
     with TasksBar("runs", "runs") as bar:
@@ -216,7 +216,7 @@ def _run(plan: ReportRequest) -> list[Path]:
         written.append(plan.out)
     measured = [run for run in found if run.info.instrument is not None]
     if measured:
-        from tailscope.wording import reading
+        from tailscope.words.figures import reading
 
         say(reading([(run.summary, run.info) for run in measured]))
     return written

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tailscope.cli.live import LiveLine
-    from tailscope.experiment.measured import Measured
     from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.run.measured import Measured
     from tailscope.testbed.cores import Cores
 
 __all__ = ["command"]
@@ -169,7 +169,7 @@ def _measure(
 ) -> list[Measured]:
     from tailscope.cli.live import Pace
     from tailscope.cli.table import print_table
-    from tailscope.experiment.run import execute
+    from tailscope.experiment.run.execute import execute
     from tailscope.units import printable
 
     pace = Pace(plan.warm_up_ns / 1e9, plan.duration_ns / 1e9)

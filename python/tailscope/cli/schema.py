@@ -8,7 +8,7 @@ __all__ = ["command"]
 
 
 def command() -> int:
-    from tailscope.experiment.spec import schema
+    from tailscope.experiment.campaign.spec import schema
 
     print(json.dumps(schema(), indent=2))
     return 0

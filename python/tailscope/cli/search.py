@@ -28,9 +28,9 @@ from tailscope.exceptions import ModelError, RunExistsError, TailscopeError, Usa
 from tailscope.units import printable
 
 if TYPE_CHECKING:
-    from tailscope.experiment.overload import Forecast
     from tailscope.experiment.plan import RunPlan
-    from tailscope.experiment.search import RateFound, Search, SearchPlan, Trial
+    from tailscope.experiment.search.overload import Forecast
+    from tailscope.experiment.search.search import RateFound, Search, SearchPlan, Trial
     from tailscope.store.records.search import SearchRecord
     from tailscope.testbed.cores import Cores
 
@@ -127,14 +127,14 @@ def command(
 ) -> int:
     """Exit status 3: the lowest rate does not hold, or says nothing about the device."""
     from tailscope.experiment.fields import plan_of
-    from tailscope.experiment.search import (
+    from tailscope.experiment.search.search import (
         Search,
         SearchPlan,
         loss_goals,
         service_level_goal,
         trials_of,
     )
-    from tailscope.experiment.search import without_device as without
+    from tailscope.experiment.search.search import without_device as without
     from tailscope.units import positive_duration_ns, rate_pps
     from tailscope.verdict.slo import parse_level
 
@@ -188,7 +188,7 @@ class SearchRequest:
 
     def check(self) -> None:
         """See that nothing would be overwritten, and that there is such a forwarder."""
-        from tailscope.experiment.search import in_place_of_device
+        from tailscope.experiment.search.search import in_place_of_device
         from tailscope.store import layout
 
         if self.forwarder is not None:
@@ -239,8 +239,8 @@ class SearchRequest:
 
     def _forecast(self, forwarder: str, remarks: list[str]) -> Forecast | None:
         """Measure both at low load, and predict; None, with a remark, if nothing follows."""
-        from tailscope.experiment.overload import measured_forecast
-        from tailscope.experiment.search import in_place_of_device
+        from tailscope.experiment.search.overload import measured_forecast
+        from tailscope.experiment.search.search import in_place_of_device
 
         def tell(plan: RunPlan) -> None:
             self.line.show_step(f"low load: {plan.dut} at {plan.rate_pps:,} packets/s")
@@ -326,7 +326,7 @@ class _Teller:
 
     def tell(self, trial: Trial, is_control: bool) -> None:
         """Say it."""
-        from tailscope.experiment.search import loss_ratio
+        from tailscope.experiment.search.search import loss_ratio
 
         self._number += 1
         what = f"loss {loss_ratio(trial.figures):.4%}"

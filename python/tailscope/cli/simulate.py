@@ -133,9 +133,9 @@ def _stalls_ns(period: str, duration: str) -> tuple[int, int]:
 
 
 def _run(out: Path, suffix: str, settings: dict[str, object]) -> dict[str, str | int | None]:
-    from tailscope import _engine
-    from tailscope.analysis import engine_errors
+    import tailscope._engine as _engine
     from tailscope.cli.progress import ProgressBar
+    from tailscope.engine.analysis import engine_errors
 
     with engine_errors(), ProgressBar("simulating", unit="packets") as bar:
         return _engine.simulate(str(out), suffix=suffix, progress=bar.callback, **settings)

@@ -13,7 +13,7 @@ from tailscope.cli.terminal import GAP, columns_of, say, width_of
 from tailscope.store.info import unusable_text
 from tailscope.store.records.plan import AnalysisPlan
 from tailscope.units import printable
-from tailscope.wording import (
+from tailscope.words.figures import (
     BOUND_NOTE,
     count_rows,
     energy_rows,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tailscope.analysis import Analysis
-    from tailscope.experiment.pair import Figures
+    from tailscope.engine.analysis import Analysis
+    from tailscope.experiment.run.pair import Figures
     from tailscope.store.notes import Note
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run

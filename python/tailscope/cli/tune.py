@@ -26,8 +26,8 @@ from tailscope.units import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tailscope.experiment.ablation import Arm, Effect
     from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.search.ablation import Arm, Effect
     from tailscope.host.machine import Machine
     from tailscope.testbed.cores import Cores
     from tailscope.testbed.messages import GeneratorProgress
@@ -63,7 +63,7 @@ def command(
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> int:
-    from tailscope.experiment.ablation import (
+    from tailscope.experiment.search.ablation import (
         FEWEST_ROUNDS,
         arms_of,
         check_rounds,
@@ -132,8 +132,8 @@ def _complete(
 
 
 def _cell(experiment: Path, profile: str | None, only: list[str] | None) -> tuple[RunPlan, float]:
-    from tailscope.experiment.matrix import cells_of, only_cells
-    from tailscope.experiment.spec import load_experiment
+    from tailscope.experiment.campaign.matrix import cells_of, only_cells
+    from tailscope.experiment.campaign.spec import load_experiment
 
     found, document = load_experiment(experiment, profile)
     if found.hosts is not None:
@@ -223,7 +223,7 @@ def _print(
     from statistics import median
 
     from tailscope.cli.table import aligned
-    from tailscope.experiment.ablation import ALL, NONE
+    from tailscope.experiment.search.ablation import ALL, NONE
     from tailscope.units import duration_text, percentile_name
 
     name = percentile_name(quantile)

@@ -215,8 +215,8 @@ def _print(plan: VerifyRequest, verdicts: list[RunVerdict], outcome: Outcome) ->
             for about, said in _sentences(verdict):
                 print(_annotation(verdict.name, *about, said))
         return
-    from tailscope.promises import kept
     from tailscope.verdict.slo import PROFILES
+    from tailscope.words.promises import kept
 
     for verdict in verdicts:
         _print_run(verdict)
@@ -273,7 +273,7 @@ def _ends(verdict: TermVerdict) -> tuple[Finding, Finding]:
 
 
 def _found(verdict: TermVerdict) -> str:
-    from tailscope.wording import instrument_text
+    from tailscope.words.figures import instrument_text
 
     least, found = (each.found for each in _ends(verdict))
     if verdict.term.is_time and found is not None:

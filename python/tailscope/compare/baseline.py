@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailscope import _engine
+import tailscope._engine as _engine
 from tailscope.compare.compare import compare_figures, error_of
 from tailscope.compare.figures import LOST, RATE, TRANSFER, figures_with, quantile_figure
 from tailscope.compare.limits import limit_error

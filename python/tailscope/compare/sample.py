@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tailscope.analysis import Rate
     from tailscope.compare.figures import Figure
+    from tailscope.engine.analysis import Rate
     from tailscope.store.run import Run
     from tailscope.verdict.evidence import PacketSample
     from tailscope.verdict.taken import Taken

@@ -10,8 +10,8 @@ from tailscope.store.records.base import as_content
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tailscope.analysis import Figure
     from tailscope.compare.measured import RunFigures
+    from tailscope.engine.analysis import Figure
     from tailscope.store.records.base import Section
     from tailscope.store.records.run import RunInfo
 

@@ -8,15 +8,15 @@ from msgspec import convert
 
 from tailscope.duts.catalogue import DUTS, without_image
 from tailscope.exceptions import UsageError
-from tailscope.experiment.packets import flow_count
 from tailscope.experiment.plan import RunPlan
-from tailscope.plan import CAPTURED, fields_on
+from tailscope.experiment.run.packets import flow_count
+from tailscope.plan.fields import CAPTURED, fields_on
 from tailscope.platforms.catalogue import PLATFORMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.field import Field
+    from tailscope.plan.field import Field
 
 __all__ = ["FIELDS", "TRAFFIC", "field_named", "no_device", "plan_of"]
 

@@ -11,11 +11,11 @@ from msgspec.structs import asdict
 
 from tailscope.duts.catalogue import dut_named
 from tailscope.exceptions import TestbedError, UsageError
-from tailscope.experiment.packets import check_packets, check_replay
-from tailscope.field import fields_of
+from tailscope.experiment.run.packets import check_packets, check_replay
 from tailscope.host.cpus import cpus_by_role, parse_cpus
 from tailscope.noise.recorder import check_noise
-from tailscope.plan import CAPTURED, PlanFields
+from tailscope.plan.field import fields_of
+from tailscope.plan.fields import CAPTURED, PlanFields
 from tailscope.platforms.catalogue import platform_named
 from tailscope.store.records.plan import MeasurementPlan
 from tailscope.testbed.co_runners import check_co_runners
@@ -333,7 +333,7 @@ class RunPlan(PlanFields, frozen=True, kw_only=True):
 
     def describe(self, cores: Cores) -> dict[str, str]:
         """The plan in words, for ``--dry-run``."""
-        from tailscope.wording import device_text, platform_text, traffic_text
+        from tailscope.words.figures import device_text, platform_text, traffic_text
 
         plan = self.record()
         pinned = "; ".join(

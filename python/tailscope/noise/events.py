@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope import _engine
-from tailscope.analysis import engine_errors
+import tailscope._engine as _engine
+from tailscope.engine.analysis import engine_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tailscope._engine import CpuTrace
-    from tailscope.analysis import Clock
+    from tailscope.engine.analysis import Clock
     from tailscope.noise.tracer import RecordedTrace
 
     Integers = NDArray[np.int64]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Worst
+    from tailscope.engine.analysis import Worst
     from tailscope.noise.attribution import Blocked, Explained
     from tailscope.noise.stages import Stages
     from tailscope.store.packets import Latencies, Packets

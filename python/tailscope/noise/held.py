@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.analysis import Distribution
+from tailscope.engine.analysis import Distribution
 from tailscope.noise.intervals import Coverage, covered, union
 
 if TYPE_CHECKING:

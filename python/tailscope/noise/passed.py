@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tailscope.analysis import load_ticks
-from tailscope.arrow import column, strings
+from tailscope.engine.analysis import load_ticks
+from tailscope.engine.arrow import column, strings
 from tailscope.exceptions import AnalysisError, DataplaneError
 from tailscope.store.tables import STAGES
 from tailscope.testbed.stage_recorder import KernelStages
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Clock
+    from tailscope.engine.analysis import Clock
     from tailscope.store.run import NewColumns
     from tailscope.testbed.stage_recorder import LoopStages, RecordedStages
 

@@ -18,7 +18,7 @@ from tailscope.noise.counters import (
 )
 from tailscope.noise.neighbour_sampler import NEIGHBOUR_THREAD, NeighbourSampler
 from tailscope.noise.tracer import TRACER_THREAD, Tracer
-from tailscope.plan import NOISE
+from tailscope.plan.fields import NOISE
 from tailscope.store.records.run import KernelEvents, KernelNoise
 from tailscope.testbed.folder import owner_of
 from tailscope.testbed.places import MARK

@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tailscope.arrow import values
+from tailscope.engine.arrow import values
 from tailscope.noise.attribution import met
 from tailscope.store import layout
 from tailscope.store.files import is_there

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tailscope.analysis import load_ticks
+from tailscope.engine.analysis import load_ticks
 from tailscope.exceptions import RunError
 from tailscope.noise.attribution import blocked_by
 from tailscope.noise.timeline import Timeline, make_timeline
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Clock
+    from tailscope.engine.analysis import Clock
     from tailscope.noise.attribution import Blocked
     from tailscope.noise.events import Events
     from tailscope.store.records.run import RunInfo
@@ -262,7 +262,7 @@ def columns(sides: Sequence[SideNoise]) -> dict[str, pa.Array | Integers]:
     """
     import pyarrow as pa
 
-    from tailscope.arrow import column, strings
+    from tailscope.engine.arrow import column, strings
 
     rows = NoiseRows()
     for side in sides:
@@ -354,7 +354,7 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
     RunCorruptError
         If the file has other columns.
     """
-    from tailscope.arrow import values
+    from tailscope.engine.arrow import values
 
     causes, details = _Places(), _Places()
     found: dict[tuple[str, int], list[tuple[NDArray[Any], ...]]] = {}
@@ -383,7 +383,7 @@ def read_timelines(content: bytes, name: str) -> dict[str, list[Timeline]]:
 def _coded(column: pa.Array) -> _Coded:
     import pyarrow as pa
 
-    from tailscope.arrow import values
+    from tailscope.engine.arrow import values
 
     array = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     return _Coded(values(array.indices), array.dictionary.to_pylist())

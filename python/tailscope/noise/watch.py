@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.analysis import Clock
+from tailscope.engine.analysis import Clock
 from tailscope.noise.causes import causes_of
 from tailscope.noise.events import read_events
 from tailscope.noise.recorder import NoiseRecorder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.models.counting import share_beyond
 from tailscope.models.estimate import LEVEL, Estimate
 from tailscope.units import counted, duration_text, percentile_name
-from tailscope.wording import instrument_text
+from tailscope.words.figures import instrument_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

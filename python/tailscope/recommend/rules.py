@@ -38,7 +38,7 @@ from tailscope.recommend.surroundings import (
     SINGLE_THREAD,
 )
 from tailscope.units import count_text, duration_text, percentile_name
-from tailscope.wording import CLOCKS, unknown_floor
+from tailscope.words.figures import CLOCKS, unknown_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailscope.host.cpus import cpu_list, parse_cpus
-from tailscope.plan import PlanFields
+from tailscope.plan.fields import PlanFields
 from tailscope.store.info import about_of, host_of, kernel, technology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tailscope.plan import AboutFields
+    from tailscope.plan.fields import AboutFields
     from tailscope.store.records.run import RunInfo
 
 __all__ = [

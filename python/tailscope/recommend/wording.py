@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tailscope.recommend.compare import cited
 from tailscope.recommend.tables import STATIC_SOURCE
 from tailscope.units import count_text, percentile_name
-from tailscope.wording import instrument_text
+from tailscope.words.figures import instrument_text
 
 if TYPE_CHECKING:
     from tailscope.recommend.tables import Ranked, TailCell, TailTables

@@ -11,7 +11,7 @@ from tailscope.report.picture import Axis, Layer, Picture
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailscope.analysis import Analysis
+    from tailscope.engine.analysis import Analysis
 
 __all__ = ["instruments"]
 

@@ -35,7 +35,7 @@ from tailscope.report.picture import difference_ticks
 from tailscope.store import layout
 from tailscope.store.info import host_of, unusable_text
 from tailscope.units import percentile_name, printable
-from tailscope.wording import (
+from tailscope.words.figures import (
     BOUND_NOTE,
     DROP_HEADER,
     STAGE_HEADER,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from tailscope.store.records.explanation import ExplainedStages, Explanation
     from tailscope.store.records.host import HostRecord
     from tailscope.store.run import Run
-    from tailscope.wording import Row
+    from tailscope.words.figures import Row
 
 __all__ = [
     "address_of",

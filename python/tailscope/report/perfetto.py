@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tailscope.arrow import values
+from tailscope.engine.arrow import values
 from tailscope.noise.attribution import DUT, INSTRUMENT, QUEUE, SERVICE, UNEXPLAINED
 from tailscope.noise.intervals import union
 from tailscope.noise.stages import divide, read_stages
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
-    from tailscope.analysis import Worst
+    from tailscope.engine.analysis import Worst
     from tailscope.noise.stages import Stages
     from tailscope.store.packets import Packets
     from tailscope.store.run import Run

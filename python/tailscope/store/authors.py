@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Analysis, Counts, Nanoseconds, Side
+    from tailscope.engine.analysis import Analysis, Counts, Nanoseconds, Side
 
 __all__ = ["CsvWriter", "read_columns", "read_worst"]
 
@@ -195,7 +195,7 @@ def read_columns(
     import pyarrow as pa
     from pyarrow import csv
 
-    from tailscope.arrow import values
+    from tailscope.engine.arrow import values
 
     types = {name: pa.float64() if name in fractions else pa.uint64() for name in names}
     options = csv.ConvertOptions(include_columns=list(names), column_types=types)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailscope.field import fields_of
-from tailscope.plan import AboutFields, PairFields, PlanFields
+from tailscope.plan.field import fields_of
+from tailscope.plan.fields import AboutFields, PairFields, PlanFields
 from tailscope.store import tables
 from tailscope.store.records.summary import figure_lines
 

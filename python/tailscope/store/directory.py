@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import structs
 
-from tailscope.analysis import Series
+from tailscope.engine.analysis import Series
 from tailscope.exceptions import RunExistsError, RunUnfinishedError, said
 from tailscope.signals import uninterrupted
 from tailscope.store import layout, tables
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
+    from tailscope.engine.analysis import Analysis, Counts, Figure, Marks, Nanoseconds, Side, Worst
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.recorded import RecordedRun
     from tailscope.store.records.run import RunInfo
@@ -229,7 +229,7 @@ class RunWriter:
         Parameters
         ----------
         power : Mapping of str to array or sequence
-            As `tailscope.experiment.energy.RunEnergy.columns` makes them.
+            As `tailscope.experiment.run.energy.RunEnergy.columns` makes them.
         """
         self._write_table(layout.POWER, power)
 
@@ -419,7 +419,7 @@ class RunWriter:
         self._write(table.file, text.getvalue())
 
     def _write_worst(self, run: Run) -> None:
-        from tailscope.arrow import strings
+        from tailscope.engine.arrow import strings
 
         explained = {
             name: strings(cells) if isinstance(cells, list) else cells

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from tailscope import _engine
+import tailscope._engine as _engine
 from tailscope.exceptions import RunCorruptError
 from tailscope.store import layout
 from tailscope.store.atomic import write_text

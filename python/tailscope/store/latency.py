@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tailscope.analysis import Series
+    from tailscope.engine.analysis import Series
 
 __all__ = ["LatencyFile"]
 
@@ -67,7 +67,7 @@ class LatencyFile:
 
     def write(self, series: Series) -> None:
         """Append matches; they reach the file a group of rows at a time."""
-        from tailscope.arrow import column
+        from tailscope.engine.arrow import column
 
         pa = self._pa
         columns = [

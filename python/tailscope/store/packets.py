@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Distribution
+    from tailscope.engine.analysis import Distribution
 
 __all__ = ["Latencies", "Packets"]
 
@@ -115,7 +115,7 @@ class Packets:
         """Read columns as `batches`, as Arrow has them; a column without values is null."""
         import pyarrow as pa
 
-        from tailscope.arrow import column
+        from tailscope.engine.arrow import column
 
         kinds = {each.name: pa.type_for_alias(each.kind) for each in LATENCY.columns}
         wanted = [*dict.fromkeys(("seq", *names))]
@@ -156,7 +156,7 @@ class Packets:
 
     def latencies(self) -> Latencies:
         """Read how long packets took."""
-        from tailscope.analysis import Distribution
+        from tailscope.engine.analysis import Distribution
 
         distribution = Distribution()
         first_seq = last_seq = first_ns = last_ns = worst_seq = 0
@@ -179,7 +179,7 @@ class Packets:
         return self._has(name) or name in _ALWAYS
 
     def _values(self, name: str, cells: pa.Array) -> NDArray[Any] | None:
-        from tailscope.arrow import values
+        from tailscope.engine.arrow import values
 
         if cells.null_count == len(cells):
             return None

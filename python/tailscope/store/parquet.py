@@ -36,7 +36,7 @@ def write_parquet(path: Path, columns: NewColumns) -> None:
     """
     import pyarrow.parquet as pq
 
-    from tailscope.arrow import table
+    from tailscope.engine.arrow import table
     from tailscope.store.atomic import replacing
 
     with replacing(path) as file:
@@ -136,7 +136,7 @@ class TableFile:
 
     def read(self, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
         """Read columns as a whole; all that the table and the file have by default."""
-        from tailscope.arrow import values
+        from tailscope.engine.arrow import values
 
         wanted = self.names if names is None else [*names]
         pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}

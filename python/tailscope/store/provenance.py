@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import tailscope
-from tailscope.analysis import source_of
+from tailscope.engine.analysis import source_of
 from tailscope.store.machine import this_host
 from tailscope.store.records.about import AboutRecord
 from tailscope.store.records.run import ClockRecord, Input, RunInfo
@@ -16,7 +16,7 @@ from tailscope.store.records.run import ClockRecord, Input, RunInfo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope.analysis import Figure
+    from tailscope.engine.analysis import Figure
     from tailscope.store.records.floor import FloorRecord
     from tailscope.store.records.host import HostRecord
     from tailscope.store.records.plan import AnalysisPlan, ImportPlan, MeasurementPlan

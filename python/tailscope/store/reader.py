@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
 
-from tailscope.analysis import Histogram, Quantile, Rate, Series, Worst
+from tailscope.engine.analysis import Histogram, Quantile, Rate, Series, Worst
 from tailscope.exceptions import RunCorruptError, RunError, RunIncompleteError
 from tailscope.store import layout, tables
 from tailscope.store.files import MOST_RECORD_BYTES, is_there, opened, read_file, size_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Figure, Side
+    from tailscope.engine.analysis import Figure, Side
     from tailscope.store.kept import Conclusion
     from tailscope.store.records.run import FileEntry
     from tailscope.store.run import TableColumns

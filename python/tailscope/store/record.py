@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tailscope.analysis import Figure
+    from tailscope.engine.analysis import Figure
     from tailscope.store.records.run import RunInfo
 
     PlanValue: TypeAlias = str | int | dict[str, str] | dict[str, int] | None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from tailscope.about import words_of
-from tailscope.field import fields_of
-from tailscope.plan import AnalysisFields, PairFields, PlanFields
+from tailscope.plan.field import fields_of
+from tailscope.plan.fields import AnalysisFields, PairFields, PlanFields
+from tailscope.store.about import words_of
 from tailscope.store.info import about_of
 from tailscope.store.records.plan import AnalysisPlan, ImportPlan
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
+    from tailscope.engine.analysis import Analysis, Figure, Histogram, Quantile, Rate, Side, Worst
     from tailscope.store.records.explanation import Explanation
     from tailscope.store.records.run import RunInfo
 

@@ -45,7 +45,7 @@ def find_binary() -> tuple[Path, str]:
     DataplaneError
         If there is none, it does not start, or it is of another version.
     """
-    from tailscope import _engine
+    import tailscope._engine as _engine
 
     if not _BINARY.is_file():
         raise DataplaneError("the data plane, tailscope-dp, was not built: no DPDK", hint=_INSTALL)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Distribution, Figure
+    from tailscope.engine.analysis import Distribution, Figure
     from tailscope.noise.held import HeldPackets
     from tailscope.store.records.run import RunInfo
     from tailscope.store.run import Run
@@ -317,7 +317,7 @@ def _held(path: Path, info: RunInfo) -> HeldPackets | None:
 
 
 def _read(path: Path, info: RunInfo, held: HeldPackets | None) -> _Packets:
-    from tailscope.analysis import Distribution
+    from tailscope.engine.analysis import Distribution
 
     as_is, least = Distribution(), Distribution()
     stalled, held_up, first_seq = 0, 0, None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.analysis import Distribution
+from tailscope.engine.analysis import Distribution
 from tailscope.exceptions import UsageError
 from tailscope.models.counting import stretches_of
 

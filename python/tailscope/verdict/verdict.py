@@ -21,7 +21,7 @@ from tailscope.units import count_text, long_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tailscope.analysis import Figure, Histogram
+    from tailscope.engine.analysis import Figure, Histogram
     from tailscope.models.estimate import Estimate
     from tailscope.store.records.verdict import Word
     from tailscope.verdict.evidence import Doubt, PacketSample, RunSample
@@ -263,7 +263,7 @@ def _counted(
     figures: Mapping[str, Figure], latency: Histogram, other_end: Histogram
 ) -> PacketSample:
     """The packets of a run by one end of what they took."""
-    from tailscope.analysis import Distribution
+    from tailscope.engine.analysis import Distribution
     from tailscope.verdict.evidence import PacketSample
     from tailscope.verdict.taken import Taken
 

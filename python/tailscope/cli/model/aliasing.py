@@ -355,8 +355,8 @@ def _record(
 
 def _print(found: Fit, prediction: Prediction | None) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.promises import kept
     from tailscope.units import count_text, duration_text
+    from tailscope.words.promises import kept
 
     if prediction is None:
         print(found.reason)

@@ -14,7 +14,7 @@ from tailscope.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailscope.experiment.overload import Forecast
+    from tailscope.experiment.search.overload import Forecast
     from tailscope.models.estimate import Estimate
     from tailscope.models.overload.noise import Interruption
 
@@ -61,7 +61,7 @@ def command(
     keep: Keep = False,
 ) -> int:
     """Exit status 3: these runs allow no prediction."""
-    from tailscope.experiment.overload import forecast
+    from tailscope.experiment.search.overload import forecast
 
     found = forecast(forwarder, function, None if noise is None else noise_given(noise), bursts)
     if json_file is not None:
@@ -117,8 +117,8 @@ def _keep(function: Path, found: Forecast, command: Sequence[str]) -> None:
 def print_forecast(found: Forecast) -> None:
     """Print what the model says, and what there is to say about it."""
     from tailscope.cli.table import aligned
-    from tailscope.promises import kept
     from tailscope.units import count_text, duration_text, printable
+    from tailscope.words.promises import kept
 
     prediction = found.prediction
     rate, noise, queued = (

@@ -278,8 +278,8 @@ def _keep(path: Path, record: TailRecord, command: Sequence[str]) -> None:
 
 def _print(found: TailModel, tainted: int) -> None:
     from tailscope.cli.table import aligned
-    from tailscope.promises import kept
     from tailscope.units import count_text, counted, duration_text, percentile_name
+    from tailscope.words.promises import kept
 
     fit, ahead = found.fit, found.ahead
     estimates = found.estimates()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Quantile
+    from tailscope.engine.analysis import Quantile
     from tailscope.report.material import Material
     from tailscope.report.picture import Dash
     from tailscope.store.run import Run

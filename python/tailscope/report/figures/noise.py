@@ -12,7 +12,7 @@ from tailscope.report.picture import Axis, Layer, Picture
 from tailscope.report.reduce import extremes, longest
 from tailscope.store import tables
 from tailscope.units import percentile_name
-from tailscope.wording import part_text
+from tailscope.words.figures import part_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tailscope.analysis import Rate
+    from tailscope.engine.analysis import Rate
     from tailscope.report.material import Material
 
 __all__ = ["departure_error", "gaps", "loss", "rate"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tailscope.exceptions import UsageError
-from tailscope.field import fields_of
-from tailscope.plan import AboutFields
+from tailscope.plan.field import fields_of
+from tailscope.plan.fields import AboutFields
 
 __all__ = ["AboutRecord"]
 

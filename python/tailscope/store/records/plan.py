@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from tailscope.exceptions import UsageError
-from tailscope.field import fields_of
-from tailscope.plan import PairFields, PlanFields
+from tailscope.plan.field import fields_of
+from tailscope.plan.fields import PairFields, PlanFields
 from tailscope.store.records.base import Count, Section
 
 __all__ = ["AnalysisPlan", "Foreign", "ImportPlan", "MeasurementPlan"]

@@ -20,7 +20,7 @@ from tailscope.units import QUANTILES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tailscope.analysis import Figure
+    from tailscope.engine.analysis import Figure
 
 __all__ = [
     "GROUPS",

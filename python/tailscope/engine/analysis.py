@@ -1,0 +1,970 @@
+"""Two captures in, the truth out: the typed face of the engine.
+
+Every figure is computed by the engine; nothing is computed again here.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import tailscope._engine as _engine
+from tailscope.exceptions import (
+    AnalysisError,
+    CaptureError,
+    ClocksApartError,
+    KeyChangesError,
+    KeysRepeatError,
+    SwappedError,
+    UsageError,
+)
+from tailscope.units import duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    Nanoseconds: TypeAlias = NDArray[np.uint64]
+    Counts: TypeAlias = NDArray[np.uint64]
+    Ticks: TypeAlias = NDArray[np.uint64]
+    Marks: TypeAlias = NDArray[np.bool_]
+    Sink: TypeAlias = Callable[..., None]
+    Progress: TypeAlias = Callable[[int, int | None], None]
+
+__all__ = [
+    "Analysis",
+    "Clock",
+    "ClockDifference",
+    "Distribution",
+    "Histogram",
+    "Interface",
+    "PacketKeys",
+    "Quantile",
+    "Rate",
+    "Recording",
+    "Series",
+    "Worst",
+    "analyze",
+    "analyze_recording",
+    "checked_extent",
+    "clock_difference",
+    "clocks_of",
+    "engine_errors",
+    "estimate_clocks",
+    "interfaces",
+    "load_ticks",
+    "read_keys",
+    "retime",
+    "source_of",
+]
+
+Side: TypeAlias = Literal["pre", "post"]
+Figure: TypeAlias = int | float | str | bool | None
+
+
+class Quantile(NamedTuple):
+    """A quantile with its uncertainty.
+
+    Attributes
+    ----------
+    q : float
+        Quantile in [0, 1].
+    value_ns : int
+        The smallest latency with at least ``q * n`` samples at or below it.
+    ci_low_ns, ci_high_ns : int or None
+        Narrowest pair of order statistics that covers the true quantile with at least 95 %
+        probability; None where the samples do not bound that side.
+    beyond : int
+        Number of samples of higher rank.
+    supported : bool
+        Whether at least 10 samples lie beyond. If not, only the lower bound says something.
+    """
+
+    q: float
+    value_ns: int
+    ci_low_ns: int | None
+    ci_high_ns: int | None
+    beyond: int
+    supported: bool
+
+
+class Histogram(NamedTuple):
+    """Non-empty buckets, ascending.
+
+    Attributes
+    ----------
+    bucket_ns : ndarray of uint64, shape (n_buckets,)
+        Lower edges.
+    counts : ndarray of uint64, shape (n_buckets,)
+    """
+
+    bucket_ns: Nanoseconds
+    counts: Counts
+
+
+class Rate(NamedTuple):
+    """Packets per second of one side.
+
+    Attributes
+    ----------
+    start_ns : ndarray of uint64, shape (n_seconds,)
+        Begin of each second.
+    counts : ndarray of uint64, shape (n_seconds,)
+    """
+
+    start_ns: Nanoseconds
+    counts: Counts
+
+
+class Worst(NamedTuple):
+    """The worst packets, by latency descending, then by time.
+
+    Attributes
+    ----------
+    latency_ns, pre_ns, post_ns : ndarray of uint64, shape (n_worst,)
+    pre_seq : ndarray of uint64, shape (n_worst,)
+        Position of the packet in the pre capture, from 0.
+    """
+
+    latency_ns: Nanoseconds
+    pre_ns: Nanoseconds
+    post_ns: Nanoseconds
+    pre_seq: Counts
+
+
+class Series(NamedTuple):
+    """Every match in the order of the pre capture.
+
+    Attributes
+    ----------
+    seq : ndarray of uint64, shape (n,)
+        Position of the packet in the pre capture, from 0.
+    pre_ns, latency_ns : ndarray of uint64, shape (n,)
+    intended_ns : ndarray of uint64, shape (n,), or None
+        When the packet was meant to leave; None for captures.
+    tainted : ndarray of bool, shape (n,), or None
+        Whether the instrument's stalls could change the first four digits of the latency; None for
+        captures.
+    instrument_stall_ns : ndarray of uint64, shape (n,), or None
+        How long the instrument stalled while the packet was under way: at most this much of the
+        latency is the instrument's. None for captures.
+    """
+
+    seq: Counts
+    pre_ns: Nanoseconds
+    latency_ns: Nanoseconds
+    intended_ns: Nanoseconds | None = None
+    tainted: Marks | None = None
+    instrument_stall_ns: Nanoseconds | None = None
+
+
+class PacketKeys(NamedTuple):
+    """Packets of one capture: when each was seen, and what it is recognised by.
+
+    Attributes
+    ----------
+    ts_ns : ndarray of uint64, shape (n,)
+        In the order of the capture.
+    key_bytes : ndarray of uint8, shape (n_bytes,)
+        The keys of all packets, one after the other.
+    key_ends : ndarray of uint64, shape (n,)
+        Where each packet's key ends in `key_bytes`; it begins where the one before ends.
+    keyed : ndarray of bool, shape (n,)
+        Whether the packet has a key.
+    """
+
+    ts_ns: Nanoseconds
+    key_bytes: NDArray[np.uint8]
+    key_ends: Counts
+    keyed: Marks
+
+
+class Clock(NamedTuple):
+    """A counter of ticks, and what it says in Unix time.
+
+    Attributes
+    ----------
+    tsc_hz : int
+        Ticks per second.
+    tsc : int
+        The counter at one moment.
+    unix_ns : int
+        The Unix time at that moment in ns.
+    """
+
+    tsc_hz: int
+    tsc: int
+    unix_ns: int
+
+    def at_ns(self, tsc: int) -> int:
+        """Unix time in ns at a value of the counter, rounded down."""
+        return self.unix_ns + (tsc - self.tsc) * 1_000_000_000 // self.tsc_hz
+
+    def all_at_ns(self, tsc: Ticks | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Unix times in ns at many values of the counter, rounded down, as `at_ns`."""
+        import numpy as np
+
+        # Whole seconds apart: the product of two large numbers would not fit.
+        whole, rest = np.divmod(np.asarray(tsc, np.int64) - self.tsc, self.tsc_hz)
+        ns: NDArray[np.int64] = whole * 1_000_000_000 + rest * 1_000_000_000 // self.tsc_hz
+        return self.unix_ns + ns
+
+    def all_at_tsc(self, unix_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counter at many Unix times in ns, rounded down."""
+        import numpy as np
+
+        whole, rest = np.divmod(unix_ns - self.unix_ns, 1_000_000_000)
+        ticks: NDArray[np.int64] = whole * self.tsc_hz + rest * self.tsc_hz // 1_000_000_000
+        return self.tsc + ticks
+
+
+class ClockDifference(NamedTuple):
+    """How the clock behind the device differs from the one before it.
+
+    Attributes
+    ----------
+    offset_ns : int
+        By how much it is ahead at `since_ns`, in ns.
+    drift_ppt : int
+        By how much it runs faster, in parts per 10^12.
+    since_ns : int
+        A time of the clock behind the device, in ns.
+    relative : bool
+        Whether latencies are above that of the fastest packet, because the offset is not known.
+    offset_low_ns, offset_high_ns : int or None
+        The least and the highest offset at the first packet that packets prove, in ns: none arrived
+        before it was sent. Without packets that travel the other way there is no least one.
+    drift_error_ppt : int or None
+        By how much the drift may be wrong either way, in parts per 10^12, if the fastest packets
+        take as long at any time; None where too few packets tell.
+    """
+
+    offset_ns: int = 0
+    drift_ppt: int = 0
+    since_ns: int = 0
+    relative: bool = False
+    offset_low_ns: int | None = None
+    offset_high_ns: int | None = None
+    drift_error_ppt: int | None = None
+
+
+class Interface(NamedTuple):
+    """An interface of a capture.
+
+    Attributes
+    ----------
+    number : int
+        Its place in the file, from 0.
+    name, description : str or None
+    link_type : str
+    packets : int
+        Its packets in the beginning of the capture.
+    """
+
+    number: int
+    name: str | None
+    description: str | None
+    link_type: str
+    packets: int
+
+
+class Recording(NamedTuple):
+    """What the generator wrote down of a run, in ticks of its clock.
+
+    Attributes
+    ----------
+    clock : Clock
+    intended_tsc, departure_tsc : ndarray of uint64, shape (n_sent,)
+        When each packet was meant to leave and left, by sequence number.
+    arrival_seq, arrival_tsc : ndarray of uint64, shape (n_arrived,)
+        Which packet arrived and when, in order of arrival.
+    corrupt_seq : ndarray of uint64, shape (n_corrupt,)
+        Packets that came back changed.
+    stall_start_tsc, stall_duration_tsc : ndarray of uint64, shape (n_stalls,)
+        The instrument's own stalls: those of the generator, and others that taint samples.
+    """
+
+    clock: Clock
+    intended_tsc: Ticks
+    departure_tsc: Ticks
+    arrival_seq: Counts
+    arrival_tsc: Ticks
+    corrupt_seq: Counts
+    stall_start_tsc: Ticks
+    stall_duration_tsc: Ticks
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], clock: Clock) -> Recording:
+        """Map the arrays that ``tailscope-dp gen --record`` has written.
+
+        Parameters
+        ----------
+        folder : path
+        clock : Clock
+            As its result says.
+
+        Raises
+        ------
+        AnalysisError
+            If one is missing or is no array of uint64.
+        """
+        return cls(clock, *(load_ticks(folder, name) for name in cls._fields[1:]))
+
+
+class Distribution:
+    """Durations counted one by one, exact at 1 ns.
+
+    Takes two to four bytes a sample at the worst, and less where many are alike.
+    """
+
+    def __init__(self) -> None:
+        self._engine = _engine.Distribution()
+
+    @property
+    def count(self) -> int:
+        """How many were counted."""
+        return self._engine.count
+
+    def record(self, values_ns: Nanoseconds) -> None:
+        """Count some more.
+
+        Parameters
+        ----------
+        values_ns : ndarray of uint64, shape (n,)
+        """
+        self._engine.record(values_ns)
+
+    def record_many(self, values_ns: Nanoseconds, counts: Counts) -> None:
+        """Count values several times each.
+
+        Parameters
+        ----------
+        values_ns, counts : ndarray of uint64, shape (n,)
+        """
+        with engine_errors():
+            self._engine.record_many(values_ns, counts)
+
+    def at_ranks(self, ranks: Iterable[int]) -> list[int]:
+        """Values by rank, from 1 for the smallest.
+
+        Raises
+        ------
+        UsageError
+            If the ranks do not ascend, or there is no such one.
+        """
+        with engine_errors():
+            return self._engine.at_ranks(list(ranks))
+
+    def at(self, q: float) -> int:
+        """The smallest value with at least ``q * count`` at or below it; 0 without values.
+
+        Parameters
+        ----------
+        q : float
+            In [0, 1].
+        """
+        return self.at_ranks([max(1, math.ceil(q * self.count))])[0] if self.count else 0
+
+    def above(self, limit_ns: int) -> int:
+        """How many are larger than a limit."""
+        return self._engine.above(limit_ns)
+
+
+class Analysis:
+    """What `analyze` found.
+
+    Arrays are the engine's own memory where that is possible: they are not copied.
+
+    Attributes
+    ----------
+    summary : Mapping[str, int | float | str | bool | None]
+        Every figure by its flat name, units in the names (``latency_ns_p999``).
+    warnings : tuple of str
+        What a reader of the figures must know.
+    """
+
+    def __init__(self, engine: _engine.Analysis) -> None:
+        self._engine = engine
+        self.summary: Mapping[str, Figure] = engine.summary
+        self.warnings: tuple[str, ...] = tuple(engine.warnings)
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"<tailscope.Analysis count={summary['count']} lost={summary['lost']}"
+            f" latency_ns_p50={summary['latency_ns_p50']}>"
+        )
+
+    def quantile(self, q: float) -> Quantile | None:
+        """One quantile of the latency; None when there is no sample.
+
+        Parameters
+        ----------
+        q : float
+            Quantile in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If `q` lies outside of [0, 1].
+        """
+        found = self.quantiles([q])
+        return found[0] if found else None
+
+    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
+        """Quantiles of the latency; an empty list when there is no sample.
+
+        Parameters
+        ----------
+        qs : iterable of float
+            Quantiles in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If one lies outside of [0, 1].
+        """
+        wanted = list(qs)
+        for q in wanted:
+            if not 0.0 <= q <= 1.0:
+                raise ValueError(f"a quantile lies in [0, 1], got {q!r}")
+        if not self.summary["count"]:
+            return []
+        return [Quantile(*found) for found in self._engine.quantiles(wanted)]
+
+    def histogram(self, bucket_ns: int = 100) -> Histogram:
+        """Histogram of the latency.
+
+        Parameters
+        ----------
+        bucket_ns : int
+            Width of a bucket in ns.
+        """
+        return Histogram(*self._engine.histogram(bucket_ns))
+
+    def least_histogram(self, bucket_ns: int = 100) -> Histogram | None:
+        """Histogram of the least that latencies can have been, without stalls of the instrument.
+
+        Parameters
+        ----------
+        bucket_ns : int
+            Width of a bucket; 1 is exact.
+
+        Returns
+        -------
+        Histogram or None
+            None for captures, which know nothing of stalls.
+        """
+        found = self._engine.least_histogram(bucket_ns)
+        return None if found is None else Histogram(*found)
+
+    def gaps(self, side: Side, bucket_ns: int = 100) -> Histogram:
+        """Histogram of the gaps between consecutive packets of one side.
+
+        Parameters
+        ----------
+        side : {"pre", "post"}
+        bucket_ns : int
+            Width of a bucket in ns.
+        """
+        return Histogram(*self._engine.gap_histogram(side, bucket_ns))
+
+    def rate(self, side: Side) -> Rate:
+        """Packets per second of one side.
+
+        Parameters
+        ----------
+        side : {"pre", "post"}
+        """
+        return Rate(*self._engine.rate_per_second(side))
+
+    @property
+    def deserves_second_look(self) -> bool:
+        """Whether both captures hold many packets that the other does not."""
+        return self._engine.deserves_second_look
+
+    @property
+    def worst(self) -> Worst:
+        """The worst packets."""
+        return Worst(*self._engine.worst)
+
+    @property
+    def series(self) -> Series | None:
+        """Every match, or None when `analyze` was told not to keep them."""
+        found = self._engine.series
+        return None if found is None else Series(*found, *(self._engine.more or ()))
+
+    def table(self) -> pa.Table | None:
+        """Every match as an Arrow table that shares the memory of `series`.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Columns ``seq``, ``pre_ns`` and ``latency_ns``, all uint64; of a recording also
+            ``intended_ns``, ``tainted`` and ``instrument_stall_ns``.
+        """
+        series = self.series
+        if series is None:
+            return None
+        from tailscope.engine.arrow import table
+
+        columns = zip(series._fields, series, strict=True)
+        return table({name: of for name, of in columns if of is not None})
+
+    def worst_keys(self, pre: str | os.PathLike[str]) -> list[str]:
+        """Key bytes of the worst packets in hexadecimal, in the order of `worst`.
+
+        Parameters
+        ----------
+        pre : path
+            The pre capture, which is read a second time.
+
+        Raises
+        ------
+        CaptureError
+            If it cannot be read again.
+        """
+        with engine_errors():
+            return list(self._engine.worst_keys(source_of(pre)))
+
+    def hlog(self) -> str:
+        """The latency as an HdrHistogram log (V2)."""
+        return str(self._engine.hlog())
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Turn the errors of the engine into those of the package, within a block."""
+    try:
+        yield
+    except _engine.CaptureError as error:
+        raise CaptureError(str(error), hint=error.hint) from None
+    except _engine.ClocksApartError as error:
+        raise ClocksApartError(str(error), hint=error.hint) from None
+    except _engine.KeyChangesError as error:
+        raise KeyChangesError(str(error), key=error.key, hint=error.hint) from None
+    except _engine.SwappedError as error:
+        raise SwappedError(str(error), hint=error.hint) from None
+    except _engine.KeysRepeatError as error:
+        raise KeysRepeatError(str(error), hint=error.hint) from None
+    except _engine.EngineError as error:
+        raise AnalysisError(str(error), hint=error.hint) from None
+    except (ValueError, OverflowError) as error:
+        raise UsageError(str(error)) from None
+
+
+def source_of(capture: str | os.PathLike[str]) -> tuple[str, str | None]:
+    """Path and interface of a capture that is named as FILE or FILE:INTERFACE."""
+    text = os.fspath(capture)
+    file, colon, interface = text.rpartition(":")
+    is_interface = colon and interface and os.path.exists(file)  # noqa: PTH110
+    if not is_interface or os.path.exists(text):  # noqa: PTH110
+        return text, None
+    return file, interface
+
+
+def clock_difference(text: str) -> ClockDifference | None:
+    """Read ``same`` or ``offset=TIME``; None for ``detect`` and ``estimate``, still unknown.
+
+    Raises
+    ------
+    UsageError
+        If `text` is none of these.
+    """
+    if text in ("detect", "estimate"):
+        return None
+    if text == "same":
+        return ClockDifference()
+    if text.startswith("offset="):
+        time = text.removeprefix("offset=")
+        sign = -1 if time.startswith("-") else 1
+        return ClockDifference(sign * duration_ns(time.removeprefix("-"), "clocks"))
+    raise UsageError(
+        f"clocks: expected detect, same, estimate or offset=TIME, got {text!r}",
+        hint="offset=37s says that the clock behind the device is 37 s ahead, offset=-3ms that "
+        "it is 3 ms behind",
+    )
+
+
+def checked_extent(trim: int | str, window: int | str, worst: int) -> tuple[int, int]:
+    """The trim and the window of an analysis, in ns.
+
+    Raises
+    ------
+    UsageError
+        If one of them is no duration, or the number of worst packets is negative.
+    """
+    if worst < 0:
+        raise UsageError(f"worst: a number of packets is not negative, got {worst}")
+    return duration_ns(trim, "trim"), duration_ns(window, "window")
+
+
+def clocks_of(
+    pre: str | os.PathLike[str], post: str | os.PathLike[str], clocks: str | ClockDifference
+) -> ClockDifference | None:
+    """What is known of the clocks of a pair; None for nothing. Interfaces of one file have one."""
+    if clocks == "detect" and source_of(pre)[0] == source_of(post)[0]:
+        return ClockDifference()
+    return clock_difference(clocks) if isinstance(clocks, str) else clocks
+
+
+def interfaces(capture: str | os.PathLike[str]) -> list[Interface]:
+    """List the interfaces that the beginning of a capture describes.
+
+    Raises
+    ------
+    CaptureError
+        If it cannot be read.
+    """
+    with engine_errors():
+        return [Interface(*found) for found in _engine.interfaces(os.fspath(capture))]
+
+
+def estimate_clocks(
+    pre: str | os.PathLike[str],
+    post: str | os.PathLike[str],
+    *,
+    match_on: str = "auto",
+    window: int | str = "5s",
+    progress: Progress | None = None,
+) -> ClockDifference:
+    """Estimate how far two clocks are apart, by the fastest packets over time.
+
+    The method is that of Moon, Skelly and Towsley, "Estimation and Removal of Clock Skew from
+    Network Delay Measurements" (INFOCOM 1999). The offset cannot be told from the latency of the
+    fastest packet, which is taken for 0.
+
+    Parameters
+    ----------
+    pre, post : path
+        As for `analyze`, but no pipes.
+    match_on : str
+    window : int or str
+    progress : callable, optional
+        Receives (bytes done, bytes in total or None).
+
+    Raises
+    ------
+    UsageError
+        If an argument cannot be understood.
+    CaptureError
+        If a capture cannot be read.
+    AnalysisError
+        If no packet is in both, or packets do not tell.
+    """
+    with engine_errors():
+        found = _engine.estimate_clocks(
+            source_of(pre),
+            source_of(post),
+            match_on=match_on,
+            window_ns=duration_ns(window, "window"),
+            progress=progress,
+        )
+    return ClockDifference(*found)
+
+
+def retime(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    knots: Sequence[tuple[int, int]],
+) -> int:
+    """Write a capture once more, in the time of another clock.
+
+    Parameters
+    ----------
+    source : path
+    target : path
+        Written as pcapng in zstd.
+    knots : sequence of (int, int)
+        Times of the capture's clock in ns, in order, and by how many ns it is ahead of the other
+        clock then; straight in between, and on beyond the first and the last.
+
+    Returns
+    -------
+    int
+        Packets.
+
+    Raises
+    ------
+    CaptureError
+        If the capture cannot be read to its end, or the other one not be written.
+    UsageError
+        If there are no knots, or they are not in order.
+    """
+    with engine_errors():
+        return _engine.retime(os.fspath(source), os.fspath(target), list(knots))
+
+
+def analyze(
+    pre: str | os.PathLike[str],
+    post: str | os.PathLike[str],
+    *,
+    match_on: str = "auto",
+    trim: int | str = 0,
+    window: int | str = "5s",
+    worst: int = 5000,
+    joined_by: str | None = None,
+    clocks: str | ClockDifference = "detect",
+    whole: bool = False,
+    series: bool = True,
+    sink: Sink | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Match two captures of the same traffic and measure what happened in between.
+
+    The definitions are those of ``docs/analyze.md``; they reproduce Tables I and II of Gallenmüller
+    et al., "5G QoS: Impact of Security Functions on Latency" (NOMS 2020), to the nanosecond.
+
+    Parameters
+    ----------
+    pre, post : path
+        Captures before and after the device under test: pcap or pcapng, compressed or not;
+        ``"FILE:INTERFACE"`` is one interface of a pcapng, ``"-"`` is standard input.
+    match_on : str
+        What makes a packet recognisable: ``auto``, ``probe``, ``frame``, ``l3``, ``payload``,
+        ``inner`` or ``bytes:OFF+LEN,...``.
+    trim : int or str
+        Drop matches up to this long after the first post packet; ns, or a text such as ``"1s"``.
+    window : int or str
+        A post packet matches a pre packet that is younger than this.
+    worst : int
+        Number of worst packets to keep.
+    joined_by : str, optional
+        Of the keys that ``auto`` tries, the most specific that may be taken: what a
+        `KeyChangesError` names.
+    clocks : str or ClockDifference
+        ``detect`` refuses captures of clocks that are apart (two interfaces of one file have one
+        clock), ``same`` trusts them, ``estimate`` reads them twice and takes the difference out,
+        ``offset=TIME`` takes out this one.
+    whole : bool
+        Whether both captures began before the traffic and ended behind it: a packet that is not
+        behind the device is lost then, and never ``outside``; if none is, all are.
+    series : bool
+        Keep every match (24 bytes each) for `Analysis.series`.
+    sink : callable, optional
+        Receives every match in the order of the pre capture, as chunks of three uint64 arrays
+        (position in pre, time in pre in ns, latency in ns): all of them in constant memory.
+    progress : callable, optional
+        Receives (bytes done, bytes in total or None).
+
+    Returns
+    -------
+    Analysis
+
+    Raises
+    ------
+    UsageError
+        If an argument cannot be understood.
+    CaptureError
+        If a capture cannot be read.
+    ClocksApartError
+        If the clocks are apart and `clocks` is ``detect``.
+    SwappedError
+        If packets were seen behind the device first.
+    KeyChangesError
+        If packets change their form within the captures and `sink` has received matches: without a
+        sink they are matched again by the key that joins them.
+    AnalysisError
+        If a clock stepped, the figures would not be true, nothing can follow from the two captures,
+        or too many packets are in flight.
+    """
+    trim_ns, window_ns = checked_extent(trim, window, worst)
+    if clocks == "estimate":
+        known: ClockDifference | None = estimate_clocks(
+            pre, post, match_on=match_on, window=window_ns, progress=progress
+        )
+    else:
+        known = clocks_of(pre, post, clocks)
+
+    def find(joined_by: str | None) -> Analysis:
+        with engine_errors():
+            return Analysis(
+                _engine.analyze(
+                    source_of(pre),
+                    source_of(post),
+                    match_on=match_on,
+                    trim_ns=trim_ns,
+                    window_ns=window_ns,
+                    worst=worst,
+                    joined_by=joined_by,
+                    clocks=known,
+                    whole=whole,
+                    series=series,
+                    sink=sink,
+                    progress=progress,
+                )
+            )
+
+    try:
+        return find(joined_by)
+    except KeyChangesError as changes:
+        if sink is not None:
+            raise
+        joined_by = changes.key
+    # By a less specific key each time, of which there are few.
+    return analyze(
+        pre,
+        post,
+        match_on=match_on,
+        trim=trim,
+        window=window,
+        worst=worst,
+        joined_by=joined_by,
+        clocks=clocks if known is None else known,
+        whole=whole,
+        series=series,
+        progress=progress,
+    )
+
+
+def analyze_recording(
+    recording: Recording,
+    *,
+    trim: int | str = 0,
+    window: int | str = "5s",
+    worst: int = 5000,
+    series: bool = True,
+    sink: Sink | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Analyse what the generator recorded: every figure of `analyze` for the captures of that run.
+
+    The summary also says how late packets left (``departure_error_ns_*``), latency from when they
+    were meant to (``intended_latency_ns_*``), how many samples the instrument's own stalls taint
+    (``tainted``), and the least that latencies can have been, without any of its stalls
+    (``least_latency_ns_*``).
+
+    Parameters
+    ----------
+    recording : Recording
+    trim : int or str
+        Drop matches up to this long after the first arrival; ns, or a text such as ``"1s"``.
+    window : int or str
+        An arrival matches a departure that is younger than this.
+    worst : int
+        Number of worst packets to keep.
+    series : bool
+        Keep every match (41 bytes each) for `Analysis.series`.
+    sink : callable, optional
+        Receives every match in the order of departure, as chunks of six arrays: the columns of
+        `Series`.
+    progress : callable, optional
+        Receives (bytes done, bytes in total).
+
+    Returns
+    -------
+    Analysis
+
+    Raises
+    ------
+    UsageError
+        If an argument cannot be understood.
+    AnalysisError
+        If the arrays contradict each other.
+    """
+    trim_ns, window_ns = checked_extent(trim, window, worst)
+    with engine_errors():
+        return Analysis(
+            _engine.analyze_recording(
+                *recording,
+                trim_ns=trim_ns,
+                window_ns=window_ns,
+                worst=worst,
+                series=series,
+                sink=sink,
+                progress=_Forgetting(recording, progress),
+            )
+        )
+
+
+class _Forgetting:
+    """Progress of an analysis, which gives back the memory of what it has read.
+
+    Mapped files count as memory of a process that looked at them, until something else needs it.
+    """
+
+    _EVERY = 32
+
+    def __init__(self, recording: Recording, progress: Progress | None) -> None:
+        import numpy as np
+
+        # What maps the file has no public name in NumPy.
+        arrays = [each for each in recording if isinstance(each, np.memmap)]
+        self._maps = [array._mmap for array in arrays]  # type: ignore[attr-defined]
+        self._progress = progress
+        self._calls = 0
+
+    def __call__(self, done_bytes: int, total_bytes: int | None) -> None:
+        self._calls += 1
+        if self._calls % self._EVERY == 0:
+            for mapped in self._maps:
+                mapped.madvise(mmap.MADV_DONTNEED)
+        if self._progress is not None:
+            self._progress(done_bytes, total_bytes)
+
+
+def read_keys(
+    capture: str | os.PathLike[str],
+    match_on: str,
+    *,
+    behind: bool = False,
+    limit_bytes: int | None = None,
+    at_once: int = 1 << 16,
+) -> Iterator[PacketKeys]:
+    """Read what the packets of a capture are recognised by, in constant memory.
+
+    Parameters
+    ----------
+    capture : path
+    match_on : str
+        What a summary calls ``match_on``.
+    behind : bool
+        Whether the capture is the one behind the device.
+    limit_bytes : int, optional
+        What a summary calls ``key_limit_bytes``.
+    at_once : int
+        How many packets come together.
+
+    Raises
+    ------
+    CaptureError
+        If it cannot be read.
+    AnalysisError
+        If it holds too little of a packet.
+    """
+    with engine_errors():
+        keys = _engine.Keys(source_of(capture), match_on, behind=behind, limit_bytes=limit_bytes)
+    while True:
+        with engine_errors():
+            found = PacketKeys(*keys.next(at_once))
+        if not len(found.ts_ns):
+            return
+        yield found
+
+
+def load_ticks(folder: str | os.PathLike[str], name: str) -> Ticks:
+    """Map one array of a recording.
+
+    Raises
+    ------
+    AnalysisError
+        If it is missing or is no array of uint64.
+    """
+    from pathlib import Path
+
+    import numpy as np
+
+    path = Path(folder) / f"{name}.npy"
+    try:
+        found: Ticks = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise AnalysisError(f"{path}: not a recording: {error}") from None
+    if found.dtype != np.uint64 or found.ndim != 1:
+        raise AnalysisError(f"{path}: expected uint64 of one dimension")
+    return found

@@ -1,0 +1,1 @@
+"""An experiment of many runs: its file, its matrix, its progress."""

@@ -1,0 +1,269 @@
+"""All runs of an experiment: every combination of what varies."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from tailscope.exceptions import UsageError
+from tailscope.experiment.campaign.spec import Fields, complaint
+from tailscope.experiment.fields import FIELDS, field_named, plan_of
+from tailscope.extra.laboratory.machines import by_role, cables, check_hosts, check_plan
+from tailscope.units import value_label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tailscope.experiment.campaign.spec import Document, Experiment, Hosts
+    from tailscope.experiment.plan import RunPlan
+
+__all__ = ["Cell", "cells_of", "only_cells"]
+
+_MOST_CELLS = 100_000
+_AROUND_S = 2.5
+_ANALYSIS_S = 3e-7
+_REACHED_S = 4.0
+"""Of a cell: what it takes to start and end, for each packet, and to reach machines by ssh."""
+_OPTIONS = tuple(name for name in FIELDS if name.endswith("_options"))
+_OF_OPTION = {declared.option: name for name, declared in FIELDS.items()}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment.
+
+    Attributes
+    ----------
+    name : str
+        Its folder's name.
+    values : Mapping of str to str
+        For each variable its value, or the label of it.
+    repeat : int
+        Which of the repeats, from 1.
+    plan : RunPlan
+    hosts : Hosts or None
+        The machines of a laboratory.
+    """
+
+    name: str
+    values: Mapping[str, str]
+    repeat: int
+    plan: RunPlan
+    hosts: Hosts | None = None
+
+    @property
+    def lasts_s(self) -> float:
+        """How long it takes, roughly."""
+        platform = self.plan.make_platform()
+        starts_s = platform.starts_in_s * self.plan.instances + self.plan.make_dut().starts_in_s
+        packets = self.plan.rate_pps * self.plan.duration_ns / 1e9 * self.plan.runs
+        sends_s = (self.plan.warm_up_ns + self.plan.duration_ns) / 1e9
+        if self.hosts is not None and any(host.ssh for host in by_role(self.hosts).values()):
+            starts_s += _REACHED_S
+        rests_s = 2 * self.plan.power_phase_ns / 1e9 if self.plan.asks_for_power else 0
+        return starts_s + rests_s + sends_s + _AROUND_S + packets * _ANALYSIS_S
+
+
+def cells_of(experiment: Experiment, document: Document) -> list[Cell]:
+    """Make all cells of an experiment, in the order to run them in.
+
+    Raises
+    ------
+    UsageError
+        If the matrix contradicts itself: with file, line and field.
+    """
+    variables = {name: _choices(name, experiment, document) for name in experiment.vary}
+    _check_exclusions(experiment, variables, document)
+    combinations = 1
+    for choices in variables.values():
+        combinations *= len(choices)
+    if combinations * experiment.repeats > _MOST_CELLS:
+        raise document.error(
+            ["vary"],
+            f"got {combinations} combinations, {experiment.repeats} times each,"
+            f" expected at most {_MOST_CELLS} runs",
+        )
+    found = list(_combined(experiment, variables, document))
+    if not found:
+        raise document.error(["exclude"], "it excludes every combination")
+    _refuse_twins(found, document)
+    rounds = [
+        [
+            replace(cell, name=_name(cell.values, repeat, experiment.repeats), repeat=repeat)
+            for cell in found
+        ]
+        for repeat in range(1, experiment.repeats + 1)
+    ]
+    if experiment.order == "shuffled":
+        # Each round by itself: what drifts meets all combinations alike.
+        shuffle = random.Random(experiment.seed).shuffle  # noqa: S311
+        for cells in rounds:
+            shuffle(cells)
+    return [cell for cells in rounds for cell in cells]
+
+
+def only_cells(cells: list[Cell], only: Mapping[str, str]) -> list[Cell]:
+    """Choose cells by values of variables, several joined by commas.
+
+    Raises
+    ------
+    UsageError
+        If there is no such variable, or no cell has such a value.
+    """
+    chosen = cells
+    for name, text in only.items():
+        known = list(cells[0].values)
+        if name not in known:
+            raise UsageError(
+                f"--only: got {name!r}, expected one of {', '.join(known) or 'no variable at all'}"
+            )
+        wanted = text.split(",")
+        values = list(dict.fromkeys(cell.values[name] for cell in cells))
+        for value in wanted:
+            if value not in values:
+                raise UsageError(
+                    f"--only {name}: got {value!r}, expected one of {', '.join(values)}"
+                )
+        chosen = [cell for cell in chosen if cell.values[name] in wanted]
+    if not chosen:
+        raise UsageError("--only: no cell has all of these values")
+    return chosen
+
+
+def _choices(
+    name: str, experiment: Experiment, document: Document
+) -> dict[str, tuple[dict[str, Any], list[str | int]]]:
+    """For each value of a variable: the fields that it sets, and where it stands."""
+    values = experiment.vary[name]
+    if not values:
+        raise document.error(["vary", name], "expected at least one value")
+    if isinstance(values, dict):
+        if field_named(name.partition(".")[0]) is not None:
+            text = "a field has a list of values; labels with fields need a name of their own"
+            raise document.error(["vary", name], text)
+        return {
+            str(label): (fields.model_dump(exclude_none=True), ["vary", name, label])
+            for label, fields in values.items()
+        }
+    named, _, option = name.partition(".")
+    declared = field_named(named)
+    field = named if declared is None else declared.name
+    if declared is None or bool(option) != (field in _OPTIONS):
+        known = [
+            f"{name}.NAME" if name in _OPTIONS else name
+            for name, each in FIELDS.items()
+            if name in _OPTIONS or not each.has_names
+        ]
+        raise document.error(
+            ["vary", name],
+            f"only a field takes a list of values, expected one of {', '.join(known)}",
+        )
+    fixed = experiment.fixed.model_dump(exclude_none=True)
+    if option in fixed.get(field, {}) if option else field in fixed:
+        raise document.error(["vary", name], "it is also in `fixed`")
+    choices: dict[str, tuple[dict[str, Any], list[str | int]]] = {}
+    for at, value in enumerate(values):
+        where: list[str | int] = ["vary", name, at]
+        if value_label(value) in choices:
+            raise document.error(where, f"got {value!r} twice")
+        fields = {field: {option: value}} if option else {field: value}
+        try:
+            Fields.model_validate(fields)
+        except ValidationError as error:
+            raise document.error(where, complaint(error.errors()[0], where)) from None
+        choices[value_label(value)] = (fields, where)
+    return choices
+
+
+def _combined(
+    experiment: Experiment,
+    variables: Mapping[str, Mapping[str, tuple[dict[str, Any], list[str | int]]]],
+    document: Document,
+) -> Iterator[Cell]:
+    for labels in itertools.product(*variables.values()):
+        values = dict(zip(variables, labels, strict=True))
+        if any(_matches(rule, values) for rule in experiment.exclude):
+            continue
+        fields = experiment.fixed.model_dump(exclude_none=True)
+        origin: dict[str, list[str | int]] = {name: ["fixed", name] for name in fields}
+        for name, label in values.items():
+            own, where = variables[name][label]
+            for field, value in own.items():
+                merged = {**fields.get(field, {}), **value} if field in _OPTIONS else value
+                fields[field], origin[field] = merged, where
+        if experiment.hosts is not None:
+            fields |= cables(experiment.hosts, fields, document)
+        try:
+            plan = plan_of(fields)
+            if experiment.hosts is not None:
+                check_plan(plan)
+        except UsageError as error:
+            raise _located(document, error, values, origin) from None
+        if experiment.hosts is not None:
+            check_hosts(experiment.hosts, plan, document)
+        yield Cell("", values, 0, plan, experiment.hosts)
+
+
+def _located(
+    document: Document,
+    error: UsageError,
+    values: Mapping[str, str],
+    origin: Mapping[str, list[str | int]],
+) -> UsageError:
+    """The complaint about a plan, at the place that gave it the value."""
+    said = re.match(r"--[a-z-]+", str(error))
+    field = _OF_OPTION.get(said[0], said[0]) if said else ""
+    message = str(error)[said.end() :].lstrip(": ") if said else str(error)
+    cell = ", ".join(f"{name}={value}" for name, value in values.items())
+    where = origin.get(field, ["vary" if values else "fixed"])
+    located = document.error(where, f"{field + ': ' if field else ''}{message}")
+    hint = f"in the combination {cell}; `exclude` leaves combinations out" if cell else None
+    return UsageError(str(located), hint=hint)
+
+
+def _check_exclusions(
+    experiment: Experiment, variables: Mapping[str, Mapping[str, Any]], document: Document
+) -> None:
+    for at, rule in enumerate(experiment.exclude):
+        if not rule:
+            raise document.error(["exclude", at], "it excludes everything")
+        for name, wanted in rule.items():
+            where: list[str | int] = ["exclude", at, name]
+            if name not in variables:
+                known = ", ".join(variables) or "none"
+                raise document.error(where, f"it does not vary, expected one of {known}")
+            for value in wanted if isinstance(wanted, list) else [wanted]:
+                if value_label(value) not in variables[name]:
+                    known = ", ".join(variables[name])
+                    raise document.error(where, f"got {value!r}, expected one of {known}")
+
+
+def _matches(rule: Mapping[str, Any], values: Mapping[str, str]) -> bool:
+    return all(
+        values[name]
+        in [value_label(one) for one in (wanted if isinstance(wanted, list) else [wanted])]
+        for name, wanted in rule.items()
+    )
+
+
+def _refuse_twins(cells: list[Cell], document: Document) -> None:
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        same = repr(cell.plan.record())
+        if same in seen:
+            raise document.error(
+                ["vary"],
+                f"{_name(seen[same].values, 1, 1)} and {_name(cell.values, 1, 1)} are the same run",
+            )
+        seen[same] = cell
+
+
+def _name(values: Mapping[str, str], repeat: int, repeats: int) -> str:
+    parts = [f"{name}={value}" for name, value in values.items()]
+    parts += [f"repeat={repeat}"] if repeats > 1 else []
+    return re.sub(r"[^A-Za-z0-9=,.+-]", "_", ",".join(parts)) or "run"

@@ -1,0 +1,1 @@
+"""One measurement: put up, followed, analysed, kept."""

@@ -1,0 +1,351 @@
+"""What ``run.json`` keeps of a measurement: where packets were lost, and what all sides say."""
+
+from __future__ import annotations
+
+from dataclasses import asdict as asdict_of
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from msgspec import convert, structs
+from msgspec.structs import asdict
+
+from tailscope.experiment.run.blame import (
+    HeldBack,
+    full_rings,
+    held_back_by_generator,
+    losses_of,
+    none_came_text,
+    unsent_texts,
+)
+from tailscope.experiment.run.sent import sent_traffic
+from tailscope.extra.laboratory.own_machine import counter_pairs
+from tailscope.noise.events import OWN
+from tailscope.store import floor
+from tailscope.store.provenance import MeasurementRecord, measurement_info
+from tailscope.store.records.plan import MeasurementPlan
+from tailscope.store.records.recorded import RecordedRun
+from tailscope.store.records.run import (
+    ClockRecord,
+    DutRecord,
+    Instrument,
+    NeighboursRecord,
+    NoiseRecord,
+    OwnWork,
+    PlatformRecord,
+    Stalls,
+    StallsOfSides,
+    Written,
+)
+from tailscope.testbed.steady import largest_step_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tailscope.engine.analysis import Analysis
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.run.blame import Losses
+    from tailscope.experiment.run.energy import RunEnergy
+    from tailscope.experiment.run.instance import EndedInstance
+    from tailscope.host.apply import KnobOutcome
+    from tailscope.noise.recorder import RecordedNoise
+    from tailscope.noise.table import SideNoise
+    from tailscope.store.records.dataplane import GeneratedTraffic, LcoreCounts
+    from tailscope.store.records.run import RunInfo
+    from tailscope.testbed.cores import Cores
+
+__all__ = [
+    "configuration_of",
+    "measurement_record",
+    "own_work",
+    "platform_record",
+    "recorded_run",
+    "stalls_of",
+    "with_losses",
+]
+
+
+_UNPINNED = (
+    "the DuT is not pinned to CPUs (dut=any): of what kept it from its work, only its own stalls"
+    " are known"
+)
+_AT_ONCE = 1 << 20
+"""Packets that were not sent, of which there may be as many as were to be."""
+
+
+def measurement_record(
+    plan: RunPlan,
+    cores: Cores,
+    tuning: Sequence[KnobOutcome],
+    ended: EndedInstance,
+    sides: Sequence[SideNoise],
+    energy: RunEnergy,
+    neighbours: NeighboursRecord | None,
+) -> MeasurementRecord:
+    """Collect what ``run.json`` keeps of all sides of an instance, but for lost packets.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    cores : Cores
+    tuning : sequence of KnobOutcome
+        What was set for the run.
+    ended : EndedInstance
+    sides : sequence of SideNoise
+    energy : RunEnergy
+    neighbours : NeighboursRecord or None
+    """
+    generator = ended.result.gen
+    held_back = _held_back(ended, sides[0])
+    platform = ended.platform
+    return MeasurementRecord(
+        clock=ClockRecord(source="tsc", **asdict(ended.result.clock)),
+        floor=floor.load(plan.instrument),
+        partial=tuple(ended.partial),
+        warnings=(
+            *cores.warnings,
+            *(() if platform is None else platform.warnings),
+            *([_UNPINNED] if ended.cpus.dut_anywhere else []),
+            *_noise_of(ended).warnings(),
+            *energy.warnings(),
+            *_stage_warnings(ended),
+            *unsent_texts(generator.unsent, held_back),
+            *_replay_warnings(generator),
+        ),
+        instrument=Instrument(
+            unsent=generator.unsent,
+            unsent_generator=sum(held_back),
+            lost_in_dut=0,
+            lost_in_instrument=0,
+            dropped_by_dut=None,
+            stalls=StallsOfSides(
+                generator=stalls_of(ended.result.lcores),
+                dut=stalls_of(ended.dut_lcores) if ended.dut_lcores else None,
+            ),
+            cpus=ended.cpus.named(),
+            raised_priority=ended.raised_priority,
+            generator=ended.result.counts,
+            direction=ended.direction,
+            traffic=sent_traffic(
+                plan, generator, ended.folders["generator"], ended.result.clock.tsc_hz
+            ),
+        ),
+        noise=NoiseRecord(
+            **asdict(ended.noise.record(sides)),
+            own_work=own_work(ended),
+            neighbours=neighbours,
+            stages=None if (way := ended.stages.recorded) is None else way.record,
+            stages_missing_because=ended.stages.why_not,
+        ),
+        power=energy.record(),
+        knobs=_knobs(cores),
+        tuning=tuple(convert(asdict_of(outcome), Written) for outcome in tuning),
+        dut=_dut_record(ended),
+        platform=None if platform is None else platform_record(plan.platform, platform.about),
+    )
+
+
+def _stage_warnings(ended: EndedInstance) -> Sequence[str]:
+    if ended.stages.recorded is None or not (lost := ended.stages.recorded.record.lost):
+        return ()
+    return (
+        f"{lost:,} events of packets in the device were lost, because there was no room: as many"
+        " packets or fewer have no stages",
+    )
+
+
+def _noise_of(ended: EndedInstance) -> RecordedNoise:
+    """What was recorded, and by how much the clock was set, even if it was set back again."""
+    if ended.noise.clock_set_by_ns:
+        return ended.noise
+    folder = ended.folders["generator"]
+    # Both directions have one generator, which reads clocks for the first.
+    pairs = counter_pairs(
+        folder.parent if ended.direction == "back" else folder, ended.result.clock
+    )
+    return replace(ended.noise, clock_set_by_ns=largest_step_ns(*pairs))
+
+
+def recorded_run(plan: RunPlan, ended: EndedInstance, about: MeasurementRecord) -> RecordedRun:
+    """Collect all that is known of a measurement before its packets are matched.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    ended : EndedInstance
+    about : MeasurementRecord
+    """
+    generator = ended.result.gen
+    warm_up_lost = generator.warm_up_sent - generator.warm_up_received
+    lost = generator.unrecorded + full_rings(ended.counts, plan.wire)
+    lost += sum(port.rx_missed + port.rx_nombuf for port in ended.result.ports)
+    return RecordedRun(
+        info=measurement_info(plan.record(), about),
+        lost_in_instrument=max(0, lost - warm_up_lost - ended.others_lost),
+        warm_up_lost=warm_up_lost,
+        others_lost=ended.others_lost,
+        came=generator.matched + generator.corrupt + generator.ambiguous,
+        foreign=generator.foreign,
+    )
+
+
+def with_losses(recorded: RecordedRun, analysis: Analysis) -> RunInfo:
+    """The content of ``run.json``, with where packets were lost, by all counters.
+
+    Parameters
+    ----------
+    recorded : RecordedRun
+    analysis : Analysis
+    """
+    info = recorded.info
+    instrument, plan = info.instrument, info.plan
+    assert instrument is not None, "it was measured"
+    assert isinstance(plan, MeasurementPlan), "it was measured"
+    counts = None if info.dut is None else info.dut.result
+    losses = losses_of(
+        int(analysis.summary["lost"] or 0),
+        recorded.lost_in_instrument,
+        counts,
+        plan.wire,
+        recorded.warm_up_lost + recorded.others_lost,
+    )
+    sent, watched = int(analysis.summary["sent"] or 0), instrument.timestamper is not None
+    if watched:
+        recorded = structs.replace(recorded, came=int(analysis.summary["post_packets"] or 0))
+    return structs.replace(
+        info,
+        partial=(*info.partial, *_none_came(recorded, sent, losses)),
+        warnings=(
+            *info.warnings,
+            *_loss_warnings(losses),
+            *(_unseen(instrument, analysis) if watched else ()),
+        ),
+        instrument=structs.replace(
+            instrument,
+            lost_in_dut=losses.in_dut,
+            lost_in_instrument=losses.in_instrument,
+            lost_where_unknown=losses.where_unknown,
+            dropped_by_dut=losses.dropped_by_dut,
+        ),
+    )
+
+
+def _unseen(instrument: Instrument, analysis: Analysis) -> tuple[str, ...]:
+    """Packets that a load generator sent and the timestamper did not see."""
+    sent, seen = instrument.generator.gen.sent, int(analysis.summary["pre_packets"] or 0)
+    if sent == seen:
+        return ()
+    return (
+        f"the load generator sent {sent:,} packets, the timestamper saw {seen:,} before the device",
+    )
+
+
+def own_work(ended: EndedInstance) -> OwnWork:
+    """How causes begin that are a side's work: with links, softirqs that packets travel in."""
+
+    def of_links(links: Sequence[str]) -> tuple[str, ...]:
+        return ("softirq NET_",) if links else ()
+
+    links = () if ended.platform is None else ended.platform.side.links
+    tasks = ("task ", OWN) if ended.dut.in_softirqs else ()
+    return OwnWork(instrument=of_links(ended.side.links), dut=(*of_links(links), *tasks))
+
+
+def platform_record(name: str, about: Mapping[str, object]) -> PlatformRecord:
+    """What ``run.json`` keeps of a platform."""
+    return convert({"name": name, **about}, PlatformRecord)
+
+
+def stalls_of(lcores: Sequence[LcoreCounts]) -> Stalls:
+    """The stalls of all loops of a process together."""
+    return Stalls(
+        count=sum(lcore.stalls for lcore in lcores),
+        stall_ns_total=sum(lcore.stall_ns_total for lcore in lcores),
+        stall_ns_max=max((lcore.stall_ns_max for lcore in lcores), default=0),
+        unrecorded=sum(lcore.stalls_unrecorded for lcore in lcores),
+    )
+
+
+def _replay_warnings(generated: GeneratedTraffic) -> Sequence[str]:
+    alike = generated.ambiguous_sent
+    if not alike:
+        return ()
+    return (
+        f"{alike:,} frames of the capture are like others of it: whether those came back is not"
+        " known, and they count as lost",
+    )
+
+
+def _loss_warnings(losses: Losses) -> Sequence[str]:
+    if not losses.in_instrument:
+        return ()
+    return (f"{losses.in_instrument:,} packets were lost in the instrument, not in the DuT",)
+
+
+def _held_back(ended: EndedInstance, generator: SideNoise) -> HeldBack:
+    """Packets that were not sent because of the generator."""
+    import numpy as np
+
+    from tailscope.engine.analysis import Clock, load_ticks
+    from tailscope.noise.intervals import union
+
+    folder = ended.folders["generator"]
+    unsent_tsc, refused = (load_ticks(folder, name) for name in ("unsent_tsc", "unsent_refused"))
+    clock = Clock(**asdict(ended.result.clock))
+    start, lasted = generator.stalls_ns()
+    stalls = union(start, start + lasted)
+    found = HeldBack(0, 0)
+    for first in range(0, len(unsent_tsc), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        unsent_ns = clock.all_at_ns(np.asarray(unsent_tsc[some], np.int64))
+        more = held_back_by_generator(unsent_ns, refused[some] > 0, *stalls)
+        found = HeldBack(found.stalled + more.stalled, found.slow + more.slow)
+    return found
+
+
+def _none_came(recorded: RecordedRun, sent: int, losses: Losses) -> tuple[str, ...]:
+    """Why there is no latency, if no packet came back."""
+    if not sent or recorded.came:
+        return ()
+    dut = recorded.info.dut
+    none_came = none_came_text(
+        sent,
+        losses,
+        None if dut is None else dut.result,
+        has_device=dut is not None,
+        foreign=recorded.foreign,
+    )
+    instrument = recorded.info.instrument
+    is_unexplained = not (losses.dropped_by_dut or recorded.info.partial)
+    if instrument is not None and instrument.timestamper is not None and is_unexplained:
+        none_came += (
+            f"; {instrument.generator.gen.matched:,} came back to the load generator: see that"
+            " `cards` of each of the hosts are the two ends that packets pass, in their order"
+        )
+    return (none_came,)
+
+
+def _knobs(cores: Cores) -> dict[str, str | None]:
+    """How the host is set for the CPUs that poll, by knob."""
+    from tailscope.host.audit import audit
+    from tailscope.host.machine import Machine
+
+    found = audit(Machine(), tuple(sorted(set(cores.pollers))))
+    return {finding.name: finding.as_is for finding in found.findings}
+
+
+def _dut_record(ended: EndedInstance) -> DutRecord | None:
+    if ended.running is None:
+        return None
+    return DutRecord(
+        name=ended.dut.name,
+        instance=ended.number,
+        version=ended.running.version,
+        configuration=configuration_of(ended.running.configuration),
+        result=ended.counts,
+        rules_sha256=ended.running.rules_sha256,
+    )
+
+
+def configuration_of(found: str | Sequence[object]) -> str | tuple[object, ...]:
+    """Commands or the text of a file that a device was set up with."""
+    return found if isinstance(found, str) else tuple(found)

@@ -1,0 +1,203 @@
+"""Carrying out a plan: start all sides, follow them, analyse, keep what came out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from msgspec import structs
+
+from tailscope.exceptions import TailscopeError, TestbedError
+from tailscope.experiment.run.evaluate import evaluate
+from tailscope.experiment.run.instance import Instance
+from tailscope.experiment.run.room import check_room
+from tailscope.experiment.run.traffic import Traffic
+from tailscope.signals import Patience, patient
+from tailscope.testbed.cores import confined
+from tailscope.testbed.folder import RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.run.instance import Progress
+    from tailscope.experiment.run.measured import Measured
+    from tailscope.host.apply import KnobOutcome
+    from tailscope.store.directory import RunWriter
+    from tailscope.testbed.cores import Cores
+    from tailscope.testbed.wires import WireEnds
+
+__all__ = ["execute", "execute_whole"]
+
+
+class ExecuteOptions(TypedDict, total=False):
+    """What `execute` may be given beside a plan and CPUs."""
+
+    out: Path | None
+    progress: Progress | None
+    inspect: Callable[[Measured], None] | None
+    around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None
+    ending: Callable[[], None] | None
+
+
+def execute(
+    plan: RunPlan,
+    cores: Cores,
+    *,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    inspect: Callable[[Measured], None] | None = None,
+    around: Callable[[RunFolder, WireEnds], AbstractContextManager[None]] | None = None,
+    ending: Callable[[], None] | None = None,
+) -> list[Measured]:
+    """Carry out a plan.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    cores : Cores
+        The polling CPUs, in the order of `RunPlan.instance_cpus`.
+    out : Path, optional
+        The run directory to write; with several instances that get traffic, the folder of
+        ``instance-1``, ``instance-2``, ..., and with two directions, of ``forth`` and ``back``.
+    progress : callable, optional
+        Receives what the first generator says once a second.
+    inspect : callable, optional
+        Receives what was found while its recordings are there.
+    around : callable, optional
+        Makes a context for the traffic out of the run's folder and the first instance's wire: for
+        others who watch it.
+    ending : callable, optional
+        Called at the first Ctrl-C behind the traffic, at which the run is finished.
+
+    Returns
+    -------
+    list of Measured
+        One for each instance that got traffic, and each direction of it.
+
+    Raises
+    ------
+    TestbedError
+        If something cannot be put up, or a process fails before there is anything to keep.
+    KeyboardInterrupt
+        At the second Ctrl-C. The first one ends the traffic, and what was measured is kept, if
+        there is anything yet. Where the traffic has ended, the run is finished; the second leaves
+        out what can be made later.
+    """
+    plan.check()
+    with ExitStack() as stack:
+        if out is not None and plan.runs > 1:
+            for above in dict.fromkeys([out, *(path.parent for path in plan.folders(out))]):
+                stack.callback(_remove_empty, above)
+        writers = [stack.enter_context(writer) for writer in _writers(plan, out)]
+        stack.enter_context(confined(cores.housekeeping))
+        tuning = stack.enter_context(_tuned(plan, cores))
+        folder = stack.enter_context(RunFolder())
+        check_room(plan, folder.path.parent, out)
+        instances = [
+            Instance(plan, cores, folder, cpus, number if plan.instances > 1 else None)
+            for number, cpus in enumerate(plan.instance_cpus(cores), 1)
+        ]
+        for instance in instances:
+            instance.put_up(stack)
+        with ExitStack() as finishing:
+            patience = Patience()
+
+            def finish(cut_short: bool) -> None:
+                nonlocal patience
+                patience = finishing.enter_context(patient(ending or _say_nothing, asked=cut_short))
+
+            with nullcontext() if around is None else around(folder, instances[0].ends):
+                recorded = plan
+                if not writers:
+                    recorded = structs.replace(plan, noise="stalls", power="none", stages="off")
+                ended = Traffic(recorded, instances, folder, cores).run(progress, finish)
+            found = []
+            packets = sum(each.sent for each in ended.ways if each is not None)
+            failed = [] if ended.problem is None else [ended.problem]
+            for number, (each, writer) in enumerate(zip_longest(ended.ways, writers), 1):
+                if each is None:
+                    continue
+                spare = folder.spare if plan.runs == 1 else folder.spare.with_suffix(f".{number}")
+                try:
+                    measured = evaluate(
+                        plan,
+                        cores,
+                        tuning,
+                        each,
+                        packets,
+                        writer,
+                        spare=spare,
+                        later=bool(failed),
+                    )
+                except (KeyboardInterrupt, TailscopeError, OSError, MemoryError) as error:
+                    failed.append(error)
+                    continue
+                if inspect is not None:
+                    inspect(measured)
+                found.append(measured)
+            if failed:
+                raise _failure(failed)
+    return [replace(each, interrupted=patience.asked) for each in found]
+
+
+def execute_whole(plan: RunPlan, cores: Cores, **how: Unpack[ExecuteOptions]) -> Measured:
+    """Carry out a plan of which a part is worth nothing; the arguments are `execute`'s.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        At the first Ctrl-C.
+    TestbedError
+        As `execute`, and if the result is a partial one.
+    """
+    assert plan.runs == 1, "several instances and directions have several results"
+    [measured] = execute(plan, cores, **how)
+    if measured.interrupted:
+        raise KeyboardInterrupt
+    if measured.info.partial:
+        raise TestbedError(f"a partial result: {'; '.join(measured.info.partial)}")
+    return measured
+
+
+def _failure(errors: Sequence[BaseException]) -> BaseException:
+    """What ended a measurement first, with where everything that was recorded is kept."""
+    first, *others = errors
+    places = [str(each) for each in others if each.args]
+    if not places:
+        return first
+    if isinstance(first, KeyboardInterrupt):
+        return KeyboardInterrupt("; ".join([*map(str, first.args), *places]))
+    hint = first.hint if isinstance(first, TailscopeError) else None
+    return TestbedError("; ".join([str(first), *places]), hint=hint)
+
+
+def _say_nothing() -> None:
+    pass
+
+
+def _writers(plan: RunPlan, out: Path | None) -> Sequence[RunWriter]:
+    if out is None:
+        return []
+    from tailscope.store.directory import RunWriter
+
+    return [RunWriter(folder) for folder in plan.folders(out)]
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _tuned(plan: RunPlan, cores: Cores) -> AbstractContextManager[Sequence[KnobOutcome]]:
+    """Set the host's knobs for the CPUs that poll, where that is wanted."""
+    if not plan.tune:
+        return nullcontext(())
+    from tailscope.host.apply import tuned
+    from tailscope.host.machine import Machine
+
+    return tuned(Machine(), tuple(sorted(set(cores.pollers))), by="tailscope run --tune")

@@ -1,0 +1,87 @@
+"""What a run found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec import convert
+from msgspec.structs import asdict
+
+from tailscope.store.info import is_emulated
+from tailscope.store.records.campaign import CellFigures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tailscope.engine.analysis import Analysis, Figure, Recording
+    from tailscope.store.records.run import RunInfo
+
+__all__ = ["Measured", "most_important", "own_figures"]
+
+_REPRESENTATIVE = "representative"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run found.
+
+    Attributes
+    ----------
+    analysis : Analysis
+    info : RunInfo
+        The content of ``run.json``.
+    recording : Recording or None
+        Of the generator; valid within `inspect` only: its files go with the run's folder. None
+        where a timestamper watched.
+    dut_folder : Path or None
+        Where the device wrote down its stalls.
+    interrupted : bool
+        Whether somebody ended it before its time.
+    out : Path or None
+        The run directory that was written.
+    lacks : tuple of str
+        What could not be made of it, and why.
+    """
+
+    analysis: Analysis
+    info: RunInfo
+    recording: Recording | None
+    dut_folder: Path | None
+    interrupted: bool
+    out: Path | None
+    lacks: tuple[str, ...] = ()
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """Every figure by its flat name, the instrument's own included."""
+        return {**self.analysis.summary, **own_figures(self.info)}
+
+    @property
+    def most_important(self) -> CellFigures:
+        """Those that a line about the run says."""
+        return most_important(self.figures, self.info)
+
+
+def most_important(figures: Mapping[str, Figure], info: RunInfo) -> CellFigures:
+    """The figures that a line about a run says."""
+    names = set(CellFigures.__struct_fields__) - {_REPRESENTATIVE}
+    found = {name: figures[name] for name in names}
+    return convert({**found, _REPRESENTATIVE: not is_emulated(info)}, CellFigures)
+
+
+def own_figures(info: RunInfo) -> dict[str, Figure]:
+    """What a measurement counts, and draws, that an analysis of captures cannot know."""
+    instrument, power = info.instrument, info.power
+    assert instrument is not None, "it was measured"
+    return {
+        "unsent": instrument.unsent,
+        "unsent_generator": instrument.unsent_generator,
+        "lost_in_dut": instrument.lost_in_dut,
+        "lost_in_instrument": instrument.lost_in_instrument,
+        "lost_where_unknown": instrument.lost_where_unknown,
+        "dropped_by_dut": instrument.dropped_by_dut,
+        **({} if instrument.traffic is None else asdict(instrument.traffic)),
+        **((power and power.figures) or {}),
+    }

@@ -1,0 +1,212 @@
+"""One pair of captures: its figures, and the files that were asked for.
+
+The same function serves a process that takes one pair after the other and the workers of a
+scheduler, so that the files are the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailscope.exceptions import ClocksApartError, KeyChangesError
+from tailscope.store.records.plan import AnalysisPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tailscope.engine.analysis import Analysis, Figure, Progress, Sink
+    from tailscope.store.directory import RunWriter
+    from tailscope.store.records.about import AboutRecord
+
+__all__ = ["Figures", "PairPlan", "analyze_pair", "file_of", "write_pair"]
+
+
+class Figures(NamedTuple):
+    """What is shown of one pair.
+
+    Attributes
+    ----------
+    summary : Mapping[str, int | float | str | bool | None]
+        Every figure by its flat name.
+    warnings : tuple of str
+        What a reader of the figures must know.
+    """
+
+    summary: Mapping[str, Figure]
+    warnings: tuple[str, ...]
+
+    def record(self) -> dict[str, Figure | list[str]]:
+        """The figures as ``--json`` writes them."""
+        return {**self.summary, "warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """What will be done with one pair.
+
+    Attributes
+    ----------
+    pre, post : str
+        The captures; ``"-"`` is standard input.
+    match_on, clocks : str
+    trim_ns, window_ns, bucket_ns : int
+        Durations in ns.
+    worst : int
+        Number of worst packets to keep.
+    csv_folder : Path or None
+        Where the authors' CSV files go.
+    out : Path or None
+        The run directory.
+    about : AboutRecord or None
+        What the user says of the pair.
+    """
+
+    pre: str
+    post: str
+    match_on: str
+    trim_ns: int
+    window_ns: int
+    bucket_ns: int
+    worst: int
+    csv_folder: Path | None
+    out: Path | None
+    clocks: str = "detect"
+    about: AboutRecord | None = None
+
+    def record(self) -> AnalysisPlan:
+        """The resolved options as ``run.json`` keeps them."""
+        return AnalysisPlan(
+            pre=self.pre,
+            post=self.post,
+            match_on=self.match_on,
+            clocks=self.clocks,
+            trim_ns=self.trim_ns,
+            window_ns=self.window_ns,
+            bucket_ns=self.bucket_ns,
+            worst=self.worst,
+        )
+
+
+def analyze_pair(plan: PairPlan, progress: Progress | None = None) -> Figures:
+    """Analyse one pair and write what was asked for; a failure leaves nothing behind.
+
+    Where the clocks turn out to be apart and nobody said how, files are read again and the
+    difference is estimated; where packets change their form, they are matched by the key that joins
+    them. The figures say so.
+
+    Parameters
+    ----------
+    plan : PairPlan
+    progress : callable, optional
+        Receives (bytes done, bytes in total or None); what it raises ends the analysis.
+    """
+    clocks, joined_by = plan.clocks, None
+    while True:
+        try:
+            return _analyze_by(plan, clocks, joined_by, progress)
+        except ClocksApartError:
+            again = all(file_of(name).is_file() for name in (plan.pre, plan.post))
+            if clocks == "estimate" or not again:
+                raise
+            clocks = "estimate"
+        except KeyChangesError as changes:
+            joined_by = changes.key
+
+
+def file_of(capture: str) -> Path:
+    """The file of a capture that is named as FILE or FILE:INTERFACE."""
+    from tailscope.engine.analysis import source_of
+
+    return Path(source_of(capture)[0])
+
+
+def _analyze_by(
+    plan: PairPlan, clocks: str, joined_by: str | None, progress: Progress | None
+) -> Figures:
+    from tailscope.engine.analysis import analyze
+
+    def find(sink: Sink | None) -> Analysis:
+        return analyze(
+            plan.pre,
+            plan.post,
+            match_on=plan.match_on,
+            joined_by=joined_by,
+            clocks=clocks,
+            trim=plan.trim_ns,
+            window=plan.window_ns,
+            worst=plan.worst,
+            series=False,
+            sink=sink,
+            progress=progress,
+        )
+
+    return write_pair(plan, find)
+
+
+def write_pair(plan: PairPlan, find: Callable[[Sink | None], Analysis]) -> Figures:
+    """Write what was asked for of one pair; a failure leaves nothing behind.
+
+    Parameters
+    ----------
+    plan : PairPlan
+    find : callable
+        Analyses the pair. Its argument, if there is any, receives every match.
+    """
+    with ExitStack() as stack:
+        csv_writer = run_writer = None
+        sinks: list[Sink] = []
+        if plan.csv_folder is not None:
+            from tailscope.store.authors import CsvWriter
+
+            csv_writer = stack.enter_context(
+                CsvWriter(
+                    plan.csv_folder,
+                    Path(plan.pre),
+                    trim_ns=plan.trim_ns,
+                    bucket_ns=plan.bucket_ns,
+                    worst=plan.worst,
+                )
+            )
+            sinks.append(csv_writer.sink)
+        if plan.out is not None:
+            from tailscope.store.directory import RunWriter
+
+            run_writer = stack.enter_context(RunWriter(plan.out))
+            sinks.append(run_writer.sink)
+        analysis = find(_to_all(sinks))
+        if csv_writer is not None:
+            csv_writer.finish(analysis)
+        if run_writer is not None:
+            _finish(run_writer, analysis, plan)
+    return Figures(dict(analysis.summary), analysis.warnings)
+
+
+def _finish(writer: RunWriter, analysis: Analysis, plan: PairPlan) -> None:
+    from tailscope.report.page import page
+    from tailscope.store.directory import check_whole
+    from tailscope.store.provenance import analysis_info
+
+    lacks = writer.finish(
+        analysis,
+        info=analysis_info(plan.record(), analysis.summary, plan.about),
+        bucket_ns=plan.bucket_ns,
+        report=lambda run: page([run]),
+    )
+    check_whole(writer.path, lacks)
+
+
+def _to_all(sinks: list[Sink]) -> Sink | None:
+    if len(sinks) < 2:
+        return sinks[0] if sinks else None
+
+    def sink(*columns: NDArray[np.uint64]) -> None:
+        for each in sinks:
+            each(*columns)
+
+    return sink

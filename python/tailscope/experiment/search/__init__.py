@@ -1,0 +1,1 @@
+"""Answers that take many runs: rates, knobs, pairs by turns, instruments."""

@@ -1,0 +1,246 @@
+"""Which knob of the host matters here: the tail with all, with none, and with all but one.
+
+Every round measures every arm once, in an order of its own, so that what drifts meets all arms
+alike. Arms are compared within a round: the effect of a knob is the ratio of the latency without it
+to that with all. Intervals are Student's, of the logarithms of the ratios, and hold for all
+comparisons together (Bonferroni): of many knobs that do nothing, one that seems to is as rare as
+the level says.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import UsageError
+from tailscope.experiment.run.execute import execute_whole
+from tailscope.host.apply import tuned
+from tailscope.models.samples import packets_for_support
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.host.machine import Machine
+    from tailscope.testbed.cores import Cores
+    from tailscope.testbed.messages import GeneratorProgress
+
+    Values = Mapping[str, Sequence[int]]
+
+__all__ = [
+    "ALL",
+    "FEWEST_ROUNDS",
+    "NONE",
+    "Arm",
+    "Effect",
+    "arms_of",
+    "check_rounds",
+    "check_support",
+    "effects",
+    "measure",
+    "order",
+    "paired_ratio",
+]
+
+ALL, NONE = "all", "none"
+LEVEL = 0.95
+FEWEST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to set the host.
+
+    Attributes
+    ----------
+    name : str
+        `ALL`, `NONE`, or the knob that is left out.
+    knobs : tuple of str
+        The knobs that are set.
+    """
+
+    name: str
+    knobs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a knob does to the tail, or all of them together.
+
+    Attributes
+    ----------
+    knob : str
+        `NONE` for all together.
+    ratio : float
+        Latency without it over latency with it: above 1 it helps.
+    ci_low, ci_high : float
+        Of the ratio; 95 % for all comparisons together.
+    n : int
+        Rounds.
+    level : float
+        Of the interval.
+    method : str
+    """
+
+    knob: str
+    ratio: float
+    ci_low: float
+    ci_high: float
+    n: int
+    level: float = LEVEL
+    method: str = "paired log ratios, Student's t, Bonferroni"
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.ci_low > 1:
+            return "helps"
+        return "hurts" if self.ci_high < 1 else "no measurable effect here"
+
+    def record(self) -> dict[str, object]:
+        """It as JSON has it."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def arms_of(knobs: Sequence[str]) -> list[Arm]:
+    """All, none, and each left out; of a single knob to leave it out is none."""
+    everything = tuple(knobs)
+    one_less = [
+        Arm(knob, tuple(other for other in everything if other != knob)) for knob in everything
+    ]
+    return [Arm(ALL, everything), Arm(NONE, ()), *(one_less if len(everything) > 1 else ())]
+
+
+def check_rounds(rounds: int) -> None:
+    """See that there are enough rounds for an interval.
+
+    Raises
+    ------
+    UsageError
+        If there are too few.
+    """
+    if rounds < FEWEST_ROUNDS:
+        raise UsageError(f"--rounds: got {rounds}, expected at least {FEWEST_ROUNDS}")
+
+
+def order(arms: Sequence[Arm], rounds: int, seed: int) -> list[list[Arm]]:
+    """Every arm once a round, each round shuffled by itself.
+
+    Raises
+    ------
+    UsageError
+        If there are too few rounds for an interval.
+    """
+    check_rounds(rounds)
+    chance = random.Random(seed)  # noqa: S311
+    return [chance.sample(list(arms), len(arms)) for _ in range(rounds)]
+
+
+def check_support(plan: RunPlan, quantile: float) -> None:
+    """See that a run has samples enough for a quantile.
+
+    Raises
+    ------
+    UsageError
+        If fewer than 10 lie beyond it.
+    """
+    from tailscope.units import count_text, percentile_name
+
+    if not 0 < quantile < 1:
+        raise UsageError(f"--quantile: got {quantile:g}, expected more than 0 and less than 1")
+    packets = plan.rate_pps * plan.duration_ns // 1_000_000_000
+    needed = packets_for_support(quantile)
+    if packets < needed:
+        raise UsageError(
+            f"--quantile: {percentile_name(quantile)} needs {count_text(needed)} packets,"
+            f" got {count_text(packets)}",
+            hint="measure for longer, send faster, or choose a lower quantile",
+        )
+
+
+def measure(
+    plan: RunPlan,
+    cores: Cores,
+    machine: Machine,
+    rounds: Sequence[Sequence[Arm]],
+    quantile: float,
+    tell: Callable[[int, Arm, GeneratorProgress | None], None],
+) -> Iterator[dict[str, int]]:
+    """Measure every arm of every round.
+
+    Parameters
+    ----------
+    plan : RunPlan
+    cores : Cores
+    machine : Machine
+    rounds : sequence of sequence of Arm
+    quantile : float
+    tell : callable
+        Receives round, arm, and what the generator says, or None at the beginning.
+
+    Yields
+    ------
+    dict of str to int
+        For each arm, the latency at the quantile in ns; a round each, when it is complete.
+
+    Raises
+    ------
+    TestbedError
+        If the host cannot be tuned, or a run fails.
+    KeyboardInterrupt
+        At Ctrl-C; the host is as it was.
+    """
+    for number, arms in enumerate(rounds, 1):
+        found = {}
+        for arm in arms:
+            tell(number, arm, None)
+            with tuned(machine, tuple(sorted(set(cores.pollers))), arm.knobs, by="tailscope tune"):
+                measured = execute_whole(plan, cores, progress=partial(tell, number, arm))
+            [value] = measured.analysis.quantiles([quantile])
+            found[arm.name] = value.value_ns
+        yield found
+
+
+def effects(found: Values) -> list[Effect]:
+    """Compare each arm with that of all knobs, largest effect first; all together come last.
+
+    Parameters
+    ----------
+    found : Mapping of str to sequence of int
+        For each arm, the latency by round.
+    """
+    arms = [name for name in found if name != ALL]
+    compared = [_effect(name, found[name], found[ALL], len(arms)) for name in arms]
+    knobs = [effect for effect in compared if effect.knob != NONE]
+    knobs.sort(key=lambda effect: -abs(math.log(effect.ratio)))
+    return [*knobs, *(effect for effect in compared if effect.knob == NONE)]
+
+
+def _effect(name: str, without: Sequence[int], everything: Sequence[int], many: int) -> Effect:
+    ratio, reach = paired_ratio(without, everything, 1 - (1 - LEVEL) / many)
+    return Effect(name, ratio, ratio / reach, ratio * reach, len(without))
+
+
+def paired_ratio(
+    values: Sequence[float], others: Sequence[float], level: float
+) -> tuple[float, float]:
+    """The mean ratio of pairs, geometric, and the factor by which its interval reaches up and down.
+
+    Parameters
+    ----------
+    values, others : sequence of float, length n
+        At least two pairs.
+    level : float
+        Of the interval: Student's, of the logarithms.
+    """
+    from scipy import stats
+
+    logs = [math.log(max(a, 1) / max(b, 1)) for a, b in zip(values, others, strict=True)]
+    n = len(logs)
+    deviation = statistics.stdev(logs)
+    reach = float(stats.t.isf((1 - level) / 2, n - 1)) * deviation / math.sqrt(n)
+    return math.exp(statistics.fmean(logs)), math.exp(reach)

@@ -1,0 +1,474 @@
+"""The overload model, given runs: reading its inputs, and what is to be said about them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from msgspec import Struct, structs
+
+from tailscope.duts.dataplane import LOOP
+from tailscope.exceptions import EvidenceError, ModelError
+from tailscope.experiment.run.execute import execute_whole
+from tailscope.models.estimate import Estimate
+from tailscope.models.overload.noise import Interruption, as_given, noise_of, noise_over_time
+from tailscope.models.overload.prediction import predict
+from tailscope.models.overload.queued import FEWEST_QUEUES, Queues, queued_time, queues_of
+from tailscope.noise.taken import of_run, taken_by, taken_from_instrument, taken_within
+from tailscope.store import layout
+from tailscope.store.info import is_emulated
+from tailscope.store.reader import open_packets, read_run
+from tailscope.store.records.base import convert, read_json
+from tailscope.store.records.overload import InterruptionRecord, OverloadFigures, OverloadRecord
+from tailscope.store.records.plan import MeasurementPlan
+from tailscope.units import count_text, duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.models.overload.prediction import Prediction
+    from tailscope.noise.taken import TimeTaken
+    from tailscope.store.run import Run
+    from tailscope.testbed.cores import Cores
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["Forecast", "at_low_load", "forecast", "measured_forecast"]
+
+_LOW_LOAD_PPS, _LOW_LOAD_NS = 10_000, 5_000_000_000
+_BURST = 128
+"""Packets back to back, where they are to queue: more than devices accept at once."""
+_LOW_LOAD = 0.2
+"""Of R_max: with more, packets begin to queue."""
+
+_NOTABLE = 0.01
+"""A share of samples, or a difference of rates, from which on it is said."""
+
+_LOOKED_AT, _LATE = 0.1, 0.03
+"""Of the time of a queue: how far before its ends stalls of the instrument matter, and how much."""
+_JUST_NOW_NS = 10_000
+"""After a stall, what came meanwhile is received within this time."""
+
+_SAME_HOST = ("cpu_model", "cpu_count", "kernel", "kernel_command_line")
+_SAME_PATH = ("wire", "platform", "size_bytes", "size_mix", "protocol", "vlan")
+_HINT_NO_NOISE = (
+    "the noise of the device's CPU is not known, and counted as 0: it takes its share of R_max"
+    " (--noise takes a run of it, or a folder of `tailscope noise --out`)"
+)
+_HINT_NO_QUEUE = (
+    "no packets were seen that queued: if the function holds several packets at the same time, its"
+    " highest rate is above R_max by any factor"
+)
+_NOISE_INCLUDED = (
+    "the noise of the device's CPU is not known: the time of packets that queued includes it"
+)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the model says of two runs.
+
+    Attributes
+    ----------
+    forwarder, function : str
+        What the runs are called.
+    queues : str
+        What the run is called whose packets queued.
+    prediction : Prediction
+    noise : KnownNoise or None
+        What was taken from the CPU; None where nobody knows.
+    warnings : tuple of str
+    """
+
+    forwarder: str
+    function: str
+    queues: str
+    prediction: Prediction
+    noise: KnownNoise | None
+    warnings: tuple[str, ...]
+
+    def figures(self) -> OverloadFigures:
+        """Its figures as a search keeps them."""
+        return OverloadFigures(**self._fields())
+
+    def record(self) -> OverloadRecord:
+        """It as it is kept in a run."""
+        return OverloadRecord(**self._fields())
+
+    def _fields(self) -> dict[str, Any]:
+        found, noise, queued = self.prediction, self.noise, self.prediction.queued_cpu_ns
+        return {
+            "forwarder": self.forwarder,
+            "function": self.function,
+            "queues": None if queued is None else self.queues,
+            **found.transfer_ns.record("transfer_ns"),
+            **found.e2e_ns.record("e2e_ns"),
+            **found.cpu_ns.record("cpu_ns"),
+            **_record(queued, "queued_cpu_ns"),
+            "queued_packets": 0 if queued is None else queued.n,
+            **_record(found.noise_ns_per_s, "noise_ns_per_s"),
+            "noise_source": None if noise is None else noise.source,
+            **_record(found.rate_max_pps, "rate_max_pps"),
+            "is_upper_bound": self.is_upper_bound,
+            "level": found.rate_max_pps.level,
+            "method": found.rate_max_pps.method,
+            "interruptions": () if noise is None else noise.interruptions,
+            "warnings": self.warnings,
+        }
+
+    @property
+    def is_upper_bound(self) -> bool:
+        """Whether noise of unknown size is still to be taken off."""
+        return self.noise is None and self.prediction.queued_cpu_ns is None
+
+
+def _record(value: Estimate | None, name: str) -> dict[str, float | None]:
+    """A figure as JSON has it; an end that is not known is null."""
+    if value is None:
+        return {name: None, f"{name}_ci_low": None, f"{name}_ci_high": None}
+    return {each: end if math.isfinite(end) else None for each, end in value.record(name).items()}
+
+
+@dataclass(frozen=True)
+class KnownNoise:
+    """What is taken from the function's CPU, and how that is known.
+
+    Attributes
+    ----------
+    ns_per_s : Estimate
+    interruptions : tuple of InterruptionRecord
+        What takes it.
+    source : str
+        ``recorded``, ``aliasing`` or ``given``.
+    cpus : tuple of str
+        Where it was recorded.
+    """
+
+    ns_per_s: Estimate
+    interruptions: tuple[InterruptionRecord, ...]
+    source: Literal["recorded", "aliasing", "given"]
+    cpus: tuple[str, ...] = ()
+
+
+def _recorded(*runs: TimeTaken) -> KnownNoise:
+    """The noise of runs; what differs from run to run widens the interval."""
+    each = [noise_over_time(taken.ns_per_s) for taken in runs]
+    mean = noise_over_time(np.concatenate([taken.ns_per_s for taken in runs]))
+    noise = replace(
+        mean,
+        ci_low=min(estimate.ci_low for estimate in (*each, mean)),
+        ci_high=max(estimate.ci_high for estimate in (*each, mean)),
+    )
+    taken = runs[0]
+    rows = (
+        InterruptionRecord(
+            cause=cause.cause,
+            rate_hz=cause.rate_hz,
+            duration_ns=cause.total_ns / cause.count,
+            ns_per_s=cause.share * 1e9,
+        )
+        for cause in taken.causes
+    )
+    return KnownNoise(noise, tuple(rows), "recorded", taken.cpus)
+
+
+def _summed(rows: Sequence[Interruption], source: Literal["aliasing", "given"]) -> KnownNoise:
+    records = tuple(
+        InterruptionRecord(
+            cause=row.cause,
+            rate_hz=row.rate_hz.estimate,
+            duration_ns=row.duration_ns.estimate,
+            ns_per_s=row.rate_hz.estimate * row.duration_ns.estimate,
+        )
+        for row in rows
+    )
+    return KnownNoise(noise_of(rows), records, source)
+
+
+class _Clock(Struct, frozen=True, kw_only=True):
+    """A source in what ``tailscope model aliasing --json`` writes: the part that matters here."""
+
+    rate_hz: float
+    duration_ns: float
+    rate_hz_ci_low: float | None = None
+    rate_hz_ci_high: float | None = None
+    duration_ns_ci_low: float | None = None
+    duration_ns_ci_high: float | None = None
+
+    def interruption(self) -> Interruption:
+        rate = _between(self.rate_hz, self.rate_hz_ci_low, self.rate_hz_ci_high)
+        duration = _between(self.duration_ns, self.duration_ns_ci_low, self.duration_ns_ci_high)
+        return Interruption(f"{self.rate_hz:.4f} Hz", rate, duration)
+
+
+class _Clocks(Struct, frozen=True, kw_only=True):
+    """What ``tailscope model aliasing --json`` writes."""
+
+    sources: tuple[_Clock, ...]
+
+
+def _between(value: float, low: float | None, high: float | None) -> Estimate:
+    if low is None or high is None:
+        return as_given(value)
+    return Estimate(estimate=value, ci_low=low, ci_high=high, n=1, method="as found")
+
+
+def _of_aliasing(file: Path) -> KnownNoise:
+    """Read what ``tailscope model aliasing --json`` has written."""
+    found = convert(read_json(file.read_bytes(), file), _Clocks, file)
+    return _summed([each.interruption() for each in found.sources], "aliasing")
+
+
+def _known_noise(
+    given: Path | Sequence[Interruption] | None, runs: Mapping[Path, Run]
+) -> KnownNoise | None:
+    if isinstance(given, Path):
+        if given.is_file():
+            return _of_aliasing(given)
+        taken = taken_by(given)
+        if taken is None:
+            raise ModelError(
+                f"--noise: {given}: the device's CPU was not recorded in this run",
+                hint="measure as root, or a device with loops of ours, or use `tailscope noise"
+                " --out`",
+            )
+        return _recorded(taken)
+    if given is not None:
+        return _summed(given, "given")
+    recorded = [taken for path, run in runs.items() if (taken := of_run(path, run)) is not None]
+    return _recorded(*recorded) if recorded else None
+
+
+def _is_late(path: Path, run: Run, queues: Queues, at_ns: Integers) -> NDArray[np.bool_]:
+    """Say whether the instrument saw an end of a queue so late that it matters.
+
+    What comes during a stall of the instrument is received, and stamped, right after it.
+    """
+    lasted_ns = queues.end_ns - queues.begin_ns
+    looked_at_ns = np.ceil(_LOOKED_AT * lasted_ns).astype(np.int64)
+    stalled_ns = taken_from_instrument(path, run, at_ns - looked_at_ns, at_ns)
+    just_now = taken_from_instrument(path, run, at_ns - _JUST_NOW_NS, at_ns) > 0
+    return just_now & (stalled_ns > _LATE * lasted_ns)
+
+
+def _queued(path: Path, run: Run, transfer: Estimate) -> tuple[Estimate | None, bool]:
+    """The time on the CPU by the packets of a run that queued, and whether noise is taken off.
+
+    None where too few did.
+    """
+    if layout.LATENCY not in run.info.files:
+        return None, False
+    with open_packets(path, run.info) as packets:
+        seq, pre_ns, latency_ns = packets.columns("seq", "pre_ns", "latency_ns")
+    queues = queues_of(seq, pre_ns, latency_ns, transfer.ci_high)
+    late = _is_late(path, run, queues, queues.begin_ns) | _is_late(path, run, queues, queues.end_ns)
+    queues = queues.where(~late)
+    taken_ns = taken_within(path, run, queues.begin_ns, queues.end_ns)
+    return queued_time(queues, taken_ns), taken_ns is not None
+
+
+def forecast(
+    forwarder: Path,
+    function: Path,
+    noise: Path | Sequence[Interruption] | None = None,
+    bursts: Path | None = None,
+) -> Forecast:
+    """Predict from runs at low load the highest rate of a function.
+
+    Parameters
+    ----------
+    forwarder, function : Path
+        Run directories.
+    noise : Path or sequence of Interruption, optional
+        What to know the noise of the device's CPU from: a run directory, one of ``tailscope noise
+        --out``, a file of ``tailscope model aliasing --json``, or interrupts; the function's runs
+        by default.
+    bursts : Path, optional
+        A run of the function in which packets queue; by default those of the function's run that
+        did.
+
+    Raises
+    ------
+    RunError
+        If one of them is none.
+    ModelError
+        If nothing follows from their figures.
+    """
+    runs = {"forwarder": read_run(forwarder), "function": read_run(function)}
+    if bursts is not None:
+        runs["bursts"] = read_run(bursts)
+    transfer = _median("forwarder", runs["forwarder"])
+    queueing = "function" if bursts is None else "bursts"
+    queued, is_net = _queued(bursts or function, runs[queueing], transfer)
+    of_function = {function: runs["function"]}
+    if bursts is not None:
+        of_function[bursts] = runs["bursts"]
+    known = _known_noise(noise, of_function)
+    prediction = predict(
+        transfer,
+        _median("function", runs["function"]),
+        None if known is None else known.ns_per_s,
+        queued,
+        is_queued_net=is_net,
+    )
+    if queued is None:
+        _refuse_without_queues(runs["function"], runs.get("bursts"))
+    warnings = (*_warnings(runs, prediction), *_noise_warnings(runs["function"], known, queued))
+    return Forecast(
+        runs["forwarder"].label,
+        runs["function"].label,
+        runs[queueing].label,
+        prediction,
+        known,
+        warnings,
+    )
+
+
+def _refuse_without_queues(function: Run, bursts: Run | None) -> None:
+    """Refuse where the device can be measured once more, or where bursts were given in vain."""
+    said = f"packets queued fewer than {FEWEST_QUEUES} times"
+    nothing = "nothing shows that the function works on one packet at a time"
+    if bursts is not None:
+        raise EvidenceError(
+            f"{bursts.label}: {said}: {nothing}",
+            hint="longer bursts at the same rate make packets queue; a device that holds packets of"
+            " a burst side by side has no R_max: measure the rate with `tailscope search`",
+        )
+    if isinstance(function.info.plan, MeasurementPlan):
+        raise EvidenceError(
+            f"{function.label}: {said}: {nothing}",
+            hint="measure the function once more, with more packets back to back than it accepts at"
+            f" once, such as --burst {_BURST}, and name that run last: tailscope model overload"
+            " FORWARDER FUNCTION BURSTS",
+        )
+
+
+def at_low_load(plan: RunPlan) -> RunPlan:
+    """The same at a rate at which packets do not queue, for as long as medians need."""
+    return structs.replace(plan, rate_pps=_LOW_LOAD_PPS, duration_ns=_LOW_LOAD_NS)
+
+
+def measured_forecast(
+    forwarder: RunPlan,
+    function: RunPlan,
+    cores: Cores,
+    folder: Path,
+    tell: Callable[[RunPlan], None],
+) -> Forecast:
+    """Measure both devices at low load, the function with bursts too, and predict.
+
+    Parameters
+    ----------
+    forwarder, function : RunPlan
+        Their rates and durations are not looked at.
+    cores : Cores
+    folder : Path
+        The run directories ``forwarder``, ``function`` and ``bursts`` are written there.
+    tell : callable
+        Receives each plan before it is carried out.
+
+    Raises
+    ------
+    TestbedError
+        If one of them cannot be measured.
+    ModelError
+        If nothing follows from their figures.
+    """
+    low = at_low_load(function)
+    plans = {"forwarder": at_low_load(forwarder), "function": low}
+    plans["bursts"] = structs.replace(low, burst=_BURST)
+    for name, plan in plans.items():
+        tell(plan)
+        execute_whole(plan, cores, out=folder / name)
+    return forecast(folder / "forwarder", folder / "function", bursts=folder / "bursts")
+
+
+def _median(role: str, run: Run) -> Estimate:
+    """A run's median with its exact interval."""
+    names = ("latency_ns_p50", "latency_ns_p50_ci_low", "latency_ns_p50_ci_high", "count")
+    value, low, high, count = (run.summary.get(name) for name in names)
+    if not isinstance(value, int | float) or not isinstance(low, int | float):
+        raise EvidenceError(
+            f"{role}: {run.label}: {names[0]}: got {count} packets, too few for an interval",
+            hint="measure for longer",
+        )
+    if not isinstance(high, int | float):
+        raise ModelError(f"{role}: {run.label}: {names[2]}: got {high!r}, expected a number")
+    return Estimate(
+        estimate=value, ci_low=low, ci_high=high, n=int(count or 0), method="order statistics"
+    )
+
+
+def _warnings(runs: Mapping[str, Run], prediction: Prediction) -> Iterator[str]:
+    """What makes the two medians less than the model takes them for."""
+    rates = {
+        role: float(runs[role].summary["pre_rate_pps"] or 0) for role in ("forwarder", "function")
+    }
+    low, high = sorted(rates.values())
+    if high - low > _NOTABLE * high:
+        texts = (f"{role} at {count_text(round(rate))}" for role, rate in rates.items())
+        yield f"the runs are at different rates: {', '.join(texts)} packets/s"
+    most = _LOW_LOAD * prediction.rate_max_pps.estimate
+    if rates["function"] > most:
+        yield (
+            f"the function's run is not at low load: {count_text(round(rates['function']))}"
+            f" packets/s are more than {_LOW_LOAD:.0%} of R_max: its median may hold queues"
+        )
+    both = list(runs.values())
+    yield from _differences("host", [run.info.host for run in both], _SAME_HOST)
+    yield from _differences("plan", [run.info.plan for run in both], _SAME_PATH)
+    for role, run in runs.items():
+        yield from _doubts(role, run)
+
+
+def _differences(where: str, records: list[Struct], names: tuple[str, ...]) -> list[str]:
+    pairs = {name: [getattr(each, name, None) for each in records] for name in names}
+    return [
+        f"the runs differ in {where}: {name}: {' and '.join(dict.fromkeys(map(str, values)))}"
+        for name, values in pairs.items()
+        if any(value != values[0] for value in values)
+    ]
+
+
+def _doubts(role: str, run: Run) -> Iterator[str]:
+    """What makes a run's median doubtful."""
+    summary, info = run.summary, run.info
+    if is_emulated(info):
+        yield f"{role}: emulated: its times mean nothing"
+    for reason in info.partial:
+        yield f"{role}: a partial result: {reason}"
+    count, tainted = int(summary["count"] or 0), int(summary.get("tainted") or 0)
+    if tainted > _NOTABLE * count:
+        yield f"{role}: {tainted / count:.1%} of its samples are tainted by the instrument's stalls"
+    floor, median = info.floor, float(summary["latency_ns_p50"] or 0)
+    is_loop = getattr(info.plan, "dut", None) == LOOP
+    if floor is not None and not is_loop and median < floor.latency_ns_p50:
+        yield (
+            f"{role}: its median of {duration_text(median)} is below the instrument's floor,"
+            f" {duration_text(floor.latency_ns_p50)}: calibrate again"
+        )
+
+
+def _noise_warnings(
+    function: Run, noise: KnownNoise | None, queued: Estimate | None
+) -> Iterator[str]:
+    if queued is None:
+        yield _HINT_NO_QUEUE
+    if noise is None:
+        yield _HINT_NO_NOISE if queued is None else _NOISE_INCLUDED
+        return
+    instrument = function.info.instrument
+    cpus = None if instrument is None else instrument.cpus.get("DuT")
+    if cpus is None:
+        return
+    used = tuple(dict.fromkeys(cpus.split(",")))
+    if noise.cpus and used != noise.cpus:
+        yield f"the noise is of CPU {', '.join(noise.cpus)}, the function ran on {', '.join(used)}"
+    if len(used) > 1:
+        yield f"the function has {len(used)} CPUs: R_max is that of one, if it works on all packets"

@@ -1,0 +1,1 @@
+"""What is built on the core and can be removed, a folder each."""

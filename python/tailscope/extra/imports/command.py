@@ -1,0 +1,140 @@
+"""``tailscope import``: results of others as run directories."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailscope.cli.options import (
+    STANDARD,
+    AboutFile,
+    JsonFile,
+    Labelled,
+    NamedBy,
+    labels,
+    write_json,
+)
+from tailscope.exceptions import TailscopeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tailscope.extra.imports.find import Source
+    from tailscope.store.about import Labels
+    from tailscope.store.run import Run
+
+__all__ = ["command"]
+
+
+def command(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE | DIR",
+            help="Tables of the papers' authors, an HdrHistogram log or percentile output, or a"
+            " MoonGen histogram; or a folder with such files.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="RUN_DIR",
+            help="Write a run directory; of several runs, one for each in this folder.",
+        ),
+    ],
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            "--unit",
+            metavar="UNIT",
+            help="Unit of the values, where a file does not say it: ns, us, ms or s.",
+        ),
+    ] = None,
+    about: AboutFile = None,
+    define: Labelled = None,
+    name_pattern: NamedBy = None,
+    json_file: JsonFile = None,
+) -> int:
+    """What cannot be concluded from such a file is refused by name, and never guessed."""
+    from tailscope.extra.imports.foreign import UNITS
+
+    if unit is not None and unit not in UNITS:
+        raise UsageError(f"--unit: got {unit!r}, expected one of {', '.join(UNITS)}")
+    plan = ImportRequest(path, out, unit, labels(about, define, name_pattern), json_file)
+    return _run(plan)
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """What will be imported, and where to."""
+
+    path: Path
+    out: Path
+    unit: str | None
+    labels: Labels | None
+    json_file: str | None
+
+
+def _run(plan: ImportRequest) -> int:
+    from tailscope.extra.imports.find import find
+    from tailscope.units import printable
+
+    found = find(plan.path, plan.unit)
+    for path in found.unread:
+        print(printable(f"warning: not imported: {path}"), file=sys.stderr)
+    everything: list[dict[str, Any]] = []
+    failed = 0
+    for name, folder, result in _imported(plan, found.sources):
+        if isinstance(result, Exception):
+            failed += 1
+            everything.append({"run": name, "error": str(result)})
+            print(printable(f"error: {result}"), file=sys.stderr)
+            if hint := getattr(result, "hint", None):
+                print(printable(f"hint: {hint}"), file=sys.stderr)
+            continue
+        everything.append({"run": name, **result.summary, "warnings": list(result.warnings)})
+        if plan.json_file != STANDARD:
+            _print(name, folder, result, in_full=folder == plan.out)
+    if plan.json_file is not None:
+        write_json(plan.json_file, everything)
+    return 1 if failed else 0
+
+
+def _imported(
+    plan: ImportRequest, sources: Sequence[Source]
+) -> Iterator[tuple[str, Path, Run | Exception]]:
+    """The name and the directory of each run, and the run or why there is none."""
+    from tailscope.extra.imports.write import write_import
+
+    is_folder = plan.path.is_dir()
+    for source in sources:
+        below = source.path.relative_to(plan.path) if is_folder else Path()
+        try:
+            runs = source.read()
+        except (TailscopeError, OSError) as error:
+            yield str(below), plan.out, error
+            continue
+        is_alone = not is_folder and len(runs) == 1
+        for run in runs:
+            folder = plan.out if is_alone else plan.out / below / run.name
+            try:
+                said = plan.labels
+                about = None if said is None else said.of(source.path / run.name, run.name)
+                yield str(below / run.name), folder, write_import(run, about, folder)
+            except (TailscopeError, OSError) as error:
+                yield str(below / run.name), folder, error
+
+
+def _print(name: str, folder: Path, run: Run, *, in_full: bool) -> None:
+    from tailscope.cli.table import one_line, print_table
+
+    if in_full:
+        print_table(run, run.info, written=[folder])
+    else:
+        print(one_line(name, run), flush=True)

@@ -1,0 +1,112 @@
+"""Finding results of others: what a file is, its content says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tailscope.exceptions import CaptureError, UsageError
+from tailscope.extra.imports import hdr, moongen
+from tailscope.extra.imports.authors import KINDS, grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tailscope.extra.imports.foreign import ForeignRun
+
+__all__ = ["Found", "Source", "find"]
+
+_BEGINNING = 4096
+_EXPECTED = (
+    f"expected tables of the papers' authors (STEM.trim_msN.KIND.csv, KIND one of"
+    f" {', '.join(KINDS)}), an HdrHistogram log or percentile output, or a MoonGen histogram"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files that are read together.
+
+    Attributes
+    ----------
+    path : Path
+        The folder that they are in.
+    read : callable
+        Reads them: the runs in it.
+    """
+
+    path: Path
+    read: Callable[[], list[ForeignRun]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found at a path.
+
+    Attributes
+    ----------
+    sources : tuple of Source
+    unread : tuple of Path
+        Files that nothing is read of.
+    """
+
+    sources: tuple[Source, ...]
+    unread: tuple[Path, ...]
+
+
+def find(path: Path, unit: str | None) -> Found:
+    """Find results of others.
+
+    Parameters
+    ----------
+    path : Path
+        A file, with which the other tables of its run are read, or a folder.
+    unit : str or None
+        Of values, where files do not say it.
+
+    Raises
+    ------
+    CaptureError
+        If there is none.
+    UsageError
+        If there are tables of the authors, and the unit is another than theirs.
+    """
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    beside = files if path.is_dir() else sorted(path.parent.glob("*"))
+    wanted = set(files)
+    tables = [each for each in grouped(beside) if wanted & {*each.files.values(), *each.unread}]
+    taken = {file for each in tables for file in (*each.files.values(), *each.unread)}
+    if tables and unit not in (None, "ns"):
+        raise UsageError(
+            f"{path}: --unit: got {unit}, expected ns: the authors' tables are in ns",
+            hint="import files of other units by themselves",
+        )
+    sources = [Source(each.folder, lambda each=each: [each.read()]) for each in tables]  # type: ignore[misc]
+    unread = [file for each in tables for file in each.unread]
+    for file in files:
+        if file in taken:
+            continue
+        source = _source(file, unit)
+        if source is None:
+            unread.append(file)
+        else:
+            sources.append(source)
+    if not sources:
+        raise CaptureError(f"{path}: {_EXPECTED}")
+    return Found(tuple(sources), tuple(unread))
+
+
+def _source(file: Path, unit: str | None) -> Source | None:
+    """A single file that is a source by itself."""
+    with file.open("rb") as content:
+        beginning = content.read(_BEGINNING)
+    first = next((line for line in beginning.splitlines() if line.strip()), b"")
+    if moongen.LINE.fullmatch(first):
+        return Source(file.parent, lambda: [moongen.read(file, unit)])
+    text = first.decode(errors="replace")
+    if hdr.HEADER.fullmatch(text):
+        return Source(file.parent, lambda: [hdr.read_percentiles(file, unit)])
+    if text.startswith(("#[", '"StartTimestamp"', "Tag=")) or file.suffix == ".hlog":
+        return Source(file.parent, lambda: hdr.read_log(file, unit))
+    return None

@@ -1,0 +1,165 @@
+"""What a result of others holds, whatever format it came in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.exceptions import CaptureError, UsageError
+from tailscope.models.buckets import Buckets
+from tailscope.units import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tailscope.engine.analysis import Figure
+    from tailscope.store.records.plan import Foreign
+
+__all__ = [
+    "MOST",
+    "UNITS",
+    "ForeignRun",
+    "WorstPackets",
+    "buckets_of",
+    "count_of",
+    "ns_of",
+    "unit_needed",
+]
+
+UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+"""Units of values, in ns."""
+MOST = 2**62
+"""The longest latency in ns, 146 years, and the most packets."""
+_LEAST = Decimal("1e-9")
+"""Nothing but 0 is shorter."""
+_MOST_CHARACTERS = 40
+
+
+@dataclass(frozen=True)
+class WorstPackets:
+    """The packets with the longest latencies, longest first.
+
+    Attributes
+    ----------
+    latency_ns, pre_ns, post_ns : ndarray of uint64, shape (n_worst,)
+    """
+
+    latency_ns: NDArray[np.uint64]
+    pre_ns: NDArray[np.uint64]
+    post_ns: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignRun:
+    """What a result of others holds.
+
+    Attributes
+    ----------
+    kind : str
+    name : str
+        What its files are called, without extensions.
+    source : str
+        Where it is.
+    tag : str or None
+        In a log with several tags.
+    unit : str
+        Of the values in it.
+    files : Mapping of str to Path
+        By what they are.
+    bucket_ns : int or None
+        Width of all buckets; None where widths differ, or there are none.
+    trim_ns : int or None
+        What was left out at the beginning.
+    count : int
+        Of latencies.
+    buckets : Buckets or None
+    exact : Mapping of float to int
+        Quantiles and their exact values, ns.
+    worst : WorstPackets or None
+    figures : Mapping
+        Other figures, by the names of ``summary.json``.
+    warnings : tuple of str
+        What a reader must know.
+    """
+
+    kind: Foreign
+    name: str
+    source: str
+    unit: str
+    files: Mapping[str, Path]
+    count: int
+    tag: str | None = None
+    bucket_ns: int | None = None
+    trim_ns: int | None = None
+    buckets: Buckets | None = None
+    exact: Mapping[float, int] = field(default_factory=dict)
+    worst: WorstPackets | None = None
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def ns_of(text: str, unit: str, where: str) -> Decimal:
+    """Read a latency.
+
+    Raises
+    ------
+    CaptureError
+        If it is none: with where it was read.
+    """
+    got = shortened(text, _MOST_CHARACTERS)
+    try:
+        value = Decimal(text) * UNITS[unit]
+    except ArithmeticError:
+        value = Decimal("NaN")
+    if not (value.is_finite() and 0 <= value <= MOST):
+        raise CaptureError(f"{where}: expected a latency of 0 to {MOST} ns, got {got!r}")
+    if 0 < value < _LEAST:
+        raise CaptureError(
+            f"{where}: expected a latency of 0, or of {_LEAST} ns at least, got {got!r}"
+        )
+    return value
+
+
+def count_of(text: str, where: str) -> int:
+    """Read a number of packets.
+
+    Raises
+    ------
+    CaptureError
+        If there cannot be so many: with where it was read.
+    """
+    if len(text) > len(str(MOST)) or int(text) > MOST:
+        got = shortened(text, _MOST_CHARACTERS)
+        raise CaptureError(f"{where}: expected at most {MOST} packets, got {got}")
+    return int(text)
+
+
+def buckets_of(
+    where: Path | str, low_ns: Sequence[int], high_ns: Sequence[int], counts: Sequence[int]
+) -> Buckets:
+    """Make buckets of what was read.
+
+    Raises
+    ------
+    CaptureError
+        If they hold more packets, or reach further, than there can be.
+    """
+    if (total := sum(counts)) > MOST:
+        raise CaptureError(f"{where}: expected at most {MOST} packets, got {total}")
+    if (longest := max(high_ns, default=0)) > MOST:
+        raise CaptureError(f"{where}: expected latencies of at most {MOST} ns, got {longest}")
+    return Buckets(*(np.array(each, np.int64) for each in (low_ns, high_ns, counts)))
+
+
+def unit_needed(path: Path, what: str) -> UsageError:
+    """The error of a file that does not say in which unit its values are."""
+    return UsageError(
+        f"{path}: {what} does not say the unit of its values",
+        hint=f"--unit {'|'.join(UNITS)}: the unit in which they were recorded, or printed",
+    )

@@ -1,0 +1,295 @@
+"""HdrHistogram: interval logs (``.hlog``) and percentile output (``.hgrm``)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+import zlib
+from decimal import Decimal
+from math import ceil, floor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.exceptions import CaptureError, UsageError
+from tailscope.extra.imports.foreign import (
+    UNITS,
+    ForeignRun,
+    buckets_of,
+    count_of,
+    ns_of,
+    unit_needed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hdrh.histogram import HdrHistogram
+
+    from tailscope.models.buckets import Buckets, Integers
+
+    Counted = dict[tuple[int, int], int]
+    """Latencies by their lowest and highest value in a bucket."""
+
+__all__ = ["HEADER", "OWN_COMMENT", "read_log", "read_percentiles"]
+
+OWN_COMMENT = "tailscope: latency in ns"
+"""What a log says that tailscope has written."""
+HEADER = re.compile(r"\s*Value\s+Percentile\s+TotalCount\s+1/\(1-Percentile\)\s*")
+"""The first line of percentile output."""
+
+_INTERVAL = re.compile(r"(?:Tag=(?P<tag>[^,]*),)?[\d.]+,[\d.]+,[\d.]+,(?P<histogram>[\w+/=]+)")
+_ROW = re.compile(r"\s*([\d.]+)\s+([\d.]+)\s+(\d+)(?:\s+(?:[\d.]+|inf|Infinity))?\s*")
+_TOTAL = re.compile(r"#\[Max\s*=\s*[\d.]+,\s*Total ?[Cc]ount\s*=\s*(\d+)(?:\.0*)?\]")
+_SUB_BUCKETS = re.compile(r"#\[Buckets\s*=\s*\d+,\s*SubBuckets\s*=\s*(\d+)\]")
+_V1, _V2 = 0x1C849302, 0x1C849304
+_WORD_BITS = 0xF0
+_WORDS = {1: ">i1", 2: ">i2", 4: ">i4", 8: ">i8"}
+_OUTER, _INNER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
+_MOST_DIGITS = 5
+_MOST_BYTES = 64 << 20
+"""Of a histogram once it is decompressed: with five digits of 64 bits it has six million counts."""
+_MOST_VALUES = 1 << 19
+"""That have a count, in all intervals."""
+_CANNOT = "an interval of an HdrHistogram log"
+
+
+def read_log(path: Path, unit: str | None) -> list[ForeignRun]:
+    """Read an interval log: the sum of its intervals, one run for each tag.
+
+    Parameters
+    ----------
+    path : Path
+    unit : str or None
+        Of the recorded values; a log does not say it, unless tailscope has written it.
+
+    Raises
+    ------
+    CaptureError
+        If it is no such log, or an interval cannot be decoded.
+    UsageError
+        If the unit is not known.
+    """
+    text = _text(path)
+    if OWN_COMMENT in text:
+        if unit not in (None, "ns"):
+            raise UsageError(f"{path}: --unit: got {unit}, expected ns, as the log says")
+        unit = "ns"
+    if unit is None:
+        raise unit_needed(path, "an HdrHistogram log")
+    tags: dict[str | None, Counted] = {}
+    intervals: dict[str | None, int] = {}
+    for where, tag, histogram in _intervals(path, text):
+        counted = tags.setdefault(tag, {})
+        intervals[tag] = intervals.get(tag, 0) + 1
+        for ends, count in _decoded(histogram, where):
+            counted[ends] = counted.get(ends, 0) + count
+        if (values := sum(map(len, tags.values()))) > _MOST_VALUES:
+            raise CaptureError(f"{where}: expected at most {_MOST_VALUES} values, got {values}")
+    if not any(tags.values()):
+        raise CaptureError(f"{path}: expected latencies, got none")
+    stem = path.name.removesuffix(".hlog")
+    return [
+        ForeignRun(
+            kind="hdr-log",
+            name=stem if len(tags) == 1 else f"{stem}-{tag or 'untagged'}",
+            source=str(path),
+            tag=tag,
+            unit=unit,
+            files={"log": path},
+            count=sum(counted.values()),
+            buckets=_buckets(path, counted, UNITS[unit]),
+            warnings=_summed(intervals[tag]),
+        )
+        for tag, counted in tags.items()
+        if counted
+    ]
+
+
+def _summed(intervals: int) -> tuple[str, ...]:
+    return () if intervals == 1 else (f"the sum of {intervals} intervals",)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise CaptureError(f"{path}: offset {error.start}: expected text") from None
+
+
+def _intervals(path: Path, text: str) -> Iterator[tuple[str, str | None, str]]:
+    """Where each interval is, its tag and its histogram."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line or line.startswith(("#", '"')):
+            continue
+        found = _INTERVAL.fullmatch(line.strip())
+        if found is None:
+            raise CaptureError(
+                f"{path}: line {number}: expected [Tag=NAME,]start,length,max,histogram,"
+                f" got {line[:40]!r}",
+                hint="a log that was cut off can be read up to there: remove the line",
+            )
+        yield f"{path}: line {number}", found["tag"], found["histogram"]
+
+
+def _decoded(encoded: str, where: str) -> Iterator[tuple[tuple[int, int], int]]:
+    """Counts of a histogram by the lowest and the highest value of each bucket."""
+    histogram, counts = _histogram(encoded, where)
+    found = np.flatnonzero(counts)
+    if len(found) > _MOST_VALUES:
+        raise CaptureError(f"{where}: expected at most {_MOST_VALUES} values, got {len(found)}")
+    for index in found.tolist():
+        low = histogram.get_value_from_index(index)
+        yield (low, histogram.get_highest_equivalent_value(low)), int(counts[index])
+
+
+def _histogram(encoded: str, where: str) -> tuple[HdrHistogram, Integers]:
+    from hdrh.codec import HdrCookieException, HdrLengthException
+    from hdrh.histogram import HdrHistogram
+
+    try:
+        content = base64.b64decode(encoded, validate=True)
+        cookie, length = _OUTER.unpack_from(content)
+        if cookie & ~_WORD_BITS not in (_V1, _V2):
+            raise CaptureError(
+                f"{where}: encoding of the histogram: expected V1 or V2, compressed,"
+                f" got cookie {cookie:#x}",
+                hint="HdrHistogram's HistogramLogProcessor writes V2",
+            )
+        inner = _decompressed(content[_OUTER.size :][:length])
+        _check_header(inner)
+        if cookie & ~_WORD_BITS == _V1:
+            histogram, counts = _first_version(inner)
+        else:
+            histogram = HdrHistogram.decode(encoded.encode())
+            counts = np.array(histogram.counts, np.int64)
+    except (binascii.Error, struct.error, zlib.error, ValueError) as error:
+        raise CaptureError(f"{where}: expected {_CANNOT}: {error}") from None
+    except (HdrCookieException, HdrLengthException, RuntimeError) as error:
+        raise CaptureError(f"{where}: expected {_CANNOT}: {error}") from None
+    if len(counts) and counts.min() < 0:
+        raise CaptureError(f"{where}: expected counts of at least 0, got {counts.min()}")
+    return histogram, counts
+
+
+def _decompressed(content: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    found = stream.decompress(content, _MOST_BYTES)
+    if not stream.eof:
+        what = "more" if len(found) == _MOST_BYTES else "the end within it"
+        raise ValueError(f"expected a histogram of at most {_MOST_BYTES} bytes, got {what}")
+    return found
+
+
+def _check_header(content: bytes) -> None:
+    """See that a histogram can be as its header says."""
+    _, _, _, digits, lowest, highest, ratio = _INNER.unpack_from(content)
+    if ratio != 1:
+        raise ValueError("histograms of fractions are not read, only of whole numbers")
+    if not 1 <= digits <= _MOST_DIGITS:
+        raise ValueError(f"expected 1 to {_MOST_DIGITS} digits, got {digits}")
+    if not 1 <= lowest <= highest // 2:
+        raise ValueError(
+            f"expected values from 1 to twice that at least, got {lowest} to {highest}"
+        )
+
+
+def _first_version(content: bytes) -> tuple[HdrHistogram, Integers]:
+    """A histogram in V1, which the library does not read: counts of a fixed width."""
+    from hdrh.histogram import HdrHistogram
+
+    cookie, length, _, digits, lowest, highest, _ = _INNER.unpack_from(content)
+    words = _WORDS.get((cookie & _WORD_BITS) >> 4)
+    if words is None:
+        raise ValueError(f"expected counts of 1, 2, 4 or 8 bytes, got cookie {cookie:#x}")
+    counts = np.frombuffer(content[_INNER.size :][:length], words).astype(np.int64)
+    return HdrHistogram(lowest, highest, digits), counts
+
+
+def _buckets(path: Path, counted: Counted, unit_ns: int) -> Buckets:
+    ends = sorted(counted)
+    return buckets_of(
+        path,
+        [low * unit_ns for low, _ in ends],
+        [(high + 1) * unit_ns for _, high in ends],
+        [counted[each] for each in ends],
+    )
+
+
+def read_percentiles(path: Path, unit: str | None) -> ForeignRun:
+    """Read percentile output: each row says how many values lie at or below its own.
+
+    Parameters
+    ----------
+    path : Path
+    unit : str or None
+        Of the printed values; the file does not say it.
+
+    Raises
+    ------
+    CaptureError
+        If it is no such output, or its end is missing.
+    UsageError
+        If the unit is not known.
+    """
+    if unit is None:
+        raise unit_needed(path, "HdrHistogram's percentile output")
+    text = _text(path)
+    rows = list(_rows(path, text, unit))
+    total, sub_buckets = _TOTAL.search(text), _SUB_BUCKETS.search(text)
+    if total is None or not rows or rows[-1][1] != count_of(total[1], f"{path}: Total count"):
+        got = "no such line" if total is None else total[1]
+        listed = rows[-1][1] if rows else 0
+        raise CaptureError(
+            f"{path}: Total count: expected {listed}, as the last row says, got {got}",
+            hint="the output was cut off: HdrHistogram writes `#[Max = ..., Total count = ...]`"
+            " behind the rows",
+        )
+    return ForeignRun(
+        kind="hdr-percentiles",
+        name=path.name.removesuffix(".hgrm"),
+        source=str(path),
+        unit=unit,
+        files={"percentiles": path},
+        count=rows[-1][1],
+        buckets=_between_rows(path, rows, sub_buckets and Decimal(sub_buckets[1])),
+    )
+
+
+def _rows(path: Path, text: str, unit: str) -> Iterator[tuple[Decimal, int, Decimal]]:
+    """The value of each row in ns, how many are at or below it, and how far it was rounded."""
+    last = (Decimal(-1), 0)
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#") or HEADER.fullmatch(line):
+            continue
+        found = _ROW.fullmatch(line)
+        where = f"{path}: line {number}"
+        if found is None:
+            raise CaptureError(f"{where}: expected value, percentile and count, got {line[:60]!r}")
+        value, count = ns_of(found[1], unit, where), count_of(found[3], where)
+        if value < last[0] or count < last[1]:
+            raise CaptureError(f"{where}: expected rows in ascending order, got {line.strip()!r}")
+        last = value, count
+        places = len(found[1].partition(".")[2])
+        yield value, count, UNITS[unit] / (2 * Decimal(10) ** places)
+
+
+def _between_rows(
+    path: Path, rows: list[tuple[Decimal, int, Decimal]], sub_buckets: Decimal | None
+) -> Buckets:
+    """What lies between rows; the bucket of the first is as wide as its value allows."""
+    first = rows[0][0]
+    below = first * (1 - Decimal(2) / sub_buckets) if sub_buckets else Decimal(0)
+    low_ns, high_ns, counts = [], [], []
+    before = 0
+    for value, count, rounded in rows:
+        if count > before:
+            low_ns.append(max(0, floor(below - rounded)))
+            high_ns.append(ceil(value + rounded))
+            counts.append(count - before)
+            before, below = count, value
+    return buckets_of(path, low_ns, high_ns, counts)

@@ -1,0 +1,54 @@
+"""Run directories of what was imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope.extra.imports.figures import run_of
+from tailscope.store.records.plan import ImportPlan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tailscope.extra.imports.foreign import ForeignRun
+    from tailscope.store.records.about import AboutRecord
+    from tailscope.store.run import Run
+
+__all__ = ["write_import"]
+
+
+def write_import(source: ForeignRun, about: AboutRecord | None, out: Path) -> Run:
+    """Write a run directory of what was imported; a failure leaves nothing behind.
+
+    Parameters
+    ----------
+    source : ForeignRun
+    about : AboutRecord or None
+        What the user says of it.
+    out : Path
+        The run directory.
+
+    Raises
+    ------
+    RunExistsError
+        If it holds a complete run or anything else.
+    CaptureError
+        If the parts of the source contradict each other.
+    """
+    from tailscope.report.page import page
+    from tailscope.store.directory import RunWriter, check_whole
+    from tailscope.store.provenance import import_info
+
+    plan = ImportPlan(
+        kind=source.kind,
+        source=source.source,
+        tag=source.tag,
+        unit=source.unit,
+        bucket_ns=source.bucket_ns,
+        trim_ns=source.trim_ns,
+    )
+    with RunWriter(out, has_packets=False) as writer:
+        run = run_of(source, import_info(plan, source.files, about), out)
+        lacks = writer.finish_import(run, report=lambda run: page([run]))
+    check_whole(out, lacks)
+    return run

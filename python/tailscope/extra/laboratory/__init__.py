@@ -1,0 +1,1 @@
+"""Measurements on several machines, over ssh."""

@@ -1,0 +1,1 @@
+"""Machines of a laboratory, booted as a run needs them."""

@@ -1,0 +1,189 @@
+"""What an experiment says of its machines, seen to before any of them is reached."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tailscope.duts.dataplane import LOOP
+from tailscope.exceptions import UsageError
+from tailscope.experiment.plan import failures
+from tailscope.host.cpus import cpu_list, cpus_by_role, parse_cpus
+from tailscope.plan.fields import STAGES
+from tailscope.testbed.cores import pick_cores, read_topology
+from tailscope.testbed.wires import are_links, check_cards
+from tailscope.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tailscope.experiment.campaign.spec import Document, Host, Hosts
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.extra.laboratory.protocol import Role
+    from tailscope.host.boot_line import BootLine
+
+__all__ = ["by_role", "cables", "check_hosts", "check_plan", "cpus_of", "lacking", "not_known_yet"]
+
+_POLLING: dict[Role, str] = {"dut": "dut", "loadgen": "generator"}
+"""What CPUs are called that the machines poll on."""
+
+
+def by_role(hosts: Hosts) -> dict[Role, Host]:
+    """The machines, in the order in which they are started."""
+    return {"dut": hosts.dut, "timestamper": hosts.timestamper, "loadgen": hosts.loadgen}
+
+
+def cables(hosts: Hosts, fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
+    """The wire of a laboratory: cables between cards.
+
+    Parameters
+    ----------
+    hosts : Hosts
+    fields : Mapping
+        Those of a run.
+    document : Document
+        The experiment, for errors.
+
+    Raises
+    ------
+    UsageError
+        If a run with these fields requires a single machine.
+    """
+    for name in ("wire", "wire_options"):
+        if name in fields:
+            raise document.error(["hosts"], f"hosts have cards: remove {name}")
+    alone = {
+        "several instances": fields.get("instances", 1) > 1,
+        "dut: loop": fields.get("dut") == LOOP,
+        "direction: both": fields.get("direction") == "both",
+        "replay": fields.get("replay") is not None,
+        "stages": fields.get("stages", STAGES[0]) != STAGES[0],
+    }
+    for what, is_wanted in alone.items():
+        if is_wanted:
+            raise document.error(["hosts"], f"{what} requires a single machine: remove hosts")
+    named = {"generator": hosts.loadgen.cards, "dut": hosts.dut.cards}
+    return {"wire": "pci", "wire_options": {role: "+".join(own) for role, own in named.items()}}
+
+
+def check_hosts(hosts: Hosts, plan: RunPlan, document: Document) -> None:
+    """See whether machines are described as a run needs them.
+
+    Parameters
+    ----------
+    hosts : Hosts
+    plan : RunPlan
+    document : Document
+        The experiment, for errors.
+
+    Raises
+    ------
+    UsageError
+        If they are not: with file, line and field.
+    """
+    for role, host in by_role(hosts).items():
+        if host.cpus is not None:
+            where = ["hosts", role, "cpus"]
+            try:
+                given = set(parse_cpus(str(host.cpus)))
+            except UsageError as error:
+                raise document.error(where, str(error)) from None
+            needed = plan.make_dut().cpus if role == "dut" else 1
+            if len(given) < needed and _planned_cpus(role, plan) is None:
+                polling = f"{counted(needed, 'CPU')}: {plan.dut} polls on as many"
+                raise document.error(where, f"got {host.cpus!r}, expected {polling}")
+    dut = hosts.dut
+    has_links = dut.vfs == "kernel" or (dut.vfs is None and are_links(dut.cards))
+    if plan.platform == "vm" and has_links:
+        got = "vfs: kernel" if dut.vfs == "kernel" else " and ".join(dut.cards)
+        raise document.error(
+            ["hosts", "dut", "cards"],
+            f"got links ({got}), expected PCI addresses, or vfs: vfio-pci beside it: a guest"
+            " (platform: vm) is given cards",
+        )
+
+
+def check_plan(plan: RunPlan) -> None:
+    """See whether a run can be one of several machines, whichever they are.
+
+    Raises
+    ------
+    UsageError
+        If CPUs are not given by role, or the device has but one port.
+    """
+    if plan.make_dut().ports == 1:
+        raise UsageError(
+            "--dut-option: got one port, expected two with hosts: packets come by one card and"
+            " leave by the other"
+        )
+    if plan.cpus is not None and "" in cpus_by_role(plan.cpus, "--cpus"):
+        raise UsageError(
+            f"--cpus: got {plan.cpus!r}, expected CPUs by role with hosts, such as"
+            " generator=2,dut=4-5"
+        )
+
+
+def cpus_of(role: Role, plan: RunPlan, host: Host) -> str | None:
+    """The CPUs that a machine is to poll on; None leaves the choice to it."""
+    planned = _planned_cpus(role, plan)
+    return str(host.cpus) if planned is None and host.cpus is not None else planned
+
+
+def lacking(hosts: Hosts, plan: RunPlan) -> list[str]:
+    """What this machine lacks for the roles that it plays itself, with what to do about it.
+
+    Other machines are asked when they are reached, before anything is started there.
+    """
+    topology = read_topology()
+    checks: list[Callable[[], object]] = []
+    for role, host in by_role(hosts).items():
+        if host.ssh is not None:
+            continue
+        if role != "dut" or hosts.dut.vfs is None:
+            checks.append(partial(check_cards, role, host.cards))
+        polling = [_POLLING.get(role, role)] * (plan.make_dut().cpus if role == "dut" else 1)
+        checks.append(partial(pick_cores, topology, polling, cpus_of(role, plan, host)))
+        if role == "dut":
+            checks += [plan.make_platform().check, plan.make_dut().check]
+            checks += plan.recording_checks().values()
+    return failures(checks)
+
+
+def not_known_yet(
+    hosts: Hosts, plans: Sequence[RunPlan], lines: Mapping[str, BootLine] | None
+) -> list[str]:
+    """What a plan cannot tell of other machines before they are reached.
+
+    Parameters
+    ----------
+    hosts : Hosts
+    plans : sequence of RunPlan
+    lines : Mapping of str to BootLine or None
+        How the device's machine is booted; None if it is not.
+    """
+    found: list[str] = []
+    for role, host in by_role(hosts).items():
+        if host.ssh is None:
+            continue
+        cpus = [(cpus_of(role, plan, host) or "any").rpartition("=")[2] for plan in plans]
+        has = [f"the cards {' and '.join(host.cards)}"]
+        has += [f"CPU {each}" for each in cpus if each != "any"]
+        if role == "dut":
+            has += [f"the kernel {line.release}" for line in (lines or {}).values() if line.release]
+        found += [f"whether {host.ssh} has {each}" for each in has]
+    if hosts.dut.ssh is not None:
+        for plan in plans:
+            asks = plan.platform != "vm" and lines is None
+            kernel = f"runs the kernel {plan.kernel}" if asks and plan.kernel else ""
+            boot = f"was booted with {plan.boot}" if asks and plan.boot else ""
+            can = [f"can do {each}" for each in (f"dut: {plan.dut}", *plan.recording_checks())]
+            said = filter(None, (kernel, boot, *can))
+            found += [f"whether {hosts.dut.ssh} {each}" for each in said]
+    return list(dict.fromkeys(found))
+
+
+def _planned_cpus(role: Role, plan: RunPlan) -> str | None:
+    """The CPUs that the plan gives a machine by its role."""
+    roles = {} if plan.cpus is None else cpus_by_role(plan.cpus, "--cpus")
+    name = _POLLING.get(role, "")
+    return f"{name}={cpu_list(roles[name]) or 'any'}" if name in roles else None

@@ -1,0 +1,392 @@
+"""What an agent of a laboratory records of its own machine while packets are on their way."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import asdict
+
+from tailscope.engine.analysis import Clock, Recording, load_ticks
+from tailscope.exceptions import AnalysisError, CaptureError
+from tailscope.experiment.run.instance import PLATFORM_PART
+from tailscope.extra.laboratory.recorded import (
+    MachineRecording,
+    PowerReadings,
+    SourceOfPower,
+)
+from tailscope.extra.laboratory.sightings import Sightings, probe_times
+from tailscope.noise.counters import columns as counter_columns
+from tailscope.noise.events import OWN, read_events
+from tailscope.noise.recorder import NoiseRecorder
+from tailscope.noise.table import columns, side_noise
+from tailscope.store.parquet import write_parquet
+from tailscope.store.records.run import PowerPhase, TimestampedFile
+from tailscope.store.tables import PAIRS, SIGHTINGS
+from tailscope.testbed.places import Here
+from tailscope.testbed.tcpdump import Tap, recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tailscope.duts.dut import Dut, Running
+    from tailscope.noise.events import Events
+    from tailscope.noise.recorder import RecordedNoise
+    from tailscope.platforms.platform import OpenPlatform
+    from tailscope.store.records.dataplane import CounterClock
+    from tailscope.store.records.run import KernelNoise
+    from tailscope.store.tables import Table
+    from tailscope.testbed.folder import Folder, RunFolder
+    from tailscope.testbed.messages import GeneratorResult
+    from tailscope.testbed.power import RecordedPower
+    from tailscope.testbed.steady import SteadyClock
+
+    Integers = NDArray[np.int64]
+
+__all__ = ["MachineWatch", "Watched", "counter_pairs", "described", "knobs_of", "seen_by_links"]
+
+_SIGHTINGS_HZ = 256
+_UNIX = Clock(1_000_000_000, 0, 0)
+_MONO = "mono"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The device of a machine.
+
+    Attributes
+    ----------
+    dut : Dut
+    running : Running
+    platform : OpenPlatform
+    folder : Path or None
+        Where its loops write down what they see.
+    mark : str
+        What its processes are known by.
+    """
+
+    dut: Dut
+    running: Running
+    platform: OpenPlatform
+    folder: Path | None
+    mark: str
+
+
+class MachineWatch:
+    """Records a machine within a block.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    cpus : sequence of int
+        Those that work for packets.
+    clock : SteadyClock
+        The agent's Unix time.
+    noise : str
+        As the plan has it.
+    counter_interval_s : float or None
+    by_counter : bool
+        Whether there are loops of ours, which are timed by the time-stamp counter.
+
+    Raises
+    ------
+    TestbedError
+        If kernel events are wanted, and cannot be recorded.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        cpus: Sequence[int],
+        clock: SteadyClock,
+        *,
+        noise: str,
+        counter_interval_s: float | None = None,
+        by_counter: bool = True,
+    ) -> None:
+        self._folder, self._cpus, self._clock = folder, tuple(dict.fromkeys(cpus)), clock
+        self._by_counter, self._since_ns = by_counter, 0
+        self._recorder = NoiseRecorder(
+            folder,
+            self._cpus,
+            what=noise,
+            counter_interval_s=counter_interval_s,
+            trace_clock=None if by_counter else _MONO,
+        )
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record within a block."""
+        with self._recorder:
+            self._since_ns = self._clock.now_ns()
+            yield
+
+    def finish(self) -> RecordedNoise:
+        """Stop, at the end of the block, and say what was recorded of noise."""
+        return self._recorder.finish()
+
+    def of_device(
+        self,
+        noise: RecordedNoise,
+        device: Watched,
+        working: Sequence[int],
+        captured: Path | None,
+        power: RecordedPower,
+    ) -> MachineRecording:
+        """What the machine of a device has recorded.
+
+        Parameters
+        ----------
+        noise : RecordedNoise
+        device : Watched
+        working : sequence of int
+            The device's polling loops, as it numbers them.
+        captured : Path or None
+            A capture of some of the packets that came to its links.
+        power : RecordedPower
+        """
+        threads = noise.threads_of(device.mark, working)
+        own = noise.own_threads(PLATFORM_PART, threads)
+        own |= dict.fromkeys(power.processes, "reader of power")
+        links = ("softirq NET_",) if device.platform.side.links else ()
+        tasks = ("task ", OWN) if device.dut.in_softirqs else ()
+        known = device.running.clock if self._by_counter else None
+        seen = _seen_by_loops(device.folder, known)
+        if captured is not None:
+            seen = _seen_on_links(captured)
+        return self._made(
+            "dut",
+            noise,
+            (known, device.folder, threads, own),
+            seen,
+            own_work=(*links, *tasks),
+            power=power,
+        )
+
+    def of_generator(
+        self, noise: RecordedNoise, result: GeneratorResult, folder: Path
+    ) -> MachineRecording:
+        """What the machine of a load generator has recorded.
+
+        Parameters
+        ----------
+        noise : RecordedNoise
+        result : GeneratorResult
+        folder : Path
+            Where the generator wrote its recording.
+        """
+        working = [lcore.tid for lcore in result.lcores]
+        own = noise.own_threads(PLATFORM_PART, working)
+        own = {tid: what for tid, what in own.items() if tid not in working}
+        own[result.monitor_tid] = "generator"
+        seen = _sent_and_received(Recording.load(folder, _clock_of(result.clock)))
+        return self._made("loadgen", noise, (result.clock, folder, working, own), seen)
+
+    def _made(
+        self,
+        source: str,
+        noise: RecordedNoise,
+        loops: tuple[CounterClock | None, Path | None, Sequence[int], Mapping[int, str]],
+        seen: Sightings,
+        *,
+        own_work: Sequence[str] = (),
+        power: RecordedPower | None = None,
+    ) -> MachineRecording:
+        known, folder, threads, own = loops
+        clock = _UNIX if known is None else _clock_of(known)
+        side = side_noise(
+            source,
+            self._cpus,
+            clock,
+            None if known is None else folder,
+            self._events(noise, clock, threads, own),
+        )
+        made = self._folder.make("recorded")
+        tables: dict[str, Mapping[str, object]] = {
+            "noise": columns([side]),
+            "interrupts": counter_columns(noise.samples),
+            "sightings": _as_columns(SIGHTINGS, seen.some(self._since_ns)),
+            "pairs": _as_columns(PAIRS, counter_pairs(folder, known)),
+        }
+        if power is not None:
+            tables["readings"] = _reading_columns(power)
+        for name, table in tables.items():
+            write_parquet(made / f"{name}.parquet", table)
+        kernel: KernelNoise = noise.record([side])
+        return MachineRecording(
+            times_by="unix" if known is None else "tsc",
+            noise=kernel,
+            warnings=[*noise.warnings(), *_why_no_events(noise)],
+            own_work=list(own_work),
+            power=None if power is None else _power(power),
+            clock_set_by_ns=self._clock.set_by_ns(),
+            files={name: described(made / f"{name}.parquet") for name in tables},
+        )
+
+    def _events(
+        self,
+        noise: RecordedNoise,
+        clock: Clock,
+        threads: Sequence[int],
+        own: Mapping[int, str],
+    ) -> list[Events] | None:
+        if noise.events is None:
+            return None
+        return read_events(noise.events, clock, self._cpus, threads, own)
+
+
+def seen_by_links(
+    platform: OpenPlatform, dut: Dut, folder: Folder, rate_pps: int
+) -> tuple[Path | None, AbstractContextManager[None]]:
+    """Have some of the packets recorded that come to the links of a device of the kernel's.
+
+    The kernel chooses them by their numbers before it copies anything.
+
+    Parameters
+    ----------
+    platform : OpenPlatform
+    dut : Dut
+    folder : Folder
+    rate_pps : int
+
+    Returns
+    -------
+    capture : Path or None
+        None where its links cannot be watched.
+    context manager
+        Within which they are recorded.
+    """
+    place = platform.place
+    if dut.uses_dpdk or not platform.side.links or not isinstance(place, Here):
+        return None, nullcontext()
+    here = Here(folder.make("sightings"), mark=folder.name)
+    one_in = 1 << max(0, (rate_pps // _SIGHTINGS_HZ).bit_length())
+    # The last two bytes of the number, behind 8 of UDP, 4 of what marks a probe, and 6 of it.
+    only = f"udp[18:2] & {min(one_in, 1 << 16) - 1} = 0"
+    tap = Tap(platform.side.links[0], place.command)
+    return here.folder / "seen.pcap", recording({"seen": tap}, here, only=only)
+
+
+def described(path: Path) -> TimestampedFile:
+    """A file that is to be fetched, with its checksum."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return TimestampedFile(path=str(path), size_bytes=path.stat().st_size, sha256=digest)
+
+
+def knobs_of(cpus: Sequence[int]) -> dict[str, str | None]:
+    """How this machine is set for some CPUs, by knob."""
+    from tailscope.host.audit import audit
+    from tailscope.host.machine import Machine
+
+    found = audit(Machine(), tuple(sorted(set(cpus))))
+    return {finding.name: finding.as_is for finding in found.findings}
+
+
+def _why_no_events(noise: RecordedNoise) -> list[str]:
+    if noise.events is not None or noise.why_not in (None, "not requested"):
+        return []
+    return [f"kernel events are not recorded: {noise.why_not}"]
+
+
+def _clock_of(known: CounterClock) -> Clock:
+    return Clock(**asdict(known))
+
+
+def _seen_by_loops(folder: Path | None, known: CounterClock | None) -> Sightings:
+    """Packets that loops of ours noted."""
+    if folder is None or known is None or not (folder / "sighted_seq.npy").exists():
+        return Sightings.none()
+    seq = np.asarray(load_ticks(folder, "sighted_seq"), np.int64)
+    when = _clock_of(known).all_at_ns(np.asarray(load_ticks(folder, "sighted_tsc"), np.int64))
+    return Sightings(seq, when, when)
+
+
+def _seen_on_links(capture: Path) -> Sightings:
+    """Packets that the kernel stamped when they came to a link."""
+    try:
+        seq, when = probe_times(capture)
+    except (AnalysisError, CaptureError):
+        # It helps to know the clocks better; nothing else depends on it.
+        return Sightings.none()
+    return Sightings(seq, when, when)
+
+
+def _sent_and_received(recorded: Recording) -> Sightings:
+    """Packets that a generator sent and got back."""
+    arrived = np.asarray(recorded.arrival_seq, np.int64)
+    _, first = np.unique(arrived, return_index=True)
+    seq = arrived[first]
+    clock = recorded.clock
+    sent = np.asarray(recorded.departure_tsc, np.int64)[seq]
+    came = np.asarray(recorded.arrival_tsc, np.int64)[first]
+    return Sightings(seq, clock.all_at_ns(sent), clock.all_at_ns(came))
+
+
+def counter_pairs(
+    folder: Path | None, known: CounterClock | None
+) -> tuple[Integers, Integers, Integers]:
+    """What to add to times by a program's counter to get Unix time: when, at least, at most.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Where the program has written what it saw.
+    known : CounterClock or None
+        Its counter; without it, or without a folder, nothing is known.
+
+    Returns
+    -------
+    tuple of three ndarray of int64, shape (n,)
+        A pair of readings a second.
+    """
+    nothing = np.zeros(0, np.int64)
+    if folder is None or known is None or not (folder / "pair_tsc.npy").exists():
+        return nothing, nothing, nothing
+    tsc, unix, width = (
+        np.asarray(load_ticks(folder, f"pair_{name}"), np.int64)
+        for name in ("tsc", "unix_ns", "width_tsc")
+    )
+    when = _clock_of(known).all_at_ns(tsc)
+    error = 1 + width * 1_000_000_000 // (2 * known.tsc_hz)
+    return when, unix - when - error, unix - when + error
+
+
+def _as_columns(table: Table, arrays: Sequence[Integers]) -> dict[str, Integers]:
+    return dict(zip(table.names, arrays, strict=True))
+
+
+def _reading_columns(power: RecordedPower) -> dict[str, object]:
+    return {
+        "unix_ns": np.array([each.unix_ns for each in power.readings], np.int64),
+        "took_ns": np.array([each.took_ns for each in power.readings], np.int64),
+        "values": [" ".join(map(str, each.values)) for each in power.readings],
+    }
+
+
+def _power(power: RecordedPower) -> PowerReadings:
+    meter = power.source
+    return PowerReadings(
+        source=None
+        if meter is None
+        else SourceOfPower(
+            name=meter.name,
+            includes=meter.includes,
+            domains=list(meter.domains),
+            range_uj=list(meter.range_uj),
+        ),
+        why_not=power.why_not,
+        failures=len(power.failures),
+        first_failure=power.failures[0] if power.failures else None,
+        phases={
+            name: PowerPhase(start_ns=start, end_ns=end, stretches=0)
+            for name, (start, end) in power.phases.items()
+        },
+    )

@@ -1,0 +1,1 @@
+"""Times of frames on links of a laboratory, and the clocks of cards."""

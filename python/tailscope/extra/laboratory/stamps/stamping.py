@@ -1,0 +1,275 @@
+"""Who takes the times of frames that links receive: their cards, or the kernel."""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import socket
+import struct
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tailscope.extra.laboratory.stamps.phc import KernelClock, compare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tailscope.extra.laboratory.stamps.phc import CardClock
+
+__all__ = [
+    "ALL_FRAMES",
+    "KernelLinks",
+    "Links",
+    "Offer",
+    "Stamping",
+    "best_clock",
+    "by_kernel",
+    "by_ports",
+    "stamping",
+]
+
+ALL_FRAMES = 1
+"""HWTSTAMP_FILTER_ALL: the card stamps all frames that it receives."""
+
+_NAME_BYTES = 16
+_SIOCETHTOOL, _SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x8946, 0x89B0, 0x89B1
+_GET_TS_INFO, _TS_INFO_WORDS = 0x41, 11
+_STAMPS = 1 << 2 | 1 << 6
+"""SOF_TIMESTAMPING_RX_HARDWARE, and SOF_TIMESTAMPING_RAW_HARDWARE."""
+_LOOKS = 3
+_ADVICE = (
+    "software timestamps have a tail of their own; `ethtool -T LINK` lists what a card offers,"
+    " and `all` among its receive filters is needed on both links"
+)
+
+
+class Offer(NamedTuple):
+    """What a link's card offers.
+
+    Attributes
+    ----------
+    stamps : bool
+        Whether it stamps frames at all.
+    stamps_all : bool
+        Whether it can stamp all frames that it receives.
+    clock : int or None
+        The number of its clock.
+    """
+
+    stamps: bool
+    stamps_all: bool
+    clock: int | None
+
+
+class Links(Protocol):
+    """Links of a machine, as far as their timestamps are concerned."""
+
+    def offer(self, link: str) -> Offer:
+        """Ask what a link offers."""
+
+    def configuration(self, link: str) -> tuple[int, int, int]:
+        """Ask how a link is set: flags, what is stamped when sent, and when received.
+
+        Raises
+        ------
+        OSError
+            If its driver cannot say.
+        """
+
+    def configure(self, link: str, configuration: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Set a link, and return what its driver made of it.
+
+        Raises
+        ------
+        OSError
+            If it is refused.
+        """
+
+    def clock(self, number: int) -> CardClock:
+        """Return a clock by its number."""
+
+
+class KernelLinks:
+    """The links of this process's network namespace."""
+
+    def offer(self, link: str) -> Offer:
+        """Ask as ``ethtool -T`` does; a link that does not say offers nothing."""
+        words = array.array("I", [_GET_TS_INFO, *[0] * (_TS_INFO_WORDS - 1)])
+        try:
+            _ask(link, _SIOCETHTOOL, words.buffer_info()[0])
+        except OSError:
+            return Offer(stamps=False, stamps_all=False, clock=None)
+        stamps = words[1] & _STAMPS == _STAMPS
+        clock = struct.unpack("@i", struct.pack("@I", words[2]))[0]
+        filters = words[7]
+        return Offer(
+            stamps=stamps,
+            stamps_all=stamps and bool(filters >> ALL_FRAMES & 1),
+            clock=clock if clock >= 0 else None,
+        )
+
+    def configuration(self, link: str) -> tuple[int, int, int]:
+        """Ask how a link is set."""
+        return self._configured(link, _SIOCGHWTSTAMP, (0, 0, 0))
+
+    def configure(self, link: str, configuration: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Set a link."""
+        return self._configured(link, _SIOCSHWTSTAMP, configuration)
+
+    def clock(self, number: int) -> CardClock:
+        """Return a clock by its number."""
+        return KernelClock(number)
+
+    def _configured(
+        self, link: str, request: int, configuration: tuple[int, int, int]
+    ) -> tuple[int, int, int]:
+        words = array.array("i", configuration)
+        _ask(link, request, words.buffer_info()[0])
+        flags, sent, received = words
+        return flags, sent, received
+
+
+def _ask(link: str, request: int, address: int) -> None:
+    if len(link.encode()) >= _NAME_BYTES:
+        raise OSError(errno.ENODEV, f"{link!r} is not the name of a link")
+    words = struct.pack(f"{_NAME_BYTES}sP16x", link.encode(), address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        fcntl.ioctl(handle, request, words)
+
+
+@dataclass
+class Stamping:
+    """Who takes times.
+
+    Attributes
+    ----------
+    by_cards : bool
+        Whether the cards do; else the kernel.
+    clocks : tuple of CardClock, or None
+        The clock of each link, where they are two.
+    warnings : list of str
+        What a reader of the times must know.
+    """
+
+    by_cards: bool = False
+    clocks: tuple[CardClock, CardClock] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def best_clock(names: Sequence[str], links: Links) -> Stamping:
+    """Choose the best timestamps that both of two links offer.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The two links.
+    links : Links
+
+    Returns
+    -------
+    Stamping
+        By the kernel if one of the cards cannot stamp all frames, or has no clock that can be read:
+        with a warning that says why.
+    """
+    offers = {name: links.offer(name) for name in names}
+    lacks = [text for name, offer in offers.items() if (text := _lack(name, offer))]
+    if lacks:
+        return by_kernel(lacks)
+    numbers = [offer.clock for offer in offers.values() if offer.clock is not None]
+    clocks = [links.clock(number) for number in dict.fromkeys(numbers)]
+    if broken := [text for clock in clocks if (text := _fault(clock))]:
+        return by_kernel(broken)
+    return Stamping(by_cards=True, clocks=(clocks[0], clocks[1]) if len(clocks) > 1 else None)
+
+
+def by_kernel(reasons: Sequence[str]) -> Stamping:
+    """Let the kernel take times, for these reasons."""
+    warning = f"times are the kernel's, not the card's: {', and '.join(reasons)}; {_ADVICE}"
+    return Stamping(warnings=[warning])
+
+
+def by_ports(addresses: Sequence[str]) -> Stamping:
+    """Let ports of DPDK take times: those of one card have one clock.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        PCI addresses, which differ in their last digit within a card.
+    """
+    if len({address.rpartition(".")[0] for address in addresses}) == 1:
+        return Stamping(by_cards=True)
+    warning = (
+        f"{' and '.join(addresses)} are two cards, and nothing compares their clocks: latencies may"
+        " be off by any amount; choose two ports of one card, or name links of the kernel"
+    )
+    return Stamping(by_cards=True, warnings=[warning])
+
+
+def _lack(name: str, offer: Offer) -> str | None:
+    if not offer.stamps:
+        return f"{name} does not timestamp frames"
+    if not offer.stamps_all:
+        return f"{name} timestamps only some of the frames that it receives"
+    if offer.clock is None:
+        return f"{name} does not say which clock it timestamps by"
+    return None
+
+
+def _fault(clock: CardClock) -> str | None:
+    try:
+        # The machine's own clock may be set during one look, but hardly during all of them.
+        if all(compare(clock, clock) is None for _ in range(_LOOKS)):
+            return f"the clock {clock.name} does not keep time"
+    except OSError as error:
+        return f"the clock {clock.name} cannot be read ({error.strerror})"
+    return None
+
+
+@contextmanager
+def stamping(names: Sequence[str], links: Links) -> Iterator[Stamping]:
+    """Let cards stamp all frames within a block, where both can; afterwards they are as before.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The two links.
+    links : Links
+    """
+    with ExitStack() as stack:
+        chosen = best_clock(names, links)
+        if chosen.by_cards:
+            refused = [text for name in names if (text := _switch_on(name, links, stack, chosen))]
+            if refused:
+                stack.close()
+                chosen = by_kernel(refused)
+        yield chosen
+
+
+def _switch_on(name: str, links: Links, stack: ExitStack, chosen: Stamping) -> str | None:
+    """Let a card stamp all frames; why it does not."""
+    before = (0, 0, 0)
+    # Older drivers can be set, but do not say how they are; then they were off, as after booting.
+    with suppress(OSError):
+        before = links.configuration(name)
+    if before[2] == ALL_FRAMES:
+        return None
+    wanted = (before[0], before[1], ALL_FRAMES)
+    try:
+        after = links.configure(name, wanted)
+    except OSError as error:
+        return f"{name} refuses to timestamp all frames ({error.strerror})"
+    stack.callback(_put_back, name, links, before, chosen)
+    if after[2] != ALL_FRAMES:
+        return f"{name} was asked to timestamp all frames, and does not"
+    return None
+
+
+def _put_back(name: str, links: Links, before: tuple[int, int, int], chosen: Stamping) -> None:
+    try:
+        links.configure(name, before)
+    except OSError as error:
+        chosen.warnings.append(
+            f"{name} still timestamps all frames: its setting was not put back ({error.strerror})"
+        )

@@ -1,0 +1,89 @@
+"""``tailscope init``: a gate for a program of yours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tailscope.cli.options import DryRun
+from tailscope.units import printable
+
+__all__ = ["command"]
+
+_LEVELS = ("p99<1ms", "loss<1e-3")
+
+
+def command(
+    project: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The project that gets the files.")
+    ] = Path(),
+    *,
+    run: Annotated[
+        str,
+        typer.Option(
+            "--run",
+            metavar="COMMAND",
+            help="The program: '{eal}' stands for DPDK's options for its ports, '{link0}' and"
+            " '{link1}' for links of the kernel.",
+        ),
+    ],
+    ready: Annotated[
+        str | None,
+        typer.Option("--ready", metavar="PATTERN", help="What it prints once it takes packets."),
+    ] = None,
+    ready_command: Annotated[
+        str | None,
+        typer.Option(
+            "--ready-command",
+            metavar="COMMAND",
+            help="A command that succeeds once it takes packets.",
+        ),
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slo",
+            metavar="LEVEL",
+            help="The service level, as for `verify`; repeatable: all must be met."
+            f"  [default: {', '.join(_LEVELS)}]",
+        ),
+    ] = None,
+    ci: Annotated[
+        Literal["github", "gitlab"],
+        typer.Option("--ci", metavar="NAME", help="Where the job runs: github or gitlab."),
+    ] = "github",
+    dry_run: DryRun = False,
+) -> int:
+    """It has an experiment, a script that measures and judges, a job for CI, and a README."""
+    from tailscope.duts.catalogue import dut_named
+    from tailscope.extra.starter.files import FOLDER, Starter, write
+    from tailscope.verdict.slo import parse_level
+
+    options = {"run": run}
+    if ready is not None:
+        options["ready"] = ready
+    if ready_command is not None:
+        options["ready-command"] = ready_command
+    wire = "memif" if "{eal}" in run else "veth"
+    dut_named("command", options, wire)
+    text = ", ".join(slo or _LEVELS)
+    parse_level(text)
+    levels = [part.replace(" ", "") for part in text.split(",")]
+    fields = {
+        "dut": "command",
+        "dut_options": options,
+        "wire": wire,
+        "rate": "10k",
+        "duration": "30s",
+        "warm_up": "2s",
+    }
+    files = Starter(fields, levels, ci).files()
+    if not dry_run:
+        write(project, files)
+    for path in files:
+        print(printable(str(project / path)))
+    if not dry_run:
+        print(f"\nnext: see {printable(str(project / FOLDER / 'README.md'))}")
+    return 0

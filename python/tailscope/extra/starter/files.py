@@ -1,0 +1,104 @@
+"""What ``tailscope init`` writes: an experiment, a gate, its job, and what to do with them."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from tailscope.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["FOLDER", "Starter", "write"]
+
+FOLDER = "tail-latency"
+"""Of the files, in the project."""
+_HEADER = "# Fields, and what they may be: `tailscope schema`, docs/experiments.md.\n"
+
+
+class Starter(NamedTuple):
+    """What is measured, and where its gate runs.
+
+    Attributes
+    ----------
+    fields : Mapping of str to object
+        Of the experiment, by their names there.
+    service_levels : sequence of str
+        A term each.
+    ci : str
+    """
+
+    fields: Mapping[str, object]
+    service_levels: Sequence[str]
+    ci: Literal["github", "gitlab"]
+
+    def files(self) -> dict[str, str]:
+        """The texts, by their paths in the project."""
+        made = Environment(
+            loader=PackageLoader("tailscope", "starter"),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            keep_trailing_newline=True,
+            autoescape=False,  # noqa: S701 - no HTML
+        )
+        options = self.fields["dut_options"]
+        assert isinstance(options, dict)
+        needs_root = self.fields["wire"] == "veth"
+        words = {
+            "name": FOLDER,
+            "folder": FOLDER,
+            "ci": self.ci,
+            "program": f"`{options['run'].split()[0]}`",
+            "sudo": "sudo " if needs_root else "",
+            # Root has another PATH.
+            "as_root": 'sudo env "PATH=$PATH" ' if needs_root else "",
+        }
+
+        def text(template: str) -> str:
+            return made.get_template(f"{template}.j2").render(words)
+
+        job = {
+            "github": {f".github/workflows/{FOLDER}.yml": "github.yml"},
+            "gitlab": {f"{FOLDER}/gitlab.yml": "gitlab.yml"},
+        }[self.ci]
+        experiment = {
+            "name": FOLDER,
+            "service_levels": [*self.service_levels],
+            "fixed": dict(self.fields),
+            "repeats": 3,
+        }
+        gate = resources.files("tailscope.extra.starter") / "gate.sh"
+        return {
+            f"{FOLDER}/experiment.yaml": _HEADER + yaml.safe_dump(experiment, sort_keys=False),
+            f"{FOLDER}/gate.sh": gate.read_text(),
+            f"{FOLDER}/README.md": text("README.md"),
+            **{path: text(template) for path, template in job.items()},
+        }
+
+
+def write(project: Path, files: Mapping[str, str]) -> None:
+    """Write files into a project; none of them if one is there already.
+
+    Raises
+    ------
+    UsageError
+        If one is there, or cannot be written.
+    """
+    there = [path for path in files if (project / path).exists()]
+    if there:
+        raise UsageError(
+            f"{project / there[0]}: expected no file there",
+            hint="move it away, or give another folder",
+        )
+    for path, text in files.items():
+        target = project / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        except OSError as error:
+            raise UsageError(f"{target}: {error.strerror}") from None

@@ -1,0 +1,182 @@
+"""The books of a watch: a line for each of its runs, which is there once the run has ended."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from tailscope.exceptions import RunCorruptError, RunError, RunExistsError
+from tailscope.extra.watch.records import WATCH_FORMAT, WatchedRun
+from tailscope.store import layout
+from tailscope.store.owner import is_vacant, owned
+from tailscope.store.records.base import as_content, read_record
+from tailscope.units import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["Account", "Books"]
+
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Account:
+    """What all runs of a watch come to.
+
+    Attributes
+    ----------
+    runs, failed : int
+    lasted_s, watched_s : float
+        From the begin of the first run to the end of the last one; and how much of it packets were
+        being sent.
+    sent, lost, unsent : int
+        Packets.
+    """
+
+    runs: int
+    failed: int
+    lasted_s: float
+    watched_s: float
+    sent: int
+    lost: int
+    unsent: int
+
+    @classmethod
+    def of(cls, runs: Sequence[WatchedRun]) -> Account:
+        """Add them up."""
+        known = [run.figures for run in runs if run.figures is not None]
+        lasted_ns = runs[-1].ended_unix_ns - runs[0].started_unix_ns if runs else 0
+        return cls(
+            runs=len(runs),
+            failed=sum(run.state == "failed" for run in runs),
+            lasted_s=lasted_ns / 1e9,
+            watched_s=sum(run.watched_s for run in runs),
+            sent=sum(figures.sent for figures in known),
+            lost=sum(figures.lost for figures in known),
+            unsent=sum(figures.unsent for figures in known),
+        )
+
+
+class Books:
+    """The books of a watch, open to be written: no other process has them.
+
+    Lines that find no room on the disk are kept, and written with the next one.
+
+    Parameters
+    ----------
+    file : int
+        Descriptor of ``watch.jsonl``.
+    path : Path
+        The folder of the watch.
+    runs : list of WatchedRun
+        What is in it.
+    size_bytes : int
+        The size of that.
+
+    Attributes
+    ----------
+    runs : list of WatchedRun
+        Those that have ended, in their order.
+    """
+
+    def __init__(self, file: int, path: Path, runs: list[WatchedRun], size_bytes: int) -> None:
+        self._file, self.path, self.runs = file, path, runs
+        self._size_bytes, self._waiting = size_bytes, b""
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[Self]:
+        """Open the books in a folder, or begin them.
+
+        A line that was being written when the watch was killed is taken away: what it said is not
+        known.
+
+        Parameters
+        ----------
+        path : Path
+            Made, with access for its owner only, if it is not there.
+
+        Raises
+        ------
+        RunExistsError
+            If another process has them, or the folder holds anything else.
+        RunCorruptError
+            If a line is none that was written.
+        """
+        name = path / layout.WATCH
+        _refuse_other(path)
+        with owned(path):
+            # What was there before it was ours may have changed.
+            _refuse_other(path)
+            flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(name, flags, 0o600)
+            try:
+                runs, size_bytes = _read(name)
+                yield cls(file, path, runs, size_bytes)
+            finally:
+                os.close(file)
+
+    @staticmethod
+    def read(path: Path) -> list[WatchedRun]:
+        """Read the books of a watch that may be going on.
+
+        Raises
+        ------
+        RunError
+            If there are none.
+        RunCorruptError
+            If a line is none that was written.
+        """
+        if not (path / layout.WATCH).is_file():
+            raise RunError(f"{path}: no watch: no {layout.WATCH} in it")
+        return _read(path / layout.WATCH)[0]
+
+    def write(self, run: WatchedRun) -> bool:
+        """Write a line; whether it, and all before it, are on the disk."""
+        self.runs.append(run)
+        self._waiting += msgspec.json.encode(as_content(run)) + b"\n"
+        try:
+            os.ftruncate(self._file, self._size_bytes)
+            written = os.pwrite(self._file, self._waiting, self._size_bytes)
+            os.fsync(self._file)
+        except OSError:
+            return False
+        if written < len(self._waiting):
+            return False
+        self._size_bytes += written
+        self._waiting = b""
+        return True
+
+
+def _refuse_other(path: Path) -> None:
+    """Refuse a folder that holds anything but a watch."""
+    # A watch begins with its books, so these are looked for last.
+    if path.exists() and not is_vacant(path) and not (path / layout.WATCH).exists():
+        raise RunExistsError(
+            f"{path}: exists, and is no watch: no {layout.WATCH} in it",
+            hint="choose another --out",
+        )
+
+
+def _read(name: Path) -> tuple[list[WatchedRun], int]:
+    """The lines of a file, and the size of those that are whole."""
+    content = name.read_bytes()
+    size_bytes = content.rfind(b"\n") + 1
+    lines = content[:size_bytes].splitlines()
+    runs = [
+        read_record(line, WatchedRun, f"{name}: line {number}", newest=WATCH_FORMAT)
+        for number, line in enumerate(lines, 1)
+    ]
+    for number, run in enumerate(runs, 1):
+        if run.run is not None and not layout.is_inside(run.run):
+            raise RunCorruptError(
+                f"{name}: line {number}: run: expected a folder within the watch, got"
+                f" {shortened(run.run, _SHOWN)!r}"
+            )
+    return runs, size_bytes

@@ -1,0 +1,264 @@
+"""``tailscope watch``: the same run again and again, for days."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailscope.cli.fields import with_fields
+from tailscope.cli.options import DryRun, Quiet, refuse_idle_options
+from tailscope.cli.panels import MEASUREMENT, OUTPUT, TRAFFIC
+from tailscope.cli.status import INTERRUPTED
+from tailscope.exceptions import UsageError
+from tailscope.units import positive_duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailscope.cli.live import LiveLine
+    from tailscope.experiment.plan import RunPlan
+    from tailscope.experiment.run.measured import Measured
+    from tailscope.extra.watch.books import Account
+    from tailscope.extra.watch.figures import WatchFigures
+    from tailscope.extra.watch.records import WatchedRun
+    from tailscope.extra.watch.runs import Watch
+    from tailscope.store.records.explanation import Explanation
+    from tailscope.testbed.cores import Cores
+
+__all__ = ["command"]
+
+_NOWHERE = "none"
+
+
+@with_fields("watch")
+def command(
+    *,
+    fields: dict[str, object],
+    rate: Annotated[
+        str,
+        typer.Option("--rate", metavar="RATE", help="Packets per second.", rich_help_panel=TRAFFIC),
+    ] = "1k",
+    every: Annotated[
+        str,
+        typer.Option(
+            "--every",
+            metavar="DURATION",
+            help="Duration of each run.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = "1h",
+    lasts: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="Begin no further run after so long.  [default: go on until Ctrl-C]",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = None,
+    keep: Annotated[
+        int,
+        typer.Option(
+            "--keep",
+            min=1,
+            metavar="N",
+            help="Number of the newest runs that keep every packet; older ones keep their figures,"
+            " histograms, worst packets, stalls and kernel events.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = 24,
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="ADDRESS:PORT",
+            help="Where Prometheus reads metrics; none for nowhere.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = "127.0.0.1:9464",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Folder of the runs; a watch that is there goes on.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+) -> int:
+    """The first Ctrl-C, or SIGTERM, ends the run and keeps it."""
+    from tailscope.experiment.fields import no_device, plan_of
+
+    if fields.get("dut") is None:
+        raise no_device()
+    refuse_idle_options(fields)
+    own = {"rate": rate, "duration": every, "noise": fields.get("noise") or "stalls"}
+    plan = plan_of({**fields, **own, "power": "none"})
+    lasts_s = None if lasts is None else positive_duration_ns(lasts, "--for") / 1e9
+    where = _where(listen)
+    cores = plan.cores()
+    out = out or Path("runs") / f"watch-{plan.dut}-{plan.wire}-{plan.rate_pps}pps"
+    if dry_run:
+        return _describe(plan, cores, out, listen)
+    return _watch(plan, cores, out, keep, lasts_s, where, quiet=quiet)
+
+
+def _where(listen: str) -> tuple[str, int] | None:
+    if listen == _NOWHERE:
+        return None
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and colon and port.isascii() and port.isdecimal()):
+        raise UsageError(f"--listen: got {listen!r}, expected ADDRESS:PORT or {_NOWHERE}")
+    return host, int(port)
+
+
+def _watch(
+    plan: RunPlan,
+    cores: Cores,
+    out: Path,
+    keep: int,
+    lasts_s: float | None,
+    where: tuple[str, int] | None,
+    *,
+    quiet: bool,
+) -> int:
+    from tailscope.cli.live import LiveLine
+    from tailscope.extra.watch.books import Account, Books
+    from tailscope.extra.watch.figures import WatchFigures
+    from tailscope.extra.watch.runs import Watch
+    from tailscope.extra.watch.server import serving
+    from tailscope.testbed.clean import clean
+    from tailscope.testbed.cores import confined
+
+    line = LiveLine(quiet=quiet)
+    figures = WatchFigures(_labels(plan))
+    with ExitStack() as stack:
+        books = stack.enter_context(Books.open(out))
+        watch = Watch(plan, cores, books, keep, lasts_s)
+        watch.check()
+        for what, reason in clean():
+            became = "removed" if reason is None else f"cannot be removed: {reason}"
+            line.say(f"left by a measurement that was killed: {what}: {became}")
+        for run in watch.take_up(("tailscope", *sys.argv[1:])):
+            _print_run(run)
+        stack.enter_context(confined(cores.housekeeping))
+        if where is not None:
+            port = stack.enter_context(serving(figures, *where))
+            line.say(f"metrics at {_address(where[0], port)}/metrics")
+        try:
+            with line:
+                interrupted = _follow(watch, figures, line)
+        finally:
+            if books.runs:
+                _print_account(Account.of(books.runs), out)
+    if interrupted:
+        print("interrupted: everything measured until then was kept", file=sys.stderr)
+    return INTERRUPTED if interrupted else 0
+
+
+def _follow(watch: Watch, figures: WatchFigures, line: LiveLine) -> bool:
+    """Tell of a watch until it ends; whether somebody has ended it."""
+    from tailscope.cli.live import Pace
+    from tailscope.testbed.messages import GeneratorProgress
+
+    plan = watch.plan
+    pace = Pace(plan.warm_up_ns / 1e9, plan.duration_ns / 1e9)
+
+    def progress(event: GeneratorProgress) -> None:
+        figures.progress(event)
+        line.show(pace.parts(event))
+
+    for run, measured in watch.runs(progress, line.say_finishing):
+        figures.ended(run, _explanation(measured))
+        line.clear()
+        _print_run(run)
+        if measured is not None and measured.interrupted:
+            return True
+    return False
+
+
+def _explanation(measured: Measured | None) -> Explanation | None:
+    """What the tail of a run was made of, if it was kept and explained."""
+    from tailscope.store.reader import read_run
+
+    if measured is None or measured.out is None:
+        return None
+    return read_run(measured.out).explanation
+
+
+def _labels(plan: RunPlan) -> dict[str, str]:
+    return {
+        "dut": plan.dut,
+        "platform": plan.platform,
+        "wire": plan.wire,
+        "rate_pps": str(plan.rate_pps),
+    }
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _print_run(run: WatchedRun) -> None:
+    from tailscope.units import count_text, printable, quantity_text
+
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_unix_ns / 1e9))
+    parts: list[str] = [run.state]
+    if run.figures is not None:
+        latencies = (
+            ("p50", run.figures.latency_ns_p50),
+            ("p99.9", run.figures.latency_ns_p999),
+            ("max", run.figures.latency_ns_max),
+        )
+        parts += [
+            f"{name} {quantity_text(value / 1e9, 's')}"
+            for name, value in latencies
+            if value is not None
+        ]
+        parts.append(f"lost {count_text(run.figures.lost)} of {count_text(run.figures.sent)}")
+    if run.reason is not None:
+        parts.append(run.reason)
+    print(f"{began}  {printable(', '.join(parts))}", flush=True)
+
+
+def _print_account(account: Account, out: Path) -> None:
+    from tailscope.units import count_text, counted, long_text, printable
+
+    times = (
+        f"{long_text(account.watched_s)} of {long_text(account.lasted_s)}"
+        f" in {counted(account.runs, 'run')}"
+    )
+    failed = f", of which {count_text(account.failed)} failed" if account.failed else ""
+    print(f"{'watched':<10}{times}{failed}")
+    print(
+        f"{'packets':<10}{count_text(account.sent)} sent, {count_text(account.lost)} lost,"
+        f" {count_text(account.unsent)} unsent"
+    )
+    print(f"{'written':<10}{printable(str(out))}")
+
+
+def _describe(plan: RunPlan, cores: Cores, out: Path, listen: str) -> int:
+    from tailscope.units import long_text, printable
+
+    described: Mapping[str, str] = {
+        **plan.describe(cores),
+        "each run": long_text(plan.duration_ns / 1e9),
+        "metrics": listen,
+        "out": printable(str(out)),
+    }
+    for name, value in described.items():
+        print(f"{name:<10}{value}")
+    for warning in cores.warnings:
+        print(f"{'warning':<10}{warning}")
+    for lack in plan.missing():
+        print(f"{'missing':<10}{printable(lack)}")
+    return 0

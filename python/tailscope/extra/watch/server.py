@@ -1,0 +1,112 @@
+"""Metrics over HTTP, for whoever scrapes them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client.openmetrics.exposition import (
+    CONTENT_TYPE_LATEST,
+    CONTENT_TYPE_LATEST_2_0,
+    generate_latest,
+)
+
+from tailscope.exceptions import UsageError
+from tailscope.extra.watch.protobuf import CONTENT_TYPE, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from prometheus_client.registry import Collector
+
+    App = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
+
+__all__ = ["application", "serving"]
+
+_BINARY = CONTENT_TYPE.partition(";")[0]
+_WAIT_S = 10.0
+
+
+def application(metrics: Collector) -> App:
+    """Answer in the format that is asked for first: OpenMetrics, or Prometheus' binary one."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            start_response("405 Method Not Allowed", [("Allow", "GET, HEAD")])
+            return []
+        asked = environ.get("HTTP_ACCEPT", "").partition(",")[0]
+        if _BINARY in asked:
+            kind, content = CONTENT_TYPE, encoded(metrics)
+        elif "version=2" in asked:
+            # Text has native histograms from this version on.
+            kind, content = CONTENT_TYPE_LATEST_2_0, generate_latest(metrics, version="2.0.0")
+        else:
+            kind, content = CONTENT_TYPE_LATEST, generate_latest(metrics)
+        start_response("200 OK", [("Content-Type", kind), ("Content-Length", str(len(content)))])
+        return [content]
+
+    return answer
+
+
+@contextmanager
+def serving(metrics: Collector, host: str, port: int) -> Iterator[int]:
+    """Serve metrics within a block.
+
+    Parameters
+    ----------
+    metrics : Collector
+    host : str
+        The address to listen at.
+    port : int
+        0 for one that is free.
+
+    Yields
+    ------
+    int
+        The port.
+
+    Raises
+    ------
+    UsageError
+        If nobody can listen there.
+    """
+    try:
+        server = make_server(host, port, application(metrics), _server(host), _QuietHandler)
+    except (OSError, OverflowError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"--listen: {host}:{port}: {said}", hint="choose another port") from None
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each request, none of which keeps the process alive."""
+
+    daemon_threads = True
+    block_on_close = False
+
+
+def _server(host: str) -> type[_Server]:
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return type("_ServerOfFamily", (_Server,), {"address_family": family})
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Says nothing of requests, and waits for none that does not come."""
+
+    timeout = _WAIT_S
+
+    def log_message(self, *_: Any) -> None:
+        pass

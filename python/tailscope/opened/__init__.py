@@ -1,0 +1,1 @@
+"""Runs and campaigns as Python and notebooks use them."""

@@ -1,0 +1,260 @@
+"""What people say of captures and tables: from a file, from options, from names of files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from tailscope.exceptions import UsageError
+from tailscope.plan.field import COUNT, fields_of
+from tailscope.plan.fields import AboutFields
+from tailscope.store.records.about import AboutRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tailscope.plan.field import Field
+
+__all__ = ["SIDE", "Labels", "NamePattern", "labels_of", "read_about_file", "words_of"]
+
+SIDE = "side"
+"""In a pattern: where names say which of two captures it is."""
+
+_PLACE = re.compile(r"\{([^{}]*)\}|(\*)")
+_NAMES = {each.name: each for each in fields_of(AboutFields).values()}
+_WITH_NAMES = tuple(name for name, each in _NAMES.items() if each.has_names)
+
+
+@dataclass(frozen=True)
+class NamePattern:
+    """How names of files say what they are of.
+
+    Attributes
+    ----------
+    text : str
+        With ``{name}`` where the value of a label is, and ``*`` for anything; of as many folders as
+        it names, behind each other.
+
+    Raises
+    ------
+    UsageError
+        If it names no label, one that there is none of, or one twice.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        names = self._names()
+        if not names:
+            raise UsageError(
+                f"--name-pattern: got {self.text!r}, expected at least one label",
+                hint="such as '{dut}-{rate}-repeat{repeat}'",
+            )
+        for name in names:
+            if name != SIDE:
+                _check_name(name, f"--name-pattern: {{{name}}}")
+        if len(set(names)) < len(names):
+            raise UsageError(f"--name-pattern: got {self.text!r}, expected each label once")
+
+    def values(self, path: Path, stem: str) -> dict[str, str]:
+        """What the name of a file says.
+
+        Parameters
+        ----------
+        path : Path
+            The file, for its folders.
+        stem : str
+            Its name without extensions.
+
+        Raises
+        ------
+        UsageError
+            If the name is not as the pattern says.
+        """
+        folders = self.text.count("/")
+        parents = path.absolute().parts[:-1]
+        name = "/".join([*parents[len(parents) - folders :], stem])
+        found = self._expression().fullmatch(name)
+        if found is None:
+            raise UsageError(
+                f"{path}: --name-pattern: got {name!r}, expected a name such as {self.text!r}",
+                hint="{label} stands for a value, * for anything; the pattern covers the whole"
+                " name without its extensions",
+            )
+        values = zip(self._names(), found.groups(), strict=True)
+        return {label: value for label, value in values if label != SIDE}
+
+    def _names(self) -> list[str]:
+        return [each[1] for each in _PLACE.finditer(self.text) if each[2] is None]
+
+    def _expression(self) -> re.Pattern[str]:
+        parts, end = [], 0
+        for place in _PLACE.finditer(self.text):
+            parts += [
+                re.escape(self.text[end : place.start()]),
+                "[^/]*?" if place[2] else "([^/]+?)",
+            ]
+            end = place.end()
+        return re.compile("".join([*parts, re.escape(self.text[end:])]))
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What was said of captures or tables, before their names are known.
+
+    Attributes
+    ----------
+    written : Mapping
+        In a file, by the names of labels, checked.
+    given : Mapping of str to str
+        As options: they win over names of files, and those over the file.
+    pattern : NamePattern or None
+    """
+
+    written: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    pattern: NamePattern | None = None
+
+    def of(self, path: Path, stem: str) -> AboutRecord:
+        """What is said of one file.
+
+        Parameters
+        ----------
+        path : Path
+        stem : str
+            Its name without extensions.
+
+        Raises
+        ------
+        UsageError
+            If its name is not as the pattern says, or a value in it is none.
+        """
+        named: Mapping[str, Any] = {}
+        if self.pattern is not None:
+            named = _typed(self.pattern.values(path, stem), f"{path}: --name-pattern: ")
+        merged: dict[str, Any] = {}
+        for source in (self.written, named, self.given):
+            for attribute, value in source.items():
+                before = merged.get(attribute)
+                is_both = isinstance(before, dict) and isinstance(value, dict)
+                merged[attribute] = before | value if is_both else value
+        return AboutRecord(**merged)
+
+
+def labels_of(file: Path | None, given: Mapping[str, str], pattern: str | None) -> Labels:
+    """Read what was said on a command line.
+
+    Parameters
+    ----------
+    file : Path or None
+        Of ``--about``.
+    given : Mapping of str to str
+        Of ``-D``.
+    pattern : str or None
+        Of ``--name-pattern``.
+
+    Raises
+    ------
+    UsageError
+        If a label is unknown, or has a value that it cannot have.
+    """
+    return Labels(
+        {} if file is None else read_about_file(file),
+        _typed(given, "-D "),
+        None if pattern is None else NamePattern(pattern),
+    )
+
+
+def read_about_file(file: Path) -> dict[str, Any]:
+    """Read labels from a file.
+
+    Parameters
+    ----------
+    file : Path
+        YAML, or JSON, which is YAML as well.
+
+    Raises
+    ------
+    UsageError
+        If it is neither, a label is unknown, or has a value that it cannot have.
+    """
+    from tailscope.plan.yaml_file import read_yaml
+
+    content = read_yaml(file).content
+    if not isinstance(content, dict):
+        raise UsageError(
+            f"{file}: expected labels such as `dut: l2fwd`, got {type(content).__name__}"
+        )
+    flat: dict[str, object] = {}
+    for name, value in content.items():
+        if name in _WITH_NAMES and isinstance(value, dict):
+            flat |= {f"{name}.{inner}": one for inner, one in value.items()}
+        else:
+            flat[str(name)] = value
+    return _typed(flat, f"{file}: ")
+
+
+def _typed(written: Mapping[str, object], where: str) -> dict[str, Any]:
+    """Values by the attributes of `AboutFields`, of what was written by the names of labels."""
+    found: dict[str, Any] = {}
+    for label, value in written.items():
+        name, _, inner = label.partition(".")
+        _check_name(label, f"{where}{label}")
+        declared = _NAMES[name]
+        if declared.has_names:
+            if not isinstance(value, str | int | float):
+                raise UsageError(f"{where}{label}: got {value!r}, expected a text or a number")
+            others = found.setdefault(declared.attribute, {})
+            others.update(declared.kind.read({inner: value}, declared.option))
+        else:
+            found[declared.attribute] = _value(replace(declared, given_as=where + label), value)
+    return found
+
+
+def _check_name(label: str, where: str) -> None:
+    """See that there is such a label.
+
+    Raises
+    ------
+    UsageError
+        If there is none: with the one that was probably meant.
+    """
+    name, dot, inner = label.partition(".")
+    declared = _NAMES.get(name)
+    if declared is not None and declared.has_names == bool(dot and inner):
+        return
+    if declared is not None:
+        said = f"{name}.NAME" if declared.has_names else name
+        raise UsageError(f"{where}: expected {said}", hint=f"{name}: {declared.about}")
+    close = get_close_matches(name, _NAMES, 1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    listed = ", ".join(f"{each}.NAME" if each in _WITH_NAMES else each for each in _NAMES)
+    raise UsageError(
+        f"{where}: unknown label",
+        hint=f"{meant}labels are {listed}; labels.NAME takes anything else",
+    )
+
+
+def _value(declared: Field, value: object) -> Any:
+    if declared.kind is COUNT and isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, declared.kind.written):  # type: ignore[arg-type]
+        raise UsageError(f"{declared.option}: got {value!r}, expected {declared.expected()}")
+    found = declared.read(value)
+    declared.check(found)
+    return found
+
+
+def words_of(about: AboutRecord) -> Iterator[str]:
+    """The words of a command line that say the same."""
+    for attribute, declared in fields_of(AboutFields).items():
+        value = getattr(about, attribute)
+        if isinstance(value, dict):
+            texts = [f"{declared.name}.{name}={one}" for name, one in value.items()]
+        else:
+            texts = [] if value is None else [f"{declared.name}={declared.kind.write(value)}"]
+        for text in texts:
+            yield from ("-D", text)

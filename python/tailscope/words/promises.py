@@ -1,0 +1,36 @@
+"""What came of what tailscope says: how often it was right where the truth is known."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+__all__ = ["PAGE", "Model", "kept"]
+
+Model = Literal["verdict", "recommendation", "tail", "aliasing", "overload"]
+PAGE = "docs/calibration.md"
+
+
+def kept(model: Model) -> str:
+    """How often what a model says was right, as measured on data with known truth.
+
+    Parameters
+    ----------
+    model : str
+
+    Returns
+    -------
+    str
+        A sentence from `PAGE`, with its name. ``make calibration`` measures it again.
+    """
+    return f"{_sentences()[model].removesuffix('.')} ({PAGE})"
+
+
+@cache
+def _sentences() -> dict[Model, str]:
+    found: dict[Model, str] = json.loads(
+        files("tailscope.words").joinpath("promises.json").read_text()
+    )
+    return found
