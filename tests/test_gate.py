@@ -144,7 +144,7 @@ def test_a_gate_for_gitlab_runs_the_same_script(tailscope: Any, tmp_path: Path) 
     assert f"pip install {FOLDER}/tailscope-*.whl" in job["before_script"][-1]
     assert (tmp_path / FOLDER / "gate.sh").read_text() == GATE.read_text()
     template = yaml.safe_load((ROOT / "ci/gitlab.yml").read_text())[".tailscope"]
-    assert template["script"][0].split()[1].endswith("tailscope/starter/gate.sh")
+    assert template["script"][0].split()[1].endswith("tailscope/extra/starter/gate.sh")
     fixed = yaml.safe_load((tmp_path / FOLDER / "experiment.yaml").read_text())["fixed"]
     assert fixed["wire"] == "veth"
     assert 'sudo env "PATH=$PATH" bash' in (tmp_path / FOLDER / "README.md").read_text()

@@ -40,7 +40,7 @@ class Starter(NamedTuple):
     def files(self) -> dict[str, str]:
         """The texts, by their paths in the project."""
         made = Environment(
-            loader=PackageLoader("tailscope", "starter"),
+            loader=PackageLoader("tailscope.extra.starter", ""),
             undefined=StrictUndefined,
             trim_blocks=True,
             keep_trailing_newline=True,
